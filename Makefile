@@ -1,0 +1,49 @@
+# Every target sets up what it needs in .venv by itself, from nothing.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+PYX    := $(shell find src -name '_*_c.pyx')
+
+.DEFAULT_GOAL := help
+.PHONY: help setup build check test slow java bench clean
+
+help:  ## Show this list.
+	@grep -E '^[a-z]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 10
+
+$(VENV)/.ready: pyproject.toml setup.py
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --upgrade pip setuptools
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	touch $@
+
+$(VENV)/.built: $(VENV)/.ready $(PYX)
+	$(BIN)/python setup.py --quiet build_ext --inplace
+	touch $@
+
+setup: $(VENV)/.ready  ## Make .venv with everything that development needs.
+
+build: $(VENV)/.built  ## Compile the Cython twins in place.
+
+check: build  ## Lint, format, types and import contracts.
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy src tests benches
+	$(BIN)/lint-imports --no-cache
+
+test: build  ## All quick tests, on the compiled twins and then on the Python twins.
+	FLAREMQ_COMPILED=1 $(BIN)/pytest
+	FLAREMQ_PURE=1 $(BIN)/pytest -q tests/model tests/store
+	$(BIN)/pytest -q tests/java -m smoke
+
+slow: build  ## Longer runs of the property and crash tests.
+	$(BIN)/pytest -m slow
+
+java: build  ## Everything against the real Apache RocketMQ.
+	$(BIN)/pytest tests/java -m java
+
+bench: build  ## Measure, beside Apache RocketMQ's store where it can be had.
+	$(BIN)/python -m benches
+
+clean:  ## Remove what was built.
+	rm -rf build $(VENV)/.built
+	find src -name '*.so' -delete

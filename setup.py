@@ -1,0 +1,25 @@
+"""The compiled twins. All are optional: without a compiler or Cython the Python twins serve."""
+
+from pathlib import Path
+
+from setuptools import Extension, setup
+
+SOURCES = sorted(Path("src").rglob("_*_c.pyx"))
+
+
+def extensions() -> list[Extension]:
+    try:
+        from Cython.Build import cythonize
+    except ImportError:
+        return []
+    modules = [
+        Extension(
+            ".".join(path.with_suffix("").parts[1:]), [str(path)], optional=True, extra_compile_args=["-O3"]
+        )
+        for path in SOURCES
+    ]
+    made: list[Extension] = cythonize(modules, language_level=3, build_dir="build/cython")
+    return made
+
+
+setup(ext_modules=extensions())

@@ -1,0 +1,143 @@
+"""Every exception that FlareMQ raises, in one tree. The family names the culprit.
+
+    FlareError
+    ├─ UsageError               you: the caller or the operator
+    │  ├─ ConfigError               an option: unknown name, wrong type, impossible relation
+    │  ├─ InvalidName               a topic or group name that cannot be
+    │  ├─ MessageIllegal            a message that may not be stored
+    │  │  ├─ BodyTooLarge
+    │  │  ├─ PropertiesTooLong
+    │  │  └─ RecordTooLarge
+    │  └─ StoreClosed               used before open() or after close()
+    ├─ PeerError                they: bytes or words from outside that mean nothing
+    │  └─ Malformed                 a record, a batch, a property string, an id
+    └─ StoreError               the disk, or what is left of it
+       ├─ StoreLocked               another process has this folder
+       ├─ CorruptStore              a file that can be neither read nor rebuilt
+       ├─ FlushFailed               fsync said no; the store has stopped for good
+       ├─ NotWritable               writes are refused until an operator acts
+       └─ ResourceShort             try again later; says what is short, and by how much
+          ├─ DiskFull
+          ├─ PageCacheBusy
+          ├─ DispatchBehind
+          └─ FileNotReady               no next log file, or no buffer of the pool
+
+Each class says whether trying again can help (`retriable`) and which response code of the
+RocketMQ protocol tells a remote peer the same (`response_code`). A message gives the value,
+the limit and the next step.
+"""
+
+
+class FlareError(Exception):
+    """Base of all errors raised by this package."""
+
+    retriable = False
+    response_code = 1  # SYSTEM_ERROR
+
+
+class UsageError(FlareError):
+    """The caller or the operator asked for something that cannot be."""
+
+
+class ConfigError(UsageError):
+    """An option is unknown, of the wrong type, or contradicts another."""
+
+
+class InvalidName(UsageError):
+    """A topic or group name with a character or a length that the protocol forbids."""
+
+    response_code = 29  # INVALID_PARAMETER
+
+
+class MessageIllegal(UsageError):
+    """A message that may not be stored, whoever sends it and however often."""
+
+    response_code = 13  # MESSAGE_ILLEGAL
+
+
+class BodyTooLarge(MessageIllegal):
+    def __init__(self, size: int, size_max: int) -> None:
+        super().__init__(f"body of {size} bytes, limit is {size_max}: send less, or raise maxMessageSize")
+        self.size = size
+        self.size_max = size_max
+
+
+class PropertiesTooLong(MessageIllegal):
+    def __init__(self, size: int, size_max: int) -> None:
+        super().__init__(f"properties of {size} bytes, limit is {size_max}: move what is large into the body")
+        self.size = size
+        self.size_max = size_max
+
+
+class RecordTooLarge(MessageIllegal):
+    def __init__(self, size: int, size_max: int) -> None:
+        super().__init__(f"record of {size} bytes, limit is {size_max}: send less, or raise maxMessageSize")
+        self.size = size
+        self.size_max = size_max
+
+
+class StoreClosed(UsageError):
+    """The store was used before open() or after close()."""
+
+    response_code = 14  # SERVICE_NOT_AVAILABLE
+
+
+class PeerError(FlareError):
+    """Somebody outside sent what the protocol does not allow."""
+
+
+class Malformed(PeerError):
+    """Bytes that are not what they claim to be. `at` is where the reading stopped."""
+
+    response_code = 13  # MESSAGE_ILLEGAL
+
+    def __init__(self, what: str, at: int = 0) -> None:
+        super().__init__(what)
+        self.at = at
+
+
+class StoreError(FlareError):
+    """The disk, or what lies on it, does not do what it should."""
+
+    response_code = 14  # SERVICE_NOT_AVAILABLE
+
+
+class StoreLocked(StoreError):
+    """Another process holds this store folder."""
+
+
+class CorruptStore(StoreError):
+    """A file that can be neither read as it is nor rebuilt from another."""
+
+
+class FlushFailed(StoreError):
+    """An fsync failed. What it covered may be lost, so nothing is acknowledged any more."""
+
+
+class NotWritable(StoreError):
+    """Writes are refused, and only an operator (or a new start) can change that."""
+
+
+class ResourceShort(StoreError):
+    """Nothing is broken, something is short: the same request may succeed later."""
+
+    retriable = True
+    response_code = 2  # SYSTEM_BUSY
+
+
+class DiskFull(ResourceShort):
+    """The disk is above its warning level; deleting old files or adding space ends this."""
+
+    response_code = 14  # SERVICE_NOT_AVAILABLE, as RocketMQ answers it.
+
+
+class PageCacheBusy(ResourceShort):
+    """An append has been stuck for too long: the page cache cannot take more."""
+
+
+class DispatchBehind(ResourceShort):
+    """More records are stored than their queues know of (putMsgIndexHightWater)."""
+
+
+class FileNotReady(ResourceShort):
+    """The next log file, or a buffer of the transient pool, could not be had in time."""

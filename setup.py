@@ -14,7 +14,12 @@ def extensions() -> list[Extension]:
         return []
     modules = [
         Extension(
-            ".".join(path.with_suffix("").parts[1:]), [str(path)], optional=True, extra_compile_args=["-O3"]
+            ".".join(path.with_suffix("").parts[1:]),
+            [str(path)],
+            depends=["src/flaremq/model/_bytes.h"],
+            include_dirs=["src/flaremq"],
+            extra_compile_args=["-O3"],
+            optional=True,
         )
         for path in SOURCES
     ]

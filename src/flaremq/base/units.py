@@ -16,7 +16,7 @@ DAY_MS: Final = 24 * HOUR_MS
 
 _SIZES = {"": 1, "b": 1, "k": KiB, "kib": KiB, "m": MiB, "mib": MiB, "g": GiB, "gib": GiB}
 _SPANS_MS = {"": 1, "ms": 1, "s": SECOND_MS, "m": MINUTE_MS, "h": HOUR_MS, "d": DAY_MS}
-_QUANTITY = re.compile(r"\s*(\d+)\s*([a-zA-Z]*)\s*")
+_QUANTITY = re.compile(r"\s*([0-9]{1,18})\s*([a-zA-Z]*)\s*")  # No more digits than a long holds.
 
 
 def parse_size(text: str) -> int:

@@ -1,0 +1,113 @@
+"""Where log lines go and what they look like: one line for people, or one JSON object.
+
+log = logger("store.flush")
+log.info("file is full", extra=fields(file=name, size=size))
+
+2024-05-01 12:00:00.123 INFO  store.flush: file is full file=00000000000000000000 size=1073741824
+{"time":"2024-05-01T10:00:00.123Z","level":"INFO","logger":"store.flush","message":"file is full",...}
+"""
+
+import json as jsonlib
+import logging
+import math
+import re
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any, Final, TextIO
+
+from flaremq.base.errors import ConfigError
+
+ROOT: Final = "flaremq"
+LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+
+_FIXED: Final = frozenset({"time", "level", "logger", "message", "error"})
+_BARE: Final = re.compile(r"[^\s\"=\\\x00-\x1f\x7f-\x9f\ud800-\udfff]+")
+# Names of topics and clients come from outside: a line break in one must not forge a line.
+# Half a surrogate pair cannot be written to a stream at all.
+_CONTROLS: Final = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))}
+_CONTROLS.update({code: f"\\u{code:04x}" for code in (0x2028, 0x2029, *range(0xD800, 0xE000))})
+_CONTROLS.update({ord("\n"): "\\n", ord("\r"): "\\r", ord("\t"): "\\t"})
+
+
+def logger(name: str) -> logging.Logger:
+    """The logger of a room: `store.flush` and `flaremq.store.flush` are the same."""
+    full = name if name == ROOT or name.startswith(f"{ROOT}.") else f"{ROOT}.{name}"
+    return logging.getLogger(full)
+
+
+def fields(**values: object) -> dict[str, dict[str, object]]:
+    """Named values for one line: `log.info("late", extra=fields(topic=topic, lag_ms=lag_ms))`."""
+    return {"flare": values}
+
+
+def configure(level: str, json: bool = False, stream: TextIO | None = None) -> None:
+    """Send everything from `level` upwards to `stream`, stderr by default. Again: replaces."""
+    name = level.strip().upper()
+    if name not in LEVELS:
+        raise ConfigError(f"log level {level!r} is unknown: use one of {', '.join(LEVELS)}")
+    handler = logging.StreamHandler(sys.stderr if stream is None else stream)
+    handler.setFormatter(JsonFormatter() if json else PlainFormatter())
+    root = logging.getLogger(ROOT)
+    root.handlers[:] = [handler]
+    root.setLevel(name)
+    root.propagate = False  # Or a program with logging of its own would print each line twice.
+
+
+class PlainFormatter(logging.Formatter):
+    """Time, level, room, message, key=value ..., and a traceback below if there is one."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.created))
+        message = record.getMessage().translate(_CONTROLS)
+        line = f"{stamp}.{int(record.msecs):03d} {record.levelname:<5} {_short(record.name)}: {message}"
+        for key, value in _fields_of(record).items():
+            line += f" {key}={_shown(value)}"
+        error = _error_of(self, record)
+        return f"{line}\n{error}" if error else line
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object per line; a field whose name is taken gets `field_` before it."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+        entry: dict[str, object] = {
+            "time": f"{stamp}.{int(record.msecs):03d}Z",
+            "level": record.levelname,
+            "logger": _short(record.name),
+            "message": record.getMessage(),
+        }
+        for key, value in _fields_of(record).items():
+            entry[f"field_{key}" if key in _FIXED else key] = _plain(value)
+        error = _error_of(self, record)
+        if error:
+            entry["error"] = error
+        return jsonlib.dumps(entry, separators=(",", ":"))
+
+
+def _short(name: str) -> str:
+    return name.removeprefix(f"{ROOT}.")
+
+
+def _fields_of(record: logging.LogRecord) -> Mapping[str, Any]:
+    found = getattr(record, "flare", None)
+    return found if isinstance(found, Mapping) else {}
+
+
+def _error_of(formatter: logging.Formatter, record: logging.LogRecord) -> str:
+    return formatter.formatException(record.exc_info) if record.exc_info and record.exc_info[0] else ""
+
+
+def _shown(value: object) -> str:
+    text = str(value)
+    return text if _BARE.fullmatch(text) else jsonlib.dumps(text, ensure_ascii=False).translate(_CONTROLS)
+
+
+def _plain(value: object) -> object:
+    """JSON has no NaN, and no place for an arbitrary object but its text."""
+    if value is None or isinstance(value, str | int):
+        return value
+    if isinstance(value, float) and math.isfinite(value):
+        return value
+    return str(value)

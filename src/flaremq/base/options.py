@@ -1,0 +1,130 @@
+"""Every option name that RocketMQ 4.9 or 5.3 knows, and those that promise protection.
+
+The names lie in `options.tsv` beside this file: name, Java type, default of 4.9, default of
+5.3, Java class. `-` means that version does not know the name, `null` no value, `""` empty
+text, `cpu` the number of processors, `env X` an environment variable. A name may come twice,
+in two classes. Whoever reads a configuration asks here whether a name exists at all.
+"""
+
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Final
+
+from flaremq.base.errors import ConfigError
+
+ALIASES: Final[Mapping[str, str]] = {
+    # RocketMQ 4.0 to 4.5.1 wrote them with one p.
+    "mapedFileSizeCommitLog": "mappedFileSizeCommitLog",
+    "mapedFileSizeConsumeQueue": "mappedFileSizeConsumeQueue",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One row. Defaults are Java's, as text; what FlareMQ assumes stands in its settings."""
+
+    name: str
+    kind: str
+    default_4: str
+    default_5: str
+    owner: str
+
+
+def find(name: str, owner: str | None = None) -> Option | None:
+    """Exact and case-sensitive, as in Java; an old spelling finds the new one.
+
+    Of a name with two rows the first, unless `owner` says which class is meant.
+    """
+    rows = _rows().get(ALIASES.get(name, name), ())
+    return next((row for row in rows if owner is None or row.owner == owner), None)
+
+
+def all_names() -> tuple[str, ...]:
+    """Every name and every old spelling, once."""
+    return (*_rows(), *ALIASES)
+
+
+def nearest(name: str, candidates: Iterable[str]) -> str | None:
+    """The candidate that was probably meant, or None. Case counts for nothing here."""
+    by_folded = {candidate.casefold(): candidate for candidate in candidates}
+    close = difflib.get_close_matches(name.casefold(), by_folded, n=1, cutoff=0.7)
+    return by_folded[close[0]] if close else None
+
+
+@cache
+def _rows() -> dict[str, tuple[Option, ...]]:
+    text = resources.files("flaremq.base").joinpath("options.tsv").read_text(encoding="utf-8")
+    rows: dict[str, tuple[Option, ...]] = {}
+    for line in text.splitlines()[1:]:
+        row = Option(*line.split("\t"))
+        rows[row.name] = (*rows.get(row.name, ()), row)
+    return rows
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """An option by which an operator asks for protection.
+
+    `asked_by` are the values that ask, `declined_by` those that do not; any other text is
+    an error, as Java would read it as "do not" without a word.
+    """
+
+    option: str
+    protection: str
+    asked_by: frozenset[str] = frozenset({"true"})
+    declined_by: frozenset[str] = frozenset({"false"})
+    needs: tuple[str, ...] = ()
+    """Options without which the protection cannot work, even where it exists."""
+
+
+GUARDS: Final = (
+    Guard("aclEnable", "acl"),
+    Guard("authenticationEnabled", "authentication"),
+    Guard("authorizationEnabled", "authorization"),
+    Guard("tls.enable", "tls_client"),
+    Guard("useTLS", "tls_client"),
+    Guard(
+        "tls.server.mode",
+        "tls_server",
+        asked_by=frozenset({"enforcing"}),
+        declined_by=frozenset({"disabled", "permissive"}),
+        needs=("tls.server.keyPath", "tls.server.certPath"),
+    ),
+)
+
+
+def check_protection(values: Mapping[str, str], available: frozenset[str] = frozenset()) -> None:
+    """Refuse to start with a door open that the operator asked to be locked.
+
+    `available` names the protections that this process has. ConfigError if one is asked
+    for and not there, lacks what it needs, or is asked for in words that mean nothing.
+    """
+    for guard in GUARDS:
+        if guard.option in values:
+            _check_guard(guard, values, available)
+
+
+def _check_guard(guard: Guard, values: Mapping[str, str], available: frozenset[str]) -> None:
+    given = values[guard.option]
+    value = given.strip().lower()
+    if value not in guard.asked_by | guard.declined_by:
+        wanted = ", ".join(sorted(guard.asked_by | guard.declined_by))
+        raise ConfigError(
+            f"{guard.option}={given!r} is none of: {wanted}; whether to protect must be said clearly"
+        )
+    if value in guard.declined_by:
+        return
+    missing = [name for name in guard.needs if not values.get(name, "").strip()]
+    if missing:
+        raise ConfigError(
+            f"{guard.option}={given} needs {' and '.join(missing)}: set them, or nothing is protected"
+        )
+    if guard.protection not in available:
+        off = " or ".join(sorted(guard.declined_by))
+        raise ConfigError(
+            f"{guard.option}={given} asks for a protection ({guard.protection}) that this process lacks. "
+            f"It will not run unprotected in silence: set {guard.option}={off} and guard its ports otherwise"
+        )

@@ -1,0 +1,138 @@
+"""Reading records, many a call: the reference twin. _record_c.pyx agrees with it on any bytes.
+
+`walk` goes over stored records and notes what dispatch, recovery and readers must know of each.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from array import array
+
+from flaremq.model import layout
+from flaremq.model._tags_py import java_hash
+from flaremq.model.columns import Bytes, Check, Fact, Odd, Stop
+
+_BORN_V6, _STORE_V6 = 0x10, 0x20  # Bits of the sys flag.
+_HEAD = struct.Struct(">iiIiiqqiq")  # Total size to born timestamp.
+_LONG = struct.Struct(">q")
+_INT = struct.Struct(">i")
+
+
+def crc31(data: Bytes) -> int:
+    """CRC-32 with the sign bit cleared, as Java's UtilAll.crc32."""
+    return zlib.crc32(data) & 0x7FFF_FFFF
+
+
+def walk(data: Bytes, at: int, end: int, base: int, facts: array[int], check: int) -> tuple[int, int, int]:
+    """Note the facts of the records that lie in data[at:end], as many as `facts` has rows for.
+
+    `base` is the physical offset of data[0]. Gives the number of records, the place behind the
+    last one, and why the walk stopped there (Stop). Nothing behind an invalid record is looked
+    at: only sizes lead from one record to the next, so no dead bytes are taken for living ones.
+    """
+    if not 0 <= at <= end <= len(data):
+        raise ValueError(f"range {at}..{end} of {len(data)} bytes")
+    view, rows = memoryview(data), len(facts) // Fact.WIDTH
+    for count in range(rows):
+        if at == end:
+            return count, at, Stop.LIMIT
+        stop, size = _note(view, at, end, base, facts, count * Fact.WIDTH, check)
+        if stop != Stop.LIMIT:
+            return count, at, stop
+        at += size
+    return rows, at, Stop.LIMIT
+
+
+def _note(
+    view: memoryview, at: int, end: int, base: int, facts: array[int], f: int, check: int
+) -> tuple[int, int]:
+    """Verify one record and fill in its row; Stop.LIMIT and its size, or why it is none."""
+    if end - at < layout.BLANK_SIZE:
+        return Stop.INVALID, 0
+    size, magic = struct.unpack_from(">ii", view, at)
+    if magic == layout.BLANK_MAGIC:
+        return Stop.BLANK, 0
+    if magic not in (layout.MAGIC_V1, layout.MAGIC_V2) or not layout.FIXED_SIZE <= size <= end - at:
+        return Stop.INVALID, 0
+    _, _, crc, queue_id, _, queue_offset, stored_at, flag, _ = _HEAD.unpack_from(view, at)
+    if check & Check.OFFSET and stored_at != base + at:
+        return Stop.INVALID, 0
+    born = layout.HOST_SIZE_V6 if flag & _BORN_V6 else layout.HOST_SIZE_V4
+    store = layout.HOST_SIZE_V6 if flag & _STORE_V6 else layout.HOST_SIZE_V4
+    record_end = at + size
+    body_at = at + layout.BODY_AT_LEAST + born + store - 2 * layout.HOST_SIZE_V4
+    topic_width = 2 if magic == layout.MAGIC_V2 else 1
+    if body_at + topic_width + 2 > record_end:
+        return Stop.HALF, size
+    (body_size,) = _INT.unpack_from(view, body_at - 4)
+    if body_size < 0 or body_at + body_size + topic_width + 2 > record_end:
+        return Stop.HALF, size
+    topic_at = body_at + body_size + topic_width
+    (topic_size,) = struct.unpack_from(">h" if topic_width == 2 else ">b", view, topic_at - topic_width)
+    if topic_size < 0 or topic_at + topic_size + 2 > record_end:
+        return Stop.HALF, size
+    properties_at = topic_at + topic_size + 2
+    (properties_size,) = struct.unpack_from(">h", view, properties_at - 2)
+    if properties_size < 0 or properties_at + properties_size != record_end:
+        return Stop.HALF, size
+    if check & Check.BODY_CRC and crc31(view[body_at : body_at + body_size]) != crc:
+        return Stop.INVALID, 0
+    if check & Check.RECORD_CRC and not _has_own_crc(view[at:record_end], properties_size):
+        return Stop.INVALID, 0
+    (stored_ms,) = _LONG.unpack_from(view, at + layout.BORN_HOST_AT + born)
+    facts[f + Fact.OFFSET] = base + at
+    facts[f + Fact.SIZE] = size
+    facts[f + Fact.QUEUE_ID] = queue_id
+    facts[f + Fact.QUEUE_OFFSET] = queue_offset
+    facts[f + Fact.SYS_FLAG] = flag
+    facts[f + Fact.STORE_TIMESTAMP] = stored_ms
+    facts[f + Fact.TOPIC_AT], facts[f + Fact.TOPIC_SIZE] = topic_at, topic_size
+    facts[f + Fact.PROPERTIES_AT], facts[f + Fact.PROPERTIES_SIZE] = properties_at, properties_size
+    facts[f + Fact.BODY_AT], facts[f + Fact.BODY_SIZE] = body_at, body_size
+    _note_properties(view, properties_at, record_end, facts, f)
+    return Stop.LIMIT, size
+
+
+def _note_properties(view: memoryview, at: int, end: int, facts: array[int], f: int) -> None:
+    """Find the properties that dispatch asks for. A pair with an empty side does not count, and
+    of two pairs with one name the later counts (MessageDecoder.string2messageProperties)."""
+    tags = b""
+    facts[f + Fact.KEYS_AT] = facts[f + Fact.KEYS_SIZE] = 0
+    facts[f + Fact.UNIQUE_KEY_AT] = facts[f + Fact.UNIQUE_KEY_SIZE] = 0
+    odd, inner = 0, set()
+    for pair in bytes(view[at:end]).split(b"\x02"):
+        name, separator, value = pair.partition(b"\x01")
+        value_at = at + len(name) + 1
+        at += len(pair) + 1
+        if not (separator and name and value):
+            continue
+        if name == b"TAGS":
+            tags = value
+        elif name == b"KEYS":
+            facts[f + Fact.KEYS_AT], facts[f + Fact.KEYS_SIZE] = value_at, len(value)
+        elif name == b"UNIQ_KEY":
+            facts[f + Fact.UNIQUE_KEY_AT], facts[f + Fact.UNIQUE_KEY_SIZE] = value_at, len(value)
+        elif name == b"DELAY":
+            odd |= Odd.DELAY
+        elif name == b"INNER_MULTI_DISPATCH":
+            odd |= Odd.MULTI_DISPATCH
+        elif name in (b"INNER_NUM", b"INNER_BASE"):
+            inner.add(name)
+    if len(inner) == 2:
+        odd |= Odd.INNER_BATCH
+    facts[f + Fact.ODD] = odd
+    facts[f + Fact.TAGS_CODE] = java_hash(tags.decode("utf-8", "replace"))
+
+
+def crc_tail(record: bytes) -> bytes:
+    """The CRC property of a record that is whole but for it."""
+    digits = f"{crc31(record):0{layout.CRC_DIGITS}d}"[::-1].encode()
+    return layout.CRC_PROPERTY + b"\x01" + digits + b"\x02"
+
+
+def _has_own_crc(record: memoryview, properties_size: int) -> bool:
+    if properties_size < layout.CRC_TAIL_SIZE:
+        return False
+    body_end = len(record) - layout.CRC_TAIL_SIZE
+    return bytes(record[body_end:]) == crc_tail(bytes(record[:body_end]))

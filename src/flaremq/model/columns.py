@@ -1,0 +1,114 @@
+"""The int64 tables by which rooms exchange many messages at once.
+
+A table is an `array('q')`, a row per message and a fixed number of columns. Where a row speaks of
+bytes it gives a place and a length in a buffer that travels with the table, so no Python object
+is made per message, either twin can fill or read it, and a test can print it.
+"""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+Bytes: TypeAlias = bytes | bytearray | memoryview
+"""What every room takes where it reads bytes."""
+
+
+class Draft:
+    """Columns of a message that is to be stored. The last three are filled in by the encoder."""
+
+    TOPIC_AT: Final = 0  # In `heads`.
+    TOPIC_SIZE: Final = 1
+    PROPERTIES_AT: Final = 2  # In `heads`.
+    PROPERTIES_SIZE: Final = 3
+    BODY_AT: Final = 4  # In `bodies`.
+    BODY_SIZE: Final = 5
+    BORN_HOST_AT: Final = 6  # In `heads`: address and port, 8 or 20 bytes.
+    BORN_HOST_SIZE: Final = 7
+    QUEUE_ID: Final = 8
+    QUEUE: Final = 9  # Place in the table of next queue offsets; -1 takes none (offset 0).
+    STEP: Final = 10  # How far the queue moves: 1, or the elements of an inner batch.
+    TOGETHER: Final = 11  # Rows, this one first, that must lie in one file; 1 for a single message.
+    FLAG: Final = 12
+    SYS_FLAG: Final = 13
+    BORN_TIMESTAMP: Final = 14
+    RECONSUME_TIMES: Final = 15
+    PREPARED_OFFSET: Final = 16
+    PHYSICAL_OFFSET: Final = 17
+    SIZE: Final = 18
+    QUEUE_OFFSET: Final = 19
+
+    WIDTH: Final = 20
+
+
+class Fact:
+    """Columns of a stored record, as far as dispatch, recovery and readers need them."""
+
+    OFFSET: Final = 0  # Physical.
+    SIZE: Final = 1
+    QUEUE_ID: Final = 2
+    QUEUE_OFFSET: Final = 3
+    SYS_FLAG: Final = 4
+    STORE_TIMESTAMP: Final = 5
+    TAGS_CODE: Final = 6  # Java's hash of TAGS, 0 without.
+    TOPIC_AT: Final = 7  # This and all other places: in the walked buffer.
+    TOPIC_SIZE: Final = 8
+    PROPERTIES_AT: Final = 9
+    PROPERTIES_SIZE: Final = 10
+    KEYS_AT: Final = 11
+    KEYS_SIZE: Final = 12  # 0: no KEYS.
+    UNIQUE_KEY_AT: Final = 13
+    UNIQUE_KEY_SIZE: Final = 14  # 0: no UNIQ_KEY.
+    BODY_AT: Final = 15
+    BODY_SIZE: Final = 16
+    ODD: Final = 17  # Sum of the Odd bits; 0 for a plain record.
+
+    WIDTH: Final = 18
+
+
+class Odd:
+    """What makes a record more than plain to dispatch: it has such a property."""
+
+    DELAY: Final = 1
+    INNER_BATCH: Final = 2
+    MULTI_DISPATCH: Final = 4
+
+
+class Stop:
+    """Why a walk over records ended."""
+
+    LIMIT: Final = 0  # The end of the range, or no row left in the table.
+    BLANK: Final = 1  # The end of a log file.
+    INVALID: Final = 2  # No record here: zeros, a torn or a foreign one.
+    HALF: Final = 3  # A record whose lengths do not add up to its size.
+
+
+class Check:
+    """What a walk verifies beyond the lengths. Bits, to be added."""
+
+    NOTHING: Final = 0
+    BODY_CRC: Final = 1
+    RECORD_CRC: Final = 2  # The CRC property must be there and must agree.
+    OFFSET: Final = 4  # The offset stored in the record is the one it lies at.
+
+
+@dataclass(slots=True)
+class Drafts:
+    """Messages to be stored: rows of Draft columns, and the bytes that they speak of.
+
+    `heads` holds topics, properties and hosts, `bodies` the bodies; they may be one buffer. They
+    are two because a body is still where the socket put it, while a head may have been rewritten.
+    """
+
+    rows: array[int] = field(default_factory=lambda: array("q"))
+    heads: Bytes = b""
+    bodies: Bytes = b""
+
+    def __len__(self) -> int:
+        return len(self.rows) // Draft.WIDTH
+
+
+def facts_table(rows: int) -> array[int]:
+    """An empty table for a walk to fill, `rows` records long."""
+    return array("q", bytes(8 * rows * Fact.WIDTH))

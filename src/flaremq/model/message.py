@@ -1,0 +1,184 @@
+"""Messages: what a user sends, what lies in the log, and the queues they go through."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field, fields
+from types import MappingProxyType
+from typing import Any, Final
+
+from flaremq.base.errors import MessageIllegal, PropertiesTooLong
+from flaremq.model import properties as names
+from flaremq.model.host import Host
+from flaremq.model.layout import PROPERTIES_SIZE_MAX
+from flaremq.model.msgid import encode_offset_id
+from flaremq.model.properties import decode_properties, decode_text, encode_properties, find_property
+
+__all__ = ["Host", "Message", "MessageQueue", "StoredMessage"]
+
+_INT32: Final = range(-(2**31), 2**31)
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What a user sends. Checks itself, so that no broker has to refuse it for its form."""
+
+    topic: str
+    body: bytes
+    _: KW_ONLY
+    tags: str | None = None
+    """One tag; consumers choose by it."""
+    keys: Sequence[str] = ()
+    """Words by which the message can be looked up later."""
+    properties: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """The user's own. Kept as a read-only copy."""
+    flag: int = 0
+    """The user's own number; no meaning to anybody else."""
+    delay_level: int = 0
+    """1 to 18 by default settings; 0 delivers at once."""
+    wait_store: bool = True
+    """Answer only after the flush and the replicas that the broker promises."""
+    sharding_key: str | None = None
+    """Messages of one sharding key stay in order."""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.keys, str):
+            raise MessageIllegal(f"keys is one text, {self.keys!r}: give a list, as in keys=[{self.keys!r}]")
+        object.__setattr__(self, "keys", tuple(self.keys))
+        object.__setattr__(self, "properties", MappingProxyType(dict(self.properties)))
+        _check_content(self)
+        _check_words(self)
+
+    def property_map(self) -> dict[str, str]:
+        """All properties, the user's and those that the fields stand for."""
+        found = dict(self.properties)
+        if self.keys:
+            found[names.KEYS] = names.KEY_SEPARATOR.join(self.keys)
+        if self.tags:
+            found[names.TAGS] = self.tags
+        if self.delay_level:
+            found[names.DELAY] = str(self.delay_level)
+        if self.sharding_key:
+            found[names.SHARDING_KEY] = self.sharding_key
+        found[names.WAIT] = "true" if self.wait_store else "false"
+        return found
+
+    def encoded_properties(self) -> bytes:
+        encoded = encode_properties(self.property_map())
+        if len(encoded) > PROPERTIES_SIZE_MAX:
+            raise PropertiesTooLong(len(encoded), PROPERTIES_SIZE_MAX)
+        return encoded
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The read-only view of the properties cannot be pickled; the message can.
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        return _rebuilt, ({**values, "properties": dict(self.properties)},)
+
+
+def _rebuilt(values: dict[str, Any]) -> Message:
+    return Message(**values)
+
+
+def _check_content(message: Message) -> None:
+    topic: object = message.topic  # Not every caller has a type checker.
+    body: object = message.body
+    if not isinstance(topic, str) or not topic.strip():
+        raise MessageIllegal(f"topic {topic!r}: wanted is the name of a topic")
+    if not isinstance(body, bytes):
+        kind = type(body).__name__
+        raise MessageIllegal(f"body is {kind}, bytes are wanted: text.encode() or bytes(buffer) makes them")
+    if message.flag not in _INT32:
+        raise MessageIllegal(f"flag {message.flag}: wanted is a number of 32 bits")
+    if not 0 <= message.delay_level < 2**31:
+        raise MessageIllegal(
+            f"delay_level {message.delay_level}: wanted is 0 for none, or a level from 1 upwards"
+        )
+
+
+def _check_words(message: Message) -> None:
+    for key in message.keys:
+        _check_word("key", key)
+        if any(char.isspace() for char in key):
+            raise MessageIllegal(f"key {key!r} holds a blank, which separates keys: replace it")
+    for what, word in (("tags", message.tags), ("sharding_key", message.sharding_key)):
+        if word is not None and word != "":
+            _check_word(what, word)
+    for name, value in message.properties.items():
+        _check_word("property name", name)
+        _check_word(f"value of property {name!r}", value)
+        if name in names.RESERVED:
+            raise MessageIllegal(f"property {name!r} belongs to the system: choose another name")
+    other = message.properties.get(names.SHARDING_KEY)
+    if message.sharding_key and other not in (None, message.sharding_key):
+        raise MessageIllegal(
+            f"sharding_key {message.sharding_key!r} and property {other!r}: give one of them"
+        )
+
+
+def _check_word(what: str, word: object) -> None:
+    if not isinstance(word, str) or not word.strip():
+        raise MessageIllegal(f"{what} {word!r}: wanted is text that is not blank")
+    if names.NAME_END in word or names.PAIR_END in word:
+        raise MessageIllegal(f"{what} {word!r} holds \\x01 or \\x02, which separate properties: remove them")
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMessage:
+    """One record, decoded. Body and properties are as they lie in the log."""
+
+    topic: str
+    queue_id: int
+    flag: int
+    queue_offset: int
+    physical_offset: int
+    sys_flag: int
+    born_timestamp_ms: int
+    born_host: Host
+    store_timestamp_ms: int
+    store_host: Host
+    reconsume_times: int
+    prepared_transaction_offset: int
+    body: bytes
+    """Still compressed, if sys_flag says so."""
+    raw_properties: bytes
+    body_crc: int
+    size: int
+    """Of the whole record, in bytes."""
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """Decoded anew at each call: keep the answer, or ask `get` for a single one."""
+        return decode_properties(self.raw_properties)
+
+    def get(self, name: str) -> str | None:
+        found = find_property(self.raw_properties, name.encode())
+        return None if found is None else decode_text(found)
+
+    @property
+    def tags(self) -> str | None:
+        return self.get(names.TAGS)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return tuple((self.get(names.KEYS) or "").split())
+
+    @property
+    def unique_key(self) -> str | None:
+        """The id that the sender gave it."""
+        return self.get(names.UNIQ_KEY)
+
+    @property
+    def message_id(self) -> str:
+        """The id that says where it lies."""
+        return encode_offset_id(self.store_host, self.physical_offset)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class MessageQueue:
+    """One queue of a topic on one broker, ordered by topic, broker, number."""
+
+    topic: str
+    broker_name: str
+    queue_id: int
+
+    def __str__(self) -> str:
+        """Java's text, letter by letter: consistent hashing depends on it."""
+        return f"MessageQueue [topic={self.topic}, brokerName={self.broker_name}, queueId={self.queue_id}]"

@@ -1,0 +1,150 @@
+r"""Message properties: `name \x01 value \x02`, again and again, in UTF-8.
+
+Reading follows Java (MessageDecoder.string2messageProperties): pairs are cut at \x02, a name
+ends at the first \x01, a pair without name or value is dropped, of equal names the last one
+stands, and the final \x02 may be missing. Java also drops pairs of less than three characters;
+a name, the \x01 and a value are three already, so that rule needs no code.
+"""
+
+import codecs
+import re
+from collections.abc import Mapping
+from typing import Final
+
+NAME_END: Final = "\x01"
+PAIR_END: Final = "\x02"
+KEY_SEPARATOR: Final = " "
+
+KEYS: Final = "KEYS"
+TAGS: Final = "TAGS"
+WAIT: Final = "WAIT"
+DELAY: Final = "DELAY"
+RETRY_TOPIC: Final = "RETRY_TOPIC"
+REAL_TOPIC: Final = "REAL_TOPIC"
+REAL_QUEUE_ID: Final = "REAL_QID"
+TRANSACTION_PREPARED: Final = "TRAN_MSG"
+PRODUCER_GROUP: Final = "PGROUP"
+MIN_OFFSET: Final = "MIN_OFFSET"
+MAX_OFFSET: Final = "MAX_OFFSET"
+BUYER_ID: Final = "BUYER_ID"
+ORIGIN_MESSAGE_ID: Final = "ORIGIN_MESSAGE_ID"
+TRANSFER_FLAG: Final = "TRANSFER_FLAG"
+CORRECTION_FLAG: Final = "CORRECTION_FLAG"
+MQ2_FLAG: Final = "MQ2_FLAG"
+RECONSUME_TIME: Final = "RECONSUME_TIME"
+MAX_RECONSUME_TIMES: Final = "MAX_RECONSUME_TIMES"
+MSG_REGION: Final = "MSG_REGION"
+TRACE_ON: Final = "TRACE_ON"
+UNIQ_KEY: Final = "UNIQ_KEY"
+EXTEND_UNIQ_INFO: Final = "EXTEND_UNIQ_INFO"
+CONSUME_START_TIME: Final = "CONSUME_START_TIME"
+INNER_NUM: Final = "INNER_NUM"
+INNER_BASE: Final = "INNER_BASE"
+DUP_INFO: Final = "DUP_INFO"
+CHECK_IMMUNITY_TIME_IN_SECONDS: Final = "CHECK_IMMUNITY_TIME_IN_SECONDS"
+TRANSACTION_PREPARED_QUEUE_OFFSET: Final = "TRAN_PREPARED_QUEUE_OFFSET"
+TRANSACTION_ID: Final = "__transactionId__"
+TRANSACTION_CHECK_TIMES: Final = "TRANSACTION_CHECK_TIMES"
+INSTANCE_ID: Final = "INSTANCE_ID"
+CORRELATION_ID: Final = "CORRELATION_ID"
+REPLY_TO_CLIENT: Final = "REPLY_TO_CLIENT"
+TTL: Final = "TTL"
+ARRIVE_TIME: Final = "ARRIVE_TIME"
+PUSH_REPLY_TIME: Final = "PUSH_REPLY_TIME"
+CLUSTER: Final = "CLUSTER"
+MSG_TYPE: Final = "MSG_TYPE"
+POP_CK: Final = "POP_CK"
+POP_CK_OFFSET: Final = "POP_CK_OFFSET"
+FIRST_POP_TIME: Final = "1ST_POP_TIME"
+SHARDING_KEY: Final = "__SHARDINGKEY"
+FORWARD_QUEUE_ID: Final = "PROPERTY_FORWARD_QUEUE_ID"
+REDIRECT: Final = "REDIRECT"
+INNER_MULTI_DISPATCH: Final = "INNER_MULTI_DISPATCH"
+INNER_MULTI_QUEUE_OFFSET: Final = "INNER_MULTI_QUEUE_OFFSET"
+TRACE_CONTEXT: Final = "TRACE_CONTEXT"
+TIMER_DELAY_SEC: Final = "TIMER_DELAY_SEC"
+TIMER_DELAY_MS: Final = "TIMER_DELAY_MS"
+TIMER_DELIVER_MS: Final = "TIMER_DELIVER_MS"
+TIMER_OUT_MS: Final = "TIMER_OUT_MS"
+TIMER_ENQUEUE_MS: Final = "TIMER_ENQUEUE_MS"
+TIMER_DEQUEUE_MS: Final = "TIMER_DEQUEUE_MS"
+TIMER_ROLL_TIMES: Final = "TIMER_ROLL_TIMES"
+TIMER_DELAY_LEVEL: Final = "TIMER_DELAY_LEVEL"
+TIMER_DEL_UNIQKEY: Final = "TIMER_DEL_UNIQKEY"
+BORN_HOST: Final = "__BORNHOST"
+BORN_TIMESTAMP: Final = "BORN_TIMESTAMP"
+CRC32: Final = "__CRC32#"
+DLQ_ORIGIN_TOPIC: Final = "DLQ_ORIGIN_TOPIC"
+DLQ_ORIGIN_MESSAGE_ID: Final = "DLQ_ORIGIN_MESSAGE_ID"
+START_DELIVER_TIME: Final = "__STARTDELIVERTIME"
+TRANSIENT_PREFIX: Final = "__RMQ.TRANSIENT."
+"""Names that begin so are never stored."""
+TRANSIENT_TOPIC_SYS_FLAG: Final = TRANSIENT_PREFIX + "TOPIC_SYS_FLAG"
+TRANSIENT_GROUP_SYS_FLAG: Final = TRANSIENT_PREFIX + "GROUP_SYS_FLAG"
+
+# Exactly Java's MessageConst.STRING_HASH_SET: some names with a meaning are not in it.
+RESERVED: Final = frozenset(
+    {
+        *(KEYS, TAGS, WAIT, DELAY, RETRY_TOPIC, REAL_TOPIC, REAL_QUEUE_ID, TRANSACTION_PREPARED),
+        *(PRODUCER_GROUP, MIN_OFFSET, MAX_OFFSET, BUYER_ID, ORIGIN_MESSAGE_ID, TRANSFER_FLAG),
+        *(CORRECTION_FLAG, MQ2_FLAG, RECONSUME_TIME, MAX_RECONSUME_TIMES, MSG_REGION, TRACE_ON),
+        *(UNIQ_KEY, EXTEND_UNIQ_INFO, CONSUME_START_TIME, DUP_INFO, INSTANCE_ID),
+        *(TRANSACTION_PREPARED_QUEUE_OFFSET, CORRELATION_ID, REPLY_TO_CLIENT, TTL, ARRIVE_TIME),
+        *(PUSH_REPLY_TIME, CLUSTER, MSG_TYPE, POP_CK, POP_CK_OFFSET, FIRST_POP_TIME),
+        *(INNER_MULTI_QUEUE_OFFSET, TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS, TIMER_OUT_MS),
+        *(TIMER_ENQUEUE_MS, TIMER_DEQUEUE_MS, TIMER_ROLL_TIMES, TIMER_DELAY_LEVEL, TIMER_DEL_UNIQKEY),
+        *(BORN_HOST, BORN_TIMESTAMP, CRC32, DLQ_ORIGIN_TOPIC, DLQ_ORIGIN_MESSAGE_ID),
+    }
+)
+"""Names that a user may not set."""
+
+_PAIR_END_BYTE: Final = 0x02
+_LIKE_JAVA: Final = "flaremq-like-java"
+_SURROGATE: Final = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
+
+
+def encode_properties(properties: Mapping[str, str | None]) -> bytes:
+    """As Java writes them: absent values are skipped, every pair ends with a separator."""
+    pairs = [f"{name}\x01{value}\x02" for name, value in properties.items() if value is not None]
+    return "".join(pairs).encode("utf-8", "replace")
+
+
+def decode_properties(raw: bytes) -> dict[str, str]:
+    """Never raises: bytes that are no UTF-8 become U+FFFD, pairs that are none are dropped."""
+    found: dict[str, str] = {}
+    for pair in decode_text(raw).split(PAIR_END):
+        name, _, value = pair.partition(NAME_END)
+        if name and value:
+            found[name] = value
+    return found
+
+
+def find_property(raw: bytes, name: bytes) -> bytes | None:
+    """One value out of the encoded properties, without decoding the others."""
+    needle = name + b"\x01"
+    end = len(raw)
+    # From behind, as the last of equal names stands; an empty value is no value.
+    while (at := raw.rfind(needle, 0, end)) >= 0:
+        if at == 0 or raw[at - 1] == _PAIR_END_BYTE:
+            start = at + len(needle)
+            stop = raw.find(_PAIR_END_BYTE, start)
+            value = raw[start:] if stop < 0 else raw[start:stop]
+            if value:
+                return value
+        end = at + len(needle) - 1
+    return None
+
+
+def decode_text(raw: bytes) -> str:
+    """UTF-8 as Java's `new String` reads it, with the same number of U+FFFD for what is wrong."""
+    return raw.decode("utf-8", _LIKE_JAVA)
+
+
+def _replace_like_java(error: UnicodeError) -> tuple[str, int]:
+    """Python replaces each byte of an encoded surrogate, Java all of them at once."""
+    assert isinstance(error, UnicodeDecodeError)
+    surrogate = _SURROGATE.match(error.object, error.start)
+    return "\ufffd", surrogate.end() if surrogate else error.end
+
+
+codecs.register_error(_LIKE_JAVA, _replace_like_java)

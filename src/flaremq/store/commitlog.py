@@ -1,0 +1,307 @@
+"""The commit log: every message of every topic, once, in arrival order.
+
+    socket > frame > handler > put > [append] > flush > replicate > respond
+
+One writer at a time; readers on any thread, below `readable_end` only. A record never straddles
+two files: a full file ends in a blank record, so recovery and Spark can walk a file knowing nothing
+of its neighbours.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from flaremq.base.clock import Clock
+from flaremq.base.errors import (
+    BodyTooLarge,
+    FlareError,
+    InvalidName,
+    PropertiesTooLong,
+    RecordTooLarge,
+)
+from flaremq.base.watermark import Watermark
+from flaremq.model import layout
+from flaremq.model.columns import Draft, Drafts
+from flaremq.model.encode import Encoder
+from flaremq.store.disk import Disk
+from flaremq.store.filequeue import FileQueue
+from flaremq.store.mappedfile import MappedFile
+from flaremq.store.preallocate import Preallocator
+from flaremq.store.queue_offsets import QueueOffsets
+from flaremq.store.settings import FlushDisk, StoreSettings
+from flaremq.store.transient import BufferPool
+
+_BLANK = struct.Struct(">ii")
+
+
+class CommitLog:
+    """Append-only run of equal-sized mapped files.
+
+    Invariants, asserted on the way in and checked again by recovery:
+      L1  `end` only grows, and bytes below it never change.
+      L2  a record lies in one file, with BLANK_SIZE bytes left after it.
+      L3  the offset stored in a record is the offset it was appended at.
+    """
+
+    def __init__(
+        self, disk: Disk, settings: StoreSettings, clock: Clock, store_host: bytes, offsets: QueueOffsets
+    ) -> None:
+        self.settings = settings
+        self.offsets = offsets
+        self.flushed = Watermark()
+        self.last_store_ms = 0  # Of the newest append, for the checkpoint.
+        self._clock = clock
+        self._encoder = Encoder(
+            store_host, settings.append_crc, settings.message_size_max, settings.record_size_max
+        )
+        self._placement = Placement(disk, settings)
+        self.queue = FileQueue(
+            disk, self._placement.all_folders, settings.commitlog_file_size, place=self._placement.folder_for
+        )
+        self.preallocator = Preallocator(disk, settings)
+        self.pool: BufferPool | None = None
+        self._buffers: dict[MappedFile, mmap.mmap] = {}
+        self._active: MappedFile | None = None
+        self._out = memoryview(b"")  # Where the active file is written: its map, or its pool buffer.
+
+    @property
+    def file_size(self) -> int:
+        return self.queue.file_size
+
+    @property
+    def begin(self) -> int:
+        return self.queue.begin
+
+    @property
+    def end(self) -> int:
+        """Behind the last byte that was appended."""
+        files = self.queue.files
+        return files[-1].offset + files[-1].wrote if files else 0
+
+    @property
+    def readable_end(self) -> int:
+        """Behind the last byte that readers may see: with a pool, what was committed to the file."""
+        for file in reversed(self.queue.files):
+            if file.committed or file is self.queue.files[0]:
+                return file.offset + file.committed
+        return self.begin
+
+    @property
+    def confirmed(self) -> int:
+        """How far dispatch may go, and so what consumers can see (store.md 5.9, the 5.3 rows)."""
+        if self.settings.flush_disk is FlushDisk.SYNC_FLUSH and not self.settings.read_uncommitted:
+            return self.flushed.value
+        return self.readable_end
+
+    def start(self) -> None:
+        """After recovery: make the pool, take the active file, and let the next one be made."""
+        if self.settings.pool_used:
+            self.pool = BufferPool(self.settings.pool_size, self.file_size)
+        self.preallocator.start()
+        files = self.queue.files
+        if files and files[-1].wrote < files[-1].size:
+            self._activate(files[-1])
+
+    def append_many(self, drafts: Drafts) -> int:
+        """Store rows of drafts and say how many; their last columns tell where each one landed.
+
+        Nothing is durable yet: that is `flushed`. A row that may not be stored raises before any
+        byte is written. When the next file cannot be had, the rows that still found room stand and
+        the number is less than asked; if none did, the reason is raised.
+        """
+        rows, done = len(drafts), 0
+        if self._active is None:
+            self._roll()
+        self.last_store_ms = now_ms = self._clock.now_ms()
+        while True:
+            file = self._active
+            assert file is not None
+            written = self._encoder.encode_many(
+                drafts, done, self._out, file.wrote, file.offset, self.offsets.next, now_ms
+            )
+            if written < 0:
+                self._refuse(drafts, -1 - written)
+            if written:
+                done += written
+                last = (done - 1) * Draft.WIDTH
+                end = drafts.rows[last + Draft.PHYSICAL_OFFSET] + drafts.rows[last + Draft.SIZE] - file.offset
+                assert end + layout.BLANK_SIZE <= file.size  # L2
+                self._wrote(file, end)
+            if done == rows:
+                return done
+            if file.wrote == 0:
+                self._refuse_together(drafts, done)
+            try:
+                self._roll()
+            except FlareError:
+                if done:
+                    return done
+                raise
+
+    def append_raw(self, data: bytes | memoryview) -> None:
+        """Copy bytes of another log to the end of this one; they do not cross the end of a file."""
+        if self._active is None or self._active.wrote == self._active.size:
+            self._roll()
+        file = self._active
+        assert file is not None
+        end = file.wrote + len(data)
+        if end > file.size:
+            raise RecordTooLarge(len(data), file.size - file.wrote)
+        self._out[file.wrote : end] = data
+        self._wrote(file, end)
+
+    def _wrote(self, file: MappedFile, position: int) -> None:
+        file.wrote = position  # Last: a reader below it never sees half a record.
+        if file not in self._buffers:
+            file.committed = position
+
+    def _refuse(self, drafts: Drafts, row: int) -> NoReturn:
+        """Say what is wrong with a row that the encoder did not take."""
+        r, rows = row * Draft.WIDTH, drafts.rows
+        topic_size, body_max = rows[r + Draft.TOPIC_SIZE], self.settings.message_size_max
+        if not 0 < topic_size <= layout.TOPIC_SIZE_MAX_V2:
+            raise InvalidName(f"topic of {topic_size} bytes, limit is {layout.TOPIC_SIZE_MAX_V2}")
+        if rows[r + Draft.BODY_SIZE] > body_max:
+            raise BodyTooLarge(rows[r + Draft.BODY_SIZE], body_max)
+        if rows[r + Draft.PROPERTIES_SIZE] + layout.CRC_TAIL_SIZE >= layout.PROPERTIES_SIZE_MAX:
+            raise PropertiesTooLong(rows[r + Draft.PROPERTIES_SIZE], layout.PROPERTIES_SIZE_MAX)
+        raise RecordTooLarge(layout.FIXED_SIZE + _variable_size(drafts, r), self.settings.record_size_max)
+
+    def _refuse_together(self, drafts: Drafts, row: int) -> NoReturn:
+        """A batch that not even an empty file can hold."""
+        size = 0
+        for other in range(row, row + drafts.rows[row * Draft.WIDTH + Draft.TOGETHER]):
+            size += layout.FIXED_SIZE + _variable_size(drafts, other * Draft.WIDTH)
+        raise RecordTooLarge(size, self.file_size - layout.BLANK_SIZE)
+
+    def _roll(self) -> None:
+        """Have the next file ready, then end the current one with a blank record and go over to it."""
+        files = self.queue.files
+        offset = files[-1].end if files else 0
+        pool = self.pool
+        if pool is not None and not pool.available and self.settings.pool_fast_fail:
+            pool.borrow()  # Raises: an empty pool is told at once, before a file is made.
+        file = self.preallocator.take(offset, self.queue.path_of(offset))
+        self._finish_active()
+        self.queue.adopt(file)
+        self._activate(file)
+        self.preallocator.want(file.end, self.queue.path_of(file.end))
+
+    def _finish_active(self) -> None:
+        file = self._active
+        if file is not None and file.wrote < file.size:
+            _BLANK.pack_into(self._out, file.wrote, file.size - file.wrote, layout.BLANK_MAGIC)
+            self._wrote(file, file.size)
+        if file is not None:
+            file.file.unlock()
+
+    def _activate(self, file: MappedFile) -> None:
+        if self.pool is not None and self.pool.available:
+            buffer = self.pool.borrow()
+            buffer[: file.wrote] = file.view[: file.wrote]
+            self._buffers[file] = buffer
+            self._out = memoryview(buffer)
+        else:
+            self._out = file.view
+        self._active = file
+
+    def commit(self, least_pages: int) -> bool:
+        """Copy what lies in pool buffers to their files; True if anything moved."""
+        moved = False
+        for file, buffer in list(self._buffers.items()):
+            wrote = file.wrote
+            pages = wrote // layout.PAGE - file.committed // layout.PAGE
+            if wrote > file.committed and (pages >= least_pages or wrote == file.size):
+                with memoryview(buffer) as view:
+                    file.file.write(file.committed, view[file.committed : wrote])
+                file.committed = wrote
+                moved = True
+            if file.committed == file.size:
+                del self._buffers[file]
+                if self.pool is not None:
+                    self.pool.give_back(buffer)
+        return moved
+
+    def flush(self, least_pages: int) -> None:
+        """Sync every file that has so many dirty pages, the oldest first, and move the mark.
+
+        The mark never passes a file that still has unsynced bytes.
+        """
+        for file in self.queue.files:
+            if file.flushed < file.committed:
+                if file.dirty_pages() < least_pages:
+                    return
+                self.flushed.advance(file.offset + file.flush())
+            if file.committed < file.size:
+                return
+
+    def slice(self, offset: int, size: int) -> memoryview | None:
+        """The bytes [offset, offset + size), as they lie in the map; None if they are not all there."""
+        file = self.queue.find(offset)
+        if file is None or size < 0 or offset - file.offset + size > file.committed:
+            return None
+        at = offset - file.offset
+        return file.view[at : at + size].toreadonly()
+
+    def store_time(self, offset: int, size: int) -> int:
+        """Store time of the record that lies there; -1 if it cannot be read."""
+        record = self.slice(offset, size) if offset >= self.begin else None
+        if record is None or size < layout.FIXED_SIZE:
+            return -1
+        (sys_flag,) = struct.unpack_from(">i", record, layout.SYS_FLAG_AT)
+        host = layout.HOST_SIZE_V6 if sys_flag & 0x10 else layout.HOST_SIZE_V4
+        (stored,) = struct.unpack_from(">q", record, layout.BORN_HOST_AT + host)
+        return int(stored)
+
+    def truncate(self, offset: int) -> None:
+        """Forget everything from `offset` on. Only while nothing is appended (recovery, a follower)."""
+        self.queue.truncate(offset)
+        self._active = None
+        self._out = memoryview(b"")
+        if self.flushed.value > offset:
+            self.flushed.rewind(offset)
+        files = self.queue.files
+        if files and files[-1].wrote < files[-1].size:
+            files[-1].file.reserve(0, files[-1].size)  # A log of Java's has holes where nothing was written.
+            self._active = files[-1]
+            self._out = files[-1].view
+
+    def stop(self) -> None:
+        self.preallocator.stop()
+
+    def close(self) -> None:
+        self._out = memoryview(b"")
+        self._active = None
+        self.queue.close()
+
+
+def _variable_size(drafts: Drafts, r: int) -> int:
+    columns = (Draft.BODY_SIZE, Draft.TOPIC_SIZE, Draft.PROPERTIES_SIZE)
+    return sum(drafts.rows[r + column] for column in columns)
+
+
+class Placement:
+    """Which folder a log file belongs to when the log is spread over several disks."""
+
+    def __init__(self, disk: Disk, settings: StoreSettings) -> None:
+        self._disk = disk
+        self._full_ratio = settings.disk_clean_forcibly_ratio
+        self.all_folders: Sequence[Path] = sorted(
+            {*settings.commitlog_folders, *settings.read_only_commitlog_folders}
+        )
+        self._writable = [
+            f for f in settings.commitlog_folders if f not in settings.read_only_commitlog_folders
+        ]
+        self._file_size = settings.commitlog_file_size
+
+    def folder_for(self, offset: int) -> Path:
+        """Round and round over the writable folders whose disk is not full; over all if all are."""
+        if len(self._writable) == 1:
+            return self._writable[0]
+        roomy = [f for f in self._writable if self._disk.used_ratio(f) <= self._full_ratio]
+        folders = sorted(roomy or self._writable)
+        return folders[offset // self._file_size % len(folders)]

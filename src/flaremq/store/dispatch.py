@@ -1,0 +1,273 @@
+"""Dispatch: records that may be seen get their queue entries and index entries, by the batch.
+
+    append > (flushed) > [dispatch] > queue, index > reader
+
+It follows the log's confirmed end. The same code serves recovery, which gives it the log from
+where the queues may have stopped: what they already have, they skip.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+import threading
+from array import array
+from collections.abc import Callable
+
+from flaremq.base.errors import InvalidName
+from flaremq.model import layout
+from flaremq.model.columns import Check, Fact, Odd, Stop, facts_table
+from flaremq.model.properties import decode_properties
+from flaremq.model.record import walk
+from flaremq.store.api import ArrivalListener, BitMapper
+from flaremq.store.batchconsumequeue import BatchConsumeQueue, BatchEntry
+from flaremq.store.commitlog import CommitLog
+from flaremq.store.consumequeue import ConsumeQueue
+from flaremq.store.entries import Key, Run, group
+from flaremq.store.index import Index
+from flaremq.store.queues import Queues
+from flaremq.store.settings import StoreSettings
+
+log = logging.getLogger(__name__)
+
+_ENTRY = struct.Struct(layout.ENTRY_FORMAT)
+_ROWS = 1024  # Of one batch: the table stays in the cache.
+_SCHEDULE_TOPIC = b"SCHEDULE_TOPIC_XXXX"
+_LMQ_PREFIX = "%LMQ%"
+
+OnGap = Callable[[Key, ConsumeQueue], bool]
+"""A queue misses entries before those that come now. True: leave them out, it will be rebuilt."""
+
+
+class Dispatcher:
+    """Follows the log. One batch at a time, whichever thread asks."""
+
+    def __init__(
+        self,
+        log: CommitLog,
+        queues: Queues,
+        index: Index | None,
+        settings: StoreSettings,
+        bit_mapper: BitMapper | None = None,
+    ) -> None:
+        self._log = log
+        self._queues = queues
+        self._index = index
+        self._settings = settings
+        self._bit_mapper = bit_mapper
+        self._facts = facts_table(_ROWS)
+        self._lock = threading.Lock()
+        self.listeners: list[ArrivalListener] = []
+        self.on_gap: OnGap | None = None
+        self.position = 0  # Everything below it is in its queue.
+        self.records = 0  # Dispatched since the start.
+        self.last_store_ms = 0
+
+    @property
+    def behind(self) -> int:
+        """Bytes that may be seen but are in no queue yet."""
+        return max(0, self._log.confirmed - self.position)
+
+    def catch_up(self) -> int:
+        """Dispatch all that may be seen, and say how many records that was."""
+        if self.position >= self._log.confirmed:
+            return 0
+        with self._lock:
+            before = self.records
+            self.position = max(self.position, self._log.begin)
+            while self.position < self._log.confirmed:
+                if not self._step(self._log.confirmed):
+                    break
+            return self.records - before
+
+    def _step(self, end: int) -> bool:
+        """One batch of one file; False when there is nothing to be read."""
+        file = self._log.queue.find(self.position)
+        if file is None:
+            return False
+        at, file_end = self.position - file.offset, min(end - file.offset, file.committed)
+        if at >= file_end:
+            return False
+        view = file.view
+        count, at, stop = walk(view, at, file_end, file.offset, self._facts, Check.NOTHING)
+        if count:
+            self.dispatch(self._facts, count, view)
+        if stop == Stop.BLANK:
+            at = file.size
+        elif stop != Stop.LIMIT:
+            at = self._skipped(view, at, stop, file_end)
+        self.position = file.offset + at
+        return True
+
+    def _skipped(self, view: memoryview, at: int, stop: int, file_end: int) -> int:
+        """Where to go on behind bytes that are no record, as ReputMessageService does."""
+        (size,) = struct.unpack_from(">i", view, at) if file_end - at >= 4 else (0,)
+        to = at + size if stop == Stop.HALF and 0 < size <= file_end - at else file_end
+        log.error("the log holds no valid record at byte %d of a file: %d bytes stay unseen", at, to - at)
+        return to
+
+    def dispatch(self, facts: array[int], count: int, view: memoryview) -> None:
+        """Write the queue and index entries of these walked records."""
+        self.to_queues(facts, count, view)
+        if self._index is not None:
+            self._index.put_many(facts, count, view)
+        self.records += count
+        self.last_store_ms = facts[(count - 1) * Fact.WIDTH + Fact.STORE_TIMESTAMP]
+
+    def to_queues(self, facts: array[int], count: int, view: memoryview) -> None:
+        """Queue entries alone: recovery gives queues and index their records at different times."""
+        odd = (
+            [row for row in range(count) if facts[row * Fact.WIDTH + Fact.ODD]]
+            if self._any_odd(facts, count)
+            else []
+        )
+        for row in odd:
+            self._set_delivery_time(facts, row, view)
+        keys, entries, runs, order = group(facts, count, view)
+        whole = memoryview(entries)
+        for number, key in enumerate(keys):
+            run = runs[number * Run.WIDTH : (number + 1) * Run.WIDTH]
+            self._append_run(key, run, whole, facts, order, view)
+        if self._settings.multi_dispatch_enabled:
+            for row in odd:
+                self._dispatch_multi(facts, row, view)
+
+    @staticmethod
+    def _any_odd(facts: array[int], count: int) -> bool:
+        return any(facts[Fact.ODD : count * Fact.WIDTH : Fact.WIDTH])
+
+    def _append_run(
+        self,
+        key: Key,
+        run: array[int],
+        entries: memoryview,
+        facts: array[int],
+        order: array[int],
+        view: memoryview,
+    ) -> None:
+        try:
+            queue = self._queues.ensure(key)
+        except InvalidName as error:
+            log.error("%d records stay in the log without a queue: %s", run[Run.COUNT], error)
+            return
+        if isinstance(queue, BatchConsumeQueue):
+            rows = order[run[Run.FIRST] : run[Run.FIRST] + run[Run.COUNT]]
+            self._append_batches(queue, rows, facts, view)
+        else:
+            if self._is_gap(key, queue, run):
+                return
+            rows = order[run[Run.FIRST] : run[Run.FIRST] + run[Run.COUNT]]
+            self._append_plain(key, queue, run, entries, rows, facts, view)
+        self._queues.dirty.add(key)
+        for listener in self.listeners:
+            listener.arrived(key[0], key[1], queue.max_offset)
+
+    def _is_gap(self, key: Key, queue: ConsumeQueue, run: array[int]) -> bool:
+        missing = run[Run.QUEUE_OFFSET] > queue.max_offset
+        return missing and self.on_gap is not None and self.on_gap(key, queue)
+
+    def _append_plain(
+        self,
+        key: Key,
+        queue: ConsumeQueue,
+        run: array[int],
+        entries: memoryview,
+        rows: array[int],
+        facts: array[int],
+        view: memoryview,
+    ) -> None:
+        first, count = run[Run.FIRST] * layout.ENTRY_SIZE, run[Run.COUNT] * layout.ENTRY_SIZE
+        mine = entries[first : first + count]
+        ext = self._queues.ext(key)
+        plain = run[Run.DENSE] and run[Run.OFFSET] >= queue.physical_end
+        if plain and ext is None and (run[Run.QUEUE_OFFSET] >= queue.max_offset or not queue.file_count):
+            queue.append(mine, run[Run.QUEUE_OFFSET], run[Run.END])
+            return
+        for place, row in enumerate(rows):
+            f = row * Fact.WIDTH
+            offset, end = facts[f + Fact.OFFSET], facts[f + Fact.OFFSET] + facts[f + Fact.SIZE]
+            if end <= queue.physical_end:
+                continue  # Dispatched before.
+            entry = mine[place * layout.ENTRY_SIZE : (place + 1) * layout.ENTRY_SIZE]
+            queue_offset = facts[f + Fact.QUEUE_OFFSET]
+            if queue_offset == 0 and queue.file_count:
+                queue_offset = queue.max_offset  # Java asks no questions of a zero.
+            if queue_offset < queue.max_offset:
+                log.warning(
+                    "%s-%d: record at %d says it is number %d, which is there", *key, offset, queue_offset
+                )
+                continue
+            if ext is not None:
+                bits = self._bits(key[0], facts, row, view)
+                address = ext.put(facts[f + Fact.TAGS_CODE], facts[f + Fact.STORE_TIMESTAMP], bits)
+                if address is not None:
+                    entry = memoryview(_ENTRY.pack(offset, facts[f + Fact.SIZE], address))
+            queue.append(entry, queue_offset, end)
+
+    def _bits(self, topic: bytes, facts: array[int], row: int, view: memoryview) -> bytes:
+        if self._bit_mapper is None:
+            return b""
+        return self._bit_mapper.bit_map(topic, _properties_of(facts, row, view))
+
+    def _append_batches(
+        self, queue: BatchConsumeQueue, rows: array[int], facts: array[int], view: memoryview
+    ) -> None:
+        for row in rows:
+            f = row * Fact.WIDTH
+            base, count = facts[f + Fact.QUEUE_OFFSET], 1
+            if facts[f + Fact.ODD] & Odd.INNER_BATCH:
+                properties = decode_properties(bytes(_properties_of(facts, row, view)))
+                base, count = int(properties["INNER_BASE"]), int(properties["INNER_NUM"])
+            offset, size = facts[f + Fact.OFFSET], facts[f + Fact.SIZE]
+            code, store_ms = facts[f + Fact.TAGS_CODE], facts[f + Fact.STORE_TIMESTAMP]
+            queue.append(BatchEntry(offset, size, code, store_ms, base, count))
+
+    def _set_delivery_time(self, facts: array[int], row: int, view: memoryview) -> None:
+        """A delayed message waits under its delivery time, which takes the place of the tags code."""
+        f = row * Fact.WIDTH
+        at = facts[f + Fact.TOPIC_AT]
+        topic = bytes(view[at : at + facts[f + Fact.TOPIC_SIZE]])
+        if topic != _SCHEDULE_TOPIC or not facts[f + Fact.ODD] & Odd.DELAY:
+            return
+        level = _integer(decode_properties(bytes(_properties_of(facts, row, view))).get("DELAY", ""))
+        delays_ms = self._settings.delay_levels_ms
+        if level is not None and level > 0:
+            delay_ms = delays_ms[min(level, len(delays_ms)) - 1]
+            facts[f + Fact.TAGS_CODE] = facts[f + Fact.STORE_TIMESTAMP] + delay_ms
+
+    def _dispatch_multi(self, facts: array[int], row: int, view: memoryview) -> None:
+        """Further queues that a record names itself (light message queues)."""
+        f = row * Fact.WIDTH
+        if not facts[f + Fact.ODD] & Odd.MULTI_DISPATCH:
+            return
+        properties = decode_properties(bytes(_properties_of(facts, row, view)))
+        names = properties.get("INNER_MULTI_DISPATCH", "").split(",")
+        offsets = properties.get("INNER_MULTI_QUEUE_OFFSET", "").split(",")
+        if len(names) != len(offsets):
+            return
+        record_offset, size = facts[f + Fact.OFFSET], facts[f + Fact.SIZE]
+        for name, text in zip(names, offsets, strict=True):
+            queue_offset = _integer(text)
+            if queue_offset is None or "/" in name or not name:
+                continue
+            light = self._settings.lmq_enabled and name.startswith(_LMQ_PREFIX)
+            queue = self._queues.ensure((name.encode(), 0 if light else facts[f + Fact.QUEUE_ID]))
+            if isinstance(queue, BatchConsumeQueue) or record_offset + size <= queue.physical_end:
+                continue
+            if queue.file_count and queue_offset < queue.max_offset:
+                continue
+            entry = _ENTRY.pack(record_offset, size, facts[f + Fact.TAGS_CODE])
+            queue.append(memoryview(entry), queue_offset, record_offset + size)
+            self._queues.dirty.add((name.encode(), queue.queue_id))
+
+
+def _properties_of(facts: array[int], row: int, view: memoryview) -> memoryview:
+    at = facts[row * Fact.WIDTH + Fact.PROPERTIES_AT]
+    return view[at : at + facts[row * Fact.WIDTH + Fact.PROPERTIES_SIZE]]
+
+
+def _integer(text: str) -> int | None:
+    try:
+        return int(text)
+    except ValueError:
+        return None

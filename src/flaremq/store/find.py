@@ -1,0 +1,58 @@
+"""Finding messages otherwise than by queue offset: by key, by unique id, by time."""
+
+from __future__ import annotations
+
+from flaremq.model.columns import Check, Fact, facts_table
+from flaremq.model.record import walk
+from flaremq.store.batchconsumequeue import BatchConsumeQueue
+from flaremq.store.commitlog import CommitLog
+from flaremq.store.index import Index
+from flaremq.store.queues import Queues
+from flaremq.store.reader import Reader
+from flaremq.store.timesearch import Boundary
+
+
+class Finder:
+    """Index and queues only point; every answer is checked against the record itself."""
+
+    def __init__(self, commit_log: CommitLog, queues: Queues, index: Index | None, reader: Reader) -> None:
+        self._log = commit_log
+        self._queues = queues
+        self._index = index
+        self._reader = reader
+
+    def by_key(
+        self, topic: bytes, key: bytes, count_max: int, begin_ms: int, end_ms: int
+    ) -> list[memoryview]:
+        """Two keys may share a hash, so a record counts only if it has this very key."""
+        if self._index is None:
+            return []
+        found: list[memoryview] = []
+        names = topic.decode("utf-8", "replace"), key.decode("utf-8", "replace")
+        for offset in sorted(self._index.query(*names, count_max, begin_ms, end_ms)):
+            record = self._reader.record(offset)
+            if record is not None and has_key(record, topic, key):
+                found.append(record)
+        return found
+
+    def by_time(self, topic: bytes, queue_id: int, timestamp_ms: int, boundary: Boundary) -> int:
+        queue = self._queues.get(topic, queue_id)
+        if queue is None:
+            return 0
+        if isinstance(queue, BatchConsumeQueue):
+            found = queue.offset_by_time(timestamp_ms, boundary)
+            return max(queue.min_offset, min(queue.max_offset, found))
+        return queue.offset_by_time(timestamp_ms, boundary, self._log.begin, self._log.store_time)
+
+
+def has_key(record: memoryview, topic: bytes, key: bytes) -> bool:
+    facts = facts_table(1)
+    count, _, _ = walk(record, 0, len(record), 0, facts, Check.NOTHING)
+    if not count or _piece(record, facts[Fact.TOPIC_AT], facts[Fact.TOPIC_SIZE]) != topic:
+        return False
+    keys = _piece(record, facts[Fact.KEYS_AT], facts[Fact.KEYS_SIZE]).split(b" ")
+    return key in keys or key == _piece(record, facts[Fact.UNIQUE_KEY_AT], facts[Fact.UNIQUE_KEY_SIZE])
+
+
+def _piece(record: memoryview, at: int, size: int) -> bytes:
+    return bytes(record[at : at + size])

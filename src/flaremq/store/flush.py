@@ -1,0 +1,157 @@
+"""Flushing: the threads that make written bytes durable and say so.
+
+    append > [commit] > [flush] > flushed mark > answer
+
+The log has a flusher, and with the transient pool a committer before it; queues and checkpoint
+have one of their own. An fsync that fails ends flushing for good: what it covered may be lost,
+and a second, successful fsync would only hide that.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from flaremq.base.clock import Clock
+from flaremq.base.errors import FlareError, FlushFailed
+from flaremq.base.lifecycle import Worker
+from flaremq.store.checkpoint import Checkpoint
+from flaremq.store.commitlog import CommitLog
+from flaremq.store.dispatch import Dispatcher
+from flaremq.store.flags import Flags
+from flaremq.store.queues import Queues
+from flaremq.store.settings import FlushDisk, StoreSettings
+
+log = logging.getLogger(__name__)
+
+
+class LogFlusher:
+    """Moves the log's flushed mark: by group commit, or in the background."""
+
+    def __init__(self, commit_log: CommitLog, checkpoint: Checkpoint, flags: Flags, clock: Clock) -> None:
+        self._log = commit_log
+        self._settings: StoreSettings = commit_log.settings
+        self._checkpoint = checkpoint
+        self._flags = flags
+        self._clock = clock
+        self._sync = self._settings.flush_disk is FlushDisk.SYNC_FLUSH
+        self._last_thorough_s = clock.monotonic_s()
+        self._last_commit_s = clock.monotonic_s()
+        self._flusher = Worker("flaremq-flush", self._flush_step, on_crash=self._crashed)
+        self._committer = Worker("flaremq-commit", self._commit_step, on_crash=self._crashed)
+
+    def start(self) -> None:
+        self._flusher.start()
+        if self._log.pool is not None:
+            self._committer.start()
+
+    def put(self) -> None:
+        """Something was appended. Cheap when the threads know already."""
+        if self._log.pool is not None and self._settings.commit_wake_on_put:
+            self._committer.wake()
+        if self._sync or (self._settings.flush_wake_on_put and not self._settings.flush_timed):
+            self._flusher.wake()
+
+    def stop(self) -> None:
+        """Flush what is left, and only then end."""
+        self._committer.stop()
+        self._flusher.stop()
+        if self._flags.failure is None:
+            self._log.commit(0)
+            self.flush(0)
+
+    def flush(self, least_pages: int) -> None:
+        """One pass; a thorough one (0 pages) also tells the checkpoint how far the log is safe."""
+        store_ms = self._log.last_store_ms  # Before the sync: what comes meanwhile is not covered.
+        try:
+            self._log.flush(least_pages)
+        except FlushFailed as error:
+            self._crashed(error)
+            raise
+        if least_pages == 0 and store_ms:
+            self._checkpoint.log_time_ms = store_ms
+
+    def _flush_step(self, worker: Worker) -> None:
+        if self._sync:
+            if self._log.pool is not None:
+                self._log.commit(0)
+            if self._log.flushed.value >= self._log.readable_end:
+                worker.pause(self._settings.flush_interval_ms / 1000)
+            else:
+                self.flush(0)
+            return
+        worker.pause(self._settings.flush_interval_ms / 1000)
+        if not worker.stopping:
+            self.flush(self._pages_due())
+
+    def _pages_due(self) -> int:
+        now_s = self._clock.monotonic_s()
+        if now_s - self._last_thorough_s >= self._settings.flush_thorough_interval_ms / 1000:
+            self._last_thorough_s = now_s
+            return 0
+        return self._settings.flush_least_pages
+
+    def _commit_step(self, worker: Worker) -> None:
+        now_s, pages = self._clock.monotonic_s(), self._settings.commit_least_pages
+        if now_s - self._last_commit_s >= self._settings.commit_thorough_interval_ms / 1000:
+            pages = 0
+        if self._log.commit(pages):
+            self._last_commit_s = now_s
+            self._flusher.wake()
+        worker.pause(self._settings.commit_interval_ms / 1000)
+
+    def _crashed(self, error: Exception) -> None:
+        failure = error if isinstance(error, FlushFailed) else FlushFailed(f"flushing stopped: {error}")
+        log.critical("the store stops: %s", failure)
+        self._flags.failed(failure)
+        self._log.flushed.fail(failure)
+
+
+class QueueFlusher:
+    """Makes queues durable every second or so, and the checkpoint with them.
+
+    The checkpoint's queue time is the store time up to which *every* queue is safe, so it moves
+    only after a thorough pass, to what had been dispatched when that pass began.
+    """
+
+    def __init__(
+        self,
+        queues: Queues,
+        dispatcher: Dispatcher,
+        checkpoint: Checkpoint,
+        settings: StoreSettings,
+        clock: Clock,
+    ) -> None:
+        self._queues = queues
+        self._dispatcher = dispatcher
+        self._checkpoint = checkpoint
+        self._settings = settings
+        self._clock = clock
+        self._last_thorough_s = clock.monotonic_s()
+        self._worker = Worker("flaremq-flush-queues", self._step, on_crash=lambda _error: None)
+
+    def start(self) -> None:
+        self._worker.start()
+
+    def stop(self) -> None:
+        self._worker.stop()
+        self.flush(0)
+
+    def flush(self, least_pages: int) -> None:
+        store_ms = self._dispatcher.last_store_ms
+        self._queues.flush(least_pages)
+        if least_pages == 0 and store_ms:
+            self._checkpoint.queue_time_ms = store_ms
+        self._checkpoint.flush()
+
+    def _step(self, worker: Worker) -> None:
+        worker.pause(self._settings.queue_flush_interval_ms / 1000)
+        if worker.stopping:
+            return
+        now_s, pages = self._clock.monotonic_s(), self._settings.queue_flush_least_pages
+        if now_s - self._last_thorough_s >= self._settings.queue_flush_thorough_interval_ms / 1000:
+            self._last_thorough_s, pages = now_s, 0
+        try:
+            self.flush(pages)
+        except FlareError as error:
+            # Queues can be rebuilt from the log: the checkpoint stays where it is, and the log goes on.
+            log.error("queues could not be flushed: %s", error)

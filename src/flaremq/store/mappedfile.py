@@ -1,0 +1,154 @@
+"""One file of a queue of files: where it begins, how far it is written, how far it is safe."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from pathlib import Path
+
+from flaremq.model.layout import PAGE
+from flaremq.store.disk import Disk, DiskFile
+
+_RESERVE_STEP_MAX = 256 * 1024
+_FOLDERS_ABOVE = 3  # consumequeue/TOPIC/ID: each may be as new as the file.
+
+
+class OpenFiles:
+    """At most so many maps at a time: what was used longest ago is closed and mapped again on demand.
+
+    Only for files that are read and written in short calls. A file whose slices a reader still holds
+    stays mapped, and is asked again when its turn comes.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._files: OrderedDict[MappedFile, None] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def used(self, file: MappedFile) -> None:
+        self._files[file] = None
+        self._files.move_to_end(file)
+        while len(self._files) > self.limit:
+            oldest, _ = self._files.popitem(last=False)
+            if not oldest.rest():
+                self._files[oldest] = None
+                break
+
+    def forget(self, file: MappedFile) -> None:
+        self._files.pop(file, None)
+
+
+class MappedFile:
+    """Positions count from the file's own beginning; `offset` is where that lies in the whole queue.
+
+    Invariants:
+      M1  flushed <= committed <= wrote <= size.
+      M2  bytes below `wrote` do not change; readers see those below `committed`.
+    """
+
+    __slots__ = ("_disk", "_file", "_open_files", "_reserved", "committed", "flushed", "offset", "path",
+                 "size", "wrote")  # fmt: skip
+
+    def __init__(
+        self, disk: Disk, path: Path, offset: int, size: int, open_files: OpenFiles | None = None
+    ) -> None:
+        self._disk = disk
+        self._file: DiskFile | None = None
+        self._open_files = open_files
+        self._reserved = 0  # Unknown for an old file: reserving twice does no harm.
+        self.path = path
+        self.offset = offset
+        self.size = size
+        self.wrote = self.committed = self.flushed = 0
+
+    @property
+    def end(self) -> int:
+        """The offset behind the last byte that this file can hold."""
+        return self.offset + self.size
+
+    @property
+    def file(self) -> DiskFile:
+        """The mapped file, opened now if it rests."""
+        if self._file is None:
+            self._file = self._disk.open(self.path, self.size, lasting=self._open_files is None)
+        if self._open_files is not None:
+            self._open_files.used(self)
+        return self._file
+
+    @property
+    def view(self) -> memoryview:
+        return self.file.view
+
+    def set_positions(self, at: int) -> None:
+        self.wrote = self.committed = self.flushed = at
+
+    def reserve(self, end: int) -> None:
+        """Have disk space for all bytes below `end`, in steps that grow with the file."""
+        if end > self._reserved:
+            step = min(max(self._reserved, PAGE), _RESERVE_STEP_MAX)
+            upto = min(self.size, max(end, self._reserved + step))
+            self.file.reserve(self._reserved, upto - self._reserved)
+            self._reserved = upto
+
+    def append(self, data: bytes | memoryview) -> None:
+        """Write behind the last byte; the caller has seen to it that there is room."""
+        end = self.wrote + len(data)
+        assert end <= self.size
+        self.reserve(end)
+        self.view[self.wrote : end] = data
+        self.wrote = self.committed = end  # Last: a reader below it sees whole bytes only.
+
+    def dirty_pages(self) -> int:
+        """Pages begun since the last flush, as RocketMQ counts them; a full file counts as a lot."""
+        if self.flushed >= self.committed:
+            return 0
+        if self.committed == self.size:
+            return self.size  # More than any limit: a full file is always worth a flush.
+        return self.committed // PAGE - self.flushed // PAGE
+
+    def flush(self) -> int:
+        """Sync, and say up to which position. A position is taken first: more may be written meanwhile."""
+        position = self.committed
+        if position > self.flushed:
+            if self.flushed == 0:  # Perhaps a new file: its name must survive as its bytes do.
+                self._sync_name()
+            self.file.sync()
+            self.flushed = position
+        return position
+
+    def _sync_name(self) -> None:
+        folder = self.path.parent
+        for _ in range(_FOLDERS_ABOVE):
+            self._disk.sync_folder(folder)
+            folder = folder.parent
+
+    def cut(self, at: int) -> None:
+        """Forget everything from `at` on. It is wiped too: dead records must not rise again."""
+        self.file.clear_from(at, keep_space=self._open_files is None)
+        self._reserved = min(self._reserved, at)
+        self.set_positions(at)
+
+    def rest(self) -> bool:
+        """Close the map until it is needed; False while a reader holds a part of it."""
+        file = self._file
+        if file is not None and file.held:
+            return False
+        self.close()
+        return True
+
+    @property
+    def held(self) -> bool:
+        return self._file is not None and self._file.held
+
+    def close(self) -> None:
+        if self._open_files is not None:
+            self._open_files.forget(self)
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
+
+    def delete(self) -> None:
+        """Remove the name and let go of the map, which lives on for readers that still hold it."""
+        self.close()
+        self._disk.delete(self.path)

@@ -1,0 +1,217 @@
+"""All queues of all topics: found, made when first needed, recovered, flushed and cut together."""
+
+from __future__ import annotations
+
+import logging
+import os
+import resource
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+from flaremq.base.errors import CorruptStore, InvalidName
+from flaremq.store.batchconsumequeue import BatchConsumeQueue
+from flaremq.store.consumequeue import ConsumeQueue
+from flaremq.store.consumequeue_ext import ConsumeQueueExt
+from flaremq.store.disk import Disk
+from flaremq.store.entries import Key
+from flaremq.store.filequeue import FileQueue
+from flaremq.store.mappedfile import OpenFiles
+from flaremq.store.settings import StoreSettings
+
+log = logging.getLogger(__name__)
+
+AnyQueue: TypeAlias = ConsumeQueue | BatchConsumeQueue
+
+_OPEN_FILES_MAX = 4096
+
+
+class Queues:
+    """One object per queue, small; of their files only so many are mapped at a time."""
+
+    def __init__(self, disk: Disk, settings: StoreSettings, is_batch: Callable[[str], bool]) -> None:
+        self._disk = disk
+        self._settings = settings
+        self._is_batch = is_batch
+        self._queues: dict[Key, AnyQueue] = {}
+        self._exts: dict[Key, ConsumeQueueExt] = {}
+        self.dirty: set[Key] = set()
+        soft_limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self.open_files = OpenFiles(max(64, min(_OPEN_FILES_MAX, soft_limit // 4)))
+
+    def __iter__(self) -> Iterator[AnyQueue]:
+        return iter(list(self._queues.values()))
+
+    def __len__(self) -> int:
+        return len(self._queues)
+
+    def items(self) -> list[tuple[Key, AnyQueue]]:
+        return list(self._queues.items())
+
+    def get(self, topic: bytes, queue_id: int) -> AnyQueue | None:
+        return self._queues.get((topic, queue_id))
+
+    def ensure(self, key: Key) -> AnyQueue:
+        """The queue of this topic and number, made now if it is new."""
+        queue = self._queues.get(key)
+        if queue is None:
+            queue = self._queues[key] = self._make(key, self._is_batch(os.fsdecode(key[0])))
+        return queue
+
+    def ext(self, key: Key) -> ConsumeQueueExt | None:
+        """The queue's extension; None while extensions are off."""
+        ext = self._exts.get(key)
+        if ext is None and self._settings.ext_enabled:
+            ext = self._exts[key] = self._make_ext(key)
+        return ext
+
+    def _make(self, key: Key, batch: bool) -> AnyQueue:
+        topic, queue_id = folder_name(key[0]), key[1]
+        settings = self._settings
+        if batch:
+            folder = settings.batch_queue_folder / topic / str(queue_id)
+            return BatchConsumeQueue(self._files(folder, settings.batch_queue_file_size))
+        folder = settings.consumequeue_folder / topic / str(queue_id)
+        return ConsumeQueue(topic, queue_id, self._files(folder, settings.consumequeue_bytes))
+
+    def _make_ext(self, key: Key) -> ConsumeQueueExt:
+        folder = self._settings.ext_folder / folder_name(key[0]) / str(key[1])
+        return ConsumeQueueExt(self._files(folder, self._settings.ext_file_size))
+
+    def _files(self, folder: Path, file_size: int) -> FileQueue:
+        return FileQueue(self._disk, [folder], file_size, open_files=self.open_files)
+
+    def load(self) -> list[Key]:
+        """Find the queues on disk. Those whose files make no sense are removed, and told: they will
+        be rebuilt from the log."""
+        damaged: list[Key] = []
+        for root, batch in (
+            (self._settings.consumequeue_folder, False),
+            (self._settings.batch_queue_folder, True),
+        ):
+            for key in self._keys_below(root):
+                queue = self._make(key, batch)
+                try:
+                    queue.load()
+                except CorruptStore as error:
+                    topic = folder_name(key[0])
+                    log.error("queue %s-%d is damaged and will be rebuilt: %s", topic, key[1], error)
+                    self._disk.delete_folder(root / topic / str(key[1]))
+                    damaged.append(key)
+                    continue
+                self._queues[key] = queue
+        if self._settings.ext_enabled:
+            for key in self._keys_below(self._settings.ext_folder):
+                self._load_ext(key)
+        return damaged
+
+    def _load_ext(self, key: Key) -> None:
+        ext = self._make_ext(key)
+        try:
+            ext.load()
+        except CorruptStore as error:
+            # Filters then look at the messages themselves: slower, and as right.
+            log.error(
+                "queue extension %s-%d is damaged and was removed: %s", os.fsdecode(key[0]), key[1], error
+            )
+            self._disk.delete_folder(self._settings.ext_folder / os.fsdecode(key[0]) / str(key[1]))
+            ext = self._make_ext(key)
+        self._exts[key] = ext
+
+    def _keys_below(self, root: Path) -> Iterator[Key]:
+        for topic in self._disk.folders(root):
+            for queue_id in self._disk.folders(root / topic):
+                if queue_id.isascii() and queue_id.isdigit():
+                    yield os.fsencode(topic), int(queue_id)
+                else:
+                    log.warning("%s is no queue: its name is not a number", root / topic / queue_id)
+
+    def recover(self, damaged: dict[Key, None]) -> int:
+        """Find the end of every queue; the end of the newest record that any of them knows, or -1.
+
+        A queue that makes no sense is removed and joins `damaged`.
+        """
+        newest = -1
+        for key, queue in self.items():
+            try:
+                queue.recover()
+            except CorruptStore as error:
+                log.error("queue %s-%d will be rebuilt: %s", folder_name(key[0]), key[1], error)
+                self.remove(key)
+                damaged[key] = None
+                continue
+            newest = max(newest, newest_of(queue))
+            if isinstance(queue, ConsumeQueue) and key in self._exts:
+                self._exts[key].recover(queue.last_address() or 0)
+        return newest
+
+    def truncate(self, physical_offset: int) -> None:
+        """Forget the entries of records at or behind `physical_offset`."""
+        for queue in self:
+            if newest_of(queue) >= physical_offset:
+                queue.truncate_to(physical_offset)
+
+    def remove(self, key: Key) -> None:
+        """Take a queue away with its files."""
+        queue, ext = self._queues.pop(key, None), self._exts.pop(key, None)
+        self.dirty.discard(key)
+        if queue is not None:
+            queue.destroy()
+        if ext is not None:
+            ext.destroy()
+
+    def remove_all(self) -> None:
+        for key in list(self._queues):
+            self.remove(key)
+
+    def trimmed(self) -> list[Trimmed]:
+        """Every queue with its extension, to follow a log that has lost its oldest files."""
+        return [Trimmed(queue, self._exts.get(key)) for key, queue in self.items()]
+
+    def flush(self, least_pages: int) -> None:
+        """Sync queues that have so many dirty pages; 0 syncs all that were written to."""
+        for key in list(self.dirty):
+            if least_pages == 0:
+                self.dirty.discard(key)  # First: an entry that comes meanwhile marks it again.
+            queue, ext = self._queues.get(key), self._exts.get(key)
+            if queue is not None:
+                queue.flush(least_pages)
+            if ext is not None:
+                ext.flush(least_pages)
+
+    def close(self) -> None:
+        for queue in self:
+            queue.close()
+        for ext in self._exts.values():
+            ext.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Trimmed:
+    """A queue and its extension, which lose their oldest files together."""
+
+    queue: AnyQueue
+    ext: ConsumeQueueExt | None
+
+    def delete_before(self, log_min: int) -> int:
+        return self.queue.delete_before(log_min)
+
+    def correct_min(self, log_min: int) -> None:
+        self.queue.correct_min(log_min)
+        first = self.queue.first_address() if self.ext and isinstance(self.queue, ConsumeQueue) else None
+        if self.ext is not None and first is not None:
+            self.ext.delete_before(first)
+
+
+def newest_of(queue: AnyQueue) -> int:
+    """Where the newest record that a queue knows ends (of a batch queue: begins); -1 without any."""
+    return queue.max_physical_offset if isinstance(queue, BatchConsumeQueue) else queue.physical_end
+
+
+def folder_name(topic: bytes) -> str:
+    """A topic as the name of a folder. What would lead elsewhere is refused."""
+    name = os.fsdecode(topic)
+    if not name or "/" in name or "\0" in name or name in (".", ".."):
+        raise InvalidName(f"topic {name!r} cannot be the name of a folder, and so of no queue")
+    return name

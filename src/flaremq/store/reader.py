@@ -1,0 +1,244 @@
+"""Reading: messages of one queue from an offset on, and single records by their place in the log.
+
+    dispatch > queue > [reader] > raw record bytes > answer
+
+Record bytes leave as they lie in the map, undecoded. What is close to the end of the log counts as
+being in memory and may be read in larger portions than what has to come from the disk.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from array import array
+from collections.abc import Iterator
+
+from flaremq.base.units import MiB
+from flaremq.model import layout
+from flaremq.store.api import GetStatus, ReadResult, Selector
+from flaremq.store.batchconsumequeue import BatchConsumeQueue
+from flaremq.store.commitlog import CommitLog
+from flaremq.store.consumequeue import ConsumeQueue
+from flaremq.store.consumequeue_ext import ConsumeQueueExt
+from flaremq.store.entries import Limit, choose, gather
+from flaremq.store.queues import Queues
+from flaremq.store.settings import BrokerRole, StoreSettings
+
+_SIZE_MIN, _SIZE_MAX = 100, 128 * MiB
+_COUNT_MAX = 4096  # Of one read, whatever was asked for.
+_VIEWS_FROM = 64 * 1024  # From this size on a record is handed out where it lies, not copied.
+_ENTRY = struct.Struct(layout.ENTRY_FORMAT)
+
+
+class Reader:
+    """Any thread may read; what it gets stays readable as long as it keeps it."""
+
+    def __init__(self, commit_log: CommitLog, queues: Queues, settings: StoreSettings) -> None:
+        self._log = commit_log
+        self._queues = queues
+        self._settings = settings
+        self._near = _memory_size() * settings.in_memory_percent // 100
+        self._corrects = settings.role is not BrokerRole.SLAVE or settings.offset_check_in_slave
+
+    def get(
+        self,
+        topic: bytes,
+        queue_id: int,
+        offset: int,
+        count_max: int,
+        size_max: int = _SIZE_MAX,
+        selector: Selector | None = None,
+    ) -> ReadResult:
+        """Messages from `offset` on, as DefaultMessageStore.getMessage chooses them."""
+        queue = self._queues.get(topic, queue_id)
+        if queue is None or queue.max_offset == 0:
+            return self._nothing(GetStatus.NO_MESSAGE_IN_QUEUE, offset, 0, 0, 0)
+        low, high = queue.min_offset, queue.max_offset
+        if offset < low:
+            return self._nothing(GetStatus.OFFSET_TOO_SMALL, offset, low, low, high)
+        if offset == high:
+            return self._nothing(GetStatus.OFFSET_OVERFLOW_ONE, offset, offset, low, high)
+        if offset > high:
+            return self._nothing(GetStatus.OFFSET_OVERFLOW_BADLY, offset, high, low, high)
+        limits = self._limits(count_max, size_max)
+        if isinstance(queue, BatchConsumeQueue):
+            return self._read_batches(queue, offset, limits, selector)
+        return self._read_plain(queue, offset, limits, selector)
+
+    def _nothing(self, status: GetStatus, asked: int, correct: int, low: int, high: int) -> ReadResult:
+        """A slave repeats the offset it was asked for unless it is told to correct it."""
+        return ReadResult(status, correct if self._corrects else asked, low, high)
+
+    def _limits(self, count_max: int, size_max: int) -> array[int]:
+        settings = self._settings
+        row = array("q", bytes(8 * Limit.WIDTH))
+        row[Limit.COUNT_MAX] = max(1, min(count_max, _COUNT_MAX))
+        row[Limit.BYTES_MAX] = max(_SIZE_MIN, min(size_max, _SIZE_MAX))
+        row[Limit.SCAN_MAX] = max(settings.filter_scan_max // layout.ENTRY_SIZE, count_max)
+        row[Limit.LOG_MIN], row[Limit.LOG_END] = self._log.begin, self._log.readable_end
+        row[Limit.NEAR] = self._near
+        row[Limit.NEAR_BYTES], row[Limit.NEAR_COUNT] = (
+            settings.transfer_bytes_in_memory,
+            settings.transfer_count_in_memory,
+        )
+        row[Limit.FAR_BYTES], row[Limit.FAR_COUNT] = (
+            settings.transfer_bytes_on_disk,
+            settings.transfer_count_on_disk,
+        )
+        row[Limit.FILE_SIZE] = self._log.file_size
+        return row
+
+    def _read_plain(
+        self, queue: ConsumeQueue, offset: int, limits: array[int], selector: Selector | None
+    ) -> ReadResult:
+        chosen = array("q", bytes(16 * limits[Limit.COUNT_MAX]))
+        at, low, high = offset, queue.min_offset, queue.max_offset
+        gone = last = taken = 0
+        for _ in range(self._settings.travel_queue_files):
+            entries = queue.entries(at, limits[Limit.SCAN_MAX])
+            if not entries:
+                if at == offset:
+                    return self._nothing(
+                        GetStatus.OFFSET_FOUND_NULL, offset, queue.next_file_offset(offset), low, high
+                    )
+                break
+            taken, scanned, lost, last = self._choose(queue, entries, limits, selector, chosen)
+            at += scanned
+            gone += lost
+            if taken or at >= high:
+                break
+        records = self._records(chosen, taken)
+        if records is None:  # Deleted between the choice and the reading.
+            return ReadResult(GetStatus.MESSAGE_WAS_REMOVING, at, low, high)
+        status = GetStatus.FOUND if taken else _empty_status(gone)
+        far = self._log.readable_end - last > self._near
+        size = sum(len(record) for record in records)
+        return ReadResult(status, at, low, high, records, taken, size, suggest_slave=far)
+
+    def _choose(
+        self,
+        queue: ConsumeQueue,
+        entries: memoryview,
+        limits: array[int],
+        selector: Selector | None,
+        chosen: array[int],
+    ) -> tuple[int, int, int, int]:
+        ext = self._queues.ext((os.fsencode(queue.topic), queue.queue_id))
+        codes = selector.codes if selector is not None else None
+        if selector is None or (codes is not None and ext is None):
+            taken, scanned, _, last, gone = choose(entries, limits, codes, chosen)
+            return taken, scanned, gone, last
+        return self._choose_slowly(entries, limits, selector, ext, chosen)
+
+    def _choose_slowly(
+        self,
+        entries: memoryview,
+        limits: array[int],
+        selector: Selector,
+        ext: ConsumeQueueExt | None,
+        chosen: array[int],
+    ) -> tuple[int, int, int, int]:
+        """The same choice, one entry at a time, for filters that must look closer."""
+        found = array("q", (0, 0))
+        taken = size = scanned = gone = last = 0
+        step = array("q", limits)
+        for at in range(0, len(entries), layout.ENTRY_SIZE):
+            entry = entries[at : at + layout.ENTRY_SIZE]
+            offset, record_size, code = _ENTRY.unpack(entry)
+            if scanned >= limits[Limit.SCAN_MAX] or (
+                taken and self._is_full(limits, taken, size + record_size, offset)
+            ):
+                break
+            scanned, last = scanned + 1, offset
+            unit = ext.get(code) if ext is not None else None
+            if not selector.matches_entry(unit.tags_code if unit else code, unit):
+                continue
+            one, _, _, _, lost = choose(entry, step, None, found)
+            gone += lost
+            record = self._log.slice(found[0], found[1]) if one else None
+            if record is None or not selector.matches_record(record):
+                continue
+            chosen[2 * taken], chosen[2 * taken + 1] = found[0], found[1]
+            taken += 1
+            size += record_size
+        return taken, scanned, gone, last
+
+    @staticmethod
+    def _is_full(limits: array[int], taken: int, size: int, offset: int) -> bool:
+        if taken + 1 > limits[Limit.COUNT_MAX] or size > limits[Limit.BYTES_MAX]:
+            return True
+        near = limits[Limit.LOG_END] - offset <= limits[Limit.NEAR]
+        bytes_max = limits[Limit.NEAR_BYTES if near else Limit.FAR_BYTES]
+        count_max = limits[Limit.NEAR_COUNT if near else Limit.FAR_COUNT]
+        return size > bytes_max or taken > count_max - 1
+
+    def _records(self, chosen: array[int], taken: int) -> list[memoryview] | None:
+        """The chosen records: small ones copied together, file by file, large ones as they lie."""
+        records: list[memoryview] = []
+        for first, last in self._pieces(chosen, taken):
+            file = self._log.queue.find(chosen[2 * first])
+            if file is None or chosen[2 * last - 2] + chosen[2 * last - 1] > file.offset + file.committed:
+                return None
+            if last - first == 1 and chosen[2 * first + 1] >= _VIEWS_FROM:
+                at = chosen[2 * first] - file.offset
+                records.append(file.view[at : at + chosen[2 * first + 1]].toreadonly())
+            else:
+                records.append(memoryview(gather(file.view, file.offset, chosen, first, last)))
+        return records
+
+    def _pieces(self, chosen: array[int], taken: int) -> Iterator[tuple[int, int]]:
+        """Runs of chosen records that lie in one file and are copied, or shown, together."""
+        file_size, first = self._log.file_size, 0
+        for i in range(1, taken + 1):
+            if (
+                i == taken
+                or chosen[2 * i] // file_size != chosen[2 * first] // file_size
+                or chosen[2 * i + 1] >= _VIEWS_FROM
+                or chosen[2 * first + 1] >= _VIEWS_FROM
+            ):
+                yield first, i
+                first = i
+
+    def _read_batches(
+        self, queue: BatchConsumeQueue, offset: int, limits: array[int], selector: Selector | None
+    ) -> ReadResult:
+        records: list[memoryview] = []
+        low, high = queue.min_offset, queue.max_offset
+        at = offset
+        count = size = gone = last = 0
+        for entry in queue.entries(offset, limits[Limit.SCAN_MAX]):
+            full = self._is_full(limits, count + entry.count - 1, size + entry.size, entry.physical_offset)
+            if records and full:
+                break
+            at, last = entry.end_offset, entry.physical_offset
+            if selector is not None and not selector.matches_entry(entry.tags_code, None):
+                continue
+            record = self._log.slice(last, entry.size) if last >= self._log.begin else None
+            if record is None:
+                gone += 1
+                continue
+            if selector is not None and selector.codes is None and not selector.matches_record(record):
+                continue
+            records.append(record)
+            count, size = count + entry.count, size + entry.size
+        status = GetStatus.FOUND if records else _empty_status(gone)
+        far = self._log.readable_end - last > self._near
+        return ReadResult(status, at, low, high, records, count, size, suggest_slave=far)
+
+    def record(self, physical_offset: int) -> memoryview | None:
+        """The record that begins at this offset of the log, or None."""
+        head = self._log.slice(physical_offset, layout.BLANK_SIZE)
+        if head is None:
+            return None
+        size, magic = struct.unpack(">ii", head)
+        if magic not in (layout.MAGIC_V1, layout.MAGIC_V2) or size < layout.FIXED_SIZE:
+            return None
+        return self._log.slice(physical_offset, size)
+
+
+def _empty_status(gone: int) -> GetStatus:
+    return GetStatus.MESSAGE_WAS_REMOVING if gone else GetStatus.NO_MATCHED_MESSAGE
+
+
+def _memory_size() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -1,0 +1,238 @@
+"""What is deleted, and when: log files by age and by the room that is left, then what points to them.
+
+    the hour has come, the disk fills up, or somebody asked  >  log files  >  queues  >  index
+
+A worker calls `run_once` every cleanResourceInterval. Nothing here sleeps or reads a clock of its own.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol
+
+from flaremq.base.clock import Clock
+from flaremq.base.logs import fields, logger
+from flaremq.base.units import HOUR_MS
+from flaremq.store.disk import Disk
+from flaremq.store.flags import Flag, Flags
+from flaremq.store.mappedfile import MappedFile
+from flaremq.store.settings import StoreSettings
+
+log = logger("store.retention")
+
+_MANUAL_ROUNDS: Final = 20  # How long one request by hand is good for.
+
+
+class LogFiles(Protocol):
+    """The commit log, as a run of files with the oldest first."""
+
+    @property
+    def files(self) -> tuple[MappedFile, ...]: ...
+
+    def drop_first(self, file: MappedFile) -> None: ...
+
+
+class Trimmed(Protocol):
+    """What loses its oldest files when the log begins at a later offset; says how many."""
+
+    def delete_before(self, min_physical_offset: int, /) -> int: ...
+
+
+class TrimmedQueue(Trimmed, Protocol):
+    def correct_min(self, min_physical_offset: int, /) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Everything that retention keeps short, and how many bytes of disk all of it takes."""
+
+    log: LogFiles
+    queues: Callable[[], Iterable[TrimmedQueue]]
+    index: Trimmed | None
+    own_bytes: Callable[[], int]
+
+
+@dataclass(frozen=True, slots=True)
+class Pressure:
+    """How short of disk we are: whether files may go at any hour, and whether their age counts."""
+
+    delete: bool = False
+    clean_now: bool = False
+
+    def __or__(self, other: Pressure) -> Pressure:
+        return Pressure(self.delete or other.delete, self.clean_now or other.clean_now)
+
+
+@dataclass(slots=True)
+class _Postponed:
+    """A file that should be gone, while a reader still holds a part of its map."""
+
+    file: MappedFile
+    since_s: float
+    asked_s: float
+
+
+class Retention:
+    """One thread calls `run_once`; any thread may call `request`.
+
+    Invariants:
+      R1  log files go from the oldest on, without gaps; the one being written to, and later ones, stay.
+      R2  a reader never loses the bytes that it holds: only the name of its file goes.
+    """
+
+    def __init__(
+        self,
+        settings: StoreSettings,
+        clock: Clock,
+        disk: Disk,
+        flags: Flags,
+        kept: Kept,
+        *,
+        pause_ms: Callable[[int], object],
+    ) -> None:
+        """`pause_ms` waits between two deletions, so that a disk has time for others."""
+        self._settings = settings
+        self._clock = clock
+        self._disk = disk
+        self._flags = flags
+        self._kept = kept
+        self._pause_ms = pause_ms
+        self._manual_rounds = 0
+        self._postponed: _Postponed | None = None
+        self._seen_min = 0
+        self._corrected_s = clock.monotonic_s()
+
+    def request(self) -> None:
+        """Delete what is old enough at the next rounds, whatever the hour."""
+        self._manual_rounds = _MANUAL_ROUNDS
+
+    def run_once(self) -> int:
+        """Delete what is due; how many log files went."""
+        pressure = self._measure()
+        manual, hour = self._manual_rounds > 0, self._is_hour()
+        if manual:
+            self._manual_rounds -= 1
+        deleted = 0
+        if pressure.delete or hour or manual:
+            deleted = self._delete_log_files(pressure.clean_now and self._settings.clean_forcibly_enabled)
+            if pressure.clean_now and not deleted:
+                log.warning("the disk is nearly full, but no log file may be deleted")
+        elif self._postponed is not None:
+            deleted = self._delete_postponed()
+        self._follow()
+        return deleted
+
+    def _is_hour(self) -> bool:
+        return time.localtime(self._clock.now_ms() / 1000).tm_hour in self._settings.delete_hours
+
+    def _measure(self) -> Pressure:
+        """Look at the disks, and raise or lower the flags that follow from it."""
+        folders = self._settings.commitlog_folders
+        ratios = {folder: self._disk.used_ratio(folder) for folder in folders}
+        emptiest = min(ratios, key=ratios.__getitem__)
+        queues = self._settings.consumequeue_folder
+        queues_ratio = self._disk.used_ratio(queues)
+        found = self._level(emptiest, ratios[emptiest], Flag.DISK_FULL)
+        found |= self._level(queues, queues_ratio, Flag.QUEUE_DISK_FULL)
+        if self._settings.replicas_per_partition > 1:
+            return found | self._share(emptiest)
+        limit = self._settings.disk_max_used_ratio
+        # A ratio that cannot be read is below zero. Deleting by age is right at any ratio.
+        return found | Pressure(any(not 0 <= ratio <= limit for ratio in (ratios[emptiest], queues_ratio)))
+
+    def _level(self, folder: Path, ratio: float, flag: Flag) -> Pressure:
+        """Between the two levels the flag stays as it is, or it would flutter."""
+        warning, forced = self._settings.disk_warning_ratio, self._settings.disk_clean_forcibly_ratio
+        if ratio > warning:
+            limit = f"limit is {warning:.0%} (diskSpaceWarningLevelRatio)"
+            self._flags.set(flag, f"{folder} is {ratio:.0%} full, {limit}")
+        elif ratio <= forced:
+            self._flags.clear(flag)
+        return Pressure(ratio > forced, ratio > forced)
+
+    def _share(self, folder: Path) -> Pressure:
+        """Several brokers on one partition: each has its share, and is measured against that."""
+        share = self._disk.partition_size(folder) / self._settings.replicas_per_partition
+        used = self._kept.own_bytes() / share if share else 1.0
+        forced = used > self._settings.logical_disk_threshold
+        return Pressure(forced or used > self._settings.disk_max_used_ratio, forced)
+
+    def _delete_log_files(self, clean_now: bool) -> int:
+        """Oldest first, until one may not go (R1)."""
+        deleted = 0
+        while deleted < self._settings.delete_batch_max:
+            files = self._kept.log.files
+            if len(files) < 2 or files[0].wrote < files[0].size:
+                break
+            if not (clean_now or self._is_old(files[0])) or not self._may_go(files[0], clean_now):
+                break
+            if deleted:
+                self._pause_ms(self._settings.delete_log_interval_ms)
+            self._delete(files[0])
+            deleted += 1
+        return deleted
+
+    def _delete_postponed(self) -> int:
+        """What was due once stays due, without any other trigger."""
+        assert self._postponed is not None
+        file = self._postponed.file
+        if self._kept.log.files[:1] != (file,):
+            self._postponed = None  # Somebody else took it away.
+            return 0
+        if not self._may_go(file, False):
+            return 0
+        self._delete(file)
+        return 1
+
+    def _is_old(self, file: MappedFile) -> bool:
+        try:
+            modified_ms = self._disk.modified_ms(file.path)
+        except FileNotFoundError:
+            return True  # Somebody was faster than we.
+        return modified_ms + self._settings.file_reserved_hours * HOUR_MS <= self._clock.now_ms()
+
+    def _may_go(self, file: MappedFile, urgent: bool) -> bool:
+        """Whether nobody holds the file, or has held it for so long that its name goes all the same."""
+        now_s, waiting = self._clock.monotonic_s(), self._postponed
+        if waiting is None or waiting.file is not file:
+            if not file.held:
+                return True
+            self._postponed = _Postponed(file, now_s, now_s)
+            log.info("a log file is still being read, and is deleted later", extra=fields(file=file.path))
+            return self._settings.destroy_interval_ms == 0
+        if (now_s - waiting.since_s) * 1000 >= self._settings.destroy_interval_ms:
+            return True
+        if not urgent and (now_s - waiting.asked_s) * 1000 < self._settings.redelete_interval_ms:
+            return False
+        waiting.asked_s = now_s
+        return not file.held
+
+    def _delete(self, file: MappedFile) -> None:
+        log.info("a log file is deleted", extra=fields(file=file.path, held=file.held))
+        self._kept.log.drop_first(file)
+        file.delete()  # The map lives on for a reader that holds it (R2).
+        # Names must go in order, also over several folders: after a power failure a gap would be fatal.
+        self._disk.sync_folder(file.path.parent)
+        self._postponed = None
+
+    def _follow(self) -> None:
+        """Queues and index lose what pointed to deleted files."""
+        files = self._kept.log.files
+        begin = files[0].offset if files else 0
+        now_s = self._clock.monotonic_s()
+        if begin > self._seen_min:
+            self._seen_min, self._corrected_s = begin, now_s
+            for queue in self._kept.queues():
+                deleted = queue.delete_before(begin)
+                queue.correct_min(begin)
+                if deleted:
+                    self._pause_ms(self._settings.delete_queue_interval_ms)
+            if self._kept.index is not None:
+                self._kept.index.delete_before(begin)
+        elif (now_s - self._corrected_s) * 1000 >= self._settings.correct_min_offset_interval_ms:
+            self._corrected_s = now_s
+            for queue in self._kept.queues():
+                queue.correct_min(begin)

@@ -1,0 +1,220 @@
+"""A read-only walk of a store folder: no lock, no writing, nothing deleted, safe beside a live broker.
+
+For Spark and for tools. Where a live store's log ends is not written anywhere, so a walk believes a
+record only if it is whole, and ends at the first that is not; a queue entry only if the record it
+points at says the same of itself. Folders of a DLedger group are known by the magic of their entries.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from flaremq.base.errors import CorruptStore
+from flaremq.model import layout
+from flaremq.model.columns import Check, Fact, Stop, facts_table
+from flaremq.model.record import walk
+from flaremq.store.disk import Disk
+from flaremq.store.entries import valid
+from flaremq.store.filequeue import NAME_DIGITS
+
+_ENTRY = struct.Struct(layout.ENTRY_FORMAT)
+_DLEDGER = struct.Struct(layout.DLEDGER_HEADER_FORMAT)
+_ROWS = 1024
+_CHECK = Check.BODY_CRC | Check.OFFSET
+
+
+class LogFile(NamedTuple):
+    """A file of the log: its first byte's offset in the log, and its length."""
+
+    offset: int
+    size: int
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Walked:
+    """Some records of one file: rows of Fact columns, and the map that their places refer to."""
+
+    view: memoryview
+    facts: array[int]
+    count: int
+
+    def record(self, row: int) -> memoryview:
+        f = row * Fact.WIDTH
+        end = self.facts[f + Fact.PROPERTIES_AT] + self.facts[f + Fact.PROPERTIES_SIZE]
+        return self.view[end - self.facts[f + Fact.SIZE] : end]
+
+
+class QueueEntry(NamedTuple):
+    queue_offset: int
+    physical_offset: int
+    size: int
+    tags_code: int
+
+
+class StoreScan:
+    """What lies in a store folder. Log folders elsewhere are given by name."""
+
+    def __init__(self, root: Path, log_folders: Sequence[Path] = (), disk: Disk | None = None) -> None:
+        self._root = root
+        self._disk = disk or Disk()
+        self._log_folders = tuple(log_folders) or (root / "commitlog",)
+
+    def log_files(self) -> list[LogFile]:
+        """Files of the log, the oldest first. Each can be walked alone: no record leaves its file."""
+        files: list[LogFile] = []
+        for folder in self._log_folders:
+            for name in self._disk.names(folder):
+                if len(name) == NAME_DIGITS and name.isascii() and name.isdigit():
+                    path = folder / name
+                    files.append(LogFile(int(name), self._disk.size(path), path))
+        return sorted(file for file in files if file.size)
+
+    def records(self, begin: int = 0, end: int | None = None) -> Iterator[Walked]:
+        """Whole records that begin in [begin, end); `begin` must be where a record begins."""
+        files = self.log_files()
+        at = max(begin, files[0].offset) if files else 0
+        for file in files:
+            if file.offset + file.size <= at:
+                continue
+            if file.offset > at or (end is not None and file.offset >= end):
+                return  # A gap, or the end: nothing behind it can be trusted to follow.
+            for walked in self.file_records(file, at - file.offset, end):
+                yield walked
+                at = _end_of(walked)
+            if not self._is_blank(file, at - file.offset):
+                return
+            at = file.offset + file.size
+
+    def file_records(self, file: LogFile, at: int = 0, end: int | None = None) -> Iterator[Walked]:
+        """Whole records of one file from position `at` on, as far as they begin before offset `end`."""
+        try:
+            view = self._disk.look(file.path)
+        except CorruptStore:
+            return  # Deleted by the broker meanwhile.
+        if _is_dledger(view):
+            yield from _dledger_records(view, file, at, end)
+            return
+        while True:
+            facts = facts_table(_ROWS)
+            count, at, stop = walk(view, at, len(view), file.offset, facts, _CHECK)
+            if end is not None:
+                count = _rows_before(facts, count, end)
+            if count:
+                yield Walked(view, facts, count)
+            if stop != Stop.LIMIT or count < _ROWS:
+                return
+
+    def _is_blank(self, file: LogFile, at: int) -> bool:
+        """Whether the file says here that the log goes on in the next one."""
+        try:
+            view = self._disk.look(file.path)
+        except CorruptStore:
+            return True
+        if at + layout.BLANK_SIZE > len(view):
+            return at >= len(view)
+        magics = struct.unpack_from(">ii", view, at)
+        return bool(magics[1] == layout.BLANK_MAGIC or magics[0] == layout.DLEDGER_BLANK_MAGIC)
+
+    def queues(self) -> list[tuple[str, int]]:
+        """Topics and queue numbers that have a queue on disk."""
+        root = self._root / "consumequeue"
+        return [
+            (topic, int(name))
+            for topic in self._disk.folders(root)
+            for name in self._disk.folders(root / topic)
+            if name.isascii() and name.isdigit()
+        ]
+
+    def queue_entries(self, topic: str, queue_id: int, begin: int = 0) -> Iterator[QueueEntry]:
+        """Entries of a queue from a queue offset on, unchecked; fillers are left out."""
+        folder = self._root / "consumequeue" / topic / str(queue_id)
+        for name in self._disk.names(folder):
+            if not (name.isascii() and name.isdigit()):
+                continue
+            first = int(name) // layout.ENTRY_SIZE
+            try:
+                view = self._disk.look(folder / name)
+            except CorruptStore:
+                continue
+            count, _ = valid(view, len(view) // layout.ENTRY_SIZE, (1 << 63) - 1)
+            for i in range(max(0, begin - first), count):
+                offset, size, code = _ENTRY.unpack_from(view, i * layout.ENTRY_SIZE)
+                if size != layout.FILLER_SIZE:
+                    yield QueueEntry(first + i, offset, size, code)
+            if count * layout.ENTRY_SIZE < len(view):
+                return
+
+    def queue_records(self, topic: str, queue_id: int, begin: int = 0) -> Iterator[memoryview]:
+        """Records of a queue, as far as entry and record agree with each other."""
+        views: dict[int, tuple[LogFile, memoryview]] = {}
+        facts = facts_table(1)
+        for entry in self.queue_entries(topic, queue_id, begin):
+            found = self._view_of(entry.physical_offset, views)
+            if found is None:
+                continue  # Its part of the log is gone.
+            file, view = found
+            at = entry.physical_offset - file.offset
+            end = min(at + entry.size, len(view))
+            count, _, _ = walk(view, at, end, file.offset, facts, _CHECK)
+            if not count or facts[Fact.QUEUE_OFFSET] != entry.queue_offset:
+                return
+            yield view[at:end]
+
+    def _view_of(
+        self, offset: int, views: dict[int, tuple[LogFile, memoryview]]
+    ) -> tuple[LogFile, memoryview] | None:
+        for file, view in views.values():
+            if file.offset <= offset < file.offset + file.size:
+                return file, view
+        for file in self.log_files():
+            if file.offset <= offset < file.offset + file.size:
+                views.clear()  # Queues move forward: one file at a time is enough.
+                views[file.offset] = file, self._disk.look(file.path)
+                return views[file.offset]
+        return None
+
+
+def _end_of(walked: Walked) -> int:
+    last = (walked.count - 1) * Fact.WIDTH
+    return walked.facts[last + Fact.OFFSET] + walked.facts[last + Fact.SIZE]
+
+
+def _rows_before(facts: array[int], count: int, end: int) -> int:
+    while count and facts[(count - 1) * Fact.WIDTH + Fact.OFFSET] >= end:
+        count -= 1
+    return count
+
+
+def _is_dledger(view: memoryview) -> bool:
+    if len(view) < layout.DLEDGER_HEADER_SIZE:
+        return False
+    magic, second = struct.unpack_from(">ii", view, 0)
+    # An old record of 1 byte cannot be: so a leading 1 is an entry, unless a message magic follows it.
+    return magic == layout.DLEDGER_MAGIC and second not in (
+        layout.MAGIC_V1,
+        layout.MAGIC_V2,
+        layout.BLANK_MAGIC,
+    )
+
+
+def _dledger_records(view: memoryview, file: LogFile, at: int, end: int | None) -> Iterator[Walked]:
+    """Entry by entry: each wraps one record, and offsets point at the record."""
+    while at + layout.DLEDGER_HEADER_SIZE <= len(view):
+        magic, size, _, _, position, _, _, _, body_size = _DLEDGER.unpack_from(view, at)
+        body_at = at + layout.DLEDGER_HEADER_SIZE
+        whole = size == layout.DLEDGER_HEADER_SIZE + body_size and body_at + body_size <= len(view)
+        if magic != layout.DLEDGER_MAGIC or position != file.offset + at or body_size < 0 or not whole:
+            return
+        if end is not None and file.offset + body_at >= end:
+            return
+        facts = facts_table(1)
+        count, _, _ = walk(view, body_at, body_at + body_size, file.offset, facts, _CHECK)
+        if count:
+            yield Walked(view, facts, count)
+        at = body_at + body_size

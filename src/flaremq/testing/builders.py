@@ -1,0 +1,72 @@
+"""Small valid things to test with."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from flaremq.base.units import KiB
+from flaremq.model.columns import Drafts
+from flaremq.model.encode import Encoder
+from flaremq.store.put import Drafting, NewMessage
+from flaremq.store.queue_offsets import QueueOffsets
+from flaremq.store.settings import StoreSettings
+
+STORE_HOST = bytes((10, 0, 0, 2)) + (10911).to_bytes(4, "big")
+BORN_HOST = bytes((10, 0, 0, 1)) + (5000).to_bytes(4, "big")
+NOW_MS = 1_700_000_000_123
+
+
+def a_message(body: bytes = b"hello", **other: Any) -> NewMessage:
+    given: dict[str, Any] = {
+        "topic": b"TopicTest",
+        "properties": b"TAGS\x01TagA\x02",
+        "born_timestamp_ms": NOW_MS - 123,
+        "born_host": BORN_HOST,
+    }
+    return NewMessage(**{**given, **other, "body": body})
+
+
+def drafts_of(messages: Sequence[NewMessage], offsets: QueueOffsets | None = None) -> Drafts:
+    """Rows for these messages, each on its own: they may lie in different files."""
+    drafting = Drafting(offsets or QueueOffsets(), append_crc=False, lmq=False, auto_v2=True)
+    rows, heads, bodies = array("q"), bytearray(), bytearray()
+    for message in messages:
+        one = drafting.one(message)
+        for column in (0, 2, 6):
+            one.rows[column] += len(heads)
+        one.rows[4] += len(bodies)
+        rows.extend(one.rows)
+        heads += one.heads
+        bodies += one.bodies
+    return Drafts(rows, heads, bodies)
+
+
+def records_of(messages: Sequence[NewMessage], base: int = 0, *, append_crc: bool = False) -> bytearray:
+    """The bytes of these messages as they would lie in a log that begins at `base`."""
+    offsets = QueueOffsets()
+    drafts = drafts_of(messages, offsets)
+    out = bytearray(sum(300 + len(m.body) + len(m.properties) + len(m.topic) for m in messages) + 8)
+    encoder = Encoder(STORE_HOST, append_crc)
+    written = encoder.encode_many(drafts, 0, out, 0, base, offsets.next, NOW_MS)
+    assert written == len(messages)
+    end = drafts.rows[-3] + drafts.rows[-2] - base if messages else 0
+    return out[:end]
+
+
+def small_settings(root: Path, **other: Any) -> StoreSettings:
+    """Files so small that a few dozen messages roll them."""
+    given: dict[str, Any] = {
+        "root": root,
+        "commitlog_file_size": 64 * KiB,
+        "message_size_max": 16 * KiB,
+        "consumequeue_file_size": 1000,
+        "ext_file_size": 4 * KiB,
+        "batch_queue_file_size": 46 * 20,
+        "index_slots": 50,
+        "index_entries": 200,
+        "disk_max_used_percent": 95,
+    }
+    return StoreSettings(**{**given, **other})

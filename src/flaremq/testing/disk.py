@@ -1,0 +1,270 @@
+"""Disks that fail on demand: full ones, ones whose sync says no, and one whose power is cut."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from flaremq.base.errors import DiskFull, FlushFailed
+from flaremq.model.layout import PAGE
+from flaremq.store.disk import Disk, DiskFile
+
+
+class FaultyFile(DiskFile):
+    """A real file that asks its disk before it reserves, writes or syncs."""
+
+    def __init__(self, disk: FaultyDisk, path: Path, size: int, *, lasting: bool) -> None:
+        super().__init__(path, size, lasting=lasting)
+        self._disk = disk
+
+    def reserve(self, at: int, size: int) -> None:
+        self._disk.take(self.path, at, size)
+        super().reserve(at, size)
+
+    def write(self, at: int, data: bytes | memoryview) -> None:
+        self._disk.take(self.path, at, len(data))
+        super().write(at, data)
+
+    def sync(self) -> None:
+        self._disk.before_sync(self)
+        super().sync()
+        self._disk.synced.append(self.path)
+
+    def clear_from(self, at: int, *, keep_space: bool = False) -> None:
+        super().clear_from(at, keep_space=keep_space)
+        if not keep_space:
+            self._disk.give_back(self.path, at)
+
+
+class FaultyDisk(Disk):
+    """A real folder behind a disk that is as full, as slow to please and as broken as a test wants.
+
+    `free_bytes` is a budget: what is reserved or written costs, once per byte, and a deleted or
+    cleared part comes back. None means that there is no end of space.
+    """
+
+    def __init__(self, *, free_bytes: int | None = None) -> None:
+        self.free_bytes = free_bytes
+        self.ratio = 0.5
+        """Used share of every folder that `ratios` does not name."""
+        self.ratios: dict[Path, float] = {}
+        self.partition = 1 << 40
+        self.synced: list[Path] = []
+        """Files that were synced, in order."""
+        self._taken: dict[Path, list[tuple[int, int]]] = {}
+        self._next_failures: list[Exception] = []
+        self._lasting_failure: Exception | None = None
+
+    def fail_next_sync(self, error: Exception | None = None) -> None:
+        """Once per call."""
+        self._next_failures.append(error or FlushFailed("the disk of this test failed its next sync"))
+
+    def fail_all_syncs(self, error: Exception | None = None) -> None:
+        self._lasting_failure = error or FlushFailed("the disk of this test fails every sync")
+
+    def repair_syncs(self) -> None:
+        self._next_failures, self._lasting_failure = [], None
+
+    def before_sync(self, file: DiskFile) -> None:  # noqa: ARG002
+        if self._next_failures:
+            raise self._next_failures.pop(0)
+        if self._lasting_failure is not None:
+            raise self._lasting_failure
+
+    def used_ratio(self, path: Path) -> float:
+        return self.ratios.get(path, self.ratio)
+
+    def partition_size(self, path: Path) -> int:  # noqa: ARG002
+        return self.partition
+
+    def create(self, path: Path, size: int, *, reserved: bool = False) -> None:
+        self.take(path, 0, size if reserved else 0)
+        super().create(path, size, reserved=reserved)
+
+    def open(self, path: Path, size: int, *, lasting: bool = False) -> DiskFile:
+        super().open(path, size).close()  # Raises what a real disk would.
+        return FaultyFile(self, path, size, lasting=lasting)
+
+    def replace(self, path: Path, data: bytes) -> None:
+        self.take(path, 0, len(data))
+        super().replace(path, data)
+
+    def delete(self, path: Path) -> None:
+        super().delete(path)
+        self.give_back(path, 0)
+
+    def delete_folder(self, folder: Path) -> None:
+        super().delete_folder(folder)
+        for path in [path for path in self._taken if path.is_relative_to(folder)]:
+            self.give_back(path, 0)
+
+    def take(self, path: Path, at: int, size: int) -> None:
+        """Pay for those bytes of [at, at + size) that the file does not have yet, or raise DiskFull."""
+        parts = self._taken.setdefault(path, [])
+        merged = list(_merged([*parts, (at, at + size)]))
+        cost = _length(merged) - _length(parts)
+        if self.free_bytes is not None:
+            if cost > self.free_bytes:
+                raise DiskFull(f"{path}: no room for {cost} more bytes, {self.free_bytes} are free")
+            self.free_bytes -= cost
+        self._taken[path] = merged
+
+    def give_back(self, path: Path, at: int) -> None:
+        parts = self._taken.pop(path, [])
+        kept = [(begin, min(end, at)) for begin, end in parts if begin < at]
+        if self.free_bytes is not None:
+            self.free_bytes += _length(parts) - _length(kept)
+        if kept:
+            self._taken[path] = kept
+
+
+class PowerLossDisk(FaultyDisk):
+    """Remembers what was synced, and can fall back to that.
+
+    Sure to survive are: the content of a file as its last sync found it, the names (and lengths) in a
+    folder as its last sync found them, and whatever `replace` wrote. Everything newer survives, is
+    lost, or is torn, page by page, as the dice fall. The sync of a file saves its name and those of
+    the folders above it too, as ext4 and XFS do; with `strict_names` only syncs of folders save names,
+    which is all that POSIX promises.
+    """
+
+    def __init__(self, *, free_bytes: int | None = None, strict_names: bool = False) -> None:
+        super().__init__(free_bytes=free_bytes)
+        self._strict_names = strict_names
+        self._lock = threading.RLock()
+        self._seen: set[Path] = set()  # Files that may be there after a failure.
+        self._named: set[Path] = set()  # Those whose names are safe.
+        self._content: dict[Path, bytes] = {}  # What is safe of them; zeros if nothing is.
+        self._new_folders: set[Path] = set()  # Folders whose names are not safe.
+
+    def make_folder(self, folder: Path) -> None:
+        with self._lock:
+            self._new_folders |= {each for each in (folder, *folder.parents) if not each.exists()}
+        super().make_folder(folder)
+
+    def create(self, path: Path, size: int, *, reserved: bool = False) -> None:
+        super().create(path, size, reserved=reserved)
+        with self._lock:
+            self._seen.add(path)
+            self._content.pop(path, None)
+
+    def open(self, path: Path, size: int, *, lasting: bool = False) -> DiskFile:
+        with self._lock:
+            if path not in self._seen and path.exists():  # Older than this disk object: quite safe.
+                self._save(path, path.read_bytes())
+        return super().open(path, size, lasting=lasting)
+
+    def replace(self, path: Path, data: bytes) -> None:
+        super().replace(path, data)
+        with self._lock:
+            self._save(path, data)
+
+    def before_sync(self, file: DiskFile) -> None:
+        super().before_sync(file)
+        with self._lock:
+            if file.path.exists():
+                # As it is before the sync: what others write meanwhile may be covered, or not.
+                self._content[file.path] = bytes(file.view)
+                if not self._strict_names:
+                    self._named.add(file.path)
+                    self._new_folders -= set(file.path.parents)
+
+    def sync_folder(self, folder: Path) -> None:
+        super().sync_folder(folder)
+        with self._lock:
+            self._new_folders -= {each for each in self._new_folders if each.parent == folder}
+            for path in [path for path in self._seen if path.parent == folder]:
+                if path.exists():
+                    self._named.add(path)
+                    self._content.setdefault(path, bytes(path.stat().st_size))
+                else:
+                    self._forget(path)
+
+    def lose_power(self, seed: int | None) -> None:
+        """Bring the folder to a state that a power failure could leave; without a seed, to the worst.
+
+        Maps that are still open keep their old content and write to nowhere.
+        """
+        dice = _Dice(seed)
+        with self._lock:
+            lost = {folder for folder in sorted(self._new_folders) if not dice.survives()}
+            for path in sorted(self._seen):
+                left = None if lost.intersection(path.parents) else self._after_failure(path, dice)
+                path.unlink(missing_ok=True)  # A new file: old maps must not reach it.
+                if left is None:
+                    self._forget(path)
+                else:
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    path.write_bytes(left)
+                    self._save(path, left)
+            for folder in lost:
+                shutil.rmtree(folder, ignore_errors=True)
+            self._new_folders.clear()
+
+    def _after_failure(self, path: Path, dice: _Dice) -> bytes | None:
+        now = path.read_bytes() if path.exists() else None
+        if path not in self._named and not (now is not None and dice.survives()):
+            return None
+        if now is None:  # Deleted, but its folder was not synced since.
+            return None if dice.survives() else self._content.get(path, b"")
+        return dice.mixed(self._content.get(path, b""), now)
+
+    def _save(self, path: Path, content: bytes) -> None:
+        self._seen.add(path)
+        self._named.add(path)
+        self._content[path] = content
+
+    def _forget(self, path: Path) -> None:
+        self._seen.discard(path)
+        self._named.discard(path)
+        self._content.pop(path, None)
+
+
+class _Dice:
+    """Decides what becomes of things that nobody made safe."""
+
+    _OUTCOMES: Final = ("survives", "lost", "torn")
+
+    def __init__(self, seed: int | None) -> None:
+        self._random = random.Random(seed) if seed is not None else None
+
+    def survives(self) -> bool:
+        return self._random is not None and self._random.random() < 0.5
+
+    def mixed(self, old: bytes, new: bytes) -> bytes:
+        """Each page of the old content, of the new, or partly of each. The length is the new one's."""
+        old = old[: len(new)].ljust(len(new), b"\0")
+        pages = range(0, len(new), PAGE)
+        return b"".join(self._page(old[at : at + PAGE], new[at : at + PAGE]) for at in pages)
+
+    def _page(self, old: bytes, new: bytes) -> bytes:
+        if self._random is None or old == new:
+            return old
+        outcome = self._random.choice(self._OUTCOMES)
+        if outcome == "torn":
+            cut = self._random.randrange(len(new) + 1)
+            first, second = (new, old) if self._random.random() < 0.5 else (old, new)
+            return first[:cut] + second[cut:]
+        return new if outcome == "survives" else old
+
+
+def _merged(parts: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """The same bytes as sorted ranges that neither touch nor overlap."""
+    last: tuple[int, int] | None = None
+    for begin, end in sorted(part for part in parts if part[0] < part[1]):
+        if last is not None and begin <= last[1]:
+            last = (last[0], max(last[1], end))
+        else:
+            if last is not None:
+                yield last
+            last = (begin, end)
+    if last is not None:
+        yield last
+
+
+def _length(parts: list[tuple[int, int]]) -> int:
+    return sum(end - begin for begin, end in parts)

@@ -1,0 +1,292 @@
+import asyncio
+import logging
+import queue
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from flaremq.base.errors import FlareError
+from flaremq.base.lifecycle import Owned, Stack, Worker
+from flaremq.testing.clock import settle
+
+LONG_S = 30.0
+"""A deadline that only a broken test reaches."""
+
+Crashes = queue.SimpleQueue[Exception]
+
+
+@pytest.fixture
+def crashes() -> Iterator[Crashes]:
+    seen: Crashes = queue.SimpleQueue()
+    yield seen
+    assert seen.empty(), "a crash that the test did not expect"
+
+
+class Rounds:
+    """A step that tells when it is entered and how its pause ended.
+
+    Who stops a worker waits for `entered` first: a stop between two steps ends the thread
+    without another step, and there would be no answer to wait for.
+    """
+
+    def __init__(self) -> None:
+        self.entered: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self.answers: queue.SimpleQueue[bool] = queue.SimpleQueue()
+
+    def step(self, worker: Worker) -> None:
+        self.entered.put(None)
+        self.answers.put(worker.pause(LONG_S))
+
+
+def pausing(worker: Worker) -> None:
+    worker.pause(LONG_S)
+
+
+def test_a_worker_repeats_its_step_each_time_it_is_woken(crashes: Crashes) -> None:
+    rounds = Rounds()
+    worker = Worker("w", rounds.step, on_crash=crashes.put)
+    worker.start()
+    for _ in range(3):
+        rounds.entered.get(timeout=LONG_S)
+        worker.wake()
+        assert rounds.answers.get(timeout=LONG_S) is True
+    rounds.entered.get(timeout=LONG_S)
+    worker.stop(LONG_S)
+    assert rounds.answers.get(timeout=LONG_S) is False  # Stopped, not woken.
+    assert rounds.answers.empty()
+    assert not worker.alive
+
+
+def test_a_pause_that_nobody_ends_ends_by_itself(crashes: Crashes) -> None:
+    rounds: queue.SimpleQueue[bool] = queue.SimpleQueue()
+    worker = Worker("w", lambda self: rounds.put(self.pause(0.001)), on_crash=crashes.put)
+    worker.start()
+    assert rounds.get(timeout=LONG_S) is False
+    assert rounds.get(timeout=LONG_S) is False
+    worker.stop(LONG_S)
+
+
+def test_a_wake_before_the_pause_is_not_lost(crashes: Crashes) -> None:
+    rounds = Rounds()
+    worker = Worker("w", rounds.step, on_crash=crashes.put)
+    worker.wake()
+    worker.wake()
+    worker.start()
+    rounds.entered.get(timeout=LONG_S)
+    assert rounds.answers.get(timeout=LONG_S) is True
+    rounds.entered.get(timeout=LONG_S)
+    worker.stop(LONG_S)
+    assert rounds.answers.get(timeout=LONG_S) is False  # Two wakes are one.
+
+
+def test_a_pause_after_stop_returns_at_once(crashes: Crashes) -> None:
+    entered, leave = threading.Event(), threading.Event()
+    answers: list[bool] = []
+
+    def step(worker: Worker) -> None:
+        entered.set()
+        leave.wait(LONG_S)
+        answers.append(worker.stopping)
+        answers.append(worker.pause(LONG_S))
+        answers.append(worker.pause(None))
+
+    worker = Worker("w", step, on_crash=crashes.put)
+    worker.start()
+    assert entered.wait(LONG_S)
+    with pytest.raises(FlareError, match=r"thread w did not end within 0.001 s.*stuck"):
+        worker.stop(0.001)
+    leave.set()
+    worker.stop(LONG_S)
+    assert answers == [True, False, False]
+
+
+def test_the_thread_is_a_daemon_with_the_name_of_the_worker(crashes: Crashes) -> None:
+    seen: queue.SimpleQueue[threading.Thread] = queue.SimpleQueue()
+
+    def step(worker: Worker) -> None:
+        seen.put(threading.current_thread())
+        worker.pause(LONG_S)
+
+    worker = Worker("flush-commitlog", step, on_crash=crashes.put)
+    worker.start()
+    thread = seen.get(timeout=LONG_S)
+    assert (thread.name, thread.daemon) == ("flush-commitlog", True)
+    worker.stop(LONG_S)
+
+
+def test_a_crash_ends_the_thread_and_is_told_once(crashes: Crashes, caplog: pytest.LogCaptureFixture) -> None:
+    error = ZeroDivisionError("of all things")
+
+    def step(worker: Worker) -> None:
+        raise error
+
+    worker = Worker("w", step, on_crash=crashes.put)
+    worker.start()
+    assert crashes.get(timeout=LONG_S) is error
+    worker.stop(LONG_S)
+    assert not worker.alive
+    assert "thread w crashed" in caplog.text
+
+
+def test_stop_is_idempotent_and_safe_before_start(crashes: Crashes) -> None:
+    worker = Worker("w", Worker.stop, on_crash=crashes.put)
+    worker.stop(0)
+    worker.stop(0)
+    assert worker.stopping
+    with pytest.raises(AssertionError, match="cannot start again"):
+        worker.start()
+
+
+def test_a_step_may_stop_its_own_worker(crashes: Crashes) -> None:
+    worker = Worker("w", lambda self: self.stop(0), on_crash=crashes.put)
+    worker.start()
+    worker.stop(LONG_S)
+    assert not worker.alive
+
+
+async def test_owned_tasks_run_and_give_their_result(crashes: Crashes) -> None:
+    owned = Owned(on_crash=crashes.put)
+
+    async def answer() -> int:
+        return 42
+
+    task = owned.spawn("answer", answer())
+    assert task.get_name() == "answer"
+    assert await task == 42
+    await settle()
+    assert len(owned) == 0
+    await owned.aclose(LONG_S)
+
+
+async def test_aclose_cancels_every_task_and_waits_for_its_end(crashes: Crashes) -> None:
+    owned = Owned(on_crash=crashes.put)
+    cleaned: list[int] = []
+
+    async def sleeper(number: int) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await settle()
+            cleaned.append(number)
+
+    tasks = [owned.spawn(f"sleeper-{number}", sleeper(number)) for number in range(3)]
+    await settle()
+    assert len(owned) == 3
+    await owned.aclose(LONG_S)
+    assert sorted(cleaned) == [0, 1, 2]
+    assert all(task.cancelled() for task in tasks)
+    await owned.aclose(LONG_S)
+
+
+async def test_a_crashed_task_is_logged_and_told_and_the_others_go_on(
+    crashes: Crashes, caplog: pytest.LogCaptureFixture
+) -> None:
+    owned = Owned(on_crash=crashes.put)
+
+    async def crash() -> None:
+        raise ZeroDivisionError("of all things")
+
+    other = owned.spawn("other", asyncio.Event().wait())
+    owned.spawn("accident", crash())
+    await settle()
+    assert isinstance(crashes.get(timeout=0), ZeroDivisionError)
+    assert "task accident crashed" in caplog.text
+    assert not other.done()
+    await owned.aclose(LONG_S)
+
+
+async def test_a_task_that_will_not_end_is_named(crashes: Crashes) -> None:
+    owned = Owned(on_crash=crashes.put)
+    leave = asyncio.Event()
+
+    async def stubborn() -> None:
+        while not leave.is_set():
+            try:
+                await leave.wait()
+            except asyncio.CancelledError:
+                continue
+
+    task = owned.spawn("stubborn", stubborn())
+    await settle()
+    with pytest.raises(FlareError, match="stubborn"):
+        await owned.aclose(0.001)
+    leave.set()
+    await task
+
+
+async def test_nothing_is_spawned_after_the_end(crashes: Crashes) -> None:
+    owned = Owned(on_crash=crashes.put)
+    await owned.aclose(LONG_S)
+    with pytest.raises(FlareError, match="task late"):
+        owned.spawn("late", settle())
+
+
+async def test_a_task_may_close_its_own_owner(crashes: Crashes) -> None:
+    owned = Owned(on_crash=crashes.put)
+    other = owned.spawn("other", asyncio.Event().wait())
+    closer = owned.spawn("closer", owned.aclose(LONG_S))
+    await closer
+    assert other.cancelled()
+
+
+class FakePart:
+    def __init__(self, name: str, journal: list[str], fails: str = "") -> None:
+        self.name = name
+        self.journal = journal
+        self.fails = fails
+
+    def start(self) -> None:
+        self._do("start")
+
+    def stop(self) -> None:
+        self._do("stop")
+
+    def _do(self, what: str) -> None:
+        self.journal.append(f"{what} {self.name}")
+        if self.fails == what:
+            raise OSError(f"{self.name} cannot {what}")
+
+
+def stack_of(journal: list[str], **fails: str) -> Stack:
+    stack = Stack()
+    for name in ("a", "b", "c"):
+        stack.start(name, FakePart(name, journal, fails.get(name, "")))
+    return stack
+
+
+def test_parts_start_upwards_and_stop_downwards() -> None:
+    journal: list[str] = []
+    stack = stack_of(journal)
+    stack.stop()
+    assert journal == ["start a", "start b", "start c", "stop c", "stop b", "stop a"]
+    stack.stop()
+    assert len(journal) == 6  # What is stopped stays stopped.
+
+
+def test_a_part_that_cannot_start_takes_down_those_below(caplog: pytest.LogCaptureFixture) -> None:
+    journal: list[str] = []
+    with pytest.raises(OSError, match="b cannot start"):
+        stack_of(journal, b="start")
+    assert journal == ["start a", "start b", "stop a"]
+    assert "b did not start" in caplog.text
+
+
+def test_a_part_that_cannot_stop_hinders_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.ERROR)
+    journal: list[str] = []
+    stack = stack_of(journal, b="stop", c="stop")
+    with pytest.raises(FlareError, match="c, b") as caught:
+        stack.stop()
+    assert journal[-3:] == ["stop c", "stop b", "stop a"]
+    assert isinstance(caught.value.__cause__, OSError)
+    assert "c did not stop cleanly" in caplog.text
+
+
+def test_a_worker_is_a_part(crashes: Crashes) -> None:
+    worker = Worker("w", pausing, on_crash=crashes.put)
+    stack = Stack()
+    stack.start("w", worker)
+    assert worker.alive
+    stack.stop()
+    assert not worker.alive

@@ -1,0 +1,73 @@
+package flaremq.driver;
+
+import java.io.IOException;
+import java.nio.ByteBuffer;
+import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
+import org.apache.rocketmq.common.BoundaryType;
+import org.apache.rocketmq.common.BrokerConfig;
+import org.apache.rocketmq.common.TopicConfig;
+import org.apache.rocketmq.common.message.MessageAccessor;
+import org.apache.rocketmq.common.message.MessageConst;
+import org.apache.rocketmq.common.message.MessageDecoder;
+import org.apache.rocketmq.common.message.MessageExtBatch;
+import org.apache.rocketmq.common.sysflag.MessageSysFlag;
+import org.apache.rocketmq.store.DefaultMessageStore;
+import org.apache.rocketmq.store.GetMessageResult;
+import org.apache.rocketmq.store.PutMessageResult;
+import org.apache.rocketmq.store.config.MessageStoreConfig;
+import org.apache.rocketmq.store.stats.BrokerStatsManager;
+
+/** What the 5.x store does differently from the 4.x store, behind the same names. */
+final class Version {
+    static final String NAME = "5.3.3";
+
+    private Version() {
+    }
+
+    static void logToStderr() {
+        // rmq.logback-test.xml on the class path does it.
+    }
+
+    static DefaultMessageStore newStore(MessageStoreConfig config, BrokerStatsManager stats, BrokerConfig broker,
+        Map<String, Map<String, String>> topics) throws IOException {
+        ConcurrentHashMap<String, TopicConfig> table = new ConcurrentHashMap<>();
+        topics.forEach((name, attributes) -> {
+            TopicConfig topic = new TopicConfig(name);
+            topic.setAttributes(attributes);
+            table.put(name, topic);
+        });
+        return new DefaultMessageStore(config, stats, (topic, queue, offset, tags, time, bits, properties) -> { },
+            broker, table);
+    }
+
+    /** Stores a batch as one record, the way a 5.x broker does for topics with queue.type=BatchCQ. */
+    static PutMessageResult putInnerBatch(DefaultMessageStore store, MessageExtBatch batch) {
+        batch.setSysFlag(batch.getSysFlag() | MessageSysFlag.NEED_UNWRAP_FLAG | MessageSysFlag.INNER_BATCH_FLAG);
+        batch.setInnerBatch(true);
+        int count = MessageDecoder.countInnerMsgNum(ByteBuffer.wrap(batch.getBody()));
+        MessageAccessor.putProperty(batch, MessageConst.PROPERTY_INNER_NUM, String.valueOf(count));
+        batch.setPropertiesString(MessageDecoder.messageProperties2String(batch.getProperties()));
+        return store.putMessage(batch);
+    }
+
+    static long offsetByTime(DefaultMessageStore store, String topic, int queueId, long timestamp, String boundary) {
+        return boundary == null
+            ? store.getOffsetInQueueByTime(topic, queueId, timestamp)
+            : store.getOffsetInQueueByTime(topic, queueId, timestamp, BoundaryType.valueOf(boundary));
+    }
+
+    /** Where in its queue the only message of an answer stands. */
+    static long positionOfOnly(GetMessageResult result) {
+        return result.getMessageQueueOffset().get(0);
+    }
+
+    /** Every record below this physical offset has its queue unit and its index entries. */
+    static long dispatchedTo(DefaultMessageStore store) {
+        return store.getReputFromOffset();
+    }
+
+    static long flushedTo(DefaultMessageStore store) {
+        return store.getFlushedWhere();
+    }
+}

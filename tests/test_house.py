@@ -1,0 +1,115 @@
+"""The house rules that a machine can keep: sizes, twins, the tree in ARCHITECTURE.md, no sleeping tests.
+
+An exception is a line in this file, with its reason.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "src" / "flaremq"
+FILE_LINES_MAX = 400
+TEST_LINES_MAX = 500  # A suite may be a little longer than what it tests.
+FUNCTION_LINES_MAX = 70
+
+MODULES = sorted(SOURCE.rglob("*.py"))
+SOURCES = [*MODULES, *sorted(SOURCE.rglob("*.pyx"))]
+TESTS = sorted((ROOT / "tests").rglob("*.py")) + sorted((ROOT / "benches").rglob("*.py"))
+PYTHON_TWINS = [path for path in MODULES if path.stem.startswith("_") and path.stem.endswith("_py")]
+
+
+def relative(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node
+
+
+@pytest.mark.parametrize("path", SOURCES + TESTS, ids=relative)
+def test_no_file_outgrows_its_room(path: Path) -> None:
+    lines = len(path.read_text().splitlines())
+    assert lines <= (TEST_LINES_MAX if path in TESTS else FILE_LINES_MAX), (
+        f"{lines} lines: which second noun has moved in?"
+    )
+
+
+@pytest.mark.parametrize("path", MODULES + TESTS, ids=relative)
+def test_functions_can_be_read_at_a_glance(path: Path) -> None:
+    long = [
+        f"{node.name}: {node.end_lineno - node.lineno + 1}"
+        for node in functions(path)
+        if node.end_lineno and node.end_lineno - node.lineno >= FUNCTION_LINES_MAX
+    ]
+    assert not long
+
+
+@pytest.mark.parametrize("path", PYTHON_TWINS, ids=relative)
+def test_twins_export_the_same_names(path: Path) -> None:
+    """What the choosing module takes from one twin it must find in the other."""
+    choosing = path.with_name(path.stem.removeprefix("_").removesuffix("_py") + ".py")
+    compiled = path.with_name(path.stem.removesuffix("_py") + "_c.pyx")
+    assert compiled.exists()
+    assert choosing.exists()
+    taken: dict[str, set[str]] = {}
+    for node in ast.walk(ast.parse(choosing.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module and "._" in node.module:
+            taken.setdefault(node.module, set()).update(alias.name for alias in node.names)
+    from_compiled = next(names for module, names in taken.items() if module.endswith("_c"))
+    python = import_module(".".join(("flaremq", *path.relative_to(SOURCE).with_suffix("").parts)))
+    text = compiled.read_text()
+    for name in from_compiled:
+        assert hasattr(python, name)
+        assert re.search(rf"^(?:def|cdef class|class) {name}\b", text, re.MULTILINE), (
+            f"{name} is not in {compiled.name}"
+        )
+
+
+@pytest.mark.parametrize("path", TESTS, ids=relative)
+def test_no_test_sleeps_to_wait(path: Path) -> None:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("time.sleep", "asyncio.sleep", "sleep"):
+            assert ast.unparse(node.args[0]) == "0", f"line {node.lineno}"
+
+
+def test_no_package_does_anything_when_it_is_imported() -> None:
+    for path in SOURCE.rglob("__init__.py"):
+        assert path == SOURCE / "__init__.py" or not path.read_text()
+
+
+def test_the_tree_in_the_architecture_is_the_tree_on_disk() -> None:
+    drawn: set[str] = set()
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    block = re.search(r"^src/flaremq/\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    assert block, "ARCHITECTURE.md draws no tree"
+    package = ""
+    for line in block[1].splitlines():
+        match = re.match(r"[├└│]?[─ ]*\s*(\w+)/\s+(.*)", line)
+        rooms = match[2] if match else line.strip("│ ")
+        package = match[1] if match else package
+        names = re.findall(r"\b([a-z_]\w*)\b", re.sub(r"\(.*?\)", "", rooms))
+        drawn |= {f"{package}/{name}" for name in names}
+    on_disk = {
+        f"{path.parent.name}/{path.stem}"
+        for path in MODULES
+        if not path.stem.startswith("_") and path.parent != SOURCE
+    }
+    assert drawn == on_disk
+
+
+FORBIDDEN_WORDS = re.compile(r"\b(TODO|FIXME|XXX)\b")
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=relative)
+def test_nothing_is_left_for_later(path: Path) -> None:
+    text = path.read_text().replace("SCHEDULE_TOPIC_XXXX", "").replace("XXXXXXXX", "")
+    assert not FORBIDDEN_WORDS.search(text)

@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,22 @@ def test_a_created_file_is_zeros_of_full_length_and_takes_no_space(disk: Disk, t
     disk.create(tmp_path / "a" / "f", 1 << 24)
     assert (tmp_path / "a" / "f").stat().st_size == 1 << 24
     assert (tmp_path / "a" / "f").stat().st_blocks == 0
+
+
+@pytest.mark.skipif(not hasattr(os, "O_TMPFILE"), reason="this system knows no files without a name")
+def test_a_file_has_its_name_only_when_it_is_whole(
+    disk: Disk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    truncate, seen = os.ftruncate, []
+
+    def watched(fd: int, size: int) -> None:
+        seen.append(list(tmp_path.iterdir()))
+        truncate(fd, size)
+
+    monkeypatch.setattr(os, "ftruncate", watched)
+    disk.create(tmp_path / "f", PAGE)
+    assert seen == [[]]
+    assert (tmp_path / "f").stat().st_size == PAGE
 
 
 def test_a_reserved_file_has_its_space_from_the_start(disk: Disk, tmp_path: Path) -> None:

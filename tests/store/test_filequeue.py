@@ -1,3 +1,4 @@
+import threading
 from pathlib import Path
 
 import pytest
@@ -128,3 +129,35 @@ def test_a_held_file_stays_mapped_though_others_would_rest(tmp_path: Path) -> No
     queue.files[0].append(b"held")
     assert bytes(piece) == b"held"
     assert queue.files[0].held
+
+
+def test_many_threads_share_few_open_files(tmp_path: Path) -> None:
+    queue = queue_in(tmp_path, open_files=OpenFiles(2))
+    for i in range(12):
+        queue.add(i * SIZE).append(bytes([i]) * SIZE)
+    wrong: list[object] = []
+
+    def read(seed: int) -> None:
+        try:
+            for i in range(600):
+                file = queue.files[(i * 7 + seed) % 12]
+                if bytes(file.view[:2]) != bytes([file.offset // SIZE]) * 2:
+                    wrong.append(file.offset)
+        except Exception as error:  # noqa: BLE001
+            wrong.append(error)
+
+    threads = [threading.Thread(target=read, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+def test_a_deleted_file_can_still_be_read_by_who_found_it_before(tmp_path: Path) -> None:
+    queue = filled(tmp_path, 2)
+    first = queue.files[0]
+    queue.drop_first(first)
+    first.delete()
+    assert bytes(first.view[:3]) == b"\x01\x01\x01"
+    assert [p.name for p in tmp_path.iterdir()] == [file_name(SIZE)]

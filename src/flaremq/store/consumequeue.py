@@ -101,7 +101,10 @@ class ConsumeQueue:
         if file is None:
             return memoryview(b"")
         at = offset * ENTRY_SIZE - file.offset
-        return file.view[at : min(file.committed, at + count_max * ENTRY_SIZE)]
+        try:
+            return file.view[at : min(file.committed, at + count_max * ENTRY_SIZE)]
+        except CorruptStore:  # Deleted between finding and opening: its records have left the log.
+            return memoryview(b"")
 
     def entry(self, offset: int) -> Entry | None:
         raw = self.entries(offset, 1)

@@ -21,6 +21,7 @@ from flaremq.model.layout import PAGE
 _libc = ctypes.CDLL(None, use_errno=True)
 _KEEP_SIZE, _PUNCH_HOLE, _ZERO_RANGE = 0x01, 0x02, 0x10  # Modes of Linux' fallocate.
 _ZEROS_SIZE = 1 << 20
+_PROC = Path("/proc/self/fd")
 
 
 class DiskFile:
@@ -31,10 +32,10 @@ class DiskFile:
     """
 
     def __init__(self, path: Path, size: int, *, lasting: bool) -> None:
+        self._fd = -1
         self.path = path
         self.size = size
         self.locked = False
-        self._fd = -1
         fd = os.open(path, os.O_RDWR)
         try:
             self._map = mmap.mmap(fd, size)
@@ -120,9 +121,12 @@ class DiskFile:
     def close(self) -> None:
         """Let go of the map; it lives until its last reader lets go of it too."""
         del self._map
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        self.__del__()
+
+    def __del__(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
 
 
 class _Descriptor:
@@ -146,16 +150,22 @@ class Disk:
     def create(self, path: Path, size: int, *, reserved: bool = False) -> None:
         """Make a file of full length: zeros, sparse unless its space is to be reserved now.
 
-        Its name is durable only after `sync_folder`.
+        It has its name only when it is whole, where the system can do that: RocketMQ 4.x does not start
+        with a shorter file. The name is durable only after `sync_folder`.
         """
         self.make_folder(path.parent)
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
+        nameless = _open_nameless(path.parent)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644) if nameless is None else nameless
         try:
             if reserved:
                 _allocate(fd, path, 0, size)
             os.ftruncate(fd, size)
+            if nameless is not None:
+                # With a folder given, even an unused one, the link is followed to the file itself.
+                os.link(f"/proc/self/fd/{fd}", path, src_dir_fd=fd)
         except BaseException:
-            path.unlink()
+            if nameless is None:
+                path.unlink()
             raise
         finally:
             os.close(fd)
@@ -242,6 +252,17 @@ class Disk:
     def partition_size(self, path: Path) -> int:
         stat = os.statvfs(path)
         return stat.f_blocks * stat.f_frsize
+
+
+def _open_nameless(folder: Path) -> int | None:
+    """A file that goes with its descriptor unless it is linked; None where that is not to be had."""
+    kind = getattr(os, "O_TMPFILE", 0)
+    if not kind or not _PROC.is_dir():
+        return None
+    try:
+        return os.open(folder, os.O_RDWR | kind, 0o644)
+    except OSError:
+        return None
 
 
 def _allocate(fd: int, path: Path, at: int, size: int) -> None:

@@ -53,7 +53,7 @@ class Dispatcher:
         self._log = log
         self._queues = queues
         self._index = index
-        self._settings = settings
+        self.settings = settings
         self._bit_mapper = bit_mapper
         self._facts = facts_table(_ROWS)
         self._lock = threading.Lock()
@@ -128,7 +128,7 @@ class Dispatcher:
         for number, key in enumerate(keys):
             run = runs[number * Run.WIDTH : (number + 1) * Run.WIDTH]
             self._append_run(key, run, whole, facts, order, view)
-        if self._settings.multi_dispatch_enabled:
+        if self.settings.multi_dispatch_enabled:
             for row in odd:
                 self._dispatch_multi(facts, row, view)
 
@@ -230,7 +230,7 @@ class Dispatcher:
         if topic != _SCHEDULE_TOPIC or not facts[f + Fact.ODD] & Odd.DELAY:
             return
         level = _integer(decode_properties(bytes(_properties_of(facts, row, view))).get("DELAY", ""))
-        delays_ms = self._settings.delay_levels_ms
+        delays_ms = self.settings.delay_levels_ms
         if level is not None and level > 0:
             delay_ms = delays_ms[min(level, len(delays_ms)) - 1]
             facts[f + Fact.TAGS_CODE] = facts[f + Fact.STORE_TIMESTAMP] + delay_ms
@@ -250,7 +250,7 @@ class Dispatcher:
             queue_offset = _integer(text)
             if queue_offset is None or "/" in name or not name:
                 continue
-            light = self._settings.lmq_enabled and name.startswith(_LMQ_PREFIX)
+            light = self.settings.lmq_enabled and name.startswith(_LMQ_PREFIX)
             queue = self._queues.ensure((name.encode(), 0 if light else facts[f + Fact.QUEUE_ID]))
             if isinstance(queue, BatchConsumeQueue) or record_offset + size <= queue.physical_end:
                 continue

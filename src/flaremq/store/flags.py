@@ -58,17 +58,20 @@ class Flags:
         self._last_append_ms = 0
         self._last_append_ended_s = 0.0
         self.bits = Flag(0)
+        self._sound = True  # No flag stands against writing: what every put asks, kept as one word.
 
     def set(self, flag: Flag, why: str = "") -> None:
         """Raise a flag; `why` has the figures, and replaces an older reason."""
         with self._lock:
             self.bits |= flag
             self._why[flag] = why or _MEANING.get(flag, "")
+            self._sound = self.writable
 
     def clear(self, flag: Flag) -> None:
         with self._lock:
             self.bits &= ~flag
             self._why.pop(flag, None)
+            self._sound = self.writable
 
     def failed(self, error: FlushFailed) -> None:
         """A sync failed: stop for good. The first failure is the one that is told."""
@@ -77,6 +80,7 @@ class Flags:
                 self._failure = error
                 self._why[Flag.NOT_WRITABLE] = str(error)
             self.bits |= Flag.NOT_WRITABLE
+            self._sound = False
 
     @property
     def failure(self) -> FlushFailed | None:
@@ -93,6 +97,19 @@ class Flags:
     @property
     def queue_writable(self) -> bool:
         return self._failure is None and not self.bits & _QUEUE_WRITE
+
+    def check(self, records_behind: int) -> None:
+        """All three checks of a put. Nearly free while all is well."""
+        if (
+            self._sound
+            and records_behind <= self._lag_max
+            and self._append_began_s is None
+            and self._last_append_ms <= self._busy_limit_ms
+        ):
+            return
+        self.check_writable()
+        self.check_page_cache()
+        self.check_lag(records_behind)
 
     def check_writable(self) -> None:
         """Raise FlushFailed, NotWritable, or DiskFull if space is all that is short."""

@@ -10,6 +10,8 @@ and a second, successful fsync would only hide that.
 from __future__ import annotations
 
 import logging
+from collections import deque
+from collections.abc import Callable
 
 from flaremq.base.clock import Clock
 from flaremq.base.errors import FlareError, FlushFailed
@@ -34,6 +36,9 @@ class LogFlusher:
         self._flags = flags
         self._clock = clock
         self._sync = self._settings.flush_disk is FlushDisk.SYNC_FLUSH
+        untimed = self._settings.flush_wake_on_put and not self._settings.flush_timed
+        self._wakes_flusher = self._sync or untimed
+        self._wakes_committer = self._settings.pool_used and self._settings.commit_wake_on_put
         self._last_thorough_s = clock.monotonic_s()
         self._last_commit_s = clock.monotonic_s()
         self._flusher = Worker("flaremq-flush", self._flush_step, on_crash=self._crashed)
@@ -46,9 +51,9 @@ class LogFlusher:
 
     def put(self) -> None:
         """Something was appended. Cheap when the threads know already."""
-        if self._log.pool is not None and self._settings.commit_wake_on_put:
+        if self._wakes_committer:
             self._committer.wake()
-        if self._sync or (self._settings.flush_wake_on_put and not self._settings.flush_timed):
+        if self._wakes_flusher:
             self._flusher.wake()
 
     def stop(self) -> None:
@@ -110,7 +115,8 @@ class QueueFlusher:
     """Makes queues durable every second or so, and the checkpoint with them.
 
     The checkpoint's queue time is the store time up to which *every* queue is safe, so it moves
-    only after a thorough pass, to what had been dispatched when that pass began.
+    only after a thorough pass, to what had been dispatched when that pass began. Its thread also
+    does what `tasks` holds: work on files that nobody should wait for.
     """
 
     def __init__(
@@ -118,13 +124,14 @@ class QueueFlusher:
         queues: Queues,
         dispatcher: Dispatcher,
         checkpoint: Checkpoint,
-        settings: StoreSettings,
+        tasks: deque[Callable[[], None]],
         clock: Clock,
     ) -> None:
         self._queues = queues
         self._dispatcher = dispatcher
         self._checkpoint = checkpoint
-        self._settings = settings
+        self._tasks = tasks
+        self._settings: StoreSettings = dispatcher.settings
         self._clock = clock
         self._last_thorough_s = clock.monotonic_s()
         self._worker = Worker("flaremq-flush-queues", self._step, on_crash=lambda _error: None)
@@ -137,6 +144,8 @@ class QueueFlusher:
         self.flush(0)
 
     def flush(self, least_pages: int) -> None:
+        while self._tasks:
+            self._tasks.popleft()()
         store_ms = self._dispatcher.last_store_ms
         self._queues.flush(least_pages)
         if least_pages == 0 and store_ms:

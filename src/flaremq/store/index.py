@@ -122,15 +122,21 @@ class Index:
             self._begin_at(offset)
 
     def discard_unsafe(self, index_time_ms: int) -> list[str]:
-        """After a crash: remove files that reach beyond the last sync, and all newer ones."""
+        """After a crash: remove files that were not synced since they became full, and all newer ones."""
         with self._lock:
             files = self._files
-            ends_ms = [_header(file).end_ms for file in files]
-            safe = next((i for i, end_ms in enumerate(ends_ms) if end_ms > index_time_ms), len(files))
+            safe = 0
+            while safe < len(files) and self._is_safe(files[safe], index_time_ms):
+                safe += 1
             self._files = files[:safe]
         self._remove(files[safe:], "newer than the checkpoint")
         self._begin_at(self.end_offset)
         return [file.path.name for file in files[safe:]]
+
+    def _is_safe(self, file: MappedFile, index_time_ms: int) -> bool:
+        """Only a full file is ever sealed. One that is not full may be torn, header and all."""
+        header = _header(file)
+        return header.next_entry >= self._shape.entries_max and header.end_ms <= index_time_ms
 
     def put_many(self, facts: array[int], count: int, log_view: Bytes, first: int = 0) -> None:
         """Put the keys of rows [first, count). Rows come in the order of the log.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from flaremq.model.layout import PAGE
 from flaremq.store.disk import Disk, DiskFile
 
 _RESERVE_STEP_MAX = 256 * 1024
+_opening = threading.RLock()  # Of lasting files: each is opened once.
 _FOLDERS_ABOVE = 3  # consumequeue/TOPIC/ID: each may be as new as the file.
 
 
@@ -16,11 +18,13 @@ class OpenFiles:
     """At most so many maps at a time: what was used longest ago is closed and mapped again on demand.
 
     Only for files that are read and written in short calls. A file whose slices a reader still holds
-    stays mapped, and is asked again when its turn comes.
+    stays mapped, and is asked again when its turn comes. Any thread may use it: whoever opens, closes
+    or takes a view of one of its files holds `lock`.
     """
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
+        self.lock = threading.RLock()
         self._files: OrderedDict[MappedFile, None] = OrderedDict()
 
     def __len__(self) -> int:
@@ -70,15 +74,28 @@ class MappedFile:
     @property
     def file(self) -> DiskFile:
         """The mapped file, opened now if it rests."""
-        if self._file is None:
-            self._file = self._disk.open(self.path, self.size, lasting=self._open_files is None)
-        if self._open_files is not None:
-            self._open_files.used(self)
-        return self._file
+        file = self._file
+        if file is None or self._open_files is not None:
+            with self._lock:
+                file = self._file
+                if file is None:
+                    file = self._disk.open(self.path, self.size, lasting=self._open_files is None)
+                    self._file = file
+                if self._open_files is not None:
+                    self._open_files.used(self)
+        return file
 
     @property
     def view(self) -> memoryview:
-        return self.file.view
+        """The whole map. Who has it, or a slice, keeps it alive, whatever becomes of the file."""
+        if self._open_files is None:
+            return self.file.view
+        with self._lock:  # Or it might be closed between the two dots.
+            return self.file.view
+
+    @property
+    def _lock(self) -> threading.RLock:
+        return self._open_files.lock if self._open_files is not None else _opening
 
     def set_positions(self, at: int) -> None:
         self.wrote = self.committed = self.flushed = at
@@ -131,24 +148,28 @@ class MappedFile:
 
     def rest(self) -> bool:
         """Close the map until it is needed; False while a reader holds a part of it."""
-        file = self._file
-        if file is not None and file.held:
-            return False
-        self.close()
-        return True
+        with self._lock:
+            if self._file is not None and self._file.held:
+                return False
+            self.close()
+            return True
 
     @property
     def held(self) -> bool:
-        return self._file is not None and self._file.held
+        with self._lock:
+            return self._file is not None and self._file.held
 
     def close(self) -> None:
-        if self._open_files is not None:
-            self._open_files.forget(self)
-        file, self._file = self._file, None
-        if file is not None:
-            file.close()
+        with self._lock:
+            if self._open_files is not None:
+                self._open_files.forget(self)
+            file, self._file = self._file, None
+            if file is not None:
+                file.close()
 
     def delete(self) -> None:
-        """Remove the name and let go of the map, which lives on for readers that still hold it."""
-        self.close()
+        """Remove the name. Who has found the file before may still read it: the map of a lasting file
+        goes when the last one lets go of this object, that of another when its slices are gone."""
+        if self._open_files is not None:
+            self.close()
         self._disk.delete(self.path)

@@ -64,7 +64,7 @@ class Recovery:
         self._from_begin = False
         self._records = 0
 
-    def run(self, *, clean: bool, damaged: list[Key]) -> Report:
+    def run(self, *, clean: bool, damaged: list[Key], index_damaged: bool = False) -> Report:
         """Bring log, queues and index to one state: all records that are whole, and no others."""
         self._damaged = dict.fromkeys(damaged)
         newest = self._queues.recover(self._damaged)
@@ -77,7 +77,8 @@ class Recovery:
         cut = self._cut(end)
         self._dispatcher.on_gap = None
         self._rebuild_queues(end)
-        self._catch_up_index(clean, max(newest, self._log.begin), end)
+        trusted = clean and not index_damaged
+        self._catch_up_index(clean, max(newest, self._log.begin) if trusted else None, end)
         self._dispatcher.position = end
         self._set_offsets()
         return Report(clean, self._log.begin, end, first.offset, self._records, cut, tuple(self._damaged))
@@ -165,21 +166,22 @@ class Recovery:
         if self._damaged:
             self._replay(self._log.begin, end, self._dispatcher.to_queues)
 
-    def _catch_up_index(self, clean: bool, known: int, end: int) -> None:
-        """Index what is not indexed. After a crash only flushed index files are believed."""
+    def _catch_up_index(self, clean: bool, known: int | None, end: int) -> None:
+        """Index what is not indexed: from `known` on, or from the last record that is sure to be.
+
+        After a crash only flushed index files are believed.
+        """
         index = self._index
         if index is None:
             return
         if not clean:
             index.discard_unsafe(self._checkpoint.index_time_ms)
         index.cut(end)
-        if not index.file_count:
-            self._replay(self._log.begin, end, index.put_many)
-        elif clean:
-            self._replay(known, end, index.put_many)
-        else:
+        begin = self._log.begin
+        if index.file_count:
             at = index.next_offset
-            self._replay(max(self._log.begin, at - at % self._log.file_size), end, index.put_many)
+            begin = known if known is not None else max(begin, at - at % self._log.file_size)
+        self._replay(begin, end, index.put_many)
 
     def _replay(self, begin: int, end: int, give: Callable[[array[int], int, memoryview], None]) -> None:
         """Walk records that are known to be whole, from the boundary `begin` on, and give them away."""

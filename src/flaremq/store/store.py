@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Self
 
@@ -79,9 +80,10 @@ class MessageStore:
         )
         self._lock = StoreLock(settings.root, self.disk)
         self._abort = AbortFile(settings.root, self.disk)
+        self._background: deque[Callable[[], None]] = deque()  # For the thread that flushes queues.
         self._append_lock = threading.Lock()
         self._appended = 0  # Records since the start.
-        self._open = False
+        self._open = self._takes_puts = False
 
     # Opening and closing.
 
@@ -102,10 +104,10 @@ class MessageStore:
         self.log.queue.load()
         damaged = self.queues.load()
         self.checkpoint = Checkpoint(self.disk, settings.root / "checkpoint")
-        self.index = self._loaded_index(clean)
+        self.index, index_damaged = self._loaded_index(clean)
         self.dispatcher = Dispatcher(self.log, self.queues, self.index, settings, self._bit_mapper)
         recovery = Recovery(self.log, self.queues, self.index, self.checkpoint, self.dispatcher)
-        self.report = recovery.run(clean=clean, damaged=damaged)
+        self.report = recovery.run(clean=clean, damaged=damaged, index_damaged=index_damaged)
         self.reader = Reader(self.log, self.queues, settings)
         self.finder = Finder(self.log, self.queues, self.index, self.reader)
         self._make_workers()
@@ -116,16 +118,25 @@ class MessageStore:
         self._dispatch_worker.start()
         self._cleaner.start()
         self._open = True
+        self._takes_puts = settings.role is not BrokerRole.SLAVE
         return self.report
 
-    def _loaded_index(self, clean: bool) -> Index | None:
-        if not self.settings.index_enabled:
-            return None
+    def _loaded_index(self, clean: bool) -> tuple[Index | None, bool]:
+        """The index, and whether files of it had to be removed."""
         settings = self.settings
+        if not settings.index_enabled:
+            return None, False
         shape = IndexShape(settings.index_slots, settings.index_entries)
-        index = Index(self.disk, self.clock, settings.index_folder, shape, sealed=self._index_flushed)
-        index.load(clean=clean)
-        return index
+        index = Index(
+            self.disk,
+            self.clock,
+            settings.index_folder,
+            shape,
+            sealed=self._index_flushed,
+            later=self._background.append,
+        )
+        removed = index.load(clean=clean)
+        return index, bool(removed)
 
     def _index_flushed(self, end_ms: int) -> None:
         self.checkpoint.index_time_ms = end_ms
@@ -133,7 +144,7 @@ class MessageStore:
     def _make_workers(self) -> None:
         self._log_flusher = LogFlusher(self.log, self.checkpoint, self.flags, self.clock)
         self._queue_flusher = QueueFlusher(
-            self.queues, self.dispatcher, self.checkpoint, self.settings, self.clock
+            self.queues, self.dispatcher, self.checkpoint, self._background, self.clock
         )
         self._dispatch_worker = Worker("flaremq-dispatch", self._dispatch_step, on_crash=self._crashed)
         self._cleaner = Worker("flaremq-clean", self._clean_step, on_crash=self._crashed)
@@ -153,7 +164,7 @@ class MessageStore:
         """Flush and dispatch everything, and leave the folder as after a clean stop."""
         if not self._open:
             return
-        self._open = False
+        self._open = self._takes_puts = False
         self._cleaner.stop()
         self._log_flusher.stop()
         self._dispatch_worker.stop()
@@ -245,13 +256,11 @@ class MessageStore:
 
     def check_writable(self) -> None:
         """Raise what stands against a put: closed, a slave, stopped, disk, page cache, dispatch lag."""
-        if not self._open:
-            raise StoreClosed(f"the store at {self.settings.root} is not open: call open() first")
-        if self.settings.role is BrokerRole.SLAVE:
+        if not self._takes_puts:
+            if not self._open:
+                raise StoreClosed(f"the store at {self.settings.root} is not open: call open() first")
             raise NotWritable("a slave takes no messages of its own: send to the master")
-        self.flags.check_writable()
-        self.flags.check_page_cache()
-        self.flags.check_lag(self._appended - self.dispatcher.records)
+        self.flags.check(self._appended - self.dispatcher.records)
 
     # Reading.
 
@@ -270,9 +279,19 @@ class MessageStore:
     def record(self, physical_offset: int) -> memoryview | None:
         return self.reader.record(physical_offset)
 
-    def query(self, topic: bytes, key: bytes, count_max: int, begin_ms: int, end_ms: int) -> list[memoryview]:
-        """Records with this key, or this unique id, stored between two times; oldest first."""
-        return self.finder.by_key(topic, key, min(count_max, self.settings.query_max), begin_ms, end_ms)
+    def query(
+        self,
+        topic: bytes,
+        key: bytes,
+        count_max: int,
+        begin_ms: int,
+        end_ms: int,
+        *,
+        unique: bool = False,
+    ) -> list[memoryview]:
+        """Records with this key stored between two times, oldest first. `unique`: it is a message's id."""
+        limit = self.settings.unique_query_max if unique else min(count_max, self.settings.query_max)
+        return self.finder.by_key(topic, key, limit, begin_ms, end_ms)
 
     def offset_by_time(
         self, topic: bytes, queue_id: int, timestamp_ms: int, boundary: Boundary = Boundary.LOWER

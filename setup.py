@@ -19,11 +19,12 @@ def extensions() -> list[Extension]:
             depends=["src/flaremq/model/_bytes.h"],
             include_dirs=["src/flaremq"],
             extra_compile_args=["-O3"],
-            optional=True,
         )
         for path in SOURCES
     ]
     made: list[Extension] = cythonize(modules, language_level=3, build_dir="build/cython")
+    for module in made:
+        module.optional = True  # Said here: cythonize makes new objects and forgets it.
     return made
 
 

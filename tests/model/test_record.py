@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from array import array
 from contextlib import suppress
 from typing import Any
@@ -144,6 +145,12 @@ def test_crc31_clears_the_sign(twin: Any) -> None:
     assert twin.crc31(b"hello") == 0x3610A686
     assert twin.crc31(b"a") == 1756872259
     assert twin.crc31(b"") == 0
+
+
+@given(data=st.binary(max_size=700), start=st.integers(0, 20))
+def test_crc31_is_zlibs_for_every_length_and_alignment(data: bytes, start: int) -> None:
+    for module in TWINS:
+        assert module.crc31(memoryview(data)[start:]) == zlib.crc32(data[start:]) & 0x7FFFFFFF
 
 
 def test_decoding_gives_back_what_was_encoded() -> None:

@@ -1,7 +1,7 @@
 """A store through several lives, on a disk whose power may be cut and in a process that may be killed.
 
-The threads of the store are stopped, and what they do is done by hand: so a seed tells all that happens
-but for the moment at which the next log file is ready.
+The threads of the store are stopped, and what they do is done by hand: so a seed tells all that happens.
+Only the next log file is made by its own thread, and waited for before anything bad happens.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ class Lives:
         self.promises = Promises()
         self.clock = ManualClock()
         self._folder = folder
-        self._options = options
+        # Without a CRC of its own a record that is torn within its properties would pass for whole.
+        self._options = {"append_crc": True, "force_record_crc": True, "index_entries": 40, **options}
         self._waiting: list[tuple[Queue, int, str, int]] = []  # Appended, and not yet flushed.
         self._named = self._births = 0
         self.disk = PowerLossDisk()
@@ -111,16 +112,24 @@ class Lives:
     def time_passes(self) -> None:
         self.clock.advance_ms(self.random.choice([1, 1000, 10_000]))
 
+    def _settle(self) -> None:
+        ahead = self.store.log.preallocator
+        with ahead._changed:
+            assert ahead._changed.wait_for(lambda: not ahead._wanted and ahead._making < 0, 30)
+
     def kill(self) -> None:
         """The process dies, the machine does not: everything written is there, safe or not."""
+        self._settle()
         end_of(self.store)
         self._again()
 
     def lose_power(self) -> None:
+        self._settle()
         self.disk.lose_power(self.random.getrandbits(32))
         old = self.root
         self._births += 1
-        old.rename(self.root)  # What the old store still does, it does to nobody.
+        if old.exists():
+            old.rename(self.root)  # What the old store still does, it does to nobody.
         end_of(self.store)
         shutil.rmtree(old, ignore_errors=True)
         self.disk = PowerLossDisk()

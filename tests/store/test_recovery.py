@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -99,13 +99,17 @@ events = st.one_of(
 class History:
     """A store and what it should hold, through one event after the other."""
 
-    # Without a CRC of its own a record that is torn within its properties would pass for whole.
-    OPTIONS: ClassVar = {"append_crc": True, "force_record_crc": True}
-
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, file_size: int, per_queue_file: int) -> None:
         self.root = root
         self.model = Model()
-        self.store = opened(root, **self.OPTIONS)
+        self.options = {
+            "commitlog_file_size": file_size,
+            "consumequeue_file_size": 20 * per_queue_file,
+            # Without a CRC of its own a record that is torn within its properties would pass for whole.
+            "append_crc": True,
+            "force_record_crc": True,
+        }
+        self.store = opened(root, **self.options)
 
     def happen(self, event: tuple[Any, ...]) -> None:
         if event[0] == "put":
@@ -115,13 +119,13 @@ class History:
             self.store.close()
         else:
             self._crash(event)
-        self.store = opened(self.root, **self.OPTIONS)
+        self.store = opened(self.root, **self.options)
 
     def _crash(self, event: tuple[Any, ...]) -> None:
         end = self.store.log.end
         with crashed_copy(self.store, self.root):
             if event[0] == "cut":
-                zero_from(self.root, max(0, end - event[1]))
+                zero_from(self.root, max(0, end - event[1]), self.options["commitlog_file_size"])
                 self.model.cut(max(0, end - event[1]))
             elif event[0] != "crash":
                 lost = "index" if event[0] == "lose index" else "consumequeue"
@@ -135,18 +139,37 @@ class History:
             assert any(decode(record).body == body for record in found)
 
 
-@settings(max_examples=25)
-@given(script=st.lists(events, max_size=30))
-def test_any_history_reads_back_exactly(
-    script: list[tuple[Any, ...]], tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    history = History(tmp_path_factory.mktemp("history") / "store")
+histories = {
+    "script": st.lists(events, max_size=30),
+    "file_size": st.sampled_from([20_480, 64 * 1024, 100_000]),
+    "per_queue_file": st.sampled_from([1, 7, 50]),
+}
+
+
+def replay(script: list[tuple[Any, ...]], root: Path, file_size: int, per_queue_file: int) -> None:
+    history = History(root / "store", file_size, per_queue_file)
     try:
         for event in script:
             history.happen(event)
         history.check()
     finally:
         history.store.close()
+
+
+@settings(max_examples=25)
+@given(**histories)
+def test_any_history_reads_back_exactly(tmp_path_factory: pytest.TempPathFactory, **history: Any) -> None:
+    replay(root=tmp_path_factory.mktemp("history"), **history)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@settings(max_examples=600)
+@given(**histories)
+def test_hundreds_of_histories_read_back_exactly(
+    tmp_path_factory: pytest.TempPathFactory, **history: Any
+) -> None:
+    replay(root=tmp_path_factory.mktemp("history"), **history)
 
 
 def fill(store: MessageStore, count: int, size: int = 300, queues: int = 3) -> Model:

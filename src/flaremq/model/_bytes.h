@@ -61,9 +61,7 @@ static inline void crc_fill_table(void) {
         }
 }
 
-/* CRC-32 with the sign bit cleared. Needs crc_fill_table() once. */
-static inline uint32_t crc31_of(const uint8_t *p, int64_t size) {
-    uint32_t c = 0xFFFFFFFFu;
+static inline uint32_t crc_by_table(uint32_t c, const uint8_t *p, int64_t size) {
     for (; size >= 16; size -= 16, p += 16) {
         uint8_t b[16];
         memcpy(b, p, 16);
@@ -72,7 +70,56 @@ static inline uint32_t crc31_of(const uint8_t *p, int64_t size) {
         for (int k = 0; k < 16; k++) c ^= crc_table[15 - k][b[k]];
     }
     for (; size > 0; size--, p++) c = crc_table[0][(c ^ *p) & 0xFF] ^ (c >> 8);
-    return ~c & 0x7FFFFFFFu;
+    return c;
+}
+
+#if defined(__x86_64__) && defined(__GNUC__)
+#include <immintrin.h>
+
+/* The remainder of x^n is taken by carry-less multiplication: 128 bits of message are folded onto the bits
+ * that follow them, four strands at a time, and what is left is reduced at the end (Barrett). The
+ * constants are powers of x modulo the polynomial, bits reversed: x^(4*128+32) and x^(4*128-32) for the
+ * four strands, x^(128+32) and x^(128-32) for one, x^64, the polynomial and its reciprocal. */
+#define CRC_FOLD_MIN 64
+
+__attribute__((target("pclmul,sse4.1"))) static inline __m128i crc_folded(__m128i x, __m128i by, __m128i next) {
+    __m128i low = _mm_clmulepi64_si128(x, by, 0x00), high = _mm_clmulepi64_si128(x, by, 0x11);
+    return _mm_xor_si128(_mm_xor_si128(low, high), next);
+}
+
+__attribute__((target("pclmul,sse4.1"))) static uint32_t crc_by_folding(uint32_t c, const uint8_t *p, int64_t size) {
+    const __m128i by_four = _mm_set_epi64x(0x1c6e41596, 0x154442bd4);
+    const __m128i by_one = _mm_set_epi64x(0x0ccaa009e, 0x1751997d0);
+    const __m128i last_fold = _mm_set_epi64x(0, 0x163cd6124);
+    const __m128i reduce = _mm_set_epi64x(0x1f7011641, 0x1db710641);
+    const __m128i low_word = _mm_set_epi32(0, 0, 0, -1);
+    __m128i x[4];
+    for (int i = 0; i < 4; i++) x[i] = _mm_loadu_si128((const __m128i *)p + i);
+    x[0] = _mm_xor_si128(x[0], _mm_cvtsi32_si128((int)c));
+    for (p += 64, size -= 64; size >= 64; p += 64, size -= 64)
+        for (int i = 0; i < 4; i++) x[i] = crc_folded(x[i], by_four, _mm_loadu_si128((const __m128i *)p + i));
+    __m128i y = x[0];
+    for (int i = 1; i < 4; i++) y = crc_folded(y, by_one, x[i]);
+    for (; size >= 16; p += 16, size -= 16) y = crc_folded(y, by_one, _mm_loadu_si128((const __m128i *)p));
+    y = _mm_xor_si128(_mm_srli_si128(y, 8), _mm_clmulepi64_si128(y, by_one, 0x10));
+    y = _mm_xor_si128(_mm_srli_si128(y, 4), _mm_clmulepi64_si128(_mm_and_si128(y, low_word), last_fold, 0x00));
+    __m128i z = _mm_clmulepi64_si128(_mm_and_si128(y, low_word), reduce, 0x10);
+    z = _mm_clmulepi64_si128(_mm_and_si128(z, low_word), reduce, 0x00);
+    return (uint32_t)_mm_extract_epi32(_mm_xor_si128(y, z), 1);
+}
+#endif
+
+/* CRC-32 with the sign bit cleared. Needs crc_fill_table() once. */
+static inline uint32_t crc31_of(const uint8_t *p, int64_t size) {
+    uint32_t c = 0xFFFFFFFFu;
+#ifdef CRC_FOLD_MIN
+    if (size >= CRC_FOLD_MIN && __builtin_cpu_supports("pclmul")) {
+        int64_t whole = size & ~(int64_t)15;
+        c = crc_by_folding(c, p, whole);
+        p += whole, size -= whole;
+    }
+#endif
+    return ~crc_by_table(c, p, size) & 0x7FFFFFFFu;
 }
 
 /* The CRC property that ends a record: a name, ten digits with the least significant first. */

@@ -259,7 +259,7 @@ class CommitLog:
 
     def truncate(self, offset: int) -> None:
         """Forget everything from `offset` on. Only while nothing is appended (recovery, a follower)."""
-        self.queue.truncate(offset)
+        self.queue.truncate(offset, keep_first=True)
         self._active = None
         self._out = memoryview(b"")
         if self.flushed.value > offset:

@@ -123,8 +123,7 @@ class ConsumeQueue:
         files = self._files.files
         if not files:
             return
-        self._check_old(files[:-_RECOVER_FILES])
-        self.physical_end = -1
+        self.physical_end = self._check_old(files[:-_RECOVER_FILES])
         for file in files[-_RECOVER_FILES:]:
             count, end = valid(file.view, file.size // ENTRY_SIZE, (1 << 63) - 1)
             self.physical_end = max(self.physical_end, end or -1)
@@ -134,9 +133,12 @@ class ConsumeQueue:
         if files[0].offset > 0:
             self.min_offset = max(self.min_offset, files[0].offset // ENTRY_SIZE)
 
-    def _check_old(self, files: Sequence[MappedFile]) -> None:
-        """The ends of files that were full long ago: a look at two entries of each costs little."""
-        before = -1
+    def _check_old(self, files: Sequence[MappedFile]) -> int:
+        """The ends of files that were full long ago: a look at two entries of each costs little.
+
+        Gives the end of their last record, -1 without any.
+        """
+        before = end = -1
         for file in files:
             first, last = (
                 _ENTRY.unpack_from(file.view, 0),
@@ -146,6 +148,8 @@ class ConsumeQueue:
             if not (before < first[0] or filler) or first[1] <= 0 or last[1] <= 0 or last[0] < first[0]:
                 raise CorruptStore(f"{file.path}: entries that point nowhere")
             before = last[0]
+            end = last[0] + last[1] if last[1] != FILLER_SIZE else end
+        return end
 
     def truncate_to(self, physical_offset: int) -> None:
         """Forget the entries of records at or behind `physical_offset`, the newest file first."""

@@ -62,6 +62,10 @@ class DiskFile:
         with _Descriptor(self) as fd:
             _allocate(fd, self.path, at, size)
 
+    def put(self, at: int, data: bytes | memoryview) -> None:
+        """Write into the map."""
+        self._map[at : at + len(data)] = data
+
     def write(self, at: int, data: bytes | memoryview) -> None:
         """Write through the descriptor; the map shows it at once."""
         with _Descriptor(self) as fd:

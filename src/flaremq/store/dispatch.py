@@ -15,7 +15,7 @@ from array import array
 from collections.abc import Callable
 
 from flaremq.base.errors import InvalidName
-from flaremq.model import layout
+from flaremq.model import layout, sysflag
 from flaremq.model.columns import Check, Fact, Odd, Stop, facts_table
 from flaremq.model.properties import decode_properties
 from flaremq.model.record import walk
@@ -25,6 +25,7 @@ from flaremq.store.commitlog import CommitLog
 from flaremq.store.consumequeue import ConsumeQueue
 from flaremq.store.entries import Key, Run, group
 from flaremq.store.index import Index
+from flaremq.store.put import allows_light_queues
 from flaremq.store.queues import Queues
 from flaremq.store.settings import StoreSettings
 
@@ -55,6 +56,7 @@ class Dispatcher:
         self._index = index
         self.settings = settings
         self._bit_mapper = bit_mapper
+        self._with_ext = settings.ext_enabled
         self._facts = facts_table(_ROWS)
         self._lock = threading.Lock()
         self.listeners: list[ArrivalListener] = []
@@ -70,14 +72,14 @@ class Dispatcher:
 
     def catch_up(self) -> int:
         """Dispatch all that may be seen, and say how many records that was."""
-        if self.position >= self._log.confirmed:
+        end = self._log.confirmed
+        if self.position >= end:
             return 0
         with self._lock:
             before = self.records
             self.position = max(self.position, self._log.begin)
-            while self.position < self._log.confirmed:
-                if not self._step(self._log.confirmed):
-                    break
+            while self.position < end and self._step(end):
+                pass
             return self.records - before
 
     def _step(self, end: int) -> bool:
@@ -116,25 +118,37 @@ class Dispatcher:
 
     def to_queues(self, facts: array[int], count: int, view: memoryview) -> None:
         """Queue entries alone: recovery gives queues and index their records at different times."""
-        odd = (
-            [row for row in range(count) if facts[row * Fact.WIDTH + Fact.ODD]]
-            if self._any_odd(facts, count)
-            else []
-        )
+        odd = _odd_rows(facts, count)
         for row in odd:
             self._set_delivery_time(facts, row, view)
         keys, entries, runs, order = group(facts, count, view)
         whole = memoryview(entries)
         for number, key in enumerate(keys):
-            run = runs[number * Run.WIDTH : (number + 1) * Run.WIDTH]
-            self._append_run(key, run, whole, facts, order, view)
-        if self.settings.multi_dispatch_enabled:
+            if not self._append_plain_run(key, runs, number * Run.WIDTH, whole):
+                run = runs[number * Run.WIDTH : (number + 1) * Run.WIDTH]
+                self._append_run(key, run, whole, facts, order, view)
+        if odd and self.settings.multi_dispatch_enabled:
             for row in odd:
                 self._dispatch_multi(facts, row, view)
 
-    @staticmethod
-    def _any_odd(facts: array[int], count: int) -> bool:
-        return any(facts[Fact.ODD : count * Fact.WIDTH : Fact.WIDTH])
+    def _append_plain_run(self, key: Key, runs: array[int], r: int, entries: memoryview) -> bool:
+        """The ordinary case in few steps: the run goes on exactly where its queue ends."""
+        queue = self._queues.get(*key)
+        if (
+            type(queue) is not ConsumeQueue
+            or self._with_ext
+            or not runs[r + Run.DENSE]
+            or runs[r + Run.OFFSET] < queue.physical_end
+            or runs[r + Run.QUEUE_OFFSET] != queue.max_offset
+        ):
+            return False
+        first = runs[r + Run.FIRST] * layout.ENTRY_SIZE
+        end = first + runs[r + Run.COUNT] * layout.ENTRY_SIZE
+        queue.append(entries[first:end], runs[r + Run.QUEUE_OFFSET], runs[r + Run.END])
+        self._queues.dirty.add(key)
+        for listener in self.listeners:
+            listener.arrived(key[0], key[1], queue.max_offset)
+        return True
 
     def _append_run(
         self,
@@ -238,8 +252,11 @@ class Dispatcher:
     def _dispatch_multi(self, facts: array[int], row: int, view: memoryview) -> None:
         """Further queues that a record names itself (light message queues)."""
         f = row * Fact.WIDTH
-        if not facts[f + Fact.ODD] & Odd.MULTI_DISPATCH:
+        if not facts[f + Fact.ODD] & Odd.MULTI_DISPATCH or not _is_queued(facts[f + Fact.SYS_FLAG]):
             return
+        at = facts[f + Fact.TOPIC_AT]
+        if not allows_light_queues(bytes(view[at : at + facts[f + Fact.TOPIC_SIZE]])):
+            return  # A retry still carries what sent the first try there.
         properties = decode_properties(bytes(_properties_of(facts, row, view)))
         names = properties.get("INNER_MULTI_DISPATCH", "").split(",")
         offsets = properties.get("INNER_MULTI_QUEUE_OFFSET", "").split(",")
@@ -259,6 +276,16 @@ class Dispatcher:
             entry = _ENTRY.pack(record_offset, size, facts[f + Fact.TAGS_CODE])
             queue.append(memoryview(entry), queue_offset, record_offset + size)
             self._queues.dirty.add((name.encode(), queue.queue_id))
+
+
+def _odd_rows(facts: array[int], count: int) -> list[int]:
+    marks = facts[Fact.ODD : count * Fact.WIDTH : Fact.WIDTH]
+    return [row for row, mark in enumerate(marks) if mark] if any(marks) else []
+
+
+def _is_queued(sys_flag: int) -> bool:
+    """Open and rolled back transactions lie in no queue."""
+    return sysflag.transaction_type(sys_flag) in (sysflag.TRANSACTION_NONE, sysflag.TRANSACTION_COMMIT)
 
 
 def _properties_of(facts: array[int], row: int, view: memoryview) -> memoryview:

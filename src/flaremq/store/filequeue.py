@@ -115,14 +115,22 @@ class FileQueue:
             assert not self.files or self.files[-1].end == file.offset  # Q1
             self.files = (*self.files, file)
 
-    def truncate(self, offset: int) -> None:
-        """Forget all bytes from `offset` on: the file that holds it is cut, later ones go."""
+    def truncate(self, offset: int, *, keep_first: bool = False) -> None:
+        """Forget all bytes from `offset` on: the file that holds it is cut, later ones go.
+
+        With `keep_first` a run that loses all its bytes goes on where it began, and not at 0.
+        """
         with self._lock:
             keep = [file for file in self.files if file.offset < offset]
+            if keep_first and not keep:
+                keep = list(self.files[:1])
             gone = self.files[len(keep) :]
             self.files = tuple(keep)
         for file in reversed(gone):
             file.delete()
+            if self._open_files is None:
+                # One after the other, also on the disk: no power failure may leave a gap in the log.
+                self.disk.sync_folder(file.path.parent)
         if keep and keep[-1].wrote > offset - keep[-1].offset:
             keep[-1].cut(offset - keep[-1].offset)
 

@@ -7,6 +7,7 @@ time moves. After a crash whatever is newer than that time is thrown away and ma
 
 from __future__ import annotations
 
+import struct
 import threading
 from array import array
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from typing import Final, TypeAlias
 from flaremq.base.clock import Clock
 from flaremq.base.logs import fields, logger
 from flaremq.model.columns import Bytes, Fact
+from flaremq.model.layout import INDEX_HEADER_SIZE
 from flaremq.store import indexfile
 from flaremq.store.disk import Disk
 from flaremq.store.indexfile import Header, KeyQuery, entry_at, key_hash
@@ -27,6 +29,7 @@ log = logger("store.index")
 
 Task: TypeAlias = Callable[[], None]
 
+_INT: Final = struct.Struct(">i")
 _NAME_DIGITS: Final = 17
 _NAME_FORMAT: Final = "%Y%m%d%H%M%S%f"  # Cut to its first digits: %f has six, the name three of them.
 _OPEN_MAX: Final = 16  # Maps of old files; a query maps what it needs.
@@ -109,6 +112,13 @@ class Index:
             return max((_header(file).end_offset for file in self._files[-2:]), default=0)
 
     @property
+    def full_until_ms(self) -> int:
+        """Store time at which the newest full file ends; 0 without any."""
+        with self._lock:
+            headers = [_header(file) for file in reversed(self._files)]
+        return next((h.end_ms for h in headers if h.next_entry >= self._shape.entries_max), 0)
+
+    @property
     def next_offset(self) -> int:
         """Records below it need not come again."""
         return self._next_offset
@@ -128,6 +138,8 @@ class Index:
             safe = 0
             while safe < len(files) and self._is_safe(files[safe], index_time_ms):
                 safe += 1
+                if _header(files[safe - 1]).end_ms == index_time_ms:
+                    break  # The one that the time speaks of; others may have filled up in the same instant.
             self._files = files[:safe]
         self._remove(files[safe:], "newer than the checkpoint")
         self._begin_at(self.end_offset)
@@ -306,9 +318,15 @@ def _header(file: MappedFile) -> Header:
     return Header.read(file.view)
 
 
+def _next_entry(file: MappedFile) -> int:
+    """The same as in the header, which takes longer to read whole; asked for every batch."""
+    (number,) = _INT.unpack_from(file.view, INDEX_HEADER_SIZE - 4)
+    return max(1, int(number))
+
+
 def _note_written(file: MappedFile, shape: IndexShape) -> None:
     """For `flush` to know: slots change only when an entry is added, so the end of the entries tells both."""
-    file.wrote = file.committed = entry_at(shape.slots, _header(file).next_entry)
+    file.wrote = file.committed = entry_at(shape.slots, _next_entry(file))
 
 
 def _keys_max(facts: array[int], first: int, count: int) -> int:

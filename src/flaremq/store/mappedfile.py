@@ -15,29 +15,30 @@ _FOLDERS_ABOVE = 3  # consumequeue/TOPIC/ID: each may be as new as the file.
 
 
 class OpenFiles:
-    """At most so many maps at a time: what was used longest ago is closed and mapped again on demand.
+    """At most so many maps at a time: those not used of late are closed, and mapped again on demand.
 
     Only for files that are read and written in short calls. A file whose slices a reader still holds
-    stays mapped, and is asked again when its turn comes. Any thread may use it: whoever opens, closes
-    or takes a view of one of its files holds `lock`.
+    stays mapped, and is asked again when its turn comes. Being used costs a file one bit; the work is
+    done when another one is opened (the second-chance rule).
     """
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self.lock = threading.RLock()
+        self.lock = threading.RLock()  # Of opening and resting.
         self._files: OrderedDict[MappedFile, None] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._files)
 
-    def used(self, file: MappedFile) -> None:
-        self._files[file] = None
-        self._files.move_to_end(file)
-        while len(self._files) > self.limit:
-            oldest, _ = self._files.popitem(last=False)
-            if not oldest.rest():
-                self._files[oldest] = None
+    def opened(self, file: MappedFile) -> None:
+        for _ in range(2 * len(self._files)):
+            if len(self._files) < self.limit:
                 break
+            oldest, _ = self._files.popitem(last=False)
+            if oldest.used or not oldest.rest():
+                oldest.used = False
+                self._files[oldest] = None
+        self._files[file] = None
 
     def forget(self, file: MappedFile) -> None:
         self._files.pop(file, None)
@@ -51,8 +52,19 @@ class MappedFile:
       M2  bytes below `wrote` do not change; readers see those below `committed`.
     """
 
-    __slots__ = ("_disk", "_file", "_open_files", "_reserved", "committed", "flushed", "offset", "path",
-                 "size", "wrote")  # fmt: skip
+    __slots__ = (
+        "_disk",
+        "_file",
+        "_open_files",
+        "_reserved",
+        "committed",
+        "flushed",
+        "offset",
+        "path",
+        "size",
+        "used",
+        "wrote",
+    )  # fmt: skip
 
     def __init__(
         self, disk: Disk, path: Path, offset: int, size: int, open_files: OpenFiles | None = None
@@ -65,6 +77,7 @@ class MappedFile:
         self.offset = offset
         self.size = size
         self.wrote = self.committed = self.flushed = 0
+        self.used = False  # Of late: for OpenFiles.
 
     @property
     def end(self) -> int:
@@ -73,25 +86,26 @@ class MappedFile:
 
     @property
     def file(self) -> DiskFile:
-        """The mapped file, opened now if it rests."""
+        """The mapped file, opened now if it rests. Who has it may use it, even if it rests meanwhile:
+        the map lives as long as somebody has the file or a view of it."""
+        self.used = True
         file = self._file
-        if file is None or self._open_files is not None:
-            with self._lock:
-                file = self._file
-                if file is None:
-                    file = self._disk.open(self.path, self.size, lasting=self._open_files is None)
-                    self._file = file
+        return file if file is not None else self._opened()
+
+    def _opened(self) -> DiskFile:
+        with self._lock:
+            file = self._file
+            if file is None:
+                file = self._disk.open(self.path, self.size, lasting=self._open_files is None)
+                self._file = file
                 if self._open_files is not None:
-                    self._open_files.used(self)
-        return file
+                    self._open_files.opened(self)
+            return file
 
     @property
     def view(self) -> memoryview:
         """The whole map. Who has it, or a slice, keeps it alive, whatever becomes of the file."""
-        if self._open_files is None:
-            return self.file.view
-        with self._lock:  # Or it might be closed between the two dots.
-            return self.file.view
+        return self.file.view
 
     @property
     def _lock(self) -> threading.RLock:
@@ -113,7 +127,7 @@ class MappedFile:
         end = self.wrote + len(data)
         assert end <= self.size
         self.reserve(end)
-        self.view[self.wrote : end] = data
+        self.file.put(self.wrote, data)
         self.wrote = self.committed = end  # Last: a reader below it sees whole bytes only.
 
     def dirty_pages(self) -> int:
@@ -163,9 +177,7 @@ class MappedFile:
         with self._lock:
             if self._open_files is not None:
                 self._open_files.forget(self)
-            file, self._file = self._file, None
-            if file is not None:
-                file.close()
+            self._file = None  # The last one who lets go of it closes it.
 
     def delete(self) -> None:
         """Remove the name. Who has found the file before may still read it: the map of a lasting file

@@ -19,7 +19,7 @@ from flaremq.store.queue_offsets import QueueOffsets
 _RETRY_PREFIX = b"%RETRY%"
 _TOPIC_SIZE_MAX, _RETRY_TOPIC_SIZE_MAX = 127, 255
 _LMQ_PREFIX = "%LMQ%"
-_NO_LMQ_TOPICS = ("%RETRY%", "rmq_sys_", "SCHEDULE_TOPIC_XXXX")
+_NO_LMQ_TOPICS = (b"%RETRY%", b"rmq_sys_", b"SCHEDULE_TOPIC_XXXX")
 _LOCAL_HOST = bytes((127, 0, 0, 1, 0, 0, 0, 0))
 
 
@@ -120,8 +120,7 @@ class Drafting:
         return encode_properties(known), int(count)
 
     def _light_queues(self, message: NewMessage, properties: bytes) -> bytes:
-        topic = message.topic.decode("utf-8", "replace")
-        if topic.startswith(_NO_LMQ_TOPICS):
+        if not allows_light_queues(message.topic):
             return properties
         known = decode_properties(properties)
         offsets: list[str] = []
@@ -135,6 +134,11 @@ class Drafting:
         known["INNER_MULTI_QUEUE_OFFSET"] = ",".join(offsets)
         known.pop("WAIT", None)
         return encode_properties({name: value for name, value in known.items() if value})
+
+
+def allows_light_queues(topic: bytes) -> bool:
+    """Whether messages of a topic may lie in light queues too: retries, waiting and inner ones do not."""
+    return not topic.startswith(_NO_LMQ_TOPICS)
 
 
 def _without(properties: bytes, name: str) -> bytes:

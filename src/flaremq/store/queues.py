@@ -127,10 +127,11 @@ class Queues:
                 else:
                     log.warning("%s is no queue: its name is not a number", root / topic / queue_id)
 
-    def recover(self, damaged: dict[Key, None]) -> int:
+    def recover(self, damaged: dict[Key, None], trusted_end: int | None = None) -> int:
         """Find the end of every queue; the end of the newest record that any of them knows, or -1.
 
-        A queue that makes no sense is removed and joins `damaged`.
+        Entries of records from `trusted_end` on are forgotten. A queue that makes no sense is removed
+        and joins `damaged`.
         """
         newest = -1
         for key, queue in self.items():
@@ -141,6 +142,8 @@ class Queues:
                 self.remove(key)
                 damaged[key] = None
                 continue
+            if trusted_end is not None and newest_of(queue) >= trusted_end:
+                queue.truncate_to(trusted_end)
             newest = max(newest, newest_of(queue))
             if isinstance(queue, ConsumeQueue) and key in self._exts:
                 self._exts[key].recover(queue.last_address() or 0)

@@ -67,14 +67,15 @@ class Recovery:
     def run(self, *, clean: bool, damaged: list[Key], index_damaged: bool = False) -> Report:
         """Bring log, queues and index to one state: all records that are whole, and no others."""
         self._damaged = dict.fromkeys(damaged)
-        newest = self._queues.recover(self._damaged)
         if not self._log.queue.files:
             return self._start_empty(clean)
-        first = self._first_file(clean, newest)
+        first, newest = self._after_stop() if clean else self._after_crash()
         self._from_begin = first is self._log.queue.files[0]
         self._dispatcher.on_gap = self._note_gap
         end = self._scan(first)
         cut = self._cut(end)
+        if not clean:
+            self._make_safe(first)
         self._dispatcher.on_gap = None
         self._rebuild_queues(end)
         trusted = clean and not index_damaged
@@ -90,15 +91,26 @@ class Recovery:
             self._index.destroy()
         return Report(clean, 0, 0, 0, 0, 0, ())
 
-    def _first_file(self, clean: bool, newest: int) -> MappedFile:
-        """The newest file that begins with a record which queues are sure to know, else the oldest."""
+    def _after_stop(self) -> tuple[MappedFile, int]:
+        """Where to begin, and the end of the newest record that a queue knows."""
+        newest = self._queues.recover(self._damaged)
+        return self._first_file(lambda file, _: file.offset <= newest), newest
+
+    def _after_crash(self) -> tuple[MappedFile, int]:
+        """The same. Entries that the checkpoint does not vouch for are made again: they may be torn,
+        or lie in the page cache alone, where nobody would ever sync them."""
         safe_ms = self._checkpoint.min_time_ms()
+        first = self._first_file(lambda _, stored_ms: stored_ms <= safe_ms)
+        return first, self._queues.recover(self._damaged, trusted_end=first.offset)
+
+    def _first_file(self, is_known: Callable[[MappedFile, int], bool]) -> MappedFile:
+        """The newest file that begins with a record which queues are sure to know, else the oldest."""
         for file in reversed(self._log.queue.files):
             count, _, _ = walk(file.view, 0, file.size, file.offset, facts_table(1), Check.OFFSET)
             if not count:
                 continue
             stored_ms = self._log_time(file)
-            if stored_ms and (file.offset <= newest if clean else stored_ms <= safe_ms):
+            if stored_ms and is_known(file, stored_ms):
                 return file
         return self._log.queue.files[0]
 
@@ -152,6 +164,14 @@ class Recovery:
         self._log.flushed.advance(end)
         return before - end if dirty or torn else 0
 
+    def _make_safe(self, first: MappedFile) -> None:
+        """Sync what a killed process may have left in the page cache: it is shown from now on, and
+        what is acknowledged next lies behind it."""
+        for file in self._log.queue.files:
+            if file.offset >= first.offset:
+                file.flushed = 0
+                file.flush()
+
     def _note_gap(self, key: Key, queue: ConsumeQueue) -> bool:
         if self._from_begin and not queue.file_count:
             return False  # There are no older records: the queue did not begin at 0.
@@ -176,6 +196,9 @@ class Recovery:
             return
         if not clean:
             index.discard_unsafe(self._checkpoint.index_time_ms)
+        # What the checkpoint spoke of may be gone, and its successor of the same time is not yet safe.
+        self._checkpoint.index_time_ms = min(self._checkpoint.index_time_ms, index.full_until_ms)
+        self._checkpoint.flush()
         index.cut(end)
         begin = self._log.begin
         if index.file_count:

@@ -41,7 +41,7 @@ def a_message(number: int, body_size: int) -> NewMessage:
 @contextmanager
 def folder() -> Iterator[Path]:
     """On the disk of the working folder: /tmp may be memory."""
-    root = Path(tempfile.mkdtemp(prefix="flaremq-bench-", dir=os.environ.get("FLAREMQ_BENCH_FOLDER", ".")))
+    root = Path(tempfile.mkdtemp(prefix="flaremq-bench-", dir=os.environ.get("BENCH_FOLDER", ".")))
     try:
         yield root
     finally:

@@ -82,7 +82,7 @@ def batch_elements(number: int, count: int = 5) -> list[Element]:
     """Elements as a producer sends them: each property string ends with its separator."""
     return [
         Element(
-            f"element {number}.{each}".encode() * (each * each),
+            f"element {number}.{each}".encode() * (each % 7 * 3),
             f"KEYS\x01batch-{number} part-{number}-{each}\x02TAGS\x01TagB\x02".encode(),
             flag=each,
         )

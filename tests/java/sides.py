@@ -7,10 +7,11 @@ against the other.
 from collections.abc import Callable, Iterable
 from ipaddress import ip_address
 from pathlib import Path
+from typing import Literal
 
 from tests.java.driver import JavaStore
 from tests.java.samples import BODY_MAX, STORE_HOST, batch_elements, keys_of, mixed
-from tests.java.values import LONG_MAX, Draft, Element, Gap, Scanned, ScannedQueue
+from tests.java.values import LONG_MAX, Draft, Element, Gap, PutResult, Scanned, ScannedQueue
 
 from flaremq.base.clock import Clock
 from flaremq.base.settings import Sources, load
@@ -22,6 +23,8 @@ from flaremq.store.api import GetStatus
 from flaremq.store.put import NewMessage
 from flaremq.store.settings import StoreSettings
 from flaremq.store.store import MessageStore
+from flaremq.store.timesearch import Boundary
+from flaremq.testing.clock import ManualClock
 
 Options = dict[str, object]
 
@@ -34,6 +37,7 @@ SMALL: Options = {
     "maxHashSlotNum": 100,
     "maxIndexNum": 400,
     "diskMaxUsedSpaceRatio": 95,
+    "osPageCacheBusyTimeOutMills": 60_000,
 }
 """Files so small that a few hundred messages roll every kind of them several times."""
 
@@ -54,9 +58,10 @@ def our_store(
     *,
     clock: Clock | None = None,
     is_batch: Callable[[str], bool] = lambda _topic: False,
+    store_host: str = STORE_HOST,
 ) -> MessageStore:
     return MessageStore(
-        settings_for(root, options), store_host=host(STORE_HOST), clock=clock, is_batch=is_batch
+        settings_for(root, options), store_host=host(store_host), clock=clock, is_batch=is_batch
     )
 
 
@@ -85,6 +90,17 @@ def new_message(draft: Draft, element: Element | None = None) -> NewMessage:
 def put_all(store: MessageStore, drafts: Iterable[Draft]) -> None:
     for draft in drafts:
         store.put(new_message(draft))
+
+
+def put_at(
+    store: MessageStore, clock: ManualClock, drafts: Iterable[Draft], results: Iterable[PutResult]
+) -> None:
+    """Put messages at the very times at which Java stored the same ones; they land in the same places."""
+    for draft, result in zip(drafts, results, strict=True):
+        assert result.store_timestamp is not None
+        clock.step_wall_ms(result.store_timestamp - clock.now_ms())
+        put = store.put(new_message(draft))
+        assert (put.physical_offset, put.queue_offset) == (result.physical_offset, result.queue_offset)
 
 
 def put_variety(store: MessageStore, first: int, count: int) -> None:
@@ -131,6 +147,10 @@ def scanned(message: StoredMessage, position: int) -> Scanned:
         message.body,
         None,
     )
+
+
+def boundary_name(boundary: Boundary) -> Literal["LOWER", "UPPER"]:
+    return "LOWER" if boundary is Boundary.LOWER else "UPPER"
 
 
 def by_key_ours(store: MessageStore, topic: str, key: str) -> list[bytes]:

@@ -1,5 +1,6 @@
 """What Java wrote, we read, after a clean stop, after a crash and while it runs; and then we take turns."""
 
+import itertools
 import shutil
 import threading
 from dataclasses import replace
@@ -23,13 +24,11 @@ from tests.java.sides import (
     scanned,
 )
 from tests.java.toolchain import Toolchain
-from tests.java.values import ScannedQueue, batch_body
+from tests.java.values import Draft, ScannedQueue, batch_body
 
-from flaremq.base.errors import StoreLocked
 from flaremq.model.record import decode
-from flaremq.store.disk import Disk
-from flaremq.store.lock import StoreLock
 from flaremq.store.scan import StoreScan
+from flaremq.store.timesearch import Boundary
 
 pytestmark = pytest.mark.java
 
@@ -66,6 +65,24 @@ def test_we_find_what_java_wrote_by_every_key(java_store: JavaStores, tmp_path: 
         java.open(root, options=SMALL)
         with our_store(copy) as store:
             assert_same_keys(java, store, keys_in(scan_ours(store)))
+
+
+@pytest.mark.parametrize("java_store", ["5.3.3"], indirect=True)
+def test_we_find_what_java_wrote_by_the_same_times(java_store: JavaStores, tmp_path: Path) -> None:
+    with java_store() as java:
+        java.open(tmp_path, options=SMALL)
+        for number in range(60):
+            java.put([Draft(topic="Timed", body=b"%d" % number)] * (1 + number % 4))
+        java.wait_dispatched()
+        (queue,) = java.scan()
+        times = {message.store_timestamp for message in queue.messages}
+        probes = sorted({time + off for time in times for off in (-1, 0, 1)})
+        lower = [java.by_time("Timed", 0, probe, "LOWER") for probe in probes]
+        upper = [java.by_time("Timed", 0, probe, "UPPER") for probe in probes]
+        assert java.close()
+    with our_store(tmp_path) as store:
+        assert [store.offset_by_time(b"Timed", 0, probe, Boundary.LOWER) for probe in probes] == lower
+        assert [store.offset_by_time(b"Timed", 0, probe, Boundary.UPPER) for probe in probes] == upper
 
 
 @pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
@@ -119,13 +136,14 @@ def test_we_read_beside_a_running_java_and_change_nothing(java_store: JavaStores
         assert java.close()
 
 
-def test_we_read_beside_an_appending_java_and_after_its_kill(java_store: JavaStores, tmp_path: Path) -> None:
-    root, copy, drafts = tmp_path / "java", tmp_path / "copy", mixed(20_000)
+def put_until_killed(java: JavaStore) -> None:
+    numbers = itertools.count(step=100)
+    with pytest.raises(JavaStoreError, match=r"the JVM (ended with status -9|is gone)"):
+        any(java.put(mixed(100, first)) is None for first in numbers)
 
-    def put_until_killed(java: JavaStore) -> None:
-        with pytest.raises(JavaStoreError, match=r"the JVM (ended with status -9|is gone)"):
-            for first in range(0, len(drafts), 100):
-                java.put(drafts[first : first + 100])
+
+def test_we_read_beside_an_appending_java_and_after_its_kill(java_store: JavaStores, tmp_path: Path) -> None:
+    root, copy = tmp_path / "java", tmp_path / "copy"
 
     with java_store() as java:
         java.open(root, options=SMALL)
@@ -210,29 +228,3 @@ def test_we_and_java_take_turns_in_crashing(java_store: JavaStores, tmp_path: Pa
         assert message_count(ours) >= stored
         assert_same_queues(ours, java.scan())
         assert_same_keys(java, store, keys_in(ours), crashed=True)
-
-
-def refused_by_java(java: JavaStore, root: Path) -> None:
-    with pytest.raises(JavaStoreError, match=r"open: .*Lock failed,MQ already started"):
-        java.open(root, options=SMALL)
-
-
-def refused_by_us(root: Path) -> None:
-    with pytest.raises(StoreLocked, match=r"process \d+ has opened this store"), our_store(root):
-        pass
-
-
-def test_neither_opens_what_the_other_has_open(java_store: JavaStores, tmp_path: Path) -> None:
-    with java_store() as java:
-        java.open(tmp_path, options=SMALL)
-        put_variety_by_java(java, 0, 50)
-        java.wait_dispatched()
-        theirs = java.scan()
-        refused_by_us(tmp_path)
-        assert_same_queues(java.scan(), theirs)
-        assert java.close()
-        # Java locks a folder only after it has loaded it, so none of our stores is put at risk here.
-        with StoreLock(tmp_path, Disk()):
-            refused_by_java(java, tmp_path)
-        with our_store(tmp_path) as store:
-            assert_same_queues(scan_ours(store), theirs)

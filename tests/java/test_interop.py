@@ -3,7 +3,6 @@
 import os
 import shutil
 from pathlib import Path
-from typing import Literal
 
 import pytest
 from tests.java.appender import kill_while_appending
@@ -13,6 +12,7 @@ from tests.java.sides import (
     SMALL,
     assert_same_keys,
     assert_same_queues,
+    boundary_name,
     keys_in,
     message_count,
     new_message,
@@ -90,10 +90,9 @@ def test_java_finds_the_same_offsets_by_time(
         times = put_at_times(store, clock, steps_ms)
         probes = sorted({time + off for time in times for off in (-600, -1, 0, 1, 600)})
         ours = [store.offset_by_time(b"Timed", 0, probe, boundary) for probe in probes]
-    name: Literal["LOWER", "UPPER"] = "LOWER" if boundary is Boundary.LOWER else "UPPER"
     with java_store() as java:
         java.open(tmp_path, options=SMALL)
-        theirs = [java.by_time("Timed", 0, probe, name) for probe in probes]
+        theirs = [java.by_time("Timed", 0, probe, boundary_name(boundary)) for probe in probes]
     assert [(p, t) for p, t in zip(probes, theirs, strict=True)] == list(zip(probes, ours, strict=True))
 
 

@@ -25,12 +25,17 @@ QUEUES: Final[tuple[Queue, ...]] = ((b"A", 0), (b"A", 1), (b"B", 0))
 
 def end_of(store: MessageStore) -> None:
     """The end of a killed process: nothing more is flushed, no clean stop is noted."""
-    store.flags.failed(FlushFailed("this process is no more"))
+    gone = FlushFailed("this process is no more")
+    store.flags.failed(gone)
+    store.flushed.fail(gone)
     store.close()
 
 
 class Lives:
-    """The folder, its disk, the store of the moment, and what that one may not lose any more."""
+    """The folder, its disk, the store of the moment, and what that one may not lose any more.
+
+    On the disk of an odd seed only the sync of a folder makes a name safe.
+    """
 
     def __init__(self, folder: Path, seed: int, **options: Any) -> None:
         self.random = Random(seed)
@@ -41,7 +46,8 @@ class Lives:
         self._options = {"append_crc": True, "force_record_crc": True, "index_entries": 40, **options}
         self._waiting: list[tuple[Queue, int, str, int]] = []  # Appended, and not yet flushed.
         self._named = self._births = 0
-        self.disk = PowerLossDisk()
+        self._strict_names = seed % 2 == 1
+        self.disk = PowerLossDisk(strict_names=self._strict_names)
         self.store = self._born()
 
     @property
@@ -132,7 +138,7 @@ class Lives:
             old.rename(self.root)  # What the old store still does, it does to nobody.
         end_of(self.store)
         shutil.rmtree(old, ignore_errors=True)
-        self.disk = PowerLossDisk()
+        self.disk = PowerLossDisk(strict_names=self._strict_names)
         self._again()
 
     def stop(self) -> None:

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flaremq.base.errors import CorruptStore
 from flaremq.store.batchconsumequeue import BatchConsumeQueue, BatchEntry
 from flaremq.store.disk import Disk
 from flaremq.store.filequeue import FileQueue, file_name
@@ -189,11 +190,15 @@ def test_a_queue_without_its_first_files_recovers(tmp_path: Path) -> None:
     assert queue.find(30) == an_entry(10, 30)
 
 
-def test_recovery_looks_at_the_last_three_files_only(tmp_path: Path) -> None:
+def test_of_older_files_recovery_looks_at_both_ends_only(tmp_path: Path) -> None:
     filled(tmp_path, 16).close()
     oldest = tmp_path / file_name(0)
-    oldest.write_bytes(oldest.read_bytes()[:46] + bytes(FILE_SIZE - 46))
+    data = oldest.read_bytes()
+    oldest.write_bytes(data[:46] + bytes(46) + data[92:])
     assert again(tmp_path).max_offset == 48
+    oldest.write_bytes(data[:46] + bytes(FILE_SIZE - 46))
+    with pytest.raises(CorruptStore, match="point nowhere"):
+        again(tmp_path)
 
 
 def test_an_entry_that_cannot_be_ends_the_queue_and_later_files_go(tmp_path: Path) -> None:

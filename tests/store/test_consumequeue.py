@@ -72,6 +72,12 @@ def test_missing_entries_stay_empty_and_later_ones_keep_their_places(tmp_path: P
     assert queue.entry(5) == (0, FILLER_SIZE, 0)
 
 
+def test_a_gap_that_cannot_be_is_passed_over(tmp_path: Path) -> None:
+    queue = filled(tmp_path, 3)
+    queue.append(entries(900), 1 << 40, 950)
+    assert (queue.max_offset, queue.entry(3)) == (4, (900, 50, 7))
+
+
 def test_recovery_finds_the_end_and_wipes_what_is_stale_behind_it(tmp_path: Path) -> None:
     filled(tmp_path, 25).close()
     path = tmp_path / f"{400:020d}"

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flaremq.model.columns import Check, Fact, facts_table
-from flaremq.model.layout import ENTRY_FORMAT, FILLER_SIZE
+from flaremq.model.layout import ENTRY_FORMAT, EXT_ADDRESS_MAX, FILLER_SIZE
 from flaremq.model.record import walk
 from flaremq.store.entries import Limit, Run
 from flaremq.testing.builders import a_message, records_of
@@ -102,6 +102,14 @@ def test_entries_count_up_to_the_first_that_makes_no_sense(twin: Any) -> None:
     assert twin.valid(data, 1, 1 << 40) == (1, 0)
 
 
+def test_an_entry_that_points_back_is_torn(twin: Any) -> None:
+    data = entry(100, 50) + entry(0, FILLER_SIZE) + entry(150, 60) + entry(209, 10)
+    assert twin.valid(data, 4, 1 << 40) == (3, 210)
+    assert twin.valid(data, 4, 1 << 40, 100) == (3, 210)
+    assert twin.valid(data, 4, 1 << 40, 101) == (0, 0)
+    assert twin.valid(entry((1 << 63) - 10, 11), 1, (1 << 63) - 1) == (0, 0)
+
+
 def test_a_pull_takes_what_it_may(twin: Any) -> None:
     entries = b"".join(entry(100 * i, 100) for i in range(10))
     chosen = array("q", bytes(16 * 32))
@@ -130,6 +138,12 @@ def test_only_wanted_tags_are_chosen_and_codes_compare_as_ints(twin: Any) -> Non
     assert twin.choose(entries, limits(), array("q", [5]), chosen)[:2] == (2, 3)
     assert twin.choose(entries, limits(), array("q", [-7]), chosen)[0] == 1
     assert twin.choose(entries, limits(), array("q"), chosen)[:2] == (0, 3)
+
+
+def test_of_an_entry_with_an_address_the_tags_are_not_known_so_it_passes(twin: Any) -> None:
+    entries = entry(0, 10, EXT_ADDRESS_MAX) + entry(10, 10, EXT_ADDRESS_MAX + 1) + entry(20, 10, 5)
+    chosen = array("q", bytes(16 * 4))
+    assert twin.choose(entries, limits(), array("q", [5]), chosen)[:2] == (2, 3)
 
 
 def test_records_that_left_the_log_are_counted_and_their_file_is_skipped(twin: Any) -> None:

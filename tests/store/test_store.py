@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from flaremq.base.errors import (
+    BodyTooLarge,
     DispatchBehind,
     FlushFailed,
     InvalidName,
@@ -235,6 +236,13 @@ def test_a_batch_has_consecutive_offsets(store: MessageStore) -> None:
     assert bodies(store) == [b"before", b"0", b"1", b"2", b"3", b"4"]
 
 
+def test_a_batch_is_as_large_as_a_message_may_be_and_may_be_empty(store: MessageStore) -> None:
+    assert store.put_batch([]) == []
+    with pytest.raises(BodyTooLarge, match="limit is 16384"):
+        store.put_batch([a_message(bytes(9000)), a_message(bytes(9000))])
+    assert store.log.end == 0
+
+
 @pytest.mark.parametrize("odd", [{"sys_flag": 0x4}, {"properties": b"DELAY\x013\x02"}])
 def test_a_batch_takes_no_transactions_and_no_delays(store: MessageStore, odd: Any) -> None:
     with pytest.raises(MessageIllegal, match="send it alone"):
@@ -289,7 +297,7 @@ class GroupBits:
 
 
 def test_queue_extensions_hold_calculated_bit_maps(tmp_path: Path) -> None:
-    with opened(tmp_path, ext_enabled=True, bit_mapper=GroupBits()) as store:
+    with opened(tmp_path, ext_enabled=True, ext_bit_map_length=112, bit_mapper=GroupBits()) as store:
         fill(store, 300)
         seen: list[bytes] = []
 

@@ -20,6 +20,7 @@ cdef extern from "model/_bytes.h":
     void put32(uint8_t* p, int32_t value) nogil
 
 cdef int64_t ENTRY_SIZE = layout.ENTRY_SIZE, FILLER_SIZE = layout.FILLER_SIZE
+cdef int64_t EXT_ADDRESS_MAX = layout.EXT_ADDRESS_MAX, LONG_MAX = (1 << 63) - 1
 cdef int F_WIDTH = Fact.WIDTH, F_OFFSET = Fact.OFFSET, F_SIZE = Fact.SIZE, F_QUEUE_ID = Fact.QUEUE_ID
 cdef int F_QUEUE_OFFSET = Fact.QUEUE_OFFSET, F_SYS_FLAG = Fact.SYS_FLAG, F_TAGS_CODE = Fact.TAGS_CODE
 cdef int F_STORE_TIMESTAMP = Fact.STORE_TIMESTAMP, F_TOPIC = Fact.TOPIC_AT
@@ -195,7 +196,7 @@ cdef void fill(int64_t* facts, int64_t count, Groups* groups, uint8_t* entries, 
         put64(entry + 12, f[F_TAGS_CODE])
 
 
-def valid(entries not None, int64_t count, int64_t below):
+def valid(entries not None, int64_t count, int64_t below, int64_t begin=0):
     cdef Py_buffer source
     cdef const uint8_t* p
     cdef int64_t i = 0, offset, size, end = 0
@@ -210,7 +211,9 @@ def valid(entries not None, int64_t count, int64_t below):
             if offset < 0 or size <= 0 or offset >= below:
                 break
             if size != FILLER_SIZE:
-                end = offset + size
+                if offset < begin or offset > LONG_MAX - size:
+                    break
+                begin = end = offset + size
             p += ENTRY_SIZE
             i += 1
         return i, end
@@ -265,6 +268,7 @@ cdef void pick(Py_buffer* source, int64_t* limits, int64_t* codes, int64_t code_
     cdef int64_t* chosen = <int64_t*>target.buf
     cdef int64_t room = target.len // 16, count = min(source.len // ENTRY_SIZE, limits[L_SCAN]), i = 0
     cdef int64_t taken = 0, scanned = 0, size_sum = 0, last = 0, gone = 0, skip_below = 0, offset, size
+    cdef int64_t code
     while i < count:
         offset = get64(p)
         size = get32(p + 8)
@@ -278,7 +282,8 @@ cdef void pick(Py_buffer* source, int64_t* limits, int64_t* codes, int64_t code_
         p += ENTRY_SIZE
         if size <= 0 or size == FILLER_SIZE or offset < skip_below:
             continue
-        if code_count >= 0 and not among(<int32_t>get64(p - 8), codes, code_count):
+        code = get64(p - 8)
+        if code_count >= 0 and code > EXT_ADDRESS_MAX and not among(<int32_t>code, codes, code_count):
             continue
         if offset < limits[L_MIN]:
             skip_below = offset - offset % limits[L_FILE_SIZE] + limits[L_FILE_SIZE]

@@ -14,6 +14,7 @@ from flaremq.model import layout
 from flaremq.model.columns import Bytes, Fact
 
 _ENTRY = struct.Struct(layout.ENTRY_FORMAT)
+_LONG_MAX = (1 << 63) - 1
 _NO_QUEUE = (0x4, 0xC)  # Transaction types prepared and rollback: such a record enters no queue.
 
 
@@ -91,11 +92,11 @@ def _run(facts: array[int], rows: list[int], first: int) -> tuple[int, ...]:
     )
 
 
-def valid(entries: Bytes, count: int, below: int) -> tuple[int, int]:
+def valid(entries: Bytes, count: int, below: int, begin: int = 0) -> tuple[int, int]:
     """How many of the leading entries are sound, and where the last real record of them ends.
 
-    Sound is an offset of 0 or more, and below `below`, and a size above 0; a filler counts as
-    sound but names no record. 0 when none of them is real.
+    Sound is an offset below `below` that is not before `begin` nor before the end of the last record,
+    and a size above 0; a filler counts as sound but names no record. 0 when none of them is real.
     """
     if count * layout.ENTRY_SIZE > len(entries):
         raise ValueError(f"{count} entries in {len(entries)} bytes")
@@ -105,7 +106,9 @@ def valid(entries: Bytes, count: int, below: int) -> tuple[int, int]:
         if offset < 0 or size <= 0 or offset >= below:
             return i, end
         if size != layout.FILLER_SIZE:
-            end = offset + size
+            if offset < begin or offset + size > _LONG_MAX:
+                return i, end
+            begin = end = offset + size
     return count, end
 
 
@@ -114,7 +117,8 @@ def choose(
 ) -> tuple[int, int, int, int, int]:
     """Pick the entries that answer a pull, in the order of DefaultMessageStore.getMessage.
 
-    Fills `chosen` with pairs of offset and size. Gives how many were taken, how many were looked
+    Of an entry that holds the address of an extension unit nothing is known here, so it matches any
+    codes. Fills `chosen` with pairs of offset and size. Gives how many were taken, how many were looked
     at, the bytes taken, the offset of the last one looked at, and how many records were gone.
     """
     taken = scanned = size_sum = last = gone = skip_below = 0
@@ -127,7 +131,7 @@ def choose(
         scanned, last = i + 1, offset
         if size <= 0 or size == layout.FILLER_SIZE or offset < skip_below:
             continue
-        if codes is not None and _as_int(tags_code) not in codes:
+        if codes is not None and tags_code > layout.EXT_ADDRESS_MAX and _as_int(tags_code) not in codes:
             continue
         if offset < limits[Limit.LOG_MIN]:
             file_size = limits[Limit.FILE_SIZE]

@@ -8,10 +8,11 @@ first queue offset (base) that each one holds. Entries are numbered by place: nu
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from flaremq.base.errors import CorruptStore
 from flaremq.base.logs import fields, logger
 from flaremq.model.layout import BATCH_ENTRY_FORMAT, BATCH_ENTRY_SIZE
 from flaremq.store.filequeue import FileQueue
@@ -115,8 +116,12 @@ class BatchConsumeQueue:
         return found
 
     def recover(self) -> None:
-        """Find the end again: the first entry that cannot be ends the queue, and all behind it goes."""
+        """Find the end again: the first entry that cannot be ends the queue, and all behind it goes.
+
+        Raises CorruptStore if an older file is not what it must be: then all is to be made anew.
+        """
         files = self._files.files
+        self._check_old(files[:-_RECOVER_FILES])
         last: BatchEntry | None = None
         for file in files[-_RECOVER_FILES:]:
             last, end = _last_valid(file, last)
@@ -127,6 +132,16 @@ class BatchConsumeQueue:
         self._first_live = self._files.begin // BATCH_ENTRY_SIZE
         first = self._read(self._first_live)
         self.min_offset = first.base_offset if first is not None else self.max_offset
+
+    def _check_old(self, files: Sequence[MappedFile]) -> None:
+        """The ends of files that were full long ago: a look at two entries of each costs little."""
+        before = -1
+        for file in files:
+            for number in (file.offset // BATCH_ENTRY_SIZE, file.end // BATCH_ENTRY_SIZE - 1):
+                entry = self._read(number)
+                if entry is None or not entry.valid or entry.physical_offset < before:
+                    raise CorruptStore(f"{file.path}: entries that point nowhere")
+                before = entry.physical_offset
 
     def truncate_to(self, physical_offset: int) -> None:
         """The log was cut at `physical_offset`: forget entries of what is gone."""

@@ -61,6 +61,11 @@ class Checkpoint:
                 self._file.sync()
                 self._flushed = values
 
+    def forget_queues(self) -> None:
+        """Queues will be made anew: nobody vouches for them until they were synced again."""
+        self.queue_time_ms = 0
+        self.flush()
+
     def close(self) -> None:
         """Let go of the file. What was not flushed is forgotten, which is safe."""
         with self._lock:

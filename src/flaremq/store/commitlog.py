@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import mmap
 import struct
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
@@ -65,6 +66,7 @@ class CommitLog:
         self.preallocator = Preallocator(disk, settings)
         self.pool: BufferPool | None = None
         self._buffers: dict[MappedFile, mmap.mmap] = {}
+        self._committing = threading.Lock()
         self._active: MappedFile | None = None
         self._out = memoryview(b"")  # Where the active file is written: its map, or its pool buffer.
 
@@ -92,7 +94,7 @@ class CommitLog:
 
     @property
     def confirmed(self) -> int:
-        """How far dispatch may go, and so what consumers can see (store.md 5.9, the 5.3 rows)."""
+        """How far dispatch may go, and so what consumers can see."""
         if self.settings.flush_disk is FlushDisk.SYNC_FLUSH and not self.settings.read_uncommitted:
             return self.flushed.value
         return self.readable_end
@@ -210,7 +212,14 @@ class CommitLog:
         self._active = file
 
     def commit(self, least_pages: int) -> bool:
-        """Copy what lies in pool buffers to their files; True if anything moved."""
+        """Copy what lies in pool buffers to their files; True if anything moved.
+
+        Any thread may ask: under SYNC_FLUSH the flusher commits too.
+        """
+        with self._committing:
+            return self._commit(least_pages)
+
+    def _commit(self, least_pages: int) -> bool:
         moved = False
         for file, buffer in list(self._buffers.items()):
             wrote = file.wrote

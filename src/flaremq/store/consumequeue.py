@@ -22,7 +22,9 @@ from flaremq.store.timesearch import GONE, UNKNOWN, Boundary, Span, find_unit
 log = logging.getLogger(__name__)
 
 _ENTRY = struct.Struct(ENTRY_FORMAT)
+_LONG_MAX = (1 << 63) - 1
 _FILLER = _ENTRY.pack(0, FILLER_SIZE, 0)
+_GAP_FILES_MAX = 100  # Missing entries that are believed: 30 million, with files as they are by default.
 _RECOVER_FILES = 3  # Older files are trusted: they were full and flushed long ago.
 
 Entry = tuple[int, int, int]
@@ -69,13 +71,23 @@ class ConsumeQueue:
         if not self._files.files:
             self._begin_at(first)
         if first > self.max_offset:
-            log.error(
-                "queue %s-%d ends at %d, but the next record says %d: %d entries are missing and stay empty",
-                self.topic, self.queue_id, self.max_offset, first, first - self.max_offset,
-            )  # fmt: skip
-            self._write(memoryview(_FILLER * (first - self.max_offset)))
+            self._leave_empty(first - self.max_offset)
         self._write(entries)
         self.physical_end = end
+
+    def _leave_empty(self, count: int) -> None:
+        """Entries are missing before the next one. Their places stay empty, so that it gets its own.
+
+        So many that no queue can have lost them are a lie, and are passed over, as Java does with any.
+        """
+        log.error(
+            "queue %s-%d misses %d entries from %d on", self.topic, self.queue_id, count, self.max_offset
+        )
+        per_file = self._files.file_size // ENTRY_SIZE
+        if count > _GAP_FILES_MAX * per_file:
+            return
+        for begin in range(0, count, per_file):
+            self._write(memoryview(_FILLER * min(per_file, count - begin)))
 
     def _begin_at(self, first: int) -> None:
         """The first file of a queue whose earlier messages are gone, or never were here."""
@@ -93,6 +105,9 @@ class ConsumeQueue:
                 self._files.add(file.end)
                 continue
             file.append(entries[:room])
+            if room < len(entries):  # The next file may not be had, and what is in must not come again.
+                offset, size, _ = _ENTRY.unpack_from(entries, room - ENTRY_SIZE)
+                self.physical_end = offset + size if size != FILLER_SIZE else self.physical_end
             entries = entries[room:]
 
     def entries(self, offset: int, count_max: int) -> memoryview:
@@ -125,7 +140,7 @@ class ConsumeQueue:
             return
         self.physical_end = self._check_old(files[:-_RECOVER_FILES])
         for file in files[-_RECOVER_FILES:]:
-            count, end = valid(file.view, file.size // ENTRY_SIZE, (1 << 63) - 1)
+            count, end = valid(file.view, file.size // ENTRY_SIZE, _LONG_MAX, max(self.physical_end, 0))
             self.physical_end = max(self.physical_end, end or -1)
             if count * ENTRY_SIZE < file.size:
                 self._cut(file, count)

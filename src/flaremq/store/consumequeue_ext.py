@@ -116,8 +116,12 @@ class ConsumeQueueExt:
         if unit is not None:
             self._files.truncate(offset + EXT_UNIT_FIXED_SIZE + len(unit.bit_map))
             return
-        files = self._files.files
-        if files and self.end <= offset < files[-1].end:
+        files, size = self._files.files, self._files.file_size
+        if not files or offset >= files[-1].end:
+            # Files were lost: go on behind all that entries point to (E2).
+            self._files.destroy()
+            self._files.add(offset - offset % size + size)
+        elif self.end <= offset:
             # The unit was lost with its page, the entry that points to it was not. Whatever we put
             # there next would be taken for it, so this file takes no more (E2).
             _fill(files[-1])

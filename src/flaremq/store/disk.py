@@ -13,6 +13,8 @@ import mmap
 import os
 import shutil
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from flaremq.base.errors import CorruptStore, DiskFull, FlushFailed, StoreError
@@ -21,6 +23,7 @@ from flaremq.model.layout import PAGE
 _libc = ctypes.CDLL(None, use_errno=True)
 _KEEP_SIZE, _PUNCH_HOLE, _ZERO_RANGE = 0x01, 0x02, 0x10  # Modes of Linux' fallocate.
 _ZEROS_SIZE = 1 << 20
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _PROC = Path("/proc/self/fd")
 
 
@@ -78,14 +81,16 @@ class DiskFile:
 
     def sync(self) -> None:
         """Return only when everything written so far, by map or descriptor, is on the disk."""
-        with _Descriptor(self) as fd:
-            try:
+        try:
+            with _Descriptor(self) as fd:
                 os.fdatasync(fd)
-            except OSError as error:
-                raise FlushFailed(
-                    f"{self.path}: fdatasync failed ({error.strerror}): what it covered may be lost. "
-                    "Check the disk, then start again; recovery keeps what is whole"
-                ) from error
+        except FileNotFoundError:
+            return  # Deleted meanwhile: nobody needs it on the disk.
+        except OSError as error:
+            raise FlushFailed(
+                f"{self.path}: fdatasync failed ({error.strerror}): what it covered may be lost. "
+                "Check the disk, then start again; recovery keeps what is whole"
+            ) from error
 
     def clear_from(self, at: int, *, keep_space: bool = False) -> None:
         """Make everything from `at` on zero again. The file keeps its length at every moment: a
@@ -158,6 +163,10 @@ class Disk:
         with a shorter file. The name is durable only after `sync_folder`.
         """
         self.make_folder(path.parent)
+        with _space_needed(path, size):
+            self._create(path, size, reserved)
+
+    def _create(self, path: Path, size: int, reserved: bool) -> None:
         nameless = _open_nameless(path.parent)
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644) if nameless is None else nameless
         try:
@@ -212,7 +221,8 @@ class Disk:
         return path.exists()
 
     def make_folder(self, folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
+        with _space_needed(folder, 0):
+            folder.mkdir(parents=True, exist_ok=True)
 
     def read(self, path: Path) -> bytes:
         return path.read_bytes()
@@ -221,13 +231,14 @@ class Disk:
         """Write a small file so that a crash leaves the old or the new content, never a part."""
         self.make_folder(path.parent)
         fresh = path.with_name(path.name + ".new")
-        fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
-        try:
-            os.write(fd, data)
-            os.fsync(fd)
-        finally:
-            os.close(fd)
-        fresh.replace(path)
+        with _space_needed(path, len(data)):
+            fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+            try:
+                os.write(fd, data)
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+            fresh.replace(path)
         self.sync_folder(path.parent)
 
     def delete(self, path: Path) -> None:
@@ -258,6 +269,17 @@ class Disk:
         return stat.f_blocks * stat.f_frsize
 
 
+@contextmanager
+def _space_needed(path: Path, size: int) -> Iterator[None]:
+    """Even a name needs space, and a disk without it is full, nothing worse."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _NO_SPACE:
+            raise _translated(error, path, size) from error
+        raise
+
+
 def _open_nameless(folder: Path) -> int | None:
     """A file that goes with its descriptor unless it is linked; None where that is not to be had."""
     kind = getattr(os, "O_TMPFILE", 0)
@@ -286,7 +308,7 @@ def _libc_fallocate(fd: int, mode: int, at: int, size: int) -> bool:
 
 
 def _translated(error: OSError, path: Path, size: int) -> StoreError:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if error.errno in _NO_SPACE:
         return DiskFull(
             f"{path}: no room for {size} more bytes ({error.strerror}): free space on this disk, "
             "or lower fileReservedTime so that old log files go sooner"

@@ -35,6 +35,7 @@ _ENTRY = struct.Struct(layout.ENTRY_FORMAT)
 _ROWS = 1024  # Of one batch: the table stays in the cache.
 _SCHEDULE_TOPIC = b"SCHEDULE_TOPIC_XXXX"
 _LMQ_PREFIX = "%LMQ%"
+_OFFSET_MAX = (1 << 62) // layout.ENTRY_SIZE  # More than any queue will hold, and safe to count with.
 
 OnGap = Callable[[Key, ConsumeQueue], bool]
 """A queue misses entries before those that come now. True: leave them out, it will be rebuilt."""
@@ -221,7 +222,10 @@ class Dispatcher:
     def _bits(self, topic: bytes, facts: array[int], row: int, view: memoryview) -> bytes:
         if self._bit_mapper is None:
             return b""
-        return self._bit_mapper.bit_map(topic, _properties_of(facts, row, view))
+        bits = self._bit_mapper.bit_map(topic, _properties_of(facts, row, view))
+        size = self.settings.ext_bit_map_length // 8
+        # A map that was cut would deny messages to those who want them; none at all denies nothing.
+        return bits.ljust(size, b"\0") if 0 < len(bits) <= size else b""
 
     def _append_batches(
         self, queue: BatchConsumeQueue, rows: array[int], facts: array[int], view: memoryview
@@ -265,14 +269,21 @@ class Dispatcher:
         record_offset, size = facts[f + Fact.OFFSET], facts[f + Fact.SIZE]
         for name, text in zip(names, offsets, strict=True):
             queue_offset = _integer(text)
-            if queue_offset is None or "/" in name or not name:
+            if queue_offset is None or not 0 <= queue_offset <= _OFFSET_MAX or "/" in name or not name:
                 continue
             light = self.settings.lmq_enabled and name.startswith(_LMQ_PREFIX)
-            queue = self._queues.ensure((name.encode(), 0 if light else facts[f + Fact.QUEUE_ID]))
+            try:
+                queue = self._queues.ensure((name.encode(), 0 if light else facts[f + Fact.QUEUE_ID]))
+            except InvalidName as error:
+                log.error("the record at %d stays out of a light queue: %s", record_offset, error)
+                continue
             if isinstance(queue, BatchConsumeQueue) or record_offset + size <= queue.physical_end:
                 continue
-            if queue.file_count and queue_offset < queue.max_offset:
-                continue
+            if queue.file_count:
+                if queue_offset < queue.max_offset:
+                    continue
+                # A sender can write any number here: no gap is filled for it, as in Java.
+                queue_offset = queue.max_offset
             entry = _ENTRY.pack(record_offset, size, facts[f + Fact.TAGS_CODE])
             queue.append(memoryview(entry), queue_offset, record_offset + size)
             self._queues.dirty.add((name.encode(), queue.queue_id))

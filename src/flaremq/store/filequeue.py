@@ -128,9 +128,8 @@ class FileQueue:
             self.files = tuple(keep)
         for file in reversed(gone):
             file.delete()
-            if self._open_files is None:
-                # One after the other, also on the disk: no power failure may leave a gap in the log.
-                self.disk.sync_folder(file.path.parent)
+            # One after the other, also on the disk: no power failure may leave a gap, or bring one back.
+            self.disk.sync_folder(file.path.parent)
         if keep and keep[-1].wrote > offset - keep[-1].offset:
             keep[-1].cut(offset - keep[-1].offset)
 

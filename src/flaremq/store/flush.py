@@ -41,8 +41,8 @@ class LogFlusher:
         self._wakes_committer = self._settings.pool_used and self._settings.commit_wake_on_put
         self._last_thorough_s = clock.monotonic_s()
         self._last_commit_s = clock.monotonic_s()
-        self._flusher = Worker("flaremq-flush", self._flush_step, on_crash=self._crashed)
-        self._committer = Worker("flaremq-commit", self._commit_step, on_crash=self._crashed)
+        self._flusher = Worker("flaremq-flush", self._flush_step, on_crash=self.failed)
+        self._committer = Worker("flaremq-commit", self._commit_step, on_crash=self.failed)
 
     def start(self) -> None:
         self._flusher.start()
@@ -70,7 +70,7 @@ class LogFlusher:
         try:
             self._log.flush(least_pages)
         except FlushFailed as error:
-            self._crashed(error)
+            self.failed(error)
             raise
         if least_pages == 0 and store_ms:
             self._checkpoint.log_time_ms = store_ms
@@ -104,7 +104,8 @@ class LogFlusher:
             self._flusher.wake()
         worker.pause(self._settings.commit_interval_ms / 1000)
 
-    def _crashed(self, error: Exception) -> None:
+    def failed(self, error: Exception) -> None:
+        """A sync said no, here or elsewhere: nothing is acknowledged from now on."""
         failure = error if isinstance(error, FlushFailed) else FlushFailed(f"flushing stopped: {error}")
         log.critical("the store stops: %s", failure)
         self._flags.failed(failure)
@@ -133,17 +134,32 @@ class QueueFlusher:
         self._tasks = tasks
         self._settings: StoreSettings = dispatcher.settings
         self._clock = clock
+        self.failure: FlushFailed | None = None
         self._last_thorough_s = clock.monotonic_s()
-        self._worker = Worker("flaremq-flush-queues", self._step, on_crash=lambda _error: None)
+        self._worker = Worker("flaremq-flush-queues", self._step, on_crash=self._crashed)
 
     def start(self) -> None:
         self._worker.start()
 
     def stop(self) -> None:
+        """End the thread. What is left to flush is the owner's decision."""
         self._worker.stop()
-        self.flush(0)
 
     def flush(self, least_pages: int) -> None:
+        """One pass. After a sync that failed there is no other, and the checkpoint stays where it is.
+
+        What that sync covered may be lost, a second one would hide it, and the next start makes it
+        again from the log.
+        """
+        if self.failure is not None:
+            return
+        try:
+            self._flush(least_pages)
+        except FlushFailed as error:
+            self.failure = error
+            raise
+
+    def _flush(self, least_pages: int) -> None:
         while self._tasks:
             self._tasks.popleft()()
         store_ms = self._dispatcher.last_store_ms
@@ -162,5 +178,8 @@ class QueueFlusher:
         try:
             self.flush(pages)
         except FlareError as error:
-            # Queues can be rebuilt from the log: the checkpoint stays where it is, and the log goes on.
+            # Queues can be rebuilt from the log, so the log goes on.
             log.error("queues could not be flushed: %s", error)
+
+    def _crashed(self, error: Exception) -> None:
+        self.failure = FlushFailed(f"flushing of queues stopped: {error}")

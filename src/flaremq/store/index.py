@@ -123,13 +123,25 @@ class Index:
         """Records below it need not come again."""
         return self._next_offset
 
-    def cut(self, offset: int) -> None:
+    def cut(self, offset: int) -> bool:
         """The log was truncated: records from `offset` on are other ones than before.
 
-        Entries of the lost ones stay. They lead to records that do not have the key.
+        In the file that is being filled, entries of the lost ones stay. They lead to records that do not
+        have the key. A full file that has any is removed, and so are all after it: its end would stay
+        ahead of the log for good. True: what they held is to be put again, from `next_offset` on.
         """
+        with self._lock:
+            files = self._files
+            ends = [(h.end_offset, h.next_entry) for h in map(_header, files)]
+            full = (end >= offset and number >= self._shape.entries_max for end, number in ends)
+            keep = next((i for i, gone in enumerate(full) if gone), len(files))
+            self._files = files[:keep]
+        self._remove(files[keep:], "the log was cut")
+        if keep < len(files):
+            self._begin_at(self.end_offset)
         if offset < self._next_offset:
             self._begin_at(offset)
+        return keep < len(files)
 
     def discard_unsafe(self, index_time_ms: int) -> list[str]:
         """After a crash: remove files that were not synced since they became full, and all newer ones."""

@@ -155,10 +155,14 @@ class MappedFile:
             folder = folder.parent
 
     def cut(self, at: int) -> None:
-        """Forget everything from `at` on. It is wiped too: dead records must not rise again."""
+        """Forget everything from `at` on. It is wiped too: dead records must not rise again.
+
+        Nor after a power failure, so the next flush syncs, whether more was written or not.
+        """
         self.file.clear_from(at, keep_space=self._open_files is None)
         self._reserved = min(self._reserved, at)
         self.set_positions(at)
+        self.flushed = 0
 
     def rest(self) -> bool:
         """Close the map until it is needed; False while a reader holds a part of it."""

@@ -13,7 +13,7 @@ from typing import TypeAlias
 from flaremq.base.errors import CorruptStore, InvalidName
 from flaremq.store.batchconsumequeue import BatchConsumeQueue
 from flaremq.store.consumequeue import ConsumeQueue
-from flaremq.store.consumequeue_ext import ConsumeQueueExt
+from flaremq.store.consumequeue_ext import ConsumeQueueExt, is_address
 from flaremq.store.disk import Disk
 from flaremq.store.entries import Key
 from flaremq.store.filequeue import FileQueue
@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 AnyQueue: TypeAlias = ConsumeQueue | BatchConsumeQueue
 
 _OPEN_FILES_MAX = 4096
+_NAME_SIZE_MAX = 255  # Of a folder, in bytes.
 
 
 class Queues:
@@ -37,6 +38,8 @@ class Queues:
         self._queues: dict[Key, AnyQueue] = {}
         self._exts: dict[Key, ConsumeQueueExt] = {}
         self.dirty: set[Key] = set()
+        self.before_removal: Callable[[], None] = lambda: None
+        """Called before a damaged queue is removed: from then on the log alone knows its messages."""
         soft_limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         self.open_files = OpenFiles(max(64, min(_OPEN_FILES_MAX, soft_limit // 4)))
 
@@ -91,13 +94,14 @@ class Queues:
             (self._settings.batch_queue_folder, True),
         ):
             for key in self._keys_below(root):
-                queue = self._make(key, batch)
+                queue, folder = self._make(key, batch), root / folder_name(key[0]) / str(key[1])
                 try:
+                    self._check_hollow(folder)
                     queue.load()
                 except CorruptStore as error:
-                    topic = folder_name(key[0])
-                    log.error("queue %s-%d is damaged and will be rebuilt: %s", topic, key[1], error)
-                    self._disk.delete_folder(root / topic / str(key[1]))
+                    log.error("a queue is damaged and will be rebuilt: %s", error)
+                    self.before_removal()
+                    self._disk.delete_folder(folder)
                     damaged.append(key)
                     continue
                 self._queues[key] = queue
@@ -105,6 +109,12 @@ class Queues:
             for key in self._keys_below(self._settings.ext_folder):
                 self._load_ext(key)
         return damaged
+
+    def _check_hollow(self, folder: Path) -> None:
+        """A queue has bytes, unless it died at its very birth; a log file may be empty, as in Java."""
+        names = self._disk.names(folder)
+        if not names or not all(self._disk.size(folder / name) for name in names):
+            raise CorruptStore(f"{folder}: {len(names)} files, and not all of them have any bytes")
 
     def _load_ext(self, key: Key) -> None:
         ext = self._make_ext(key)
@@ -139,15 +149,26 @@ class Queues:
                 queue.recover()
             except CorruptStore as error:
                 log.error("queue %s-%d will be rebuilt: %s", folder_name(key[0]), key[1], error)
+                self.before_removal()
                 self.remove(key)
                 damaged[key] = None
                 continue
-            if trusted_end is not None and newest_of(queue) >= trusted_end:
-                queue.truncate_to(trusted_end)
+            if trusted_end is not None:
+                self.dirty.add(key)  # What is cut, here or above, is not yet so on the disk.
+                if newest_of(queue) >= trusted_end:
+                    queue.truncate_to(trusted_end)
             newest = max(newest, newest_of(queue))
-            if isinstance(queue, ConsumeQueue) and key in self._exts:
-                self._exts[key].recover(queue.last_address() or 0)
+            if isinstance(queue, ConsumeQueue):
+                self._recover_ext(key, queue)
         return newest
+
+    def _recover_ext(self, key: Key, queue: ConsumeQueue) -> None:
+        """An extension that was lost with its folder is missed when the last entry points to it."""
+        last = queue.entry(queue.max_offset - 1)
+        missed = last is not None and is_address(last[2])
+        ext = self.ext(key) if missed else self._exts.get(key)
+        if ext is not None:
+            ext.recover(queue.last_address() or 0)
 
     def truncate(self, physical_offset: int) -> None:
         """Forget the entries of records at or behind `physical_offset`."""
@@ -156,11 +177,17 @@ class Queues:
                 queue.truncate_to(physical_offset)
 
     def remove(self, key: Key) -> None:
-        """Take a queue away with its files."""
+        """Take a queue away with its files and its folder."""
         queue, ext = self._queues.pop(key, None), self._exts.pop(key, None)
         self.dirty.discard(key)
         if queue is not None:
             queue.destroy()
+            batch = isinstance(queue, BatchConsumeQueue)
+            root = self._settings.batch_queue_folder if batch else self._settings.consumequeue_folder
+            folder = root / folder_name(key[0]) / str(key[1])
+            if self._disk.exists(folder):
+                self._disk.sync_folder(folder)  # It must not come back.
+                self._disk.delete_folder(folder)
         if ext is not None:
             ext.destroy()
 
@@ -215,6 +242,6 @@ def newest_of(queue: AnyQueue) -> int:
 def folder_name(topic: bytes) -> str:
     """A topic as the name of a folder. What would lead elsewhere is refused."""
     name = os.fsdecode(topic)
-    if not name or "/" in name or "\0" in name or name in (".", ".."):
+    if not name or "/" in name or "\0" in name or name in (".", "..") or len(topic) > _NAME_SIZE_MAX:
         raise InvalidName(f"topic {name!r} cannot be the name of a folder, and so of no queue")
     return name

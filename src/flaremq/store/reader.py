@@ -19,7 +19,7 @@ from flaremq.store.api import GetStatus, ReadResult, Selector
 from flaremq.store.batchconsumequeue import BatchConsumeQueue
 from flaremq.store.commitlog import CommitLog
 from flaremq.store.consumequeue import ConsumeQueue
-from flaremq.store.consumequeue_ext import ConsumeQueueExt
+from flaremq.store.consumequeue_ext import ConsumeQueueExt, is_address
 from flaremq.store.entries import Limit, choose, gather
 from flaremq.store.queues import Queues
 from flaremq.store.settings import BrokerRole, StoreSettings
@@ -107,7 +107,10 @@ class Reader:
             gone += lost
             if taken or at >= high:
                 break
-        records = self._records(chosen, taken)
+        try:
+            records = self._records(chosen, taken)
+        except ValueError:  # A damaged entry that leads out of its file.
+            records = None
         if records is None:  # Deleted between the choice and the reading.
             return ReadResult(GetStatus.MESSAGE_WAS_REMOVING, at, low, high)
         status = GetStatus.FOUND if taken else _empty_status(gone)
@@ -151,10 +154,11 @@ class Reader:
                 break
             scanned, last = scanned + 1, offset
             unit = ext.get(code) if ext is not None else None
-            if not selector.matches_entry(unit.tags_code if unit else code, unit):
+            lost = unit is None and is_address(code)  # A lost unit: the record alone can tell.
+            if not lost and not selector.matches_entry(unit.tags_code if unit else code, unit):
                 continue
-            one, _, _, _, lost = choose(entry, step, None, found)
-            gone += lost
+            one, _, _, _, removed = choose(entry, step, None, found)
+            gone += removed
             record = self._log.slice(found[0], found[1]) if one else None
             if record is None or not selector.matches_record(record):
                 continue

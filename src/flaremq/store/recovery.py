@@ -85,7 +85,9 @@ class Recovery:
         return Report(clean, self._log.begin, end, first.offset, self._records, cut, tuple(self._damaged))
 
     def _start_empty(self, clean: bool) -> Report:
-        """No log, so nothing that queues or index could speak of."""
+        """No log, so nothing that queues, index or checkpoint could speak of."""
+        self._checkpoint.log_time_ms = self._checkpoint.index_time_ms = 0
+        self._checkpoint.forget_queues()
         self._queues.remove_all()
         if self._index is not None:
             self._index.destroy()
@@ -180,6 +182,8 @@ class Recovery:
 
     def _rebuild_queues(self, end: int) -> None:
         """Queues that miss more than the scan gave them get all that the log has of them."""
+        if self._damaged:
+            self._checkpoint.forget_queues()
         for key in self._damaged:
             log.warning("queue %s-%d is rebuilt from the log", key[0].decode("utf-8", "replace"), key[1])
             self._queues.remove(key)
@@ -196,10 +200,11 @@ class Recovery:
             return
         if not clean:
             index.discard_unsafe(self._checkpoint.index_time_ms)
+        if index.cut(end):
+            known = None
         # What the checkpoint spoke of may be gone, and its successor of the same time is not yet safe.
         self._checkpoint.index_time_ms = min(self._checkpoint.index_time_ms, index.full_until_ms)
         self._checkpoint.flush()
-        index.cut(end)
         begin = self._log.begin
         if index.file_count:
             at = index.next_offset
@@ -222,6 +227,9 @@ class Recovery:
         """The next queue offsets follow from the queues, so they cannot run ahead of the log."""
         self._log.offsets.reset()
         for (topic, queue_id), queue in self._queues.items():
+            if not queue.max_offset:
+                self._queues.remove((topic, queue_id))  # The log has lost all its messages.
+                continue
             self._log.offsets.set(topic, queue_id, queue.max_offset)
             queue.correct_min(self._log.begin)
 

@@ -7,6 +7,7 @@ points at says the same of itself. Folders of a DLedger group are known by the m
 
 from __future__ import annotations
 
+import os
 import struct
 from array import array
 from collections.abc import Iterator, Sequence
@@ -16,10 +17,11 @@ from typing import NamedTuple
 
 from flaremq.base.errors import CorruptStore
 from flaremq.model import layout
-from flaremq.model.columns import Check, Fact, Stop, facts_table
+from flaremq.model.columns import Check, Fact, Odd, Stop, facts_table
+from flaremq.model.properties import find_property
 from flaremq.model.record import walk
 from flaremq.store.disk import Disk
-from flaremq.store.entries import valid
+from flaremq.store.entries import Key, valid
 from flaremq.store.filequeue import NAME_DIGITS
 
 _ENTRY = struct.Struct(layout.ENTRY_FORMAT)
@@ -162,7 +164,7 @@ class StoreScan:
             at = entry.physical_offset - file.offset
             end = min(at + entry.size, len(view))
             count, _, _ = walk(view, at, end, file.offset, facts, _CHECK)
-            if not count or facts[Fact.QUEUE_OFFSET] != entry.queue_offset:
+            if not count or not _agrees(view, facts, (os.fsencode(topic), queue_id), entry.queue_offset):
                 return
             yield view[at:end]
 
@@ -178,6 +180,18 @@ class StoreScan:
                 views[file.offset] = file, self._disk.look(file.path)
                 return views[file.offset]
         return None
+
+
+def _agrees(view: memoryview, facts: array[int], key: Key, queue_offset: int) -> bool:
+    """Whether a record says that it lies at this place of this queue, or that it lies in this light queue."""
+    at = facts[Fact.TOPIC_AT]
+    if view[at : at + facts[Fact.TOPIC_SIZE]] == key[0]:
+        return facts[Fact.QUEUE_ID] == key[1] and facts[Fact.QUEUE_OFFSET] == queue_offset
+    if not facts[Fact.ODD] & Odd.MULTI_DISPATCH:
+        return False
+    at = facts[Fact.PROPERTIES_AT]
+    names = find_property(bytes(view[at : at + facts[Fact.PROPERTIES_SIZE]]), b"INNER_MULTI_DISPATCH")
+    return names is not None and key[0] in names.split(b",")
 
 
 def _end_of(walked: Walked) -> int:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import Self
 
 from flaremq.base.clock import Clock, SystemClock
-from flaremq.base.errors import DiskFull, FlareError, NotWritable, StoreClosed
+from flaremq.base.errors import BodyTooLarge, DiskFull, FlareError, NotWritable, StoreClosed
 from flaremq.base.lifecycle import Worker
 from flaremq.base.watermark import Watermark
 from flaremq.model.columns import Draft, Drafts
@@ -102,8 +102,10 @@ class MessageStore:
         for folder in (*settings.commitlog_folders, settings.consumequeue_folder):
             self.disk.make_folder(folder)
         self.log.queue.load()
-        damaged = self.queues.load()
+        self._abort.create()  # Before anything is changed: a start that dies half way was no clean stop.
         self.checkpoint = Checkpoint(self.disk, settings.root / "checkpoint")
+        self.queues.before_removal = self.checkpoint.forget_queues
+        damaged = self.queues.load()
         self.index, index_damaged = self._loaded_index(clean)
         self.dispatcher = Dispatcher(self.log, self.queues, self.index, settings, self._bit_mapper)
         recovery = Recovery(self.log, self.queues, self.index, self.checkpoint, self.dispatcher)
@@ -112,7 +114,6 @@ class MessageStore:
         self.finder = Finder(self.log, self.queues, self.index, self.reader)
         self._make_workers()
         self.log.start()
-        self._abort.create()
         self._log_flusher.start()
         self._queue_flusher.start()
         self._dispatch_worker.start()
@@ -161,27 +162,40 @@ class MessageStore:
             self.flushed.watch(lambda _flushed: self._dispatch_worker.wake())
 
     def close(self) -> None:
-        """Flush and dispatch everything, and leave the folder as after a clean stop."""
-        if not self._open:
-            return
-        self._open = self._takes_puts = False
-        self._cleaner.stop()
-        self._log_flusher.stop()
-        self._dispatch_worker.stop()
-        if self.flags.failure is None:
-            self.dispatcher.catch_up()
+        """Flush and dispatch everything, and leave the folder as after a clean stop.
+
+        Raises FlushFailed if messages that were taken could not be synced; closed it is all the same.
+        """
+        with self._append_lock:
+            if not self._open:
+                return
+            self._open = self._takes_puts = False
+        try:
+            self._cleaner.stop()
+            self._log_flusher.stop()
+        finally:
+            self._dispatch_worker.stop()
             self._queue_flusher.stop()
+            complete = self.flags.failure is None and self._completed()
+            self.log.stop()
+            for part in (self.queues, self.index, self.log, self.checkpoint):
+                if part is not None:
+                    part.close()
+            if complete:
+                self._abort.remove()
+            self._lock.release()
+
+    def _completed(self) -> bool:
+        """Bring queues and index to the end of the log, and to the disk; False if that cannot be."""
+        try:
+            self.dispatcher.catch_up()
+            self._queue_flusher.flush(0)
             if self.index is not None:
                 self.index.flush()
-        self.log.stop()
-        complete = self.flags.failure is None and self.dispatcher.behind == 0
-        self.checkpoint.flush()
-        for part in (self.queues, self.index, self.log, self.checkpoint):
-            if part is not None:
-                part.close()
-        if complete:
-            self._abort.remove()
-        self._lock.release()
+        except FlareError as error:
+            log.error("the next start has to complete the queues: %s", error)
+            return False
+        return self._queue_flusher.failure is None and self.dispatcher.behind == 0
 
     def __enter__(self) -> Self:
         self.open()
@@ -201,6 +215,8 @@ class MessageStore:
         """Append rows of drafts, the fast lane; see CommitLog.append_many. Does not wait."""
         self.check_writable()
         with self._append_lock:
+            if not self._takes_puts:
+                self.check_writable()  # Closed while this one waited: behind the last flush nothing is taken.
             self.flags.append_began()
             try:
                 stored = self.log.append_many(drafts)
@@ -215,6 +231,8 @@ class MessageStore:
         """Store one message; under SYNC_FLUSH return when it is on the disk, or too late."""
         self.check_writable()
         with self._append_lock:
+            if not self._takes_puts:
+                self.check_writable()
             drafts = self._drafting.one(message)
             self.flags.append_began()
             try:
@@ -229,6 +247,11 @@ class MessageStore:
 
     def put_batch(self, messages: Sequence[NewMessage], *, wait: bool = True) -> list[PutResult]:
         """Store messages of one queue together: all or none, one behind the other."""
+        if not messages:
+            return []
+        size = sum(len(message.body) + len(message.properties) for message in messages)
+        if size > self.settings.message_size_max:
+            raise BodyTooLarge(size, self.settings.message_size_max)
         with self._append_lock:
             drafts = self._drafting.together(messages)
         stored = self.put_many(drafts)

@@ -1,0 +1,71 @@
+"""Store folders as files: what two stores make of the same messages, byte for byte."""
+
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.java.driver import JavaStore
+from tests.java.sides import SMALL, Options
+from tests.java.values import PutResult
+
+from flaremq.store.indexfile import Header
+
+Topics = Mapping[str, Mapping[str, str]]
+
+
+def files_in(folder: Path) -> dict[str, bytes]:
+    """Whole files by their path within the folder; none if there is no folder."""
+    paths = (path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
+
+
+def index_files(root: Path) -> list[bytes]:
+    """In their order, which their names give, as these are the times of their making.
+
+    Java makes the next file with the next record, we with the next key: an empty last one does not count.
+    """
+    files = [data for _, data in sorted(files_in(root / "index").items())]
+    return files[:-1] if files and Header.read(files[-1]).next_entry == 1 else files
+
+
+def assert_same_files(found: Path, wanted: Path, folder: str) -> None:
+    """One folder of two stores: the same names, and the same bytes from the first to the last."""
+    one, other = files_in(found / folder), files_in(wanted / folder)
+    assert sorted(one) == sorted(other)
+    assert [name for name in sorted(one) if one[name] != other[name]] == []
+
+
+def assert_same_index(found: Path, wanted: Path) -> None:
+    one, other = index_files(found), index_files(wanted)
+    assert [Header.read(data) for data in one] == [Header.read(data) for data in other]
+    assert [place for place, data in enumerate(one) if data != other[place]] == []
+
+
+def assert_same_queues_and_index(found: Path, wanted: Path) -> None:
+    """All that is made from the log."""
+    for folder in ("consumequeue", "consumequeue_ext", "batchconsumequeue"):
+        assert_same_files(found, wanted, folder)
+    assert_same_index(found, wanted)
+
+
+def copy_log(root: Path, to: Path) -> Path:
+    """A folder with the log alone, from which whoever opens it has to make the rest."""
+    shutil.copytree(root / "commitlog", to / "commitlog")
+    return to
+
+
+@contextmanager
+def opened(
+    java: JavaStore, root: Path, options: Options = SMALL, topics: Topics | None = None
+) -> Iterator[JavaStore]:
+    """Java's store, closed in the end when everything is dispatched, and cleanly."""
+    java.open(root, options=options, topics=topics)
+    yield java
+    java.wait_dispatched()
+    assert java.close()
+
+
+def stored(results: list[PutResult]) -> list[PutResult]:
+    assert {result.status for result in results} == {"PUT_OK"}
+    return results

@@ -1,0 +1,207 @@
+"""When bytes become safe: the steps of the flushing threads, driven by hand."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from flaremq.base.errors import FlushFailed
+from flaremq.base.lifecycle import Worker
+from flaremq.store.checkpoint import Checkpoint
+from flaremq.store.commitlog import CommitLog
+from flaremq.store.dispatch import Dispatcher
+from flaremq.store.flags import Flags
+from flaremq.store.flush import LogFlusher, QueueFlusher
+from flaremq.store.queue_offsets import QueueOffsets
+from flaremq.store.queues import Queues
+from flaremq.store.settings import FlushDisk
+from flaremq.testing.builders import NOW_MS, STORE_HOST, a_message, drafts_of, small_settings
+from flaremq.testing.clock import ManualClock
+from flaremq.testing.disk import FaultyDisk
+
+
+class Thread:
+    """What a step sees of its thread: it remembers how long it was asked to pause."""
+
+    stopping = False
+
+    def __init__(self) -> None:
+        self.pauses_s: list[float | None] = []
+
+    def pause(self, timeout_s: float | None) -> bool:
+        self.pauses_s.append(timeout_s)
+        return True
+
+
+class Bench:
+    """A log, its queues and their flushers, with no thread running."""
+
+    def __init__(self, root: Path, **options: Any) -> None:
+        self.disk, self.clock, self.thread = FaultyDisk(), ManualClock(NOW_MS), Thread()
+        self.settings = small_settings(root, **options)
+        self.log = CommitLog(self.disk, self.settings, self.clock, STORE_HOST, QueueOffsets())
+        self.log.start()
+        self.log.preallocator.stop()
+        self.flags = Flags(self.clock, page_cache_busy_ms=1000, dispatch_lag_max=100)
+        self.checkpoint = Checkpoint(self.disk, root / "checkpoint")
+        self.queues = Queues(self.disk, self.settings, lambda _topic: False)
+        self.dispatcher = Dispatcher(self.log, self.queues, None, self.settings)
+        self.flusher = LogFlusher(self.log, self.checkpoint, self.flags, self.clock)
+        tasks: deque[Callable[[], None]] = deque()
+        self.queue_flusher = QueueFlusher(self.queues, self.dispatcher, self.checkpoint, tasks, self.clock)
+
+    def put(self, size: int = 100) -> None:
+        self.log.append_many(drafts_of([a_message(bytes(size))], self.log.offsets))
+
+    def step(self, step: Callable[[Worker], None]) -> None:
+        step(cast(Worker, self.thread))
+
+
+def test_the_log_is_flushed_every_interval_when_enough_pages_are_dirty(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, flush_interval_ms=700, flush_least_pages=2)
+    bench.put()
+    bench.step(bench.flusher._flush_step)
+    assert bench.thread.pauses_s == [0.7]
+    assert bench.log.flushed.value == 0
+    bench.put(9000)
+    bench.step(bench.flusher._flush_step)
+    assert bench.log.flushed.value == bench.log.end
+
+
+def test_after_the_thorough_interval_every_byte_is_flushed_and_the_checkpoint_moves(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, flush_thorough_interval_ms=3000)
+    bench.put()
+    bench.clock.advance_ms(2999)
+    bench.step(bench.flusher._flush_step)
+    assert (bench.log.flushed.value, bench.checkpoint.log_time_ms) == (0, 0)
+    bench.clock.advance_ms(1)
+    bench.step(bench.flusher._flush_step)
+    assert (bench.log.flushed.value, bench.checkpoint.log_time_ms) == (bench.log.end, NOW_MS)
+
+
+@pytest.mark.parametrize(
+    ("options", "woken"),
+    [
+        ({}, True),
+        ({"flush_timed": True}, False),
+        ({"flush_wake_on_put": False}, False),
+        ({"flush_timed": True, "flush_disk": FlushDisk.SYNC_FLUSH}, True),
+    ],
+)
+def test_a_put_wakes_the_flusher_unless_it_is_timed(tmp_path: Path, options: Any, woken: bool) -> None:
+    bench = Bench(tmp_path, **options)
+    bench.flusher.put()
+    assert bench.flusher._flusher._woken.is_set() is woken
+
+
+@pytest.mark.parametrize(
+    ("wake", "pool", "woken"), [(True, True, True), (False, True, False), (True, False, False)]
+)
+def test_a_put_wakes_the_committer_of_the_pool(tmp_path: Path, wake: bool, pool: bool, woken: bool) -> None:
+    bench = Bench(tmp_path, pool_enabled=pool, pool_size=2, commit_wake_on_put=wake)
+    bench.flusher.put()
+    assert bench.flusher._committer._woken.is_set() is woken
+
+
+def test_the_pool_is_committed_by_pages_and_by_time(tmp_path: Path) -> None:
+    bench = Bench(
+        tmp_path,
+        pool_enabled=True,
+        pool_size=2,
+        commit_interval_ms=150,
+        commit_least_pages=2,
+        commit_thorough_interval_ms=400,
+    )
+    bench.put()
+    bench.step(bench.flusher._commit_step)
+    assert bench.thread.pauses_s == [0.15]
+    assert bench.log.readable_end == 0
+    bench.put(9000)
+    bench.step(bench.flusher._commit_step)
+    assert bench.log.readable_end == bench.log.end
+    assert bench.flusher._flusher._woken.is_set()  # What was committed can be flushed.
+    bench.put()
+    bench.clock.advance_ms(400)
+    bench.step(bench.flusher._commit_step)
+    assert bench.log.readable_end == bench.log.end
+
+
+def test_group_commit_flushes_at_once_and_rests_when_there_is_nothing(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, flush_disk=FlushDisk.SYNC_FLUSH)
+    for _ in range(3):
+        bench.put()
+    bench.step(bench.flusher._flush_step)
+    assert bench.thread.pauses_s == []
+    assert bench.log.flushed.value == bench.log.end
+    assert len(bench.disk.synced) == 1  # Three puts, one sync.
+    bench.step(bench.flusher._flush_step)
+    assert bench.thread.pauses_s == [0.5]
+
+
+def test_queues_are_flushed_every_interval_when_enough_pages_are_dirty(tmp_path: Path) -> None:
+    bench = Bench(
+        tmp_path,
+        queue_flush_interval_ms=1500,
+        queue_flush_least_pages=1,
+        consumequeue_file_size=40_000,
+        commitlog_file_size=1 << 20,
+    )
+    bench.put()
+    bench.dispatcher.catch_up()
+    bench.step(bench.queue_flusher._step)
+    assert bench.thread.pauses_s == [1.5]
+    assert not [path for path in bench.disk.synced if "consumequeue" in str(path)]
+    for _ in range(4096 // 20):
+        bench.put()
+    bench.dispatcher.catch_up()
+    bench.step(bench.queue_flusher._step)
+    assert [path for path in bench.disk.synced if "consumequeue" in str(path)]
+    assert bench.checkpoint.queue_time_ms == 0
+
+
+def test_after_the_thorough_interval_all_queues_are_flushed_and_the_checkpoint_says_so(
+    tmp_path: Path,
+) -> None:
+    bench = Bench(tmp_path, queue_flush_thorough_interval_ms=20_000)
+    bench.put()
+    bench.dispatcher.catch_up()
+    bench.clock.advance_ms(19_999)
+    bench.step(bench.queue_flusher._step)
+    assert bench.checkpoint.queue_time_ms == 0
+    bench.clock.advance_ms(1)
+    bench.step(bench.queue_flusher._step)
+    assert bench.checkpoint.queue_time_ms == NOW_MS
+    assert [path for path in bench.disk.synced if "consumequeue" in str(path)]
+
+
+def test_after_a_failed_flush_of_a_queue_the_checkpoint_never_moves_again(tmp_path: Path) -> None:
+    """The log goes on; the next start makes from it what the queue may have lost."""
+    bench = Bench(tmp_path)
+    bench.put()
+    bench.dispatcher.catch_up()
+    bench.disk.fail_next_sync()
+    for _ in range(2):
+        bench.clock.advance_ms(60_000)
+        bench.step(bench.queue_flusher._step)
+    assert bench.checkpoint.queue_time_ms == 0
+    bench.put()
+    bench.flusher.flush(0)
+    assert bench.log.flushed.value == bench.log.end
+
+
+def test_a_failed_flush_of_the_log_is_never_retried_into_success(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, flush_disk=FlushDisk.SYNC_FLUSH)
+    bench.put()
+    bench.disk.fail_next_sync()
+    with pytest.raises(FlushFailed):
+        bench.step(bench.flusher._flush_step)
+    bench.flusher.flush(0)  # The disk says yes again, and nobody believes it.
+    assert bench.log.flushed.value == 0
+    with pytest.raises(FlushFailed):
+        bench.log.flushed.wait_blocking(1, timeout_s=0)
+    with pytest.raises(FlushFailed):
+        bench.flags.check(0)

@@ -25,7 +25,16 @@ from tests.java.values import BenchKind, BenchRun
 JAVA_VERSION = "5.3.3"
 
 
+ROUNDS = 1
+
+
 def measured(name: str, *, pure: bool = False, **given: Any) -> dict[str, Any]:
+    """The best of some rounds: what others did to the machine meanwhile only ever slows one down."""
+    rounds = 1 if pure else ROUNDS
+    return max((_measured_once(name, pure, given) for _ in range(rounds)), key=lambda answer: answer["rate"])
+
+
+def _measured_once(name: str, pure: bool, given: dict[str, Any]) -> dict[str, Any]:
     environment = {**os.environ, "FLAREMQ_PURE": "1"} if pure else {**os.environ, "FLAREMQ_PURE": ""}
     command = [sys.executable, "-m", "benches.measure", name, *(f"{k}={v}" for k, v in given.items())]
     run = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
@@ -41,11 +50,16 @@ class Java:
         self.why_not = toolchain if isinstance(toolchain, str) else ""
 
     def rate(self, what: BenchKind, messages: int, body_size: int = 128) -> float | None:
+        """The best of as many rounds as we have ourselves."""
         if isinstance(self._toolchain, str):
             return None
+        return max(self._rate_once(self._toolchain, what, messages, body_size) for _ in range(ROUNDS))
+
+    @staticmethod
+    def _rate_once(toolchain: Toolchain, what: BenchKind, messages: int, body_size: int) -> float:
         root = Path(tempfile.mkdtemp(prefix="flaremq-bench-", dir="."))
         try:
-            with JavaStore(self._toolchain, JAVA_VERSION, machine=FAST) as java:
+            with JavaStore(toolchain, JAVA_VERSION, machine=FAST) as java:
                 return java.bench(
                     BenchRun(what=what, directory=root / "store", messages=messages, body_size=body_size)
                 ).rate
@@ -122,9 +136,12 @@ def at_scale(n: int) -> Iterator[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benches", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="few messages, no Java: does everything run?")
-    parser.add_argument("--messages", type=int, default=1_000_000)
+    parser.add_argument("--messages", type=int, default=1_024_000)
+    parser.add_argument("--rounds", type=int, default=2, help="the best of so many is shown, for each side")
     options = parser.parse_args()
-    n = 10_000 if options.quick else options.messages
+    global ROUNDS  # One process, one setting.
+    ROUNDS = 1 if options.quick else options.rounds
+    n = 10_240 if options.quick else options.messages
     java = Java("left out by --quick" if options.quick else find_toolchain())
     if java.why_not:
         print(f"Apache RocketMQ's store is not measured: {java.why_not}\n")

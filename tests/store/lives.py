@@ -129,9 +129,10 @@ class Lives:
         end_of(self.store)
         self._again()
 
-    def lose_power(self) -> None:
+    def lose_power(self, *, worst: bool = False) -> None:
+        """At the worst nothing survives that nobody synced, else the dice decide."""
         self._settle()
-        self.disk.lose_power(self.random.getrandbits(32))
+        self.disk.lose_power(None if worst else self.random.getrandbits(32))
         old = self.root
         self._births += 1
         if old.exists():

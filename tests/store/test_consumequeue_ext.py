@@ -88,7 +88,7 @@ def test_an_address_without_a_unit_gives_none(tmp_path: Path, address: int) -> N
 
 
 class FullDisk(Disk):
-    def create(self, path: Path, size: int, *, reserved: bool = False) -> None:  # noqa: ARG002
+    def create(self, path: Path, size: int, *, reserved: bool = False) -> None:
         raise DiskFull(f"{path}: no room for {size} bytes")
 
 

@@ -241,10 +241,9 @@ def test_a_disk_without_room_for_a_name_is_full_and_nothing_worse(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     disk, path = Disk(), tmp_path / "new" / "file"
-    work = (lambda: disk.replace(path, b"content")) if call == "write" else (lambda: disk.create(path, 4096))
     monkeypatch.setattr(Path if call == "mkdir" else os, call, full)
     with pytest.raises(DiskFull, match="No space left"):
-        work()
+        disk.replace(path, b"content") if call == "write" else disk.create(path, 4096)
 
 
 # Parts that reached the disk, and parts that did not.
@@ -447,3 +446,17 @@ def test_an_append_that_hangs_is_told_to_whoever_comes_next(tmp_path: Path) -> N
         store.flags.append_ended()
         clock.advance_ms(1_000)
         put(store, "taken")
+
+
+def test_a_batch_of_nothing_is_nothing(tmp_path: Path) -> None:
+    with opened(tmp_path, **SYNC) as store:
+        assert store.put_batch([]) == []
+
+
+def test_a_file_that_was_deleted_before_its_sync_is_no_failure(tmp_path: Path) -> None:
+    disk = Disk()
+    disk.create(tmp_path / "file", 4096)
+    file = disk.open(tmp_path / "file", 4096)
+    disk.delete(tmp_path / "file")
+    file.sync()
+    file.close()

@@ -143,8 +143,7 @@ def checkpoint_passes_by(lives: Lives) -> None:
 
 
 def worst_power_loss(lives: Lives) -> dict[Queue, list[str]]:
-    lives.random.getrandbits = lambda _: None  # type: ignore[assignment,method-assign]
-    lives.lose_power()
+    lives.lose_power(worst=True)
     return served(lives.store)
 
 

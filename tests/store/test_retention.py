@@ -102,7 +102,7 @@ def test_each_deleted_name_is_made_durable_before_the_next(tmp_path: Path) -> No
     synced: list[list[int]] = []
 
     class NotingDisk(FaultyDisk):
-        def sync_folder(self, folder: Path) -> None:  # noqa: ARG002
+        def sync_folder(self, folder: Path) -> None:
             synced.append(bench.on_disk)
 
     bench.retention._disk = NotingDisk()

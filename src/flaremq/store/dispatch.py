@@ -135,10 +135,13 @@ class Dispatcher:
     def _append_plain_run(self, key: Key, runs: array[int], r: int, entries: memoryview) -> bool:
         """The ordinary case in few steps: the run goes on exactly where its queue ends."""
         queue = self._queues.get(*key)
+        if type(queue) is not ConsumeQueue or not runs[r + Run.DENSE]:
+            return False
+        behind = runs[r + Run.QUEUE_OFFSET] + runs[r + Run.COUNT]
+        if behind <= queue.max_offset and runs[r + Run.END] <= queue.physical_end:
+            return True  # Recovery gives much again that its queue has: all of this run.
         if (
-            type(queue) is not ConsumeQueue
-            or self._with_ext
-            or not runs[r + Run.DENSE]
+            self._with_ext
             or runs[r + Run.OFFSET] < queue.physical_end
             or runs[r + Run.QUEUE_OFFSET] != queue.max_offset
         ):

@@ -105,6 +105,8 @@ class FileQueue:
         path = self.path_of(offset)
         if not self.disk.exists(path):
             self.disk.create(path, self.file_size, reserved=reserved)
+        if self._open_files is not None:
+            self._open_files.named(path)
         file = MappedFile(self.disk, path, offset, self.file_size, self._open_files)
         self.adopt(file)
         return file

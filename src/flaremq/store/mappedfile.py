@@ -26,6 +26,7 @@ class OpenFiles:
         self.limit = limit
         self.lock = threading.RLock()  # Of opening and resting.
         self._files: OrderedDict[MappedFile, None] = OrderedDict()
+        self._unsynced: set[Path] = set()
 
     def __len__(self) -> int:
         return len(self._files)
@@ -42,6 +43,17 @@ class OpenFiles:
 
     def forget(self, file: MappedFile) -> None:
         self._files.pop(file, None)
+
+    def named(self, path: Path) -> None:
+        """A file was created: its folder, and those above it that may be as new, have names to sync."""
+        self._unsynced.update(path.parents[:_FOLDERS_ABOVE])
+
+    def take_unsynced(self, folder: Path) -> bool:
+        """Whether a folder has new names. Asked before its sync: a name that comes meanwhile counts anew."""
+        if folder not in self._unsynced:
+            return False
+        self._unsynced.discard(folder)
+        return True
 
 
 class MappedFile:
@@ -149,10 +161,10 @@ class MappedFile:
         return position
 
     def _sync_name(self) -> None:
-        folder = self.path.parent
-        for _ in range(_FOLDERS_ABOVE):
-            self._disk.sync_folder(folder)
-            folder = folder.parent
+        """One sync of a folder saves all names in it, so among many new queues few syncs are needed."""
+        for folder in self.path.parents[:_FOLDERS_ABOVE]:
+            if self._open_files is None or self._open_files.take_unsynced(folder):
+                self._disk.sync_folder(folder)
 
     def cut(self, at: int) -> None:
         """Forget everything from `at` on. It is wiped too: dead records must not rise again.

@@ -249,6 +249,8 @@ class MessageStore:
         """Store messages of one queue together: all or none, one behind the other."""
         if not messages:
             return []
+        if not messages:
+            return []
         size = sum(len(message.body) + len(message.properties) for message in messages)
         if size > self.settings.message_size_max:
             raise BodyTooLarge(size, self.settings.message_size_max)

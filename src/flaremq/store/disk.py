@@ -95,6 +95,8 @@ class DiskFile:
     def clear_from(self, at: int, *, keep_space: bool = False) -> None:
         """Make everything from `at` on zero again. The file keeps its length at every moment: a
         reader in another process must not find the ground gone under its map."""
+        if self._is_clear_from(at):
+            return
         modes = ([_ZERO_RANGE] if keep_space else []) + [_PUNCH_HOLE]
         with _Descriptor(self) as fd:
             for mode in modes:
@@ -104,6 +106,19 @@ class DiskFile:
             self._map[begin : min(begin + _ZEROS_SIZE, self.size)] = bytes(
                 min(_ZEROS_SIZE, self.size - begin)
             )
+
+    def _is_clear_from(self, at: int) -> bool:
+        """Whether there is nothing to clear: zeros up to the next page, and no data on the disk behind it."""
+        page_end = min(self.size, -(-at // PAGE) * PAGE)
+        if self._map[at:page_end].strip(b"\0"):
+            return False
+        if page_end == self.size:
+            return True
+        with _Descriptor(self) as fd:
+            try:
+                return os.lseek(fd, page_end, os.SEEK_DATA) >= self.size
+            except OSError as error:
+                return error.errno == errno.ENXIO  # No data at all; anything else says nothing.
 
     def warm(self, sync_every_pages: int) -> None:
         """Touch every page, so that no append meets a page fault; keep them in memory if allowed.

@@ -4,13 +4,18 @@
     ├─ UsageError               you: the caller or the operator
     │  ├─ ConfigError               an option: unknown name, wrong type, impossible relation
     │  ├─ InvalidName               a topic or group name that cannot be
+    │  ├─ InvalidExpression         a subscription that cannot be read
     │  ├─ MessageIllegal            a message that may not be stored
     │  │  ├─ BodyTooLarge
     │  │  ├─ PropertiesTooLong
     │  │  └─ RecordTooLarge
     │  └─ StoreClosed               used before open() or after close()
     ├─ PeerError                they: bytes or words from outside that mean nothing
-    │  └─ Malformed                 a record, a batch, a property string, an id
+    │  ├─ Malformed                 a record, a batch, a property string, an id
+    │  └─ Unreachable               nobody there, or nobody any more; try again, or elsewhere
+    │     ├─ ConnectFailed
+    │     ├─ ConnectionLost
+    │     └─ CallTimeout
     └─ StoreError               the disk, or what is left of it
        ├─ StoreLocked               another process has this folder
        ├─ CorruptStore              a file that can be neither read nor rebuilt
@@ -47,6 +52,16 @@ class InvalidName(UsageError):
     """A topic or group name with a character or a length that the protocol forbids."""
 
     response_code = 29  # INVALID_PARAMETER
+
+
+class InvalidExpression(UsageError):
+    """The text of a subscription that means nothing. `at` is the character where the reading stopped."""
+
+    response_code = 23  # SUBSCRIPTION_PARSE_FAILED
+
+    def __init__(self, what: str, at: int = 0) -> None:
+        super().__init__(what)
+        self.at = at
 
 
 class MessageIllegal(UsageError):
@@ -94,6 +109,25 @@ class Malformed(PeerError):
     def __init__(self, what: str, at: int = 0) -> None:
         super().__init__(what)
         self.at = at
+
+
+class Unreachable(PeerError):
+    """A peer that cannot be talked to. What was asked of it may have been done all the same."""
+
+    retriable = True
+    response_code = 1  # SYSTEM_ERROR
+
+
+class ConnectFailed(Unreachable):
+    """No connection could be made."""
+
+
+class ConnectionLost(Unreachable):
+    """A connection ended while somebody waited for an answer on it."""
+
+
+class CallTimeout(Unreachable):
+    """No answer came in time."""
 
 
 class StoreError(FlareError):

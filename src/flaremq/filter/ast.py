@@ -1,0 +1,151 @@
+"""What a filter expression means: a tree of plain values.
+
+A condition is true, false or unknown. An operand is a text, a number, true, false or nothing at
+all. A condition may stand where an operand is wanted, and a lone property where a condition is:
+both mean something in RocketMQ, if seldom what the author hoped for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeAlias
+
+Value: TypeAlias = str | int | float | bool | None
+"""What an operand is for one message. A number beyond 32 bits is a long in Java."""
+
+
+class Comparison(Enum):
+    EQUAL = "="
+    GREATER = ">"
+    GREATER_EQUAL = ">="
+    LESS = "<"
+    LESS_EQUAL = "<="
+
+
+class Place(Enum):
+    """Where in a text another one is looked for."""
+
+    ANYWHERE = "CONTAINS"
+    START = "STARTSWITH"
+    END = "ENDSWITH"
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    value: Value
+
+
+@dataclass(frozen=True, slots=True)
+class Property:
+    """Always a text, or nothing."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Negated:
+    """Nothing, unless the operand is a number."""
+
+    operand: Node
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """A property as a condition. Only booleans are true, and no property is one: it is never true."""
+
+    operand: Property
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    operand: Node
+
+
+@dataclass(frozen=True, slots=True)
+class All:
+    """AND, of two or more."""
+
+    parts: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Some:
+    """OR, of two or more."""
+
+    parts: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Compare:
+    how: Comparison
+    left: Node
+    right: Node
+
+
+@dataclass(frozen=True, slots=True)
+class Between:
+    """A node of its own, not two comparisons: the operand is evaluated once, however deep it is."""
+
+    operand: Node
+    low: Node
+    high: Node
+    negated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class In:
+    operand: Property
+    values: frozenset[str]
+    negated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    place: Place
+    operand: Node
+    wanted: str
+    negated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class IsNull:
+    operand: Node
+
+
+Condition: TypeAlias = Truth | Not | All | Some | Compare | Between | In | Search | IsNull
+Node: TypeAlias = Constant | Property | Negated | Condition
+
+
+def is_condition(node: Node) -> bool:
+    """TRUE, FALSE and NULL are both: a value and a condition."""
+    if isinstance(node, Constant):
+        return node.value is None or isinstance(node.value, bool)
+    return not isinstance(node, Property | Negated)
+
+
+def inner(node: Node) -> tuple[Node, ...]:
+    """The nodes directly below this one."""
+    match node:
+        case Constant() | Property():
+            return ()
+        case All(parts) | Some(parts):
+            return parts
+        case Compare(_, left, right):
+            return left, right
+        case Between(operand, low, high):
+            return operand, low, high
+        case _:
+            return (node.operand,)
+
+
+def property_names(node: Node) -> frozenset[str]:
+    """Every property that the expression asks for."""
+    found: set[str] = set()
+    waiting = [node]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, Property):
+            found.add(one.name)
+        waiting.extend(inner(one))
+    return frozenset(found)

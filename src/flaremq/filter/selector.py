@@ -1,0 +1,187 @@
+"""What the reader of a queue asks: is this message wanted?
+
+    subscription > [selector] > store.reader > records
+
+A selector is asked twice: of the queue entry, and if that does not settle it, of the record. There
+are two kinds, and a third that is none: a subscription to everything has no selector, and a reader
+that is given None takes every entry without asking. So `codes` is None only for SQL92.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from typing import Final, Protocol, TypeAlias
+
+from flaremq.base.errors import InvalidExpression
+from flaremq.filter.bloom import BloomFilter, is_hit
+from flaremq.filter.groupfilter import SQL92, GroupFilter
+from flaremq.filter.predicate import Predicate, compile_predicate
+from flaremq.filter.tags import ALL, code_array, parse_tags, tags_code_of_entry
+from flaremq.filter.tokens import shown
+from flaremq.model import names
+from flaremq.model.columns import Check, Fact, facts_table
+from flaremq.model.properties import RETRY_TOPIC, decode_text, find_property
+from flaremq.model.record import walk
+
+TAG: Final = "TAG"
+
+_POP_RETRY_SEPARATOR: Final = "+"
+_EMPTY_ROW: Final = facts_table(1)
+
+
+class Unit(Protocol):
+    """What a queue extension holds of a message, as far as a filter cares."""
+
+    @property
+    def store_ms(self) -> int: ...
+    @property
+    def bit_map(self) -> bytes: ...
+
+
+@dataclass(frozen=True, slots=True)
+class TagSelector:
+    """Wants the messages whose tag has one of these hashes."""
+
+    codes: array[int] = field(hash=False)
+
+    def matches_entry(self, tags_code: int, unit: Unit | None) -> bool:  # noqa: ARG002
+        return _holds(self.codes, tags_code_of_entry(tags_code))
+
+    def matches_record(self, record: memoryview) -> bool:
+        """Asked when an entry could not tell, as the unit that held the hash is lost.
+
+        Java lets such a message through, and its consumer throws it away.
+        """
+        facts = _facts_of(record)
+        return facts is not None and _holds(self.codes, facts[Fact.TAGS_CODE])
+
+
+@dataclass(frozen=True, slots=True)
+class SqlSelector:
+    """Wants the messages whose properties fulfil an expression."""
+
+    predicate: Predicate
+    born_ms: int = 0
+    """Bit maps of messages that are not younger say nothing."""
+    mask: int = 0
+    """The bits of its group; 0 if it has none, and must look at every record."""
+    bit_map_size: int = 0
+    """Of the maps that the mask was made for, in bytes."""
+
+    @property
+    def codes(self) -> None:
+        return None
+
+    def matches_entry(self, tags_code: int, unit: Unit | None) -> bool:  # noqa: ARG002
+        if not self.mask or unit is None or unit.store_ms <= self.born_ms:
+            return True
+        return len(unit.bit_map) != self.bit_map_size or is_hit(unit.bit_map, self.mask)
+
+    def matches_record(self, record: memoryview) -> bool:
+        properties = _properties_of(record)
+        return properties is not None and self.predicate.matches_raw(properties)
+
+
+FilterLookup: TypeAlias = Callable[[str, str], GroupFilter | None]
+"""The filter that is kept for a topic and a group."""
+
+
+@dataclass(frozen=True, slots=True)
+class RetrySelector:
+    """Wants of a retry topic what its group wants of the topics the messages came from.
+
+    Only with filterSupportRetry. The entry is judged as without it, and a message of a topic that the
+    group does not filter is wanted.
+    """
+
+    own: SqlSelector
+    group: str
+    filter_of: FilterLookup
+
+    @property
+    def codes(self) -> None:
+        return None
+
+    def matches_entry(self, tags_code: int, unit: Unit | None) -> bool:
+        return self.own.matches_entry(tags_code, unit)
+
+    def matches_record(self, record: memoryview) -> bool:
+        properties = _properties_of(record)
+        if properties is None:
+            return False
+        origin = find_property(properties, RETRY_TOPIC.encode())
+        found = None if origin is None else self.filter_of(decode_text(origin), self.group)
+        return found is None or found.predicate.matches_raw(properties)
+
+
+AnySelector: TypeAlias = TagSelector | SqlSelector | RetrySelector
+
+
+def compile_selector(
+    expression_type: str | None, text: str | None, codes: Collection[int] | None = None
+) -> TagSelector | SqlSelector | None:
+    """The selector of a subscription; None when it wants everything.
+
+    `codes` are the hashes that came with a heartbeat (codeSet): Java's broker goes by them, and reads
+    of the text only whether it is `*`. InvalidExpression if a text cannot be read.
+    """
+    if not expression_type or expression_type == TAG:
+        return _tag_selector(text, codes)
+    if expression_type != SQL92:
+        raise InvalidExpression(f"expression type {shown(expression_type)}, expected {TAG} or {SQL92}")
+    if not text:
+        raise InvalidExpression("the expression is empty: TRUE would want everything")
+    return SqlSelector(compile_predicate(text))
+
+
+def _tag_selector(text: str | None, codes: Collection[int] | None) -> TagSelector | None:
+    if codes is not None:
+        return None if text == ALL else TagSelector(code_array(map(tags_code_of_entry, codes)))
+    found = parse_tags(text).codes()
+    return None if found is None else TagSelector(found)
+
+
+def group_selector(kept: GroupFilter, bloom: BloomFilter) -> SqlSelector:
+    """The selector of a filter that the broker keeps: it may trust the bit maps made since its birth."""
+    if not bloom.owns(kept.bits):
+        return SqlSelector(kept.predicate)
+    return SqlSelector(kept.predicate, kept.born_ms, kept.bits.mask, kept.bits.bit_count // 8)
+
+
+def retry_selector(own: AnySelector | None, topic: str, filter_of: FilterLookup) -> AnySelector | None:
+    """With filterSupportRetry: the selector `own` of a subscription to `topic`, if that is a retry topic.
+
+    Java's push consumers subscribe to their retry topic with `*`: for them nothing changes.
+    """
+    if not isinstance(own, SqlSelector) or not names.is_retry(topic):
+        return own
+    return RetrySelector(own, _group_of(topic), filter_of)
+
+
+def _group_of(topic: str) -> str:
+    """Of `%RETRY%group`, or of `%RETRY%group+topic` as pop consumers have it (KeyBuilder.parseGroup)."""
+    pieces = topic.removeprefix(names.RETRY_PREFIX).split(_POP_RETRY_SEPARATOR)
+    return pieces[0] if len(pieces) == 2 else _POP_RETRY_SEPARATOR.join(pieces)
+
+
+def _holds(codes: array[int], code: int) -> bool:
+    at = bisect_left(codes, code)
+    return at < len(codes) and codes[at] == code
+
+
+def _facts_of(record: memoryview) -> array[int] | None:
+    facts = _EMPTY_ROW[:]
+    count, _, _ = walk(record, 0, len(record), 0, facts, Check.NOTHING)
+    return facts if count else None
+
+
+def _properties_of(record: memoryview) -> bytes | None:
+    """None for bytes that are no record."""
+    facts = _facts_of(record)
+    if facts is None:
+        return None
+    at = facts[Fact.PROPERTIES_AT]
+    return bytes(record[at : at + facts[Fact.PROPERTIES_SIZE]])

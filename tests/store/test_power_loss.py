@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from random import Random
 from typing import Any, Final
@@ -195,15 +195,54 @@ def test_a_log_that_a_killed_process_left_in_memory_is_synced_before_anything_be
         lives.end()
 
 
-def test_queues_that_are_being_rebuilt_are_not_vouched_for(tmp_path: Path) -> None:
+def overwrite(folder: Path) -> None:
+    for path in folder.iterdir():
+        path.write_bytes(b"damaged")
+
+
+def remove_the_middle(folder: Path) -> None:
+    """Of three files; nobody misses it before the next message of this queue comes by."""
+    for path in folder.iterdir():
+        if int(path.name) >= 1000:
+            path.unlink()
+
+
+@pytest.mark.parametrize(
+    "damage", [overwrite, remove_the_middle], ids=["noticed at once", "noticed by a gap"]
+)
+def test_queues_that_are_being_rebuilt_are_not_vouched_for(
+    tmp_path: Path, damage: Callable[[Path], None]
+) -> None:
+    names = [f"m{i}" for i in range(120)]
     lives = by_hand(tmp_path)
     try:
-        put(lives, IDLE, *[f"m{i}" for i in range(10)])
+        put(lives, IDLE, *names[:110])
         checkpoint_passes_by(lives)
-        lives.store.close()
-        for path in (lives.root / "consumequeue" / "Idle" / "0").iterdir():
-            path.write_bytes(b"damaged")
+        put(lives, IDLE, *names[110:])
+        lives.store._log_flusher.flush(0)
+        lives.kill()
+        end_of(lives.store)
+        damage(lives.root / "consumequeue" / "Idle" / "0")
         lives._again()
-        assert worst_power_loss(lives)[IDLE] == [f"m{i}" for i in range(10)]
+        assert lives.store.report is not None
+        assert lives.store.report.rebuilt == (IDLE,)
+        assert worst_power_loss(lives)[IDLE] == names
     finally:
         lives.end()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_files_that_recovery_has_deleted_leave_no_gap_when_some_of_them_come_back(
+    tmp_path: Path, seed: int
+) -> None:
+    disk, settings = PowerLossDisk(), small_settings(tmp_path, **WHOLE)
+    for loss in (None, seed):
+        store = MessageStore(settings, disk=disk)
+        store.open()
+        store._log_flusher._flusher.stop()
+        for i in range(4 * 7):
+            store.put(a_proof(IDLE, f"m{i}", 9000), wait=False)
+        disk.lose_power(loss)  # Names of log files are safe, their content is not.
+        end_of(store)
+    with MessageStore(settings) as store:
+        served(store)

@@ -64,6 +64,10 @@ class BatchConsumeQueue:
         self.max_offset = 0
         self.max_physical_offset = -1
 
+    @property
+    def file_count(self) -> int:
+        return len(self._files.files)
+
     def load(self) -> None:
         """Find the files; `recover` must follow before anything is appended."""
         self._files.load()
@@ -115,10 +119,11 @@ class BatchConsumeQueue:
                 found.append(entry)
         return found
 
-    def recover(self) -> None:
+    def recover(self, trusted_end: int = 0) -> None:
         """Find the end again: the first entry that cannot be ends the queue, and all behind it goes.
 
-        Raises CorruptStore if an older file is not what it must be: then all is to be made anew.
+        Entries of records below `trusted_end` are said to be whole. Raises CorruptStore if they are
+        not, or an older file is not what it must be: then all is to be made anew.
         """
         files = self._files.files
         self._check_old(files[:-_RECOVER_FILES])
@@ -126,6 +131,9 @@ class BatchConsumeQueue:
         for file in files[-_RECOVER_FILES:]:
             last, end = _last_valid(file, last)
             if end < file.size:
+                goes_on = file is not files[-1] or any(file.view[end : end + BATCH_ENTRY_SIZE])
+                if goes_on and (last.physical_offset if last is not None else 0) < trusted_end:
+                    raise CorruptStore(f"{file.path}: the entry at byte {end} points nowhere")
                 self._cut(file, end)
                 break
         self._settle(self._read(self._end - 1))

@@ -130,10 +130,11 @@ class ConsumeQueue:
         per_file = self._files.file_size // ENTRY_SIZE
         return offset - offset % per_file + per_file
 
-    def recover(self) -> None:
+    def recover(self, trusted_end: int = 0) -> None:
         """Find the end of what makes sense in the last files, and forget what lies behind it.
 
-        Raises CorruptStore if an older file is not what it must be: then all is to be made anew.
+        Entries of records below `trusted_end` are said to be whole. Raises CorruptStore if they are
+        not, or an older file is not what it must be: then all is to be made anew.
         """
         files = self._files.files
         if not files:
@@ -143,6 +144,10 @@ class ConsumeQueue:
             count, end = valid(file.view, file.size // ENTRY_SIZE, _LONG_MAX, max(self.physical_end, 0))
             self.physical_end = max(self.physical_end, end or -1)
             if count * ENTRY_SIZE < file.size:
+                at = count * ENTRY_SIZE
+                goes_on = file is not files[-1] or any(file.view[at : at + ENTRY_SIZE])
+                if goes_on and max(self.physical_end, 0) < trusted_end:
+                    raise CorruptStore(f"{file.path}: the entry at byte {at} points nowhere")
                 self._cut(file, count)
                 break
         if files[0].offset > 0:

@@ -26,7 +26,7 @@ from flaremq.store.consumequeue import ConsumeQueue
 from flaremq.store.entries import Key, Run, group
 from flaremq.store.index import Index
 from flaremq.store.put import allows_light_queues
-from flaremq.store.queues import Queues
+from flaremq.store.queues import AnyQueue, Queues
 from flaremq.store.settings import StoreSettings
 
 log = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ _SCHEDULE_TOPIC = b"SCHEDULE_TOPIC_XXXX"
 _LMQ_PREFIX = "%LMQ%"
 _OFFSET_MAX = (1 << 62) // layout.ENTRY_SIZE  # More than any queue will hold, and safe to count with.
 
-OnGap = Callable[[Key, ConsumeQueue], bool]
+OnGap = Callable[[Key, AnyQueue], bool]
 """A queue misses entries before those that come now. True: leave them out, it will be rebuilt."""
 
 
@@ -168,19 +168,18 @@ class Dispatcher:
         except InvalidName as error:
             log.error("%d records stay in the log without a queue: %s", run[Run.COUNT], error)
             return
+        if self._is_gap(key, queue, run):
+            return
+        rows = order[run[Run.FIRST] : run[Run.FIRST] + run[Run.COUNT]]
         if isinstance(queue, BatchConsumeQueue):
-            rows = order[run[Run.FIRST] : run[Run.FIRST] + run[Run.COUNT]]
             self._append_batches(queue, rows, facts, view)
         else:
-            if self._is_gap(key, queue, run):
-                return
-            rows = order[run[Run.FIRST] : run[Run.FIRST] + run[Run.COUNT]]
             self._append_plain(key, queue, run, entries, rows, facts, view)
         self._queues.dirty.add(key)
         for listener in self.listeners:
             listener.arrived(key[0], key[1], queue.max_offset)
 
-    def _is_gap(self, key: Key, queue: ConsumeQueue, run: array[int]) -> bool:
+    def _is_gap(self, key: Key, queue: AnyQueue, run: array[int]) -> bool:
         missing = run[Run.QUEUE_OFFSET] > queue.max_offset
         return missing and self.on_gap is not None and self.on_gap(key, queue)
 

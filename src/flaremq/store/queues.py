@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 
 AnyQueue: TypeAlias = ConsumeQueue | BatchConsumeQueue
 
+_LONG_MAX = (1 << 63) - 1
 _OPEN_FILES_MAX = 4096
 _NAME_SIZE_MAX = 255  # Of a folder, in bytes.
 
@@ -146,7 +147,7 @@ class Queues:
         newest = -1
         for key, queue in self.items():
             try:
-                queue.recover()
+                queue.recover(_LONG_MAX if trusted_end is None else trusted_end)
             except CorruptStore as error:
                 log.error("queue %s-%d will be rebuilt: %s", folder_name(key[0]), key[1], error)
                 self.before_removal()

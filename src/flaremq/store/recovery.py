@@ -17,12 +17,11 @@ from flaremq.model.columns import Check, Fact, Stop, facts_table
 from flaremq.model.record import walk
 from flaremq.store.checkpoint import Checkpoint
 from flaremq.store.commitlog import CommitLog
-from flaremq.store.consumequeue import ConsumeQueue
 from flaremq.store.dispatch import Dispatcher
 from flaremq.store.entries import Key
 from flaremq.store.index import Index
 from flaremq.store.mappedfile import MappedFile
-from flaremq.store.queues import Queues
+from flaremq.store.queues import AnyQueue, Queues
 
 log = logging.getLogger(__name__)
 
@@ -174,7 +173,7 @@ class Recovery:
                 file.flushed = 0
                 file.flush()
 
-    def _note_gap(self, key: Key, queue: ConsumeQueue) -> bool:
+    def _note_gap(self, key: Key, queue: AnyQueue) -> bool:
         if self._from_begin and not queue.file_count:
             return False  # There are no older records: the queue did not begin at 0.
         self._damaged[key] = None

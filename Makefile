@@ -32,7 +32,7 @@ check: build  ## Lint, format, types and import contracts.
 
 test: build  ## All quick tests, on the compiled twins and then on the Python twins.
 	FLAREMQ_COMPILED=1 $(BIN)/pytest
-	FLAREMQ_PURE=1 $(BIN)/pytest -q tests/model tests/store
+	FLAREMQ_PURE=1 $(BIN)/pytest -q tests/model tests/protocol tests/store
 	$(BIN)/pytest -q tests/java -m smoke
 
 slow: build  ## Longer runs of the property and crash tests.

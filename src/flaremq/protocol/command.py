@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from flaremq.protocol.codes import (
@@ -67,17 +67,7 @@ class Command:
 
 def oneway(request: Command) -> Command:
     """The same request, for which nobody waits."""
-    return Command(
-        code=request.code,
-        opaque=request.opaque,
-        flag=request.flag | ONE_WAY,
-        ext_fields=request.ext_fields,
-        body=request.body,
-        remark=request.remark,
-        language=request.language,
-        version=request.version,
-        serialize_type=request.serialize_type,
-    )
+    return replace(request, flag=request.flag | ONE_WAY)
 
 
 def response_to(

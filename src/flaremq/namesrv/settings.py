@@ -1,0 +1,41 @@
+"""What an operator may say about a NameServer: those of RocketMQ's options that mean something here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from flaremq.base.settings import check, computed, option
+from flaremq.remoting.settings import ServerSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamesrvSettings:
+    kv_config_path: Path = computed("kvConfigPath", lambda: Path.home() / "namesrv" / "kvConfig.json")
+    config_store_path: Path = computed(
+        "configStorePath", lambda: Path.home() / "namesrv" / "namesrv.properties"
+    )
+    scan_interval_ms: int = option("scanNotActiveBrokerInterval", 5000, minimum=1, unit="span_ms")
+    """How often brokers that have fallen silent are looked for."""
+    order_message_enabled: bool = option("orderMessageEnable", False)
+    """Routes then carry the order configuration of their topic."""
+    return_order_config: bool = option("returnOrderTopicConfigToBroker", True)
+    delete_topic_with_registration: bool = option("deleteTopicWithBrokerRegistration", False)
+    """Whether a topic that a broker no longer names leaves the routes at once."""
+    topic_list_enabled: bool = option("enableTopicList", True)
+    all_topic_list_enabled: bool = option("enableAllTopicList", True)
+    support_acting_master: bool = option("supportActingMaster", False)
+    config_black_list: tuple[str, ...] = option(
+        "configBlackList", ("configBlackList", "configStorePath", "kvConfigPath"), separator=";"
+    )
+    """Names that no remote command may change."""
+
+    def __post_init__(self) -> None:
+        check(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamesrvServerSettings(ServerSettings):
+    """The same sockets, on the port where everybody looks for a NameServer."""
+
+    listen_port: int = option("listenPort", 9876, minimum=0, maximum=65535)

@@ -1,0 +1,134 @@
+"""Answers of a broker, many a call: the reference twin. _answers_c.pyx gives the same bytes.
+
+In JSON the fields stand as Java's HashMap has them, in a compact header as its class declares them, so an
+answer is Java's to the byte.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections.abc import Mapping
+from typing import Final
+
+from flaremq.model import layout
+from flaremq.model.columns import Bytes, Draft
+from flaremq.protocol.codes import CURRENT_VERSION, FRAME_PREFIX_SIZE, RESPONSE, SerializeType
+from flaremq.protocol.columns import PullAnswer, Send
+
+REMARK_SIZE_MAX: Final = 255
+
+_SAFE: Final = re.compile(rb"[ !#-\[\]-~]*")  # ASCII that JSON does not escape.
+_SEND_ORDER: Final = (b"queueId", b"transactionId", b"msgId", b"TRACE_ON", b"MSG_REGION", b"queueOffset")
+_PULL_FIELDS: Final = {
+    b"suggestWhichBrokerId": PullAnswer.SUGGEST_WHICH_BROKER_ID,
+    b"nextBeginOffset": PullAnswer.NEXT_BEGIN_OFFSET,
+    b"minOffset": PullAnswer.MIN_OFFSET,
+    b"maxOffset": PullAnswer.MAX_OFFSET,
+    b"topicSysFlag": PullAnswer.TOPIC_SYS_FLAG,
+    b"groupSysFlag": PullAnswer.GROUP_SYS_FLAG,
+}
+_PULL_ORDER: Final = (
+    *(b"suggestWhichBrokerId", b"groupSysFlag", b"nextBeginOffset"),
+    *(b"maxOffset", b"minOffset", b"topicSysFlag"),
+)
+
+
+class SendAnswers:
+    """Writes the answers of one broker to sends that are stored, as Java's broker does."""
+
+    def __init__(self, store_host: bytes, region: bytes = b"DefaultRegion", trace_on: bool = True) -> None:
+        if len(store_host) not in (layout.HOST_SIZE_V4, layout.HOST_SIZE_V6):
+            raise ValueError(f"store host of {len(store_host)} bytes: it must be 8 or 20")
+        if not region or not _SAFE.fullmatch(region):
+            raise ValueError(f"region {region!r}: wanted is ASCII that needs no escape")
+        self._host = store_host.hex().upper().encode()
+        self._region = region
+        self._trace_on = b"true" if trace_on else b"false"
+
+    def encode(
+        self, drafts: array[int], sends: array[int], rows: tuple[int, int], heads: Bytes, code: int = 0
+    ) -> bytes:
+        """The answers to sends rows[0] to rows[1], one frame behind the other; none to the one-way.
+
+        `drafts` are the rows after the append, so they know where each message went. Rows of one
+        connection lie together, so that its answers can be written at once.
+        """
+        first, last = rows
+        count = min(len(sends) // Send.WIDTH, len(drafts) // Draft.WIDTH)
+        if not 0 <= first <= last <= count:
+            raise ValueError(f"rows {first} to {last} of {count}")
+        frames = []
+        for row in range(first, last):
+            s, d = row * Send.WIDTH, row * Draft.WIDTH
+            key_at, key_size = sends[s + Send.UNIQUE_KEY_AT], sends[s + Send.UNIQUE_KEY_SIZE]
+            if not 0 <= key_at <= key_at + key_size <= len(heads):
+                raise ValueError(f"row {row}: bytes {key_at}+{key_size} of a buffer of {len(heads)}")
+            if sends[s + Send.ONE_WAY]:
+                continue
+            fields = {
+                b"msgId": self._host + b"%016X" % (drafts[d + Draft.PHYSICAL_OFFSET] & (1 << 64) - 1),
+                b"queueId": b"%d" % drafts[d + Draft.QUEUE_ID],
+                b"queueOffset": b"%d" % drafts[d + Draft.QUEUE_OFFSET],
+                b"transactionId": bytes(heads[key_at : key_at + key_size]),
+                b"TRACE_ON": self._trace_on,
+                b"MSG_REGION": self._region,
+            }
+            if sends[s + Send.SERIALIZE] == SerializeType.JSON:
+                in_order = {name: fields[name] for name in _SEND_ORDER}
+                frames.append(_json(code, sends[s + Send.OPAQUE], b"", in_order))
+            else:
+                frames.append(_compact(code, sends[s + Send.OPAQUE], b"", fields))
+        return b"".join(frames)
+
+
+def encode_pull_header(answer: array[int], remark: bytes = b"FOUND") -> bytes:
+    """Prefix and header of the answer to a pull; BODY_SIZE bytes of records make it a frame."""
+    if len(answer) != PullAnswer.WIDTH:
+        raise ValueError(f"an answer of {len(answer)} columns, wanted are {PullAnswer.WIDTH}")
+    if len(remark) > REMARK_SIZE_MAX or not _SAFE.fullmatch(remark):
+        raise ValueError(f"remark {remark!r}: wanted is a little ASCII that needs no escape")
+    fields = {name: b"%d" % answer[column] for name, column in _PULL_FIELDS.items()}
+    code, opaque, body_size = (
+        answer[column] for column in (PullAnswer.CODE, PullAnswer.OPAQUE, PullAnswer.BODY_SIZE)
+    )
+    if answer[PullAnswer.SERIALIZE] == SerializeType.JSON:
+        return _json(code, opaque, remark, {name: fields[name] for name in _PULL_ORDER}, body_size)
+    return _compact(code, opaque, remark, fields, body_size)
+
+
+def _json(code: int, opaque: int, remark: bytes, fields: Mapping[bytes, bytes], body_size: int = 0) -> bytes:
+    members = b",".join(b'"%b":"%b"' % (name, value) for name, value in fields.items() if value)
+    header = (
+        b'{"code":%d,"extFields":{%b},"flag":1,"language":"JAVA","opaque":%d%b,'
+        b'"serializeTypeCurrentRPC":"JSON","version":%d}'
+    ) % (code, members, opaque, b',"remark":"%b"' % remark if remark else b"", CURRENT_VERSION)
+    return _framed(SerializeType.JSON, header, body_size)
+
+
+def _compact(
+    code: int, opaque: int, remark: bytes, fields: Mapping[bytes, bytes], body_size: int = 0
+) -> bytes:
+    members = b"".join(
+        b"".join((len(name).to_bytes(2, "big"), name, len(value).to_bytes(4, "big"), value))
+        for name, value in fields.items()
+        if value
+    )
+    header = b"".join(
+        (
+            (code & 0xFFFF).to_bytes(2, "big"),
+            b"\0" + CURRENT_VERSION.to_bytes(2, "big"),
+            (opaque & 0xFFFF_FFFF).to_bytes(4, "big"),
+            RESPONSE.to_bytes(4, "big"),
+            len(remark).to_bytes(4, "big"),
+            remark,
+            len(members).to_bytes(4, "big"),
+            members,
+        )
+    )
+    return _framed(SerializeType.ROCKETMQ, header, body_size)
+
+
+def _framed(serialize: int, header: bytes, body_size: int) -> bytes:
+    size = FRAME_PREFIX_SIZE - 4 + len(header) + body_size
+    return size.to_bytes(4, "big") + (serialize << 24 | len(header)).to_bytes(4, "big") + header

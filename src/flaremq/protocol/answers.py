@@ -1,0 +1,17 @@
+"""Answers of a broker to sends and pulls, many at once and without an object for each.
+
+Takes the compiled twin where it is built; FLAREMQ_PURE=1 forces the Python one.
+"""
+
+import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING or os.environ.get("FLAREMQ_PURE"):
+    from flaremq.protocol._answers_py import SendAnswers, encode_pull_header
+else:
+    try:
+        from flaremq.protocol._answers_c import SendAnswers, encode_pull_header
+    except ImportError:
+        from flaremq.protocol._answers_py import SendAnswers, encode_pull_header
+
+__all__ = ["SendAnswers", "encode_pull_header"]

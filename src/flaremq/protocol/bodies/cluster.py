@@ -1,0 +1,83 @@
+"""Bodies about a cluster: its brokers, its topics, small tables of text, how slaves keep up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from flaremq.model.topic import TopicConfig
+from flaremq.protocol.bodies.route import BrokerData
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterInfo:
+    broker_addr_table: Mapping[str, BrokerData] = field(default_factory=dict)
+    cluster_addr_table: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Names of brokers by cluster."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerMemberGroup:
+    cluster: str | None = None
+    broker_name: str | None = None
+    broker_addrs: Mapping[int, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GetBrokerMemberGroupResponseBody:
+    broker_member_group: BrokerMemberGroup | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicList:
+    topic_list: tuple[str, ...] = ()
+    broker_addr: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateTopicListRequestBody:
+    topic_config_list: tuple[TopicConfig, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KVTable:
+    table: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HAConnectionRuntimeInfo:
+    """One slave, seen by its master."""
+
+    addr: str | None = None
+    slave_ack_offset: int = 0
+    diff: int = 0
+    in_sync: bool = False
+    transferred_byte_in_second: int = 0
+    transfer_from_where: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HAClientRuntimeInfo:
+    """A slave, seen by itself."""
+
+    master_addr: str | None = None
+    transferred_byte_in_second: int = 0
+    max_offset: int = 0
+    last_read_timestamp: int = 0
+    last_write_timestamp: int = 0
+    master_flush_offset: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HARuntimeInfo:
+    WIRE_NAMES: ClassVar[Mapping[str, str]] = {
+        "ha_connection_info": "haConnectionInfo",
+        "ha_client_runtime_info": "haClientRuntimeInfo",
+    }
+
+    master: bool = True
+    master_commit_log_max_offset: int = 0
+    in_sync_slave_nums: int = 0
+    ha_connection_info: tuple[HAConnectionRuntimeInfo, ...] = ()
+    ha_client_runtime_info: HAClientRuntimeInfo = HAClientRuntimeInfo()

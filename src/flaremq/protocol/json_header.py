@@ -1,0 +1,121 @@
+"""Headers in JSON: what Java, Go, C++ and Node send by default.
+
+Java writes the members in alphabetical order and leaves out what is null. Others have an order
+of their own, a line feed behind the brace, numbers and booleans among the ext fields: Java reads
+with fastjson, which takes all that, so we do too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import orjson
+
+from flaremq.base.errors import Malformed
+from flaremq.model.properties import decode_text
+from flaremq.protocol import fastjson
+from flaremq.protocol.codes import LanguageCode, SerializeType
+from flaremq.protocol.command import Command
+from flaremq.protocol.fastjson_reader import read
+
+_INT32: Final = range(-(1 << 31), 1 << 31)
+_LANGUAGES: Final = LanguageCode.__members__
+
+
+def decode(header: bytes, body: bytes | memoryview | None = None) -> Command:
+    """The command that a header tells of; Malformed if it is no JSON object, or its numbers are none."""
+    found = _object_of(header)
+    remark = found.get("remark")
+    return Command(
+        code=_integer(found, "code"),
+        opaque=_integer(found, "opaque"),
+        flag=_integer(found, "flag"),
+        ext_fields=_ext_fields(header, found.get("extFields")),
+        body=body,
+        remark=None if remark is None else _text(remark),
+        language=_language(found.get("language", "JAVA")),
+        version=_integer(found, "version"),
+        serialize_type=SerializeType.JSON,
+    )
+
+
+def encode(command: Command) -> bytes:
+    """Byte by byte what Java writes, but for the order of the ext fields, which is the given one."""
+    pieces = ['{"code":', str(int(command.code))]
+    if command.ext_fields is not None:
+        fields = [
+            f"{fastjson.quote(name)}:{fastjson.quote(value)}" for name, value in command.ext_fields.items()
+        ]
+        pieces += ',"extFields":{', ",".join(fields), "}"
+    pieces += ',"flag":', str(command.flag)
+    if command.language is not None:
+        pieces += ',"language":"', command.language.name, '"'
+    pieces += ',"opaque":', str(command.opaque)
+    if command.remark is not None:
+        pieces += ',"remark":', fastjson.quote(command.remark)
+    pieces += ',"serializeTypeCurrentRPC":"JSON","version":', str(int(command.version)), "}"
+    return "".join(pieces).encode("utf-8", "replace")
+
+
+def _object_of(header: bytes) -> Mapping[object, object]:
+    try:
+        found = orjson.loads(header)
+    except orjson.JSONDecodeError:
+        found = read(decode_text(header), exact_numbers=True)
+    if not isinstance(found, dict):
+        raise Malformed(f"a header that is {type(found).__name__}, wanted is a JSON object")
+    return found
+
+
+def _ext_fields(header: bytes, found: object) -> dict[str, str] | None:
+    if found is None:
+        return None
+    if not isinstance(found, dict):
+        raise Malformed(f"extFields of a header are {type(found).__name__}, wanted is an object")
+    for value in found.values():
+        if not isinstance(value, str):
+            break
+    else:
+        if all(type(name) is str for name in found):
+            return found
+    if any(isinstance(value, float | dict | list) for value in found.values()):
+        # A number must stay as it was written, and objects may be no deeper than our own reader allows.
+        found = _read_again(header)
+    return {_text(name): _text(value) for name, value in found.items() if value is not None}
+
+
+def _read_again(header: bytes) -> dict[object, object]:
+    again = read(decode_text(header), exact_numbers=True)
+    assert isinstance(again, dict)  # It was one for the other reader.
+    fields = again["extFields"]
+    assert isinstance(fields, dict)
+    return fields
+
+
+def _text(value: object) -> str:
+    """As fastjson makes a string of what is none."""
+    if isinstance(value, str):
+        return value
+    return fastjson.dumps(dict(value) if isinstance(value, fastjson.ObjectKey) else value).decode()
+
+
+def _integer(found: Mapping[object, object], name: str) -> int:
+    value = found.get(name, 0)
+    if type(value) is int and value in _INT32:
+        return value
+    if value is None:
+        return 0
+    if isinstance(value, str) and value.removeprefix("-").isdecimal() and value.isascii():
+        number = int(value[:20])
+        if number in _INT32:
+            return number
+    raise Malformed(f"{name} of a header is {str(value)[:40]!r}, wanted is a number of 32 bits")
+
+
+def _language(value: object) -> LanguageCode | None:
+    if isinstance(value, str):
+        return _LANGUAGES.get(value)
+    if isinstance(value, int) and 0 <= value < len(_LANGUAGES):
+        return LanguageCode(value)
+    return None

@@ -1,0 +1,103 @@
+"""The calling side: connections to other servers, made when needed, kept, and made anew."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+
+from flaremq.base.errors import CallTimeout, ConnectFailed
+from flaremq.base.lifecycle import Owned
+from flaremq.protocol.command import Command, oneway
+from flaremq.remoting.connection import Connection
+from flaremq.remoting.router import Router
+from flaremq.remoting.settings import CallerSettings
+
+
+class Caller:
+    """Calls to addresses such as `10.0.0.1:9876`. What the peer asks back goes to the router, if any."""
+
+    def __init__(self, settings: CallerSettings | None = None, router: Router | None = None) -> None:
+        self._settings = settings or CallerSettings()
+        self._router = router
+        self._connections: dict[str, Connection] = {}
+        self._connecting: dict[str, asyncio.Lock] = {}
+        self._tasks = Owned(on_crash=lambda _error: None)
+        self._async_slots = asyncio.Semaphore(self._settings.async_max)
+        self._oneway_slots = asyncio.Semaphore(self._settings.oneway_max)
+        self.on_close: Callable[[str], None] | None = None
+
+    async def call(self, address: str, request: Command, timeout_s: float) -> Command:
+        """The answer to a request, whatever its code. Raises Unreachable in one of its kinds."""
+        deadline_s = asyncio.get_running_loop().time() + timeout_s
+        async with self._async_slots:
+            connection = await self._connected(address, timeout_s)
+            opaque = connection.pending.next_opaque()
+            future = connection.pending.expect(opaque)
+            try:
+                connection.send(replace(request, opaque=opaque))
+                async with asyncio.timeout_at(deadline_s):
+                    return await future
+            except TimeoutError:
+                if self._settings.close_on_timeout:
+                    connection.close()
+                raise CallTimeout(
+                    f"{address} did not answer {request} within {timeout_s:g} s: "
+                    "it may have been done all the same"
+                ) from None
+            finally:
+                connection.pending.forget(opaque)
+
+    async def send_oneway(self, address: str, request: Command, timeout_s: float) -> None:
+        """Send and do not wait; whether it arrives, nobody will say."""
+        async with self._oneway_slots:
+            connection = await self._connected(address, timeout_s)
+            connection.send(oneway(replace(request, opaque=connection.pending.next_opaque())))
+
+    async def _connected(self, address: str, timeout_s: float) -> Connection:
+        connection = self._connections.get(address)
+        if connection is not None and connection.is_open:
+            return connection
+        async with self._connecting.setdefault(address, asyncio.Lock()):
+            connection = self._connections.get(address)
+            if connection is None or not connection.is_open:
+                connection = await self._connect(address, timeout_s)
+                self._connections[address] = connection
+            return connection
+
+    async def _connect(self, address: str, timeout_s: float) -> Connection:
+        host, _, port = address.rpartition(":")
+        if not host or not port.isdigit():
+            raise ConnectFailed(f"{address!r} is no address: wanted is host:port")
+        limit_s = min(timeout_s, self._settings.connect_timeout_ms / 1000)
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(limit_s):
+                _, connection = await loop.create_connection(
+                    lambda: Connection(self._on_request, lambda _connection: self._lost(address)),
+                    host.strip("[]"),
+                    int(port),
+                )
+        except (OSError, TimeoutError) as error:
+            why = str(error) or f"no answer within {limit_s:g} s"
+            raise ConnectFailed(f"{address} cannot be reached: {why}") from error
+        return connection
+
+    def _lost(self, address: str) -> None:
+        if self.on_close is not None:
+            self.on_close(address)
+
+    def _on_request(self, connection: Connection, request: Command) -> None:
+        if self._router is not None:
+            self._tasks.spawn("request", self._serve(self._router, connection, request))
+
+    async def _serve(self, router: Router, connection: Connection, request: Command) -> None:
+        response = await router.answer(connection, request)
+        if response is not None:
+            connection.send(response)
+
+    async def aclose(self) -> None:
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
+        await self._tasks.aclose(timeout_s=5)

@@ -1,0 +1,47 @@
+"""Calls that wait for their answers, by opaque, each with a deadline."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+
+from flaremq.protocol.command import Command
+
+
+class Pending:
+    """The calls of one connection. Opaques count up and wrap through the negative, as Java's do."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[int, asyncio.Future[Command]] = {}
+        self._counter = itertools.count()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def next_opaque(self) -> int:
+        number = next(self._counter) & 0xFFFF_FFFF
+        return number - (1 << 32) if number >> 31 else number
+
+    def expect(self, opaque: int) -> asyncio.Future[Command]:
+        """A future for the answer with this opaque. Whoever asked must `forget` it in the end."""
+        future: asyncio.Future[Command] = asyncio.get_running_loop().create_future()
+        self._waiting[opaque] = future
+        return future
+
+    def answer(self, response: Command) -> bool:
+        """Give a response to who waits for it; False if nobody does any more."""
+        future = self._waiting.get(response.opaque)
+        if future is None or future.done():
+            return False
+        future.set_result(response)
+        return True
+
+    def forget(self, opaque: int) -> None:
+        self._waiting.pop(opaque, None)
+
+    def fail(self, error: Exception) -> None:
+        """The connection is gone: nobody will be answered."""
+        waiting, self._waiting = self._waiting, {}
+        for future in waiting.values():
+            if not future.done():
+                future.set_exception(error)

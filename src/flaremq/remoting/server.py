@@ -1,0 +1,133 @@
+"""A listening port: accepts connections, lets the router answer, drains before it stops."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable
+
+from flaremq.base.errors import ConfigError
+from flaremq.base.lifecycle import Owned
+from flaremq.protocol.codes import ResponseCode
+from flaremq.protocol.command import Command, response_to
+from flaremq.remoting.connection import Connection
+from flaremq.remoting.router import Router
+from flaremq.remoting.settings import ServerSettings
+
+log = logging.getLogger(__name__)
+
+_GO_AWAY_FROM_VERSION = 475  # Peers above it know GO_AWAY: they reconnect elsewhere and ask again.
+
+
+class Server:
+    """One port. Every request runs in a task of its own; answers go out as they are ready."""
+
+    def __init__(
+        self,
+        settings: ServerSettings,
+        router: Router,
+        *,
+        on_close: Callable[[Connection], None] | None = None,
+    ) -> None:
+        self._settings = settings
+        self._router = router
+        self._on_close = on_close
+        self._connections: set[Connection] = set()
+        self._tasks = Owned(on_crash=lambda _error: None)
+        self._under_way = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._server: asyncio.Server | None = None
+        self._stopping = False
+        self.port = settings.listen_port
+
+    @property
+    def connections(self) -> frozenset[Connection]:
+        return frozenset(self._connections)
+
+    async def start(self) -> None:
+        loop, settings = asyncio.get_running_loop(), self._settings
+        try:
+            sock = self._listening_socket()
+        except OSError as error:
+            raise ConfigError(
+                f"listenPort={settings.listen_port}: {error.strerror} on {settings.bind_address}: "
+                "stop whoever has it, or choose another port"
+            ) from error
+        self._server = await loop.create_server(self._accept, sock=sock, backlog=settings.backlog)
+        self.port = sock.getsockname()[1]
+        self._tasks.spawn("close-idle", self._close_idle())
+
+    def _listening_socket(self) -> socket.socket:
+        settings = self._settings
+        family = socket.AF_INET6 if ":" in settings.bind_address else socket.AF_INET
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            # Before listen: accepted sockets inherit them, and the TCP window is agreed at the start.
+            if settings.send_buffer:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, settings.send_buffer)
+            if settings.receive_buffer:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, settings.receive_buffer)
+            sock.bind((settings.bind_address, settings.listen_port))
+            sock.listen(settings.backlog)
+            sock.setblocking(False)
+        except BaseException:
+            sock.close()
+            raise
+        return sock
+
+    def _accept(self) -> Connection:
+        connection = Connection(self._on_request, self._closed, self._settings.water_marks)
+        self._connections.add(connection)
+        return connection
+
+    def _closed(self, connection: Connection) -> None:
+        self._connections.discard(connection)
+        if self._on_close is not None:
+            self._on_close(connection)
+
+    def _on_request(self, connection: Connection, request: Command) -> None:
+        if self._stopping and request.wants_answer and request.version > _GO_AWAY_FROM_VERSION:
+            connection.send(response_to(request, ResponseCode.GO_AWAY, "this server is shutting down"))
+            return
+        self._under_way += 1
+        connection.begun()
+        self._idle.clear()
+        self._tasks.spawn("request", self._serve(connection, request))
+
+    async def _serve(self, connection: Connection, request: Command) -> None:
+        try:
+            response = await self._router.answer(connection, request)
+            if response is not None:
+                connection.send(response)
+        finally:
+            self._under_way -= 1
+            connection.ended()
+            if not self._under_way:
+                self._idle.set()
+
+    async def _close_idle(self) -> None:
+        loop, limit_s = asyncio.get_running_loop(), self._settings.idle_max_s
+        while True:
+            await asyncio.sleep(min(limit_s, 10))
+            for connection in list(self._connections):
+                if loop.time() - connection.last_active_s > limit_s:
+                    log.info(
+                        "connection of %s:%d was idle for %d s and is closed", *connection.address, limit_s
+                    )
+                    connection.close()
+
+    async def stop(self) -> None:
+        """Take no more connections, finish what is under way, then close."""
+        self._stopping = True
+        if self._server is not None:
+            self._server.close()
+        try:
+            await asyncio.wait_for(self._idle.wait(), self._settings.drain_s)
+        except TimeoutError:
+            log.warning("%d requests are still under way after %d s", self._under_way, self._settings.drain_s)
+        for connection in list(self._connections):
+            connection.close()
+        await self._tasks.aclose(timeout_s=5)

@@ -1,0 +1,63 @@
+"""What an operator may say about sockets: RocketMQ's Netty options, as far as they mean something here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from flaremq.base.errors import ConfigError
+from flaremq.base.settings import check, option
+from flaremq.base.units import KiB
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerSettings:
+    """The listening side. Defaults of 5.3, but for the socket buffers, which are those of 4.x."""
+
+    bind_address: str = option("bindAddress", "0.0.0.0")
+    listen_port: int = option("listenPort", 0, minimum=0, maximum=65535)
+    """0: any free port. The starters preset RocketMQ's own."""
+    backlog: int = option("serverSocketBacklog", 1024, minimum=1)
+    idle_max_s: int = option("serverChannelMaxIdleTimeSeconds", 120, minimum=1)
+    """A connection with neither read nor write for so long is closed."""
+    send_buffer: int = option("serverSocketSndBufSize", 128 * KiB, minimum=0, unit="size")
+    receive_buffer: int = option("serverSocketRcvBufSize", 128 * KiB, minimum=0, unit="size")
+    """0 leaves it to the kernel."""
+    write_high_water: int = option("writeBufferHighWaterMark", 0, minimum=0, unit="size")
+    write_low_water: int = option("writeBufferLowWaterMark", 0, minimum=0, unit="size")
+    """Bytes waiting to be written at which we stop, and begin again, to read from a peer. Both above 0,
+    or they are 64 and 32 KiB."""
+    oneway_max: int = option("serverOnewaySemaphoreValue", 256, minimum=1)
+    async_max: int = option("serverAsyncSemaphoreValue", 64, minimum=1)
+    """Requests of our own that may be under way, without and with an answer."""
+    drain_s: int = option("shutdownWaitTimeSeconds", 30, minimum=0)
+    """How long a stop waits for requests under way."""
+
+    def __post_init__(self) -> None:
+        check(self)
+        high, low = self.write_high_water, self.write_low_water
+        if high and low and low > high:
+            raise ConfigError(
+                f"writeBufferLowWaterMark={low} is above writeBufferHighWaterMark={high}: lower the first"
+            )
+
+    @property
+    def water_marks(self) -> tuple[int, int]:
+        """High and low, in bytes."""
+        if self.write_high_water and self.write_low_water:
+            return self.write_high_water, self.write_low_water
+        return 64 * KiB, 32 * KiB
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallerSettings:
+    """The calling side: what servers ask of each other, and clients of servers."""
+
+    connect_timeout_ms: int = option("connectTimeoutMillis", 3000, minimum=1, unit="span_ms")
+    idle_max_s: int = option("clientChannelMaxIdleTimeSeconds", 120, minimum=1)
+    oneway_max: int = option("clientOnewaySemaphoreValue", 65535, minimum=1)
+    async_max: int = option("clientAsyncSemaphoreValue", 65535, minimum=1)
+    close_on_timeout: bool = option("clientCloseSocketIfTimeout", True)
+    """A peer that lets a call time out loses its connection: who knows what else it forgot."""
+
+    def __post_init__(self) -> None:
+        check(self)

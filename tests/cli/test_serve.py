@@ -1,0 +1,71 @@
+"""`flaremq namesrv` as a real process."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from flaremq.protocol.codes import RequestCode
+from flaremq.protocol.command import Command
+from flaremq.remoting.caller import Caller
+
+FLAREMQ = [sys.executable, "-m", "flaremq.cli.main"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_name_server_says_that_it_serves_serves_and_stops_cleanly(tmp_path: Path, number: int) -> None:
+    options = ["-o", "listenPort=0", "-o", "bindAddress=127.0.0.1", "-o", f"kvConfigPath={tmp_path / 'kv'}"]
+    process = subprocess.Popen([*FLAREMQ, "namesrv", *options], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    match = re.fullmatch(
+        r"The Name Server boot success\. serializeType=JSON, address 127\.0\.0\.1:(\d+)\n", line
+    )
+    assert match, line
+
+    async def ask() -> int:
+        caller = Caller()
+        answer = await caller.call(
+            f"127.0.0.1:{match[1]}", Command(code=RequestCode.GET_BROKER_CLUSTER_INFO), timeout_s=5
+        )
+        await caller.aclose()
+        return answer.code
+
+    assert asyncio.run(ask()) == 0
+    process.send_signal(number)
+    assert process.wait(10) == 0
+    process.stdout.close()
+
+
+def test_all_settings_can_be_printed(tmp_path: Path) -> None:
+    config = tmp_path / "namesrv.conf"
+    config.write_text("listenPort=9999\n")
+    shown = subprocess.run(
+        [*FLAREMQ, "namesrv", "-p", "-c", str(config), "-o", "enableTopicList=false"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.splitlines()
+    assert {"listenPort=9999", "enableTopicList=false", "serverSocketSndBufSize=131072"} <= set(shown)
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ("listenPrt=1", "listenPort"),
+        ("listenPort=many", "listenPort"),
+        ("aclEnable=true", "aclEnable"),
+    ],
+)
+def test_a_wrong_setting_is_one_line_that_helps(option: str, words: str) -> None:
+    run = subprocess.run([*FLAREMQ, "namesrv", "-o", option], capture_output=True, text=True, check=False)
+    assert run.returncode == 1
+    assert run.stderr.count("\n") == 1
+    assert run.stderr.startswith("flaremq: ")
+    assert words in run.stderr

@@ -97,6 +97,13 @@ def turns(n: int) -> Iterator[str]:
         yield line(f"append + dispatch, 128 B, turns of {batch}", ours["rate"], pure["rate"], None, note)
 
 
+def calls(n: int) -> Iterator[str]:
+    ours = measured("compiled", messages=n, body_size=128)
+    pure = measured("compiled", pure=True, messages=n // 20, body_size=128)
+    note = f"{ours['cpu_us']} us each: encode, walk, queue entries, index"
+    yield line("the compiled calls alone, 128 B", ours["rate"], pure["rate"], None, note)
+
+
 def rebuilding(n: int, java: Java) -> Iterator[str]:
     for name, text in (
         ("dispatch", "dispatch, queues and index from nothing"),
@@ -147,7 +154,15 @@ def main() -> None:
         print(f"Apache RocketMQ's store is not measured: {java.why_not}\n")
     java_name = f"Java {JAVA_VERSION}"
     print(f"{'messages per second':<38} {'compiled':>12} {'Python twin':>12} {java_name:>12} {'ratio':>8}")
-    for part in (appends(n, java), turns(n), rebuilding(n, java), reading(n), flushing(n), at_scale(n)):
+    for part in (
+        appends(n, java),
+        turns(n),
+        calls(n),
+        rebuilding(n, java),
+        reading(n),
+        flushing(n),
+        at_scale(n),
+    ):
         for text in part:
             print(text, flush=True)
 

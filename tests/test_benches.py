@@ -12,6 +12,7 @@ SMALL: list[tuple[str, dict[str, Any]]] = [
     ("append", {"messages": 256, "body_size": 128, "batch": 64}),
     ("append", {"messages": 64, "body_size": 1024, "batch": 1}),
     ("turn", {"messages": 256, "body_size": 128, "batch": 64}),
+    ("compiled", {"messages": 1024, "body_size": 128}),
     ("dispatch", {"messages": 256, "body_size": 128}),
     ("recovery", {"messages": 256, "body_size": 128}),
     ("open_clean", {"messages": 256, "body_size": 128}),

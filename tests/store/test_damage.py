@@ -22,7 +22,8 @@ from flaremq.testing.builders import a_message, small_settings
 from flaremq.testing.clock import ManualClock
 from flaremq.testing.disk import FaultyDisk
 
-IDLE: Final[Queue] = (b"Idle", 0)  # It gets the first messages, and none after them.
+IDLE: Final[Queue] = (b"Idle", 0)  # These two get the first messages, and none after them.
+IDLE_BATCH: Final[Queue] = (b"IdleBatch", 0)
 QUEUES: Final[tuple[Queue, ...]] = ((b"A", 0), (b"A", 1), (b"Batch", 0))
 OPTIONS: Final[dict[str, Any]] = {
     "append_crc": True, "force_record_crc": True, "ext_enabled": True, "index_entries": 40,
@@ -30,6 +31,7 @@ OPTIONS: Final[dict[str, Any]] = {
 COUNT: Final = 300
 EXPECTED: Final = {
     IDLE: [f"i{i}" for i in range(60)],
+    IDLE_BATCH: [f"b{i}" for i in range(60)],
     **{queue: [f"m{i}" for i in range(COUNT) if QUEUES[i % 3] == queue] for queue in QUEUES},
 }
 
@@ -39,7 +41,7 @@ def opened(root: Path) -> MessageStore:
         small_settings(root, **OPTIONS),
         clock=ManualClock(),
         disk=FaultyDisk(),
-        is_batch=lambda topic: topic == "Batch",
+        is_batch=lambda topic: "Batch" in topic,
     )
     store.open()
     return store
@@ -51,8 +53,9 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     made = {"stopped": tmp_path_factory.mktemp("stopped"), "killed": tmp_path_factory.mktemp("killed")}
     for kind, root in made.items():
         store = opened(root)
-        for name in EXPECTED[IDLE]:
-            store.put(a_proof(IDLE, name, 400))
+        for queue in (IDLE, IDLE_BATCH):
+            for name in EXPECTED[queue]:
+                store.put(a_proof(queue, name, 400))
         cast(ManualClock, store.clock).advance_ms(10_000)
         for i in range(COUNT):
             store.put(a_proof(QUEUES[i % 3], f"m{i}", 400))
@@ -77,6 +80,8 @@ FILES: Final[dict[str, Callable[[Path], Path]]] = {
     "a batch queue's last": lambda root: max((root / "batchconsumequeue" / "Batch" / "0").iterdir()),
     "an idle queue's first": lambda root: min((root / "consumequeue" / "Idle" / "0").iterdir()),
     "an idle queue's last": lambda root: max((root / "consumequeue" / "Idle" / "0").iterdir()),
+    "an idle batch queue's first": lambda root: min((root / "batchconsumequeue" / "IdleBatch/0").iterdir()),
+    "an idle batch queue's last": lambda root: max((root / "batchconsumequeue" / "IdleBatch/0").iterdir()),
     "an extension's first": lambda root: min((root / "consumequeue_ext" / "A" / "1").iterdir()),
     "an extension's last": lambda root: max((root / "consumequeue_ext" / "A" / "1").iterdir()),
     "the index's first": lambda root: min((root / "index").iterdir()),
@@ -153,7 +158,7 @@ def test_whatever_happened_to_a_file_all_whole_records_are_served(
             assert names == EXPECTED[queue][: len(names) if file == "the log's tail" else None]
             assert all(has_key(store, queue, name) for name in (names[0], names[50], *names[-20:]))
             assert store.put(a_proof(queue, "next")).queue_offset == len(names)
-        assert [names[-1] for names in served(store).values()] == ["next"] * 4
+        assert [names[-1] for names in served(store).values()] == ["next"] * 5
     finally:
         store.close()
 
@@ -205,16 +210,19 @@ def test_units_that_were_lost_are_not_taken_for_those_that_come_later(
         store.close()
 
 
+@pytest.mark.parametrize("end", [end_of, MessageStore.close], ids=["killed", "stopped"])
 @pytest.mark.parametrize("torn", [20, 8], ids=["a whole entry", "its offset"])
 @pytest.mark.parametrize("number", [1, 2, 3])
-def test_a_queue_may_be_torn_at_the_head_of_any_file(tmp_path: Path, number: int, torn: int) -> None:
+def test_a_queue_may_be_torn_at_the_head_of_any_file(
+    tmp_path: Path, number: int, torn: int, end: Callable[[MessageStore], None]
+) -> None:
     """The three newest files are looked at, and what they lack is made again."""
     store = opened(tmp_path)
     names = [f"m{i}" for i in range(190)]
     for name in names:
         store.put(a_proof(IDLE, name))
     store.dispatch()
-    end_of(store)
+    end(store)
     path = tmp_path / "consumequeue" / "Idle" / "0" / f"{number * 1000:020d}"
     path.write_bytes(bytes(torn) + path.read_bytes()[torn:])
     store = opened(tmp_path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -351,33 +352,43 @@ class DyingDisk(FaultyDisk):
         super().take(path, at, size)
 
 
-@pytest.mark.parametrize("damage", ["queue", "queues", "log"])
+def starts(root: Path, operations: int) -> bool:
+    """Start a store, and let it die after so many operations; whether it came through."""
+    disk = DyingDisk()
+    disk.left = operations
+    try:
+        with opened(root, disk):
+            disk.left = 1 << 62
+    except SystemExit:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("damage", ["queue", "queues", "entries", "log"])
 def test_a_start_that_died_half_way_was_no_clean_stop(tmp_path: Path, damage: str) -> None:
     """Wherever it dies, the next one finds all that is left to be done."""
-    names = [f"m{i}" for i in range(120)]
+    names = {(topic, 0): [f"m{i}" for i in range(60)] for topic in (b"A", b"B", b"C")}
     with opened(tmp_path) as store:  # The checkpoint vouches for the first queue.
-        for half, queue in ((names[:60], A), (names[60:], (b"B", 0))):
-            put(store, *half, queue=queue, size=1000)
+        for queue in names:
+            put(store, *names[queue], queue=queue, size=1000)
             cast(ManualClock, store.clock).advance_ms(10_000)
     if damage == "log":
-        names = names[:-1]
+        names[b"C", 0].pop()
         last = max(log_file(tmp_path).parent.iterdir())
         data = last.read_bytes().rstrip(b"\0")
         last.write_bytes((data[:-1000] + bytes(1000)).ljust(64 * 1024, b"\0"))
     else:
         for path in (tmp_path / "consumequeue").rglob("0000*" if damage == "queues" else "A/0/0000*"):
-            path.write_bytes(b"\xff" * 7)
+            path.write_bytes(b"\xff" * (1000 if damage == "entries" else 7))
     for life in range(100):
-        disk = DyingDisk()
-        disk.left = life
-        try:
-            with opened(tmp_path, disk) as store:
-                disk.left = 1 << 62
-                found = served(store)
-        except SystemExit:
-            continue
-        assert found == {A: names[:60], (b"B", 0): names[60:]}
-        return
+        root = tmp_path.with_name(f"{tmp_path.name}-{life}")
+        shutil.copytree(tmp_path, root)
+        survived = starts(root, life)
+        with opened(root, FaultyDisk()) as store:
+            assert served(store) == names
+        shutil.rmtree(root)
+        if survived:
+            return
     pytest.fail("a hundred operations were not enough")
 
 

@@ -157,6 +157,9 @@ def test_we_read_beside_an_appending_java_and_after_its_kill(java_store: JavaSto
         java.kill()
         putter.join()
     shutil.copytree(root, copy)
+    for path in (root / "commitlog").iterdir():
+        if not path.stat().st_size:
+            path.unlink()  # Killed while it made its next file. We pass it over; 4.9.8 refuses its own.
     with java_store() as java, our_store(copy) as store:
         java.open(root, options=SMALL)
         ours = scan_ours(store)

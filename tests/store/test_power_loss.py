@@ -26,7 +26,7 @@ SHAPES: Final[dict[str, dict[str, Any]]] = {
     "pool": {"pool_enabled": True, "pool_size": 2},
 }
 WHOLE: Final[dict[str, Any]] = {"append_crc": True, "force_record_crc": True}
-QUICK: Final = [3, 134, 141, 185, 206, 213, 244, 245]  # Each has found something once.
+QUICK: Final = [134, 185, 206, 244, 318]  # Each has found something once.
 
 
 def run(folder: Path, shape: str, seed: int, events: int) -> None:

@@ -14,6 +14,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Self
 
 from flaremq.base.clock import Clock, SystemClock
@@ -89,7 +90,7 @@ class MessageStore:
 
     def open(self) -> Report:
         """Take the folder, load and recover what lies there, and start to serve."""
-        self.disk.make_folder(self.settings.root)
+        self._make_folder(self.settings.root)
         self._lock.acquire()
         try:
             return self._load_and_start()
@@ -100,7 +101,7 @@ class MessageStore:
     def _load_and_start(self) -> Report:
         settings, clean = self.settings, not self._abort.exists()
         for folder in (*settings.commitlog_folders, settings.consumequeue_folder):
-            self.disk.make_folder(folder)
+            self._make_folder(folder)
         self.log.queue.load()
         self._abort.create()  # Before anything is changed: a start that dies half way was no clean stop.
         self.checkpoint = Checkpoint(self.disk, settings.root / "checkpoint")
@@ -121,6 +122,13 @@ class MessageStore:
         self._open = True
         self._takes_puts = settings.role is not BrokerRole.SLAVE
         return self.report
+
+    def _make_folder(self, folder: Path) -> None:
+        """With all above it, so that the whole way to the first file survives a power failure."""
+        missing = [each for each in (folder, *folder.parents) if not self.disk.exists(each)]
+        self.disk.make_folder(folder)
+        for each in missing:
+            self.disk.sync_folder(each.parent)
 
     def _loaded_index(self, clean: bool) -> tuple[Index | None, bool]:
         """The index, and whether files of it had to be removed."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -53,6 +54,7 @@ def test_nothing_that_was_promised_is_lost_over_hundreds_of_histories(
 ) -> None:
     for seed in range(100 * hundred, 100 * (hundred + 1)):
         run(tmp_path / str(seed), shape, seed, 40)
+        shutil.rmtree(tmp_path / str(seed))
 
 
 def producing(store: MessageStore, name: str, promises: Promises, power: threading.Event,
@@ -247,3 +249,21 @@ def test_files_that_recovery_has_deleted_leave_no_gap_when_some_of_them_come_bac
         end_of(store)
     with MessageStore(settings) as store:
         assert served(store) == {}
+
+
+def test_entries_of_a_time_when_the_clock_was_set_back_are_not_taken_for_old_ones(tmp_path: Path) -> None:
+    lives = by_hand(tmp_path)
+    try:
+        put(lives, IDLE, "before")
+        checkpoint_passes_by(lives)
+        lives.clock.step_wall_ms(-3_600_000)
+        put(lives, IDLE, "after")
+        for _ in range(3):
+            put(lives, (b"Busy", 0), *[f"{lives.clock.now_ms()}-{i}" for i in range(20)], size=9000)
+            lives.clock.advance_ms(10_000)
+        lives.store._log_flusher.flush(0)
+        lives.store.dispatch()
+        lives.store._queue_flusher.flush(1)  # The pass of every second: it syncs no queue, but looks.
+        assert worst_power_loss(lives)[IDLE] == ["before", "after"]
+    finally:
+        lives.end()

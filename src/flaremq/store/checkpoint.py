@@ -20,7 +20,7 @@ from flaremq.store.disk import Disk, DiskFile
 log = logger("store.checkpoint")
 
 _LONGS: Final = struct.Struct(CHECKPOINT_FORMAT)
-_SLACK_MS: Final = 3000  # Clocks and batches: records of the last seconds are looked at again.
+SLACK_MS: Final = 3000  # Clocks and batches: records of the last seconds are looked at again.
 
 
 class Checkpoint:
@@ -44,7 +44,7 @@ class Checkpoint:
 
     def min_time_ms(self) -> int:
         """Records stored before this time are safe, in the log and in their queues."""
-        return max(0, min(self.log_time_ms, self.queue_time_ms) - _SLACK_MS)
+        return max(0, min(self.log_time_ms, self.queue_time_ms) - SLACK_MS)
 
     def flush(self) -> None:
         """Make the values of now durable; free when nothing has changed."""

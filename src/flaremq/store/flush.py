@@ -16,7 +16,7 @@ from collections.abc import Callable
 from flaremq.base.clock import Clock
 from flaremq.base.errors import FlareError, FlushFailed
 from flaremq.base.lifecycle import Worker
-from flaremq.store.checkpoint import Checkpoint
+from flaremq.store.checkpoint import SLACK_MS, Checkpoint
 from flaremq.store.commitlog import CommitLog
 from flaremq.store.dispatch import Dispatcher
 from flaremq.store.flags import Flags
@@ -163,6 +163,9 @@ class QueueFlusher:
         while self._tasks:
             self._tasks.popleft()()
         store_ms = self._dispatcher.last_store_ms
+        if 0 < store_ms < self._checkpoint.queue_time_ms - SLACK_MS:
+            # The clock was set back: entries of later records would pass for older ones, and so for safe.
+            self._checkpoint.queue_time_ms = 0
         self._queues.flush(least_pages)
         if least_pages == 0 and store_ms:
             self._checkpoint.queue_time_ms = store_ms

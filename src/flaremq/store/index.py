@@ -160,7 +160,9 @@ class Index:
     def _is_safe(self, file: MappedFile, index_time_ms: int) -> bool:
         """Only a full file is ever sealed. One that is not full may be torn, header and all."""
         header = _header(file)
-        return header.next_entry >= self._shape.entries_max and header.end_ms <= index_time_ms
+        # A header may be torn, too: then its first times are those of a file that was just made.
+        full = header.next_entry >= self._shape.entries_max and header.begin_ms > 0
+        return full and 0 < header.end_ms <= index_time_ms
 
     def put_many(self, facts: array[int], count: int, log_view: Bytes, first: int = 0) -> None:
         """Put the keys of rows [first, count). Rows come in the order of the log.

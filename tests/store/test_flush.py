@@ -94,8 +94,16 @@ def test_after_the_thorough_interval_every_byte_is_flushed_and_the_checkpoint_mo
 )
 def test_a_put_wakes_the_flusher_unless_it_is_timed(tmp_path: Path, options: Any, woken: bool) -> None:
     bench = Bench(tmp_path, **options)
+    [bench.put(3_400) for _ in range(6)]  # Over four pages: less is not worth waking anybody.
     bench.flusher.put()
     assert bench.flusher._flusher._woken.is_set() is woken
+
+
+def test_a_put_of_less_than_is_flushed_at_a_time_lets_the_flusher_sleep(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.put(100)
+    bench.flusher.put()
+    assert not bench.flusher._flusher._woken.is_set()
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,17 @@
     ├─ UsageError               you: the caller or the operator
     │  ├─ ConfigError               an option: unknown name, wrong type, impossible relation
     │  ├─ InvalidName               a topic or group name that cannot be
+    │  ├─ InvalidParameter          any other value that cannot be
+    │  ├─ NoPermission              something that is forbidden here
+    │  │  └─ Forbidden                  a consumer may not read
+    │  ├─ NotServed                 something that RocketMQ has and this broker has not yet
+    │  ├─ TopicNotFound             a topic that is not here
+    │  ├─ GroupNotFound             a group that is not here
+    │  ├─ ConsumerOffline           nobody of a group is connected
+    │  ├─ SubscriptionMissing       a pull before the heartbeat that says what is wanted
+    │  ├─ SubscriptionOld           a pull that is ahead of it
+    │  ├─ FilterDataMissing         the expression of a group is not known (yet)
+    │  ├─ FilterDataOld             a newer expression of a group is known, or an older one
     │  ├─ InvalidExpression         a subscription that cannot be read
     │  ├─ MessageIllegal            a message that may not be stored
     │  │  ├─ BodyTooLarge
@@ -25,7 +36,9 @@
           ├─ DiskFull
           ├─ PageCacheBusy
           ├─ DispatchBehind
-          └─ FileNotReady               no next log file, or no buffer of the pool
+          ├─ FileNotReady               no next log file, or no buffer of the pool
+          ├─ Busy                       too much is asked at once
+          └─ ServiceStops               this server is shutting down
 
 Each class says whether trying again can help (`retriable`) and which response code of the
 RocketMQ protocol tells a remote peer the same (`response_code`). A message gives the value,
@@ -52,6 +65,79 @@ class InvalidName(UsageError):
     """A topic or group name with a character or a length that the protocol forbids."""
 
     response_code = 29  # INVALID_PARAMETER
+
+
+class InvalidParameter(UsageError):
+    """A value of a request that cannot be."""
+
+    response_code = 29  # INVALID_PARAMETER
+
+
+class NoPermission(UsageError):
+    """Something that an operator has forbidden, or that is the broker's own."""
+
+    response_code = 16  # NO_PERMISSION
+
+
+class Forbidden(NoPermission):
+    """A consumer may not read. `kind` tells what forbids it: 1 the broker, 2 the group, 3 the topic,
+    4 that it is broadcasting, 5 that it is this group on this topic."""
+
+    def __init__(self, what: str, kind: int) -> None:
+        super().__init__(what)
+        self.kind = kind
+
+
+class NotServed(UsageError):
+    """Something that RocketMQ has and this broker has not (yet)."""
+
+    response_code = 3  # REQUEST_CODE_NOT_SUPPORTED
+
+
+class TopicNotFound(UsageError):
+    """A topic that is not here, and may not be made by asking for it."""
+
+    response_code = 17  # TOPIC_NOT_EXIST
+
+
+class GroupNotFound(UsageError):
+    """A group that is not here, and may not be made by using it."""
+
+    response_code = 26  # SUBSCRIPTION_GROUP_NOT_EXIST
+
+
+class ConsumerOffline(UsageError):
+    """Nobody of a group is connected."""
+
+    response_code = 206  # CONSUMER_NOT_ONLINE
+
+
+class SubscriptionMissing(UsageError):
+    """What a group wants is not known; its next heartbeat brings it."""
+
+    retriable = True
+    response_code = 24  # SUBSCRIPTION_NOT_EXIST
+
+
+class SubscriptionOld(UsageError):
+    """What is known of a group's wishes is older than the pull."""
+
+    retriable = True
+    response_code = 25  # SUBSCRIPTION_NOT_LATEST
+
+
+class FilterDataMissing(UsageError):
+    """The expression of a group is not known; its next heartbeat brings it."""
+
+    retriable = True
+    response_code = 27  # FILTER_DATA_NOT_EXIST
+
+
+class FilterDataOld(UsageError):
+    """The expression that is known is older than the one that was asked for."""
+
+    retriable = True
+    response_code = 28  # FILTER_DATA_NOT_LATEST
 
 
 class InvalidExpression(UsageError):
@@ -175,3 +261,13 @@ class DispatchBehind(ResourceShort):
 
 class FileNotReady(ResourceShort):
     """The next log file, or a buffer of the transient pool, could not be had in time."""
+
+
+class Busy(ResourceShort):
+    """More is asked than can be served just now: nothing was done."""
+
+
+class ServiceStops(ResourceShort):
+    """This server is shutting down: another one may serve."""
+
+    response_code = 14  # SERVICE_NOT_AVAILABLE

@@ -22,6 +22,30 @@ ALIASES: Final[Mapping[str, str]] = {
 }
 
 
+IMPORTANT: Final = frozenset(
+    {
+        # Of the broker.
+        *("namesrvAddr", "listenPort", "brokerIP1", "brokerName", "brokerClusterName", "brokerId"),
+        *("recoverConcurrently", "autoCreateTopicEnable", "autoCreateSubscriptionGroup"),
+        *("msgTraceTopicName", "traceTopicEnable", "rejectTransactionMessage"),
+        *("fetchNameSrvAddrByDnsLookup", "fetchNamesrvAddrByAddressServer", "transactionTimeOut"),
+        *("transactionCheckMax", "transactionCheckInterval", "aclEnable"),
+        # Of the store.
+        *("storePathRootDir", "storePathCommitLog", "storePathDLedgerCommitLog", "storePathEpochFile"),
+        *("storePathBrokerIdentity", "disappearTimeAfterStart", "storeType", "flushIntervalCommitLog"),
+        *("commitIntervalCommitLog", "flushCommitLogTimed", "deleteWhen", "fileReservedTime"),
+        *("deleteFileBatchMax", "maxTransferBytesOnMessageInMemory", "maxTransferCountOnMessageInMemory"),
+        *("maxTransferBytesOnMessageInDisk", "maxTransferCountOnMessageInDisk"),
+        *("accessMessageInMemoryMaxRatio", "messageIndexEnable", "messageIndexSafe", "haMasterAddress"),
+        *("brokerRole", "flushDiskType", "cleanFileForciblyEnable", "transientStorePoolEnable"),
+        *("dispatchFromSenderThread", "wakeCommitWhenPutMessage", "wakeFlushWhenPutMessage"),
+        *("enableCleanExpiredOffset", "totalReplicas", "inSyncReplicas", "minInSyncReplicas"),
+        *("allAckInSyncStateSet", "enableAutoInSyncReplicas", "haFlowControlEnable"),
+    }
+)
+"""What a broker prints when it is asked for the important settings: those that RocketMQ marks so."""
+
+
 @dataclass(frozen=True, slots=True)
 class Option:
     """One row. Defaults are Java's, as text; what FlareMQ assumes stands in its settings."""

@@ -36,6 +36,24 @@ def namesrv(config: ConfigFile = None, option: Settings = None, show: Print = Fa
     import_module("flaremq.cli.serve").namesrv(config, option or [], show)
 
 
+@app.command()
+def broker(
+    config: ConfigFile = None,
+    namesrv_addr: Annotated[
+        str | None, typer.Option("-n", "--namesrv", help="NameServers, as host:port;host:port.")
+    ] = None,
+    option: Settings = None,
+    show: Print = False,
+    important: Annotated[
+        bool, typer.Option("-m", "--important", help="Print the important settings and exit.")
+    ] = False,
+) -> None:
+    """Run a broker."""
+    serve = import_module("flaremq.cli.serve")
+    wanted = serve.Show.ALL if show else serve.Show.IMPORTANT if important else serve.Show.NOTHING
+    serve.broker(config, namesrv_addr, option or [], wanted)
+
+
 def main() -> None:
     """Errors of ours are one line, with what to do; anything else is a bug and shows where."""
     try:

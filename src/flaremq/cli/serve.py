@@ -6,16 +6,35 @@ import asyncio
 import os
 import signal
 from collections.abc import Callable, Sequence
+from enum import Enum
 from importlib import import_module
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 import typer
 
 from flaremq.base import logs
+from flaremq.base.options import IMPORTANT
 from flaremq.base.settings import Sources, dump, load
+from flaremq.broker.app import Broker, BrokerConfig
+from flaremq.broker.settings import BrokerServerSettings, BrokerSettings, FamilySettings
 from flaremq.namesrv.app import NameServer
 from flaremq.namesrv.settings import NamesrvServerSettings, NamesrvSettings
+from flaremq.remoting.settings import CallerSettings
+from flaremq.remoting.tls import TlsSettings
+from flaremq.store.settings import StoreSettings
+
+_BROKER_SECTIONS: Final = (
+    BrokerSettings, BrokerServerSettings, CallerSettings, StoreSettings, FamilySettings, TlsSettings
+)  # fmt: skip
+
+
+class Show(Enum):
+    """What is printed instead of serving."""
+
+    NOTHING = "nothing"
+    ALL = "all"
+    IMPORTANT = "important"
 
 
 class App(Protocol):
@@ -35,6 +54,30 @@ def namesrv(config: Path | None, options: Sequence[str], show: bool) -> None:
     run(
         app,
         lambda: f"The Name Server boot success. serializeType=JSON, address {server.bind_address}:{app.port}",
+    )
+
+
+def broker(config: Path | None, namesrv_addr: str | None, options: Sequence[str], show: Show) -> None:
+    """Run a broker until it is told to stop."""
+    flags = [*options, *([f"namesrvAddr={namesrv_addr}"] if namesrv_addr else [])]
+    sections = load(Sources.of(config, os.environ, flags), *_BROKER_SECTIONS)
+    settings, server, caller, store, families, tls = sections
+    if show is not Show.NOTHING:
+        for section in sections:
+            for name, value in dump(section):
+                if show is Show.ALL or name in IMPORTANT:
+                    typer.echo(f"{name}={value}")
+        return
+    app = Broker(
+        BrokerConfig(broker=settings, server=server, caller=caller, store=store, families=families, tls=tls)
+    )
+    with_namesrv = f" and name server is {settings.namesrv}" if settings.namesrv else ""
+    run(
+        app,
+        lambda: (
+            f"The broker[{settings.broker_name}, {settings.ip1}:{app.port}] boot success. "
+            f"serializeType=JSON{with_namesrv}"
+        ),
     )
 
 

@@ -12,6 +12,7 @@ from flaremq.protocol.command import Command, oneway
 from flaremq.remoting.connection import Connection
 from flaremq.remoting.router import Router
 from flaremq.remoting.settings import CallerSettings
+from flaremq.remoting.turn import Turn
 
 
 class Caller:
@@ -22,6 +23,7 @@ class Caller:
         self._router = router
         self._connections: dict[str, Connection] = {}
         self._connecting: dict[str, asyncio.Lock] = {}
+        self._turn: Turn | None = None
         self._tasks = Owned(on_crash=lambda _error: None)
         self._async_slots = asyncio.Semaphore(self._settings.async_max)
         self._oneway_slots = asyncio.Semaphore(self._settings.oneway_max)
@@ -32,21 +34,12 @@ class Caller:
         deadline_s = asyncio.get_running_loop().time() + timeout_s
         async with self._async_slots:
             connection = await self._connected(address, timeout_s)
-            opaque = connection.pending.next_opaque()
-            future = connection.pending.expect(opaque)
             try:
-                connection.send(replace(request, opaque=opaque))
-                async with asyncio.timeout_at(deadline_s):
-                    return await future
-            except TimeoutError:
+                return await connection.call(request, deadline_s - asyncio.get_running_loop().time())
+            except CallTimeout:
                 if self._settings.close_on_timeout:
                     connection.close()
-                raise CallTimeout(
-                    f"{address} did not answer {request} within {timeout_s:g} s: "
-                    "it may have been done all the same"
-                ) from None
-            finally:
-                connection.pending.forget(opaque)
+                raise
 
     async def send_oneway(self, address: str, request: Command, timeout_s: float) -> None:
         """Send and do not wait; whether it arrives, nobody will say."""
@@ -71,10 +64,11 @@ class Caller:
             raise ConnectFailed(f"{address!r} is no address: wanted is host:port")
         limit_s = min(timeout_s, self._settings.connect_timeout_ms / 1000)
         loop = asyncio.get_running_loop()
+        turn = self._turn = self._turn or Turn()
         try:
             async with asyncio.timeout(limit_s):
                 _, connection = await loop.create_connection(
-                    lambda: Connection(self._on_request, lambda _connection: self._lost(address)),
+                    lambda: Connection(turn, self._on_request, lambda _connection: self._lost(address)),
                     host.strip("[]"),
                     int(port),
                 )

@@ -1,4 +1,4 @@
-"""One socket: bytes in, commands out, and back-pressure both ways.
+"""One socket: bytes to its turn, answers back, and back-pressure both ways.
 
 A peer that does not read its answers is not read from either: what waits to be written to it has a
 high-water mark, and while that is passed its requests stay in the kernel, where they slow it down.
@@ -9,36 +9,51 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Callable
-from typing import cast
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Final, cast
 
-from flaremq.base.errors import ConnectionLost, Malformed
+from flaremq.base.errors import CallTimeout, ConnectionLost, Malformed
+from flaremq.model.columns import Bytes
 from flaremq.protocol.command import Command
-from flaremq.protocol.frame import FrameDecoder, encode_head
+from flaremq.protocol.frame import encode_head
+from flaremq.remoting.doorway import Doorway
 from flaremq.remoting.pending import Pending
+from flaremq.remoting.turn import Large, Turn
 
 log = logging.getLogger(__name__)
 
 OnRequest = Callable[["Connection", Command], None]
 OnClose = Callable[["Connection"], None]
 
+_LAST_DATA_RECEIVED: Final = struct.Struct("@52xI")  # In tcp_info: milliseconds since the peer last sent.
 
-class Connection(asyncio.Protocol):
+
+class Connection(asyncio.BufferedProtocol):
     """Frames of one peer. Requests go to `on_request`, responses to those who wait for them."""
 
     def __init__(
         self,
+        turn: Turn,
         on_request: OnRequest,
         on_close: OnClose | None = None,
+        *,
         water_marks: tuple[int, int] | None = None,
+        doorway: Doorway | None = None,
     ) -> None:
+        self._turn = turn
         self._on_request = on_request
         self._on_close = on_close
         self._water_marks = water_marks
-        self._decoder = FrameDecoder()
+        self._doorway = doorway
         self._transport: asyncio.Transport | None = None
+        self._socket: socket.socket | None = None
         self._loop = asyncio.get_running_loop()
         self._finishing = False
+        self.rest = b""
+        self.large: Large | None = None
+        self.host = bytes(8)
         self.under_way = 0  # Requests of the peer that are not answered yet.
         self.pending = Pending()
         self.address: tuple[str, int] = ("", 0)
@@ -51,27 +66,61 @@ class Connection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         peer = transport.get_extra_info("peername")
         if peer:
-            self.address = (str(peer[0]), int(peer[1]))
+            self.comes_from(str(peer[0]), int(peer[1]))
         sock = transport.get_extra_info("socket")
         if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._socket = sock
         if self._water_marks is not None:
             self._transport.set_write_buffer_limits(*self._water_marks)
 
-    def data_received(self, data: bytes) -> None:
-        self.last_active_s = self._loop.time()
-        try:
-            for command in self._decoder.feed(data):
-                self._received(command)
-            if self._decoder.broken is not None:
-                raise self._decoder.broken
-        except Malformed as error:
-            log.warning("connection of %s:%d is closed: %s", *self.address, error)
-            self._finish()
+    def comes_from(self, address: str, port: int) -> None:
+        """Who the peer is: as the socket says, or the proxy before it."""
+        self.address = (address, port)
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        packed = socket.inet_pton(family, address.partition("%")[0])
+        if packed[:12] == b"\0" * 10 + b"\xff\xff":
+            packed = packed[12:]  # IPv4 in the clothes of IPv6: a record keeps it as what it is.
+        self.host = packed + port.to_bytes(4, "big")
 
-    def _finish(self) -> None:
-        """Read no more; close when what came before is answered."""
-        if self._transport is not None:
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
+        return self._turn.buffer_for(self)
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.last_active_s = self._loop.time()
+        if self._doorway is None:
+            self._turn.delivered(self, nbytes)
+        else:
+            self._enter(self._doorway, bytes(self._turn.buffer_for(self)[:nbytes]))
+
+    def _enter(self, doorway: Doorway, data: bytes) -> None:
+        """The first bytes tell who comes and how; under TLS all bytes pass here."""
+        try:
+            plain = doorway.feed(data)
+        except Malformed as error:
+            self._write_out(doorway)
+            self.broken(error)
+            return
+        self._write_out(doorway)
+        if doorway.peer is not None:
+            self.comes_from(*doorway.peer)
+            doorway.peer = None
+        if doorway.is_open:
+            self._doorway = None
+        if plain:
+            self._turn.deliver(self, plain)
+        if doorway.ended:
+            self.close()
+
+    def _write_out(self, doorway: Doorway) -> None:
+        out = doorway.outgoing()
+        if out and self._transport is not None:
+            self._transport.write(out)
+
+    def broken(self, error: Malformed) -> None:
+        """Nothing that comes can be believed: read no more; close when what came before is answered."""
+        log.warning("connection of %s:%d is closed: %s", *self.address, error)
+        if self._transport is not None and not self._transport.is_closing():
             self._transport.pause_reading()
         self._finishing = True
         if not self.under_way:
@@ -86,11 +135,21 @@ class Connection(asyncio.Protocol):
         if self._finishing and not self.under_way:
             self.close()
 
-    def _received(self, command: Command) -> None:
+    def received(self, command: Command) -> None:
         if not command.is_response:
             self._on_request(self, command)
         elif not self.pending.answer(command):
             log.debug("an answer from %s:%d comes too late: %s", *self.address, command)
+
+    def waited_ms(self) -> int:
+        """How long the youngest bytes of this peer have waited in the kernel, if that can be told."""
+        if self._socket is None or not hasattr(socket, "TCP_INFO"):
+            return 0
+        try:
+            raw = self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _LAST_DATA_RECEIVED.size)
+        except OSError:
+            return 0
+        return int(_LAST_DATA_RECEIVED.unpack(raw)[0]) if len(raw) == _LAST_DATA_RECEIVED.size else 0
 
     def pause_writing(self) -> None:
         if self._transport is not None:
@@ -101,7 +160,8 @@ class Connection(asyncio.Protocol):
             self._transport.resume_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._transport = None
+        self._transport = self._socket = None
+        self.rest, self.large = b"", None
         self.pending.fail(
             ConnectionLost(f"the connection to {self.address[0]}:{self.address[1]} is gone: {exc}")
         )
@@ -123,10 +183,41 @@ class Connection(asyncio.Protocol):
         if body is not None:
             self.send_bytes(body)
 
-    def send_bytes(self, data: bytes | memoryview) -> None:
-        if self._transport is not None:
-            self.last_active_s = self._loop.time()
-            self._transport.write(data)
+    async def call(self, request: Command, timeout_s: float) -> Command:
+        """Ask the peer something of our own. Raises ConnectionLost or CallTimeout."""
+        if not self.is_open:
+            raise ConnectionLost(f"the connection to {self.address[0]}:{self.address[1]} is closed")
+        opaque = self.pending.next_opaque()
+        future = self.pending.expect(opaque)
+        try:
+            self.send(replace(request, opaque=opaque))
+            async with asyncio.timeout(timeout_s):
+                return await future
+        except TimeoutError:
+            raise CallTimeout(
+                f"{self.address[0]}:{self.address[1]} did not answer {request} within {timeout_s:g} s: "
+                "it may have been done all the same"
+            ) from None
+        finally:
+            self.pending.forget(opaque)
+
+    def send_bytes(self, data: Bytes) -> None:
+        if self._transport is None:
+            return
+        self.last_active_s = self._loop.time()
+        if self._doorway is not None:
+            data = self._doorway.seal(data)
+        self._transport.write(data)
+
+    def send_parts(self, parts: Sequence[Bytes]) -> None:
+        """Write many pieces at once, none of them copied where the loop can gather them."""
+        if self._transport is None:
+            return
+        self.last_active_s = self._loop.time()
+        if self._doorway is not None:
+            self._transport.write(b"".join(map(self._doorway.seal, parts)))
+        else:
+            self._transport.writelines(parts)
 
     def close(self) -> None:
         """Write what waits to be written, then close."""

@@ -7,12 +7,14 @@ request cannot starve the others. What is refused is refused before any work is 
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections import deque
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
-from flaremq.base.errors import FlareError
+from flaremq.base.errors import Busy, FlareError
 from flaremq.protocol.codes import ResponseCode
 from flaremq.protocol.command import Command, response_to
 
@@ -24,7 +26,10 @@ class Peer(Protocol):
 
     @property
     def address(self) -> tuple[str, int]: ...
+    @property
+    def is_open(self) -> bool: ...
     def send(self, command: Command) -> None: ...
+    async def call(self, request: Command, timeout_s: float) -> Command: ...
     def close(self) -> None: ...
 
 
@@ -36,11 +41,66 @@ Hook: TypeAlias = Callable[[Peer, Command], None]
 
 @dataclass(slots=True)
 class Family:
-    """Requests of one kind: how many may be under way."""
+    """Requests of one kind: how many may be there, how many of them are served at once, and how old
+    one may be before it is served."""
 
     name: str
     limit: int
+    at_once: int = 0
+    """0: as many as there are. They cost nothing while they wait for something else."""
+    age_max_ms: int = 0
+    """0: a request may wait for as long as it takes."""
     under_way: int = 0
+    _served: int = 0
+    _line: deque[tuple[asyncio.Future[None], float]] = field(default_factory=deque)
+
+    @property
+    def waiting(self) -> int:
+        return len(self._line)
+
+    def head_wait_ms(self) -> int:
+        """For how long the first in line has waited."""
+        if not self._line:
+            return 0
+        return round((asyncio.get_running_loop().time() - self._line[0][1]) * 1000)
+
+    async def enter(self) -> None:
+        """Wait for a turn. Raises Busy where the line, or the wait in it, is too long."""
+        if self.under_way >= self.limit:
+            raise Busy(
+                f"[OVERLOAD]system busy, start flow control for a while: {self.under_way} {self.name} "
+                f"requests are under way, limit is {self.limit}"
+            )
+        self.under_way += 1
+        if self.at_once and self._served >= self.at_once:
+            try:
+                await self._stand_in_line()
+            except BaseException:
+                self.under_way -= 1
+                raise
+        self._served += 1
+
+    async def _stand_in_line(self) -> None:
+        loop = asyncio.get_running_loop()
+        place: asyncio.Future[None] = loop.create_future()
+        self._line.append((place, loop.time()))
+        try:
+            async with asyncio.timeout(self.age_max_ms / 1000 if self.age_max_ms else None):
+                await place
+        except TimeoutError:
+            raise Busy(
+                "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: "
+                f"{self.age_max_ms}ms, size of queue: {len(self._line)}"
+            ) from None
+
+    def leave(self) -> None:
+        self.under_way -= 1
+        self._served -= 1
+        while self._line:
+            place, _ = self._line.popleft()
+            if not place.done():
+                place.set_result(None)
+                return
 
 
 class Router:
@@ -72,24 +132,19 @@ class Router:
                 ),
             )
         handler, family = route
-        if family.under_way >= family.limit:
-            remark = (
-                f"[OVERLOAD]system busy, start flow control for a while: {family.under_way} {family.name} "
-                f"requests are under way, limit is {family.limit}"
-            )
-            return _told(request, response_to(request, ResponseCode.SYSTEM_BUSY, remark))
-        family.under_way += 1
         try:
-            for hook in self.hooks:
-                hook(peer, request)
-            response = await handler(peer, request)
+            await family.enter()
+            try:
+                for hook in self.hooks:
+                    hook(peer, request)
+                response = await handler(peer, request)
+            finally:
+                family.leave()
         except FlareError as error:
             response = response_to(request, error.response_code, str(error))
         except Exception as error:
             log.exception("request %s failed", request)
             response = response_to(request, ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}, {error}")
-        finally:
-            family.under_way -= 1
         return _told(request, response) if response is not None else None
 
 

@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from flaremq.base.errors import ConfigError
 from flaremq.base.lifecycle import Owned
 from flaremq.protocol.codes import ResponseCode
 from flaremq.protocol.command import Command, response_to
 from flaremq.remoting.connection import Connection
+from flaremq.remoting.doorway import Doorway
 from flaremq.remoting.router import Router
 from flaremq.remoting.settings import ServerSettings
+from flaremq.remoting.tls import TlsMode, TlsSettings
+from flaremq.remoting.turn import Lane, Turn
 
 log = logging.getLogger(__name__)
 
@@ -28,10 +31,16 @@ class Server:
         settings: ServerSettings,
         router: Router,
         *,
+        lanes: Sequence[Lane] = (),
+        tls: TlsSettings | None = None,
         on_close: Callable[[Connection], None] | None = None,
     ) -> None:
         self._settings = settings
         self._router = router
+        self._lanes = lanes
+        self._tls_mode = tls.effective_mode if tls is not None else TlsMode.DISABLED
+        self._tls_context = tls.context() if tls is not None else None
+        self._turn: Turn | None = None
         self._on_close = on_close
         self._connections: set[Connection] = set()
         self._tasks = Owned(on_crash=lambda _error: None)
@@ -55,6 +64,7 @@ class Server:
                 f"listenPort={settings.listen_port}: {error.strerror} on {settings.bind_address}: "
                 "stop whoever has it, or choose another port"
             ) from error
+        self._turn = Turn(self._lanes)
         self._server = await loop.create_server(self._accept, sock=sock, backlog=settings.backlog)
         self.port = sock.getsockname()[1]
         self._tasks.spawn("close-idle", self._close_idle())
@@ -79,7 +89,14 @@ class Server:
         return sock
 
     def _accept(self) -> Connection:
-        connection = Connection(self._on_request, self._closed, self._settings.water_marks)
+        assert self._turn is not None
+        connection = Connection(
+            self._turn,
+            self._on_request,
+            self._closed,
+            water_marks=self._settings.water_marks,
+            doorway=Doorway(self._tls_mode, self._tls_context),
+        )
         self._connections.add(connection)
         return connection
 
@@ -119,11 +136,17 @@ class Server:
                     )
                     connection.close()
 
-    async def stop(self) -> None:
-        """Take no more connections, finish what is under way, then close."""
+    def drain(self) -> None:
+        """Take no more connections and no new work; what is under way goes on."""
         self._stopping = True
+        if self._turn is not None:
+            self._turn.draining = True
         if self._server is not None:
             self._server.close()
+
+    async def stop(self) -> None:
+        """Take no more connections, finish what is under way, then close."""
+        self.drain()
         try:
             await asyncio.wait_for(self._idle.wait(), self._settings.drain_s)
         except TimeoutError:

@@ -55,6 +55,9 @@ class CommitLog:
         self.offsets = offsets
         self.flushed = Watermark()
         self.last_store_ms = 0  # Of the newest append, for the checkpoint.
+        self._confirms_flushed = (
+            settings.flush_disk is FlushDisk.SYNC_FLUSH and not settings.read_uncommitted
+        )
         self._clock = clock
         self._encoder = Encoder(
             store_host, settings.append_crc, settings.message_size_max, settings.record_size_max
@@ -85,9 +88,17 @@ class CommitLog:
         return files[-1].offset + files[-1].wrote if files else 0
 
     @property
+    def unflushed(self) -> int:
+        """Bytes that were appended and are not known to be on the disk."""
+        return self.end - self.flushed.value
+
+    @property
     def readable_end(self) -> int:
         """Behind the last byte that readers may see: with a pool, what was committed to the file."""
-        for file in reversed(self.queue.files):
+        files = self.queue.files
+        if files and files[-1].committed:
+            return files[-1].offset + files[-1].committed
+        for file in reversed(files):
             if file.committed or file is self.queue.files[0]:
                 return file.offset + file.committed
         return self.begin
@@ -95,9 +106,7 @@ class CommitLog:
     @property
     def confirmed(self) -> int:
         """How far dispatch may go, and so what consumers can see."""
-        if self.settings.flush_disk is FlushDisk.SYNC_FLUSH and not self.settings.read_uncommitted:
-            return self.flushed.value
-        return self.readable_end
+        return self.flushed.value if self._confirms_flushed else self.readable_end
 
     def start(self) -> None:
         """After recovery: make the pool, take the active file, and let the next one be made."""

@@ -340,3 +340,11 @@ def lock_memory(area: mmap.mmap) -> bool:
 def unlock_memory(area: mmap.mmap) -> None:
     place = ctypes.c_char.from_buffer(area)
     _libc.munlock(ctypes.c_void_p(ctypes.addressof(place)), ctypes.c_size_t(len(area)))
+
+
+def make_way(disk: Disk, folder: Path) -> None:
+    """Make a folder with all above it, so that the whole way to its first file survives a power failure."""
+    missing = [each for each in (folder, *folder.parents) if not disk.exists(each)]
+    disk.make_folder(folder)
+    for each in missing:
+        disk.sync_folder(each.parent)

@@ -44,6 +44,17 @@ class Finder:
             return max(queue.min_offset, min(queue.max_offset, found))
         return queue.offset_by_time(timestamp_ms, boundary, self._log.begin, self._log.store_time)
 
+    def time_of(self, topic: bytes, queue_id: int, offset: int) -> int:
+        """When the message at this queue offset was stored; -1 if it is not there. Reads a file or two."""
+        queue = self._queues.get(topic, queue_id)
+        if queue is None or not queue.min_offset <= offset < queue.max_offset:
+            return -1
+        if isinstance(queue, BatchConsumeQueue):
+            batch = queue.find(offset)
+            return batch.store_ms if batch is not None else -1
+        entry = queue.entry(offset)
+        return self._log.store_time(entry[0], entry[1]) if entry is not None else -1
+
 
 def has_key(record: memoryview, topic: bytes, key: bytes) -> bool:
     facts = facts_table(1)

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from flaremq.base.clock import Clock
 from flaremq.base.errors import FlareError, FlushFailed
 from flaremq.base.lifecycle import Worker
+from flaremq.model import layout
 from flaremq.store.checkpoint import SLACK_MS, Checkpoint
 from flaremq.store.commitlog import CommitLog
 from flaremq.store.dispatch import Dispatcher
@@ -53,8 +54,12 @@ class LogFlusher:
         """Something was appended. Cheap when the threads know already."""
         if self._wakes_committer:
             self._committer.wake()
-        if self._wakes_flusher:
+        if self._wakes_flusher and self._is_due():
             self._flusher.wake()
+
+    def _is_due(self) -> bool:
+        """Waking a thread for less than it would flush costs the one who wakes it more than the look."""
+        return self._sync or self._log.unflushed >= self._settings.flush_least_pages * layout.PAGE
 
     def stop(self) -> None:
         """Flush what is left, and only then end."""

@@ -112,6 +112,13 @@ class Index:
             return max((_header(file).end_offset for file in self._files[-2:]), default=0)
 
     @property
+    def newest(self) -> tuple[int, int]:
+        """Store time and place of the newest indexed record; zeros without any."""
+        with self._lock:
+            headers = [_header(file) for file in self._files[-2:]]  # Two, for the same reason.
+        return max(((h.end_ms, h.end_offset) for h in headers), default=(0, 0), key=lambda pair: pair[1])
+
+    @property
     def full_until_ms(self) -> int:
         """Store time at which the newest full file ends; 0 without any."""
         with self._lock:
@@ -176,7 +183,7 @@ class Index:
         begin = (self._resume_row(facts, first, count), self._next_key) if keys_max else (count, 0)
         while begin[0] < count:
             file = self._files[-1] if self._files else self._add()
-            entry, slots = _header(file).next_entry, self._shape.slots
+            entry, slots = _next_entry(file), self._shape.slots
             file.reserve(entry_at(slots, min(entry + keys_max, self._shape.entries_max)))
             begin = indexfile.put_many(file.view, slots, facts, count, begin, log_view, self._next_offset)
             _note_written(file, self._shape)

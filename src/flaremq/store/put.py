@@ -14,6 +14,7 @@ from flaremq.base.errors import InvalidName, MessageIllegal
 from flaremq.model import layout, sysflag
 from flaremq.model.columns import Draft, Drafts
 from flaremq.model.properties import decode_properties, encode_properties
+from flaremq.store.api import PutResult, PutStatus
 from flaremq.store.queue_offsets import QueueOffsets
 
 _RETRY_PREFIX = b"%RETRY%"
@@ -145,3 +146,11 @@ def _without(properties: bytes, name: str) -> bytes:
     known = decode_properties(properties)
     known.pop(name, None)
     return encode_properties(known)
+
+
+def result_of(drafts: Drafts, row: int, status: PutStatus, store_ms: int) -> PutResult:
+    """Where a row has landed."""
+    r, rows = row * Draft.WIDTH, drafts.rows
+    return PutResult(
+        status, rows[r + Draft.PHYSICAL_OFFSET], rows[r + Draft.SIZE], rows[r + Draft.QUEUE_OFFSET], store_ms
+    )

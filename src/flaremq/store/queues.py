@@ -192,6 +192,15 @@ class Queues:
         if ext is not None:
             ext.destroy()
 
+    def remove_folders(self, topic: bytes) -> None:
+        """The folders of a topic that has no queues any more."""
+        name, settings = folder_name(topic), self._settings
+        for root in (settings.consumequeue_folder, settings.batch_queue_folder, settings.ext_folder):
+            if any(key[0] == topic for key in self._queues):
+                return
+            if self._disk.exists(root / name):
+                self._disk.delete_folder(root / name)
+
     def remove_all(self) -> None:
         for key in list(self._queues):
             self.remove(key)

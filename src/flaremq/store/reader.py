@@ -229,6 +229,19 @@ class Reader:
         far = self._log.readable_end - last > self._near
         return ReadResult(status, at, low, high, records, count, size, suggest_slave=far)
 
+    def is_near(self, topic: bytes, queue_id: int, offset: int) -> bool:
+        """Whether a message is there, and so young that it counts as being in memory."""
+        queue = self._queues.get(topic, queue_id)
+        if queue is None or not queue.min_offset <= offset < queue.max_offset:
+            return False
+        if isinstance(queue, BatchConsumeQueue):
+            batch = queue.find(offset)
+            at = None if batch is None else batch.physical_offset
+        else:
+            entry = queue.entry(offset)
+            at = None if entry is None else entry[0]
+        return at is not None and self._log.readable_end - at <= self._near
+
     def record(self, physical_offset: int) -> memoryview | None:
         """The record that begins at this offset of the log, or None."""
         head = self._log.slice(physical_offset, layout.BLANK_SIZE)

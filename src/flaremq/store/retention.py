@@ -7,6 +7,7 @@ A worker calls `run_once` every cleanResourceInterval. Nothing here sleeps or re
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -108,6 +109,10 @@ class Retention:
     def request(self) -> None:
         """Delete what is old enough at the next rounds, whatever the hour."""
         self._manual_rounds = _MANUAL_ROUNDS
+
+    def request_correction(self) -> None:
+        """Let all queues forget at the next round what points to deleted files, however lately they did."""
+        self._corrected_s = -math.inf
 
     def run_once(self) -> int:
         """Delete what is due; how many log files went."""

@@ -14,7 +14,6 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Self
 
 from flaremq.base.clock import Clock, SystemClock
@@ -25,14 +24,14 @@ from flaremq.model.columns import Draft, Drafts
 from flaremq.store.api import ArrivalListener, BitMapper, PutResult, PutStatus, ReadResult, Selector
 from flaremq.store.checkpoint import Checkpoint
 from flaremq.store.commitlog import CommitLog
-from flaremq.store.disk import Disk
+from flaremq.store.disk import Disk, make_way
 from flaremq.store.dispatch import Dispatcher
 from flaremq.store.find import Finder
 from flaremq.store.flags import Flag, Flags
 from flaremq.store.flush import LogFlusher, QueueFlusher
 from flaremq.store.index import Index, IndexShape
 from flaremq.store.lock import AbortFile, StoreLock
-from flaremq.store.put import Drafting, NewMessage
+from flaremq.store.put import Drafting, NewMessage, result_of
 from flaremq.store.queue_offsets import QueueOffsets
 from flaremq.store.queues import Queues
 from flaremq.store.reader import Reader
@@ -59,8 +58,14 @@ class MessageStore:
         disk: Disk | None = None,
         is_batch: Callable[[str], bool] = lambda _topic: False,
         bit_mapper: BitMapper | None = None,
+        owner_dispatches: bool = False,
+        on_step: Callable[[str], None] = lambda _step: None,
     ) -> None:
+        """`owner_dispatches`: whoever puts also calls `dispatch`, so no thread need be woken for it.
+        `on_step` hears of each step of opening when it is done."""
         self.settings = settings
+        self._wakes_dispatch = not owner_dispatches
+        self._on_step = on_step
         self.clock = clock or SystemClock()
         self.disk = disk or Disk()
         self.offsets = QueueOffsets()
@@ -84,51 +89,65 @@ class MessageStore:
         self._background: deque[Callable[[], None]] = deque()  # For the thread that flushes queues.
         self._append_lock = threading.Lock()
         self._appended = 0  # Records since the start.
-        self._open = self._takes_puts = False
+        self._loaded = self._open = self._takes_puts = False
 
     # Opening and closing.
 
     def open(self) -> Report:
         """Take the folder, load and recover what lies there, and start to serve."""
-        self._make_folder(self.settings.root)
+        report = self.load()
+        self.start()
+        return report
+
+    def load(self) -> Report:
+        """The first half of opening: what lies there can be read, but nothing runs yet."""
+        make_way(self.disk, self.settings.root)
         self._lock.acquire()
         try:
-            return self._load_and_start()
+            return self._load()
         except BaseException:
             self._lock.release()
             raise
 
-    def _load_and_start(self) -> Report:
+    def _load(self) -> Report:
         settings, clean = self.settings, not self._abort.exists()
+        self._on_step(f"abort check: the last stop was {'clean' if clean else 'not clean'}")
         for folder in (*settings.commitlog_folders, settings.consumequeue_folder):
-            self._make_folder(folder)
+            make_way(self.disk, folder)
         self.log.queue.load()
+        self._on_step("commit log")
         self._abort.create()  # Before anything is changed: a start that dies half way was no clean stop.
         self.checkpoint = Checkpoint(self.disk, settings.root / "checkpoint")
         self.queues.before_removal = self.checkpoint.forget_queues
         damaged = self.queues.load()
+        self._on_step("consume queues")
+        self._on_step("checkpoint")
         self.index, index_damaged = self._loaded_index(clean)
+        self._on_step("index")
         self.dispatcher = Dispatcher(self.log, self.queues, self.index, settings, self._bit_mapper)
         recovery = Recovery(self.log, self.queues, self.index, self.checkpoint, self.dispatcher)
         self.report = recovery.run(clean=clean, damaged=damaged, index_damaged=index_damaged)
+        self._on_step("recovery")
         self.reader = Reader(self.log, self.queues, settings)
         self.finder = Finder(self.log, self.queues, self.index, self.reader)
         self._make_workers()
-        self.log.start()
-        self._log_flusher.start()
-        self._queue_flusher.start()
-        self._dispatch_worker.start()
-        self._cleaner.start()
-        self._open = True
-        self._takes_puts = settings.role is not BrokerRole.SLAVE
+        self._loaded = True
         return self.report
 
-    def _make_folder(self, folder: Path) -> None:
-        """With all above it, so that the whole way to the first file survives a power failure."""
-        missing = [each for each in (folder, *folder.parents) if not self.disk.exists(each)]
-        self.disk.make_folder(folder)
-        for each in missing:
-            self.disk.sync_folder(each.parent)
+    def start(self) -> None:
+        """The second half: files are made ahead, flushed, dispatched to and cleaned; messages are taken."""
+        self.log.start()
+        self._queue_flusher.start()
+        self._on_step("consume queue flush")
+        self._log_flusher.start()
+        self._on_step("commit log flush")
+        self._dispatch_worker.start()
+        self._on_step("dispatch")
+        self._on_step("abort file")  # It is there since recovery began.
+        self._cleaner.start()
+        self._on_step("cleaning")
+        self._open = True
+        self._takes_puts = self.settings.role is not BrokerRole.SLAVE
 
     def _loaded_index(self, clean: bool) -> tuple[Index | None, bool]:
         """The index, and whether files of it had to be removed."""
@@ -166,18 +185,22 @@ class MessageStore:
             kept,
             pause_ms=lambda ms: self._cleaner.pause(ms / 1000),
         )
-        if self.settings.flush_disk is FlushDisk.SYNC_FLUSH:
+        if self.settings.flush_disk is FlushDisk.SYNC_FLUSH and self._wakes_dispatch:
             self.flushed.watch(lambda _flushed: self._dispatch_worker.wake())
 
     def close(self) -> None:
         """Flush and dispatch everything, and leave the folder as after a clean stop.
 
         Raises FlushFailed if messages that were taken could not be synced; closed it is all the same.
+        One that was loaded and never started is let go as it is.
         """
         with self._append_lock:
-            if not self._open:
-                return
-            self._open = self._takes_puts = False
+            loaded, self._loaded = self._loaded, False
+            started, self._open, self._takes_puts = self._open, False, False
+        if loaded and not started:
+            self._let_go()
+        if not started:
+            return
         try:
             self._cleaner.stop()
             self._log_flusher.stop()
@@ -186,12 +209,15 @@ class MessageStore:
             self._queue_flusher.stop()
             complete = self.flags.failure is None and self._completed()
             self.log.stop()
-            for part in (self.queues, self.index, self.log, self.checkpoint):
-                if part is not None:
-                    part.close()
-            if complete:
-                self._abort.remove()
-            self._lock.release()
+            self._let_go(clean=complete)
+
+    def _let_go(self, *, clean: bool = False) -> None:
+        for part in (self.queues, self.index, self.log, self.checkpoint):
+            if part is not None:
+                part.close()
+        if clean:
+            self._abort.remove()
+        self._lock.release()
 
     def _completed(self) -> bool:
         """Bring queues and index to the end of the log, and to the disk; False if that cannot be."""
@@ -231,9 +257,13 @@ class MessageStore:
             finally:
                 self.flags.append_ended()
             self._appended += stored
-        self._log_flusher.put()
-        self._dispatch_worker.wake()
+        self._put_done()
         return stored
+
+    def _put_done(self) -> None:
+        self._log_flusher.put()
+        if self._wakes_dispatch:
+            self._dispatch_worker.wake()
 
     def put(self, message: NewMessage, *, wait: bool = True) -> PutResult:
         """Store one message; under SYNC_FLUSH return when it is on the disk, or too late."""
@@ -249,14 +279,11 @@ class MessageStore:
                 self.flags.append_ended()
             self._drafting.stored()
             store_ms = self.log.last_store_ms
-        self._log_flusher.put()
-        self._dispatch_worker.wake()
-        return self._result(drafts, 0, self._waited(drafts, wait), store_ms)
+        self._put_done()
+        return result_of(drafts, 0, self._waited(drafts, wait), store_ms)
 
     def put_batch(self, messages: Sequence[NewMessage], *, wait: bool = True) -> list[PutResult]:
         """Store messages of one queue together: all or none, one behind the other."""
-        if not messages:
-            return []
         if not messages:
             return []
         size = sum(len(message.body) + len(message.properties) for message in messages)
@@ -267,7 +294,7 @@ class MessageStore:
         stored = self.put_many(drafts)
         assert stored == len(drafts)
         status, store_ms = self._waited(drafts, wait), self.log.last_store_ms
-        return [self._result(drafts, row, status, store_ms) for row in range(stored)]
+        return [result_of(drafts, row, status, store_ms) for row in range(stored)]
 
     def _waited(self, drafts: Drafts, wait: bool) -> PutStatus:
         if not wait or self.settings.flush_disk is FlushDisk.ASYNC_FLUSH:
@@ -276,16 +303,6 @@ class MessageStore:
         end = drafts.rows[last + Draft.PHYSICAL_OFFSET] + drafts.rows[last + Draft.SIZE]
         in_time = self.flushed.wait_blocking(end, self.settings.sync_flush_timeout_ms / 1000)
         return PutStatus.PUT_OK if in_time else PutStatus.FLUSH_DISK_TIMEOUT
-
-    def _result(self, drafts: Drafts, row: int, status: PutStatus, store_ms: int) -> PutResult:
-        r, rows = row * Draft.WIDTH, drafts.rows
-        return PutResult(
-            status,
-            rows[r + Draft.PHYSICAL_OFFSET],
-            rows[r + Draft.SIZE],
-            rows[r + Draft.QUEUE_OFFSET],
-            store_ms,
-        )
 
     def check_writable(self) -> None:
         """Raise what stands against a put: closed, a slave, stopped, disk, page cache, dispatch lag."""

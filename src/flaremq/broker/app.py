@@ -1,0 +1,307 @@
+"""A broker: its store, its tables, its ports and all that it does by the clock. The composition root."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import socket
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Final
+
+from flaremq.base.clock import Clock, SystemClock
+from flaremq.base.errors import ConfigError, NotWritable
+from flaremq.base.lifecycle import Owned
+from flaremq.base.logs import fields, logger
+from flaremq.broker.aside import Aside
+from flaremq.broker.configuration import Configuration
+from flaremq.broker.desk import Desk, Tables
+from flaremq.broker.guard import Guard
+from flaremq.broker.handlers.pull import PullLane, Readers
+from flaremq.broker.handlers.send import Answering, SendLane
+from flaremq.broker.handlers.send_plain import PlainSends
+from flaremq.broker.handlers.send_plain import Tables as SendTables
+from flaremq.broker.namesrvs import NameServers
+from flaremq.broker.overload import Overload
+from flaremq.broker.put import Waits
+from flaremq.broker.registration import Registration
+from flaremq.broker.settings import BrokerServerSettings, BrokerSettings, FamilySettings
+from flaremq.broker.state import State
+from flaremq.broker.stats import Span, Stats
+from flaremq.broker.steps import Steps
+from flaremq.broker.tasks import Chores, Tasks, table
+from flaremq.protocol.answers import SendAnswers
+from flaremq.remoting.caller import Caller
+from flaremq.remoting.connection import Connection
+from flaremq.remoting.server import Server
+from flaremq.remoting.settings import CallerSettings
+from flaremq.remoting.tls import TlsSettings
+from flaremq.store.settings import StoreSettings
+from flaremq.store.store import MessageStore
+
+log = logger("broker.app")
+
+_VIP: Final = 2  # So far below the port of clients lies the one that has no pulls to wait behind.
+_PORT_TRIES: Final = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerConfig:
+    """All sections of a broker's configuration."""
+
+    broker: BrokerSettings
+    server: BrokerServerSettings
+    store: StoreSettings
+    families: FamilySettings = field(default_factory=FamilySettings)
+    caller: CallerSettings = field(default_factory=CallerSettings)
+    tls: TlsSettings = field(default_factory=TlsSettings)
+
+
+class Broker:
+    """One broker of one group. Started and stopped once."""
+
+    def __init__(self, config: BrokerConfig, clock: Clock | None = None) -> None:
+        self._config = config
+        self._clock = clock or SystemClock()
+        self._settings = config.broker
+        self.port = config.server.listen_port or free_port(config.server.bind_address)
+        self._aside = Aside(config.families.query_threads)
+        self._tasks = Owned(on_crash=lambda _error: None)
+        self.state = State(config.broker, config.store.root / "config", self._aside, self._clock)
+        self.stats = Stats(config.broker, self._clock)
+        self.configuration = Configuration(
+            (config.broker, config.server, config.caller, config.store, config.families, config.tls),
+            self._clock,
+            black_list=config.broker.config_black_list,
+        )
+        self._steps = Steps(log, self._clock)
+        self._host = host_bytes(config.broker.ip1, self.port)
+        self.store = MessageStore(
+            config.store,
+            store_host=self._host,
+            clock=self._clock,
+            is_batch=self._is_batch,
+            bit_mapper=self.state.filters.bit_mapper(),
+            owner_dispatches=True,
+            on_step=self._steps.done,
+        )
+        self.state.attach(self.store)
+        self._stopping = False
+
+    def _is_batch(self, topic: str) -> bool:
+        found = self.state.topics.get(topic)
+        return found is not None and found.is_batch_queue
+
+    # Starting, in the order in which one thing needs the other.
+
+    async def start(self) -> None:
+        try:
+            await self._aside.run(self.state.load)
+            self._steps.done("config files")
+            await self._aside.run(self.store.load)
+            self._make_handlers()
+            self._steps.done("handlers")
+            self._make_tasks()
+            self._steps.done("scheduled tasks")
+            await self._aside.run(self.store.start)
+            self.store.listen(self._pulls.parked)
+            self._chores.start()
+            await self._open_doors()
+            await self._registration.start()
+            self._steps.done("registration")
+        except BaseException:
+            await self._give_up()
+            raise
+        gc.collect()
+        gc.freeze()  # What is there now stays: no collection need look at it again.
+
+    def _make_handlers(self) -> None:
+        config, state = self._config, self.state
+        self._waits = Waits(self.store)
+        self._overload = Overload(config.families.send_max)
+        plain = PlainSends(
+            config.broker,
+            self.store,
+            self._host,
+            SendTables(state.topics, state.subscriptions, state.locks),
+            self._clock,
+        )
+        answers = SendAnswers(self._host, config.broker.region.encode(), config.broker.trace_on)
+        answering = Answering(self._waits, self.stats, self._overload, config.families.send_age_ms)
+        self._plain = plain
+        self._sends = SendLane(self.store, state.topics, plain, answers, answering)
+        readers = Readers(
+            state.topics, state.subscriptions, state.groups, state.filters, state.offsets, state.broadcast
+        )
+        self._pulls = PullLane(
+            config.broker, self.store, readers, self.stats, self._aside, config.families.pull_max
+        )
+        self._caller = Caller(config.caller)
+        self._namesrvs = NameServers(config.broker.namesrv, by_dns=config.broker.namesrv_by_dns)
+        self._registration = Registration(
+            config.broker, state.topics, self._namesrvs, self._caller, self._aside, port=lambda: self.port
+        )
+        self._caller.on_close = self._registration.connection_lost
+        state.topics.listeners += [self._registration.topics_changed, self._save_topics]
+        tables = Tables(self.store, self.stats, state, self.configuration, self._aside, self._clock)
+        self._desk = Desk(config.broker, config.families, tables, self._backlogs, lambda: self.port)
+        self.configuration.listeners.append(self._changed)
+
+    @property
+    def _backlogs(self) -> tuple[Overload, PullLane]:
+        return self._overload, self._pulls
+
+    def _save_topics(self, _changed: object) -> None:
+        if not self._stopping:
+            self._tasks.spawn("save-topics", self.state.topics.save())
+
+    def _make_tasks(self) -> None:
+        state, stats = self.state, self.stats
+        guard = Guard(
+            self._settings,
+            self.store,
+            state.offsets,
+            state.subscriptions,
+            self._aside,
+            is_online=lambda group: state.groups.get(group) is not None,
+        )
+        self._guard = guard
+        chores = Chores(
+            save_offsets=state.save,
+            sample_second=stats.sample_second,
+            sample_minute=partial(stats.sample, Span.MINUTE),
+            sample_hour=partial(stats.sample, Span.HOUR),
+            sample_day=partial(stats.sample, Span.DAY),
+            turn_put_times=stats.put_times.turn,
+            midnight=stats.midnight,
+            drop_idle_statistics=stats.drop_idle,
+            guard=guard.run,
+            print_watermarks=self._desk.print_watermarks,
+            print_dispatch_lag=self._print_dispatch_lag,
+            refresh_namesrvs=self._namesrvs.refresh,
+            expire_clients=state.expire,
+            expire_subscriptions=state.groups.tell,
+            expire_filters=lambda: state.filters.expire(self._clock.now_ms()),
+        )
+        self._chores = Tasks(table(self._settings, self._clock, chores), self._clock)
+
+    async def _open_doors(self) -> None:
+        """The port of clients, and below it the one without pulls. Not before there is all to serve them."""
+        settings, tls = replace(self._config.server, listen_port=self.port), self._config.tls
+        self._server = Server(
+            settings,
+            self._desk.router(with_pulls=True),
+            lanes=(self._sends, self._pulls),
+            tls=tls,
+            on_close=self._closed,
+        )
+        await self._server.start()
+        self._vip: Server | None = None
+        if self.port > _VIP:
+            vip = Server(
+                replace(settings, listen_port=self.port - _VIP),
+                self._desk.router(with_pulls=False),
+                lanes=(self._sends,),
+                tls=tls,
+                on_close=self._closed,
+            )
+            await vip.start()
+            self._vip = vip
+        await self._desk.start()
+        self._steps.done(f"listening on {settings.bind_address}:{self.port}")
+
+    def _closed(self, connection: Connection) -> None:
+        self.state.closed(connection)
+
+    async def _give_up(self) -> None:
+        """A start that failed leaves nothing behind."""
+        for door in (getattr(self, "_server", None), getattr(self, "_vip", None)):
+            if door is not None:
+                await door.stop()
+        if hasattr(self, "_chores"):
+            await self._chores.stop()
+        await self._tasks.aclose(timeout_s=5)
+        await self._aside.run(self.store.close)
+        self._aside.close()
+
+    # Running.
+
+    def _changed(self, names: frozenset[str]) -> None:
+        """Some settings have other values now."""
+        settings = self._settings = self.configuration.get(BrokerSettings)
+        self.state.change(settings)
+        self._plain.settings = self._pulls.settings = self._registration.settings = settings
+        self._guard.settings = self.stats.settings = settings
+        self._desk.change(settings)
+        self._sends.forget()
+        if "namesrvAddr" in names:
+            self._namesrvs.set(settings.namesrv)
+        if "brokerPermission" in names:
+            self._registration.register_now()
+
+    def _print_dispatch_lag(self) -> None:
+        behind = self.store.dispatcher.behind
+        if behind:
+            log.info("queues are behind the log", extra=fields(bytes=behind))
+
+    # Stopping.
+
+    async def stop(self) -> None:
+        """Leave the NameServers, answer what is under way, keep everything, and close the folder."""
+        self._stopping = True
+        await self._registration.stop()
+        self._pulls.parked.close()
+        doors = [door for door in (self._server, self._vip) if door is not None]
+        for door in doors:
+            door.drain()
+        await self._answered()
+        await asyncio.gather(*(door.stop() for door in doors))
+        await self._desk.stop()
+        await self._pulls.close()
+        self._waits.close()
+        await self._chores.stop()
+        await self._caller.aclose()
+        await self._tasks.aclose(timeout_s=5)
+        try:
+            await self.state.save()
+        finally:
+            await self._aside.run(self.store.close)
+            self._aside.close()
+        log.info("the broker has stopped", extra=fields(name=self._settings.broker_name))
+
+    async def _answered(self) -> None:
+        try:
+            await asyncio.wait_for(self._waits.drain(), self._config.server.drain_s or None)
+        except TimeoutError:
+            log.warning("%d sends are not on the disk yet and stay without an answer", len(self._waits))
+
+
+def host_bytes(address: str, port: int) -> bytes:
+    """As records and message ids keep it; ConfigError if a name leads nowhere."""
+    try:
+        infos = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise ConfigError(f"brokerIP1={address}: it leads to no address: {error}") from error
+    family, _, _, _, found = infos[0]
+    return socket.inet_pton(family, str(found[0]).partition("%")[0]) + port.to_bytes(4, "big")
+
+
+def free_port(address: str) -> int:
+    """A port that is free together with those of its neighbours that a broker needs."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    for _ in range(_PORT_TRIES):
+        with socket.socket(family, socket.SOCK_STREAM) as found:
+            found.bind((address, 0))
+            port = int(found.getsockname()[1])
+            if all(_is_free(family, address, port + step) for step in (-_VIP, 1)):
+                return port
+    raise NotWritable("no free port has free neighbours: set listenPort")
+
+
+def _is_free(family: socket.AddressFamily, address: str, port: int) -> bool:
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        try:
+            probe.bind((address, port))
+        except OSError:
+            return False
+    return True

@@ -1,0 +1,24 @@
+"""Work that would hold up the event loop, in a few threads of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+class Aside:
+    """Searches by key and time, files of settings: whatever takes long and may wait a little."""
+
+    def __init__(self, threads: int) -> None:
+        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="flaremq-aside")
+
+    async def run(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+    def close(self) -> None:
+        """Wait for what is under way."""
+        self._threads.shutdown()

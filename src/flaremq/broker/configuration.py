@@ -1,0 +1,124 @@
+"""The settings of a running broker: shown as one text, changed one by one where that is safe."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final, TypeAlias, TypeVar
+
+from flaremq.base.clock import Clock
+from flaremq.base.errors import ConfigError, NoPermission
+from flaremq.base.logs import fields, logger
+from flaremq.base.options import all_names, nearest
+from flaremq.base.settings import Sources, dump, load
+from flaremq.base.sources import shown
+from flaremq.model.topic import DataVersion
+
+log = logger("broker.configuration")
+
+S = TypeVar("S")
+OnChange: TypeAlias = Callable[[frozenset[str]], None]
+"""Told the names that have another value now."""
+
+_ALWAYS_FORBIDDEN: Final = frozenset({"brokerConfigPath", "configBlackList", "rocketmqHome"})
+
+CHANGEABLE: Final = frozenset(
+    {
+        "autoCreateSubscriptionGroup",
+        "autoCreateTopicEnable",
+        "autoDeleteUnusedStats",
+        "brokerPermission",
+        "consumerFallbehindThreshold",
+        "defaultTopicQueueNums",
+        "disableConsumeIfConsumerReadSlowly",
+        "enableMixedMessageType",
+        "enablePropertyFilter",
+        "filterSupportRetry",
+        "forceRegister",
+        "litePullMessageEnable",
+        "longPollingEnable",
+        "maxStatsIdleTimeInMinutes",
+        "namesrvAddr",
+        "notifyConsumerIdsChangedEnable",
+        "registerBrokerTimeoutMills",
+        "registerNameServerPeriod",
+        "rejectPullConsumerEnable",
+        "rejectTransactionMessage",
+        "shortPollingTimeMills",
+        "slaveReadEnable",
+        "startAcceptSendRequestTimeStamp",
+        "traceOn",
+        "useServerSideResetOffset",
+        "validateSystemTopicWhenUpdateTopic",
+    }
+)
+"""What a remote command may change while we run: whoever reads it looks each time it needs it."""
+
+
+class Configuration:
+    """All sections of settings of a broker. A change makes new sections, and is told to the listeners."""
+
+    def __init__(
+        self,
+        sections: Iterable[Any],
+        clock: Clock,
+        *,
+        changeable: frozenset[str] = CHANGEABLE,
+        black_list: Iterable[str] = (),
+    ) -> None:
+        self._sections: dict[type[Any], Any] = {type(section): section for section in sections}
+        self._clock = clock
+        self._changeable = changeable
+        self._forbidden = _ALWAYS_FORBIDDEN | set(black_list)
+        self.version = DataVersion()
+        self.listeners: list[OnChange] = []
+
+    def get(self, section: type[S]) -> S:
+        """The section as it is now."""
+        found: S = self._sections[section]
+        return found
+
+    def values(self) -> dict[str, str]:
+        return {name: value for section in self._sections.values() for name, value in dump(section)}
+
+    def text(self) -> str:
+        """As a properties file. Secrets stay here: whoever may ask need not know them."""
+        return "".join(
+            f"{name}={value if shown(name, value) == repr(value) else '***'}\n"
+            for name, value in self.values().items()
+        )
+
+    def update(self, given: dict[str, str]) -> None:
+        """Change these, all or none. NoPermission for what nobody may change from afar, ConfigError for
+        what is unknown, cannot be changed while we run, or has a value that means nothing."""
+        forbidden = sorted(given.keys() & self._forbidden)
+        if forbidden:
+            raise NoPermission(f"Can not update config in black list: {', '.join(forbidden)}")
+        before = self.values()
+        self._check_names(given, before)
+        flags = [f"{name}={value}" for name, value in {**before, **given}.items()]
+        sections = load(Sources.of(None, {}, flags), *self._sections)
+        self._sections = {type(section): section for section in sections}
+        after = self.values()
+        changed = frozenset(name for name in after if after[name] != before[name])
+        if changed:
+            self.version = self.version.next(self._clock.now_ms())
+            log.info("the configuration was changed", extra=fields(**{name: after[name] for name in changed}))
+        for listener in self.listeners if changed else ():
+            listener(changed)
+
+    def _check_names(self, given: dict[str, str], ours: dict[str, str]) -> None:
+        for name in given.keys() - ours.keys():
+            if name in all_names():
+                raise ConfigError(
+                    f"{name} has no effect in this broker, so that changing it would change nothing"
+                )
+            close = nearest(name, ours)
+            hint = f"did you mean {close}?" if close else "no option has a name like that"
+            raise ConfigError(f"unknown option {name!r}: {hint}")
+        fixed = sorted(given.keys() - self._changeable)
+        if fixed:
+            allowed = ", ".join(sorted(self._changeable))
+            raise ConfigError(
+                f"{', '.join(fixed)} cannot be changed while running: set it in the broker's file and start "
+                f"again; what can be changed: {allowed}"
+            )

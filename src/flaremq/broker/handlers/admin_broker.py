@@ -1,0 +1,90 @@
+"""What is asked about the broker itself: how it does, how it is set, what it should clean up."""
+
+from __future__ import annotations
+
+from flaremq.base.errors import PeerError
+from flaremq.base.logs import fields as logged
+from flaremq.base.logs import logger
+from flaremq.base.settings import parse_properties
+from flaremq.broker.aside import Aside
+from flaremq.broker.configuration import Configuration
+from flaremq.broker.runtime import Runtime
+from flaremq.broker.stats import Stats
+from flaremq.model.topic import DataVersion
+from flaremq.protocol import beans, fastjson, fields
+from flaremq.protocol.bodies.cluster import KVTable
+from flaremq.protocol.codes import RequestCode, ResponseCode
+from flaremq.protocol.command import Command, response_to
+from flaremq.protocol.headers import broker as headers
+from flaremq.remoting.router import Handler, Peer
+from flaremq.store.store import MessageStore
+
+log = logger("broker.handlers.admin_broker")
+
+
+class AdminBroker:
+    def __init__(
+        self, store: MessageStore, stats: Stats, runtime: Runtime, configuration: Configuration, aside: Aside
+    ) -> None:
+        self._store = store
+        self._stats = stats
+        self._runtime = runtime
+        self._configuration = configuration
+        self._aside = aside
+
+    def table(self) -> dict[int, Handler]:
+        code = RequestCode
+        return {
+            code.GET_BROKER_RUNTIME_INFO: self.get_runtime_info,
+            code.UPDATE_BROKER_CONFIG: self.update_config,
+            code.GET_BROKER_CONFIG: self.get_config,
+            code.VIEW_BROKER_STATS_DATA: self.view_stats,
+            code.CLEAN_EXPIRED_CONSUMEQUEUE: self.clean_queues,
+            code.DELETE_EXPIRED_COMMITLOG: self.delete_log_files,
+            code.GET_ALL_DELAY_OFFSET: self.get_delay_offsets,
+        }
+
+    async def get_runtime_info(self, _peer: Peer, request: Command) -> Command:
+        measured = await self._aside.run(self._runtime.measured)
+        return response_to(request, body=beans.encode(KVTable(table=self._runtime.table(*measured))))
+
+    async def update_config(self, peer: Peer, request: Command) -> Command:
+        """No body changes nothing, as in Java."""
+        try:
+            text = bytes(request.body or b"").decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise PeerError(f"the settings are no text in UTF-8: {error}") from None
+        given = parse_properties(text)
+        log.info("settings are to be changed", extra=logged(by=peer.address, names=",".join(given)))
+        self._configuration.update(given)
+        return response_to(request)
+
+    async def get_config(self, _peer: Peer, request: Command) -> Command:
+        version = beans.encode(self._configuration.version).decode()
+        header = headers.GetBrokerConfigResponseHeader(version=version)
+        body = self._configuration.text().encode("utf-8", "replace")
+        return response_to(request, ext_fields=fields.encode(header), body=body)
+
+    async def view_stats(self, _peer: Peer, request: Command) -> Command:
+        header = fields.decode(headers.ViewBrokerStatsDataRequestHeader, request.fields)
+        found = self._stats.view(header.stats_name, header.stats_key)
+        if found is None:
+            remark = f"The stats <{header.stats_name}> <{header.stats_key}> not exist"
+            return response_to(request, ResponseCode.SYSTEM_ERROR, remark)
+        return response_to(request, body=beans.encode(found))
+
+    async def clean_queues(self, peer: Peer, request: Command) -> Command:
+        """Queues lose what points to deleted files by themselves; asked to, all do so at the next round."""
+        log.info("queues are to be cleaned", extra=logged(by=peer.address))
+        self._store.retention.request_correction()
+        return response_to(request)
+
+    async def delete_log_files(self, peer: Peer, request: Command) -> Command:
+        log.warning("expired log files are to be deleted now", extra=logged(by=peer.address))
+        self._store.clean_now()
+        return response_to(request)
+
+    async def get_delay_offsets(self, _peer: Peer, request: Command) -> Command:
+        """There are no delayed messages here, so none of their queues has got anywhere."""
+        table = {"dataVersion": DataVersion().to_dict(), "offsetTable": {}}
+        return response_to(request, body=fastjson.dumps(table))

@@ -1,0 +1,92 @@
+"""Requests of consumers about how far they are, and which queues they have for themselves."""
+
+from __future__ import annotations
+
+from flaremq.base.errors import GroupNotFound, InvalidParameter, TopicNotFound
+from flaremq.broker.locks import Locks
+from flaremq.broker.offsets import Offsets
+from flaremq.broker.subscriptions import Subscriptions
+from flaremq.broker.topics import Topics
+from flaremq.model.topic import check_group
+from flaremq.protocol import beans, fields
+from flaremq.protocol.bodies.group import LockBatchRequestBody, LockBatchResponseBody
+from flaremq.protocol.codes import RequestCode, ResponseCode
+from flaremq.protocol.command import Command, response_to
+from flaremq.protocol.headers import pull as headers
+from flaremq.remoting.router import Handler, Peer
+from flaremq.store.store import MessageStore
+
+
+class OffsetHandlers:
+    def __init__(
+        self,
+        topics: Topics,
+        subscriptions: Subscriptions,
+        offsets: Offsets,
+        locks: Locks,
+        store: MessageStore,
+    ) -> None:
+        self._topics = topics
+        self._subscriptions = subscriptions
+        self._offsets = offsets
+        self._locks = locks
+        self._store = store
+
+    def table(self) -> dict[int, Handler]:
+        code = RequestCode
+        return {
+            code.QUERY_CONSUMER_OFFSET: self.query_offset,
+            code.UPDATE_CONSUMER_OFFSET: self.update_offset,
+            code.GET_ALL_CONSUMER_OFFSET: self.get_all_offsets,
+            code.LOCK_BATCH_MQ: self.lock,
+            code.UNLOCK_BATCH_MQ: self.unlock,
+        }
+
+    async def query_offset(self, _peer: Peer, request: Command) -> Command:
+        header = fields.decode(headers.QueryConsumerOffsetRequestHeader, request.fields)
+        offset = self._offsets.get(header.consumer_group, header.topic, header.queue_id)
+        if offset < 0 and header.set_zero_if_not_found is not False:
+            offset = self._first_offset(header.topic, header.queue_id)
+        if offset < 0:
+            remark = "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first"
+            return response_to(request, ResponseCode.QUERY_NOT_FOUND, remark)
+        return response_to(request, ext_fields=fields.encode(headers.OffsetResponseHeader(offset=offset)))
+
+    def _first_offset(self, topic: str, queue_id: int) -> int:
+        """A new group on a young queue begins with its first message, whatever it says of the last one."""
+        name = topic.encode("utf-8", "replace")
+        begins = self._store.min_offset(name, queue_id) <= 0
+        return 0 if begins and self._store.reader.is_near(name, queue_id, 0) else -1
+
+    async def update_offset(self, _peer: Peer, request: Command) -> Command:
+        header = fields.decode(headers.UpdateConsumerOffsetRequestHeader, request.fields)
+        group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
+        if not self._subscriptions.contains(group):
+            raise GroupNotFound(f"Group {group} not exist!")
+        config = self._topics.get(topic)
+        if config is None:
+            raise TopicNotFound(f"Topic {topic} not exist!")
+        queues = max(config.read_queue_nums, config.write_queue_nums)
+        if not 0 <= queue_id < queues:
+            raise InvalidParameter(f"queueId is {queue_id}, but topic {topic} has {queues} queues")
+        if header.commit_offset < 0:
+            raise InvalidParameter(f"commitOffset is {header.commit_offset}, wanted is 0 or more")
+        if self._offsets.has_reset(group, topic, queue_id):
+            return response_to(request, remark="Offset has been previously reset")
+        self._offsets.commit(group, topic, queue_id, header.commit_offset)
+        return response_to(request)
+
+    async def get_all_offsets(self, _peer: Peer, request: Command) -> Command:
+        return response_to(request, body=beans.encode(self._offsets.wrapper()))
+
+    async def lock(self, _peer: Peer, request: Command) -> Command:
+        said = beans.decode(LockBatchRequestBody, request.body)
+        check_group(said.consumer_group)
+        taken = self._locks.lock(said.consumer_group, said.client_id, said.mq_set)
+        answer = LockBatchResponseBody(lock_ok_mq_set=tuple(sorted(taken)))
+        return response_to(request, body=beans.encode(answer))
+
+    async def unlock(self, _peer: Peer, request: Command) -> Command:
+        said = beans.decode(LockBatchRequestBody, request.body)
+        self._locks.unlock(said.consumer_group, said.client_id, said.mq_set)
+        return response_to(request)

@@ -1,0 +1,359 @@
+"""Pulls: what a consumer may read, read and answered as it lies in the log; or parked until there is more.
+
+    frames > [parse: columns] > may it, and what does it want > reader > header + records, in one write
+
+Record bytes are copied once, from the map to the answer; large records not at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from flaremq.base.errors import (
+    FlareError,
+    Forbidden,
+    GroupNotFound,
+    InvalidParameter,
+    SubscriptionMissing,
+    SubscriptionOld,
+    TopicNotFound,
+)
+from flaremq.base.lifecycle import Owned
+from flaremq.broker.aside import Aside
+from flaremq.broker.broadcast import BroadcastOffsets, BroadcastPull
+from flaremq.broker.filters import Filters
+from flaremq.broker.groups import Groups
+from flaremq.broker.longpoll import LongPoll
+from flaremq.broker.offsets import Offsets
+from flaremq.broker.pulling import Asked, RequestSource, asked_of
+from flaremq.broker.settings import BrokerSettings
+from flaremq.broker.stats import Stats
+from flaremq.broker.subscriptions import Subscriptions
+from flaremq.broker.topics import Topics
+from flaremq.model.columns import Bytes
+from flaremq.model.topic import PERM_READ, GroupConfig, TopicConfig
+from flaremq.protocol.answers import encode_pull_header
+from flaremq.protocol.bodies.group import ConsumeType, MessageModel
+from flaremq.protocol.codes import RequestCode, ResponseCode
+from flaremq.protocol.columns import Pull, PullAnswer
+from flaremq.protocol.command import Command, response_to
+from flaremq.protocol.frame import encode_frame
+from flaremq.protocol.pulls import parse_pulls
+from flaremq.remoting.turn import Batch, PlainRow
+from flaremq.store.api import GetStatus, ReadResult, Selector
+from flaremq.store.settings import BrokerRole
+from flaremq.store.store import MessageStore
+
+CODES: Final = frozenset({RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE})
+
+_CODE_OF: Final = {
+    GetStatus.FOUND: ResponseCode.SUCCESS,
+    GetStatus.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetStatus.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetStatus.NO_MATCHED_LOGIC_QUEUE: ResponseCode.PULL_NOT_FOUND,
+    GetStatus.NO_MESSAGE_IN_QUEUE: ResponseCode.PULL_NOT_FOUND,
+    GetStatus.OFFSET_FOUND_NULL: ResponseCode.PULL_NOT_FOUND,
+    GetStatus.OFFSET_OVERFLOW_ONE: ResponseCode.PULL_NOT_FOUND,
+    GetStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
+    GetStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
+}
+_REMARKS: Final = {status: status.value.encode() for status in GetStatus}
+_EMPTY: Final = (GetStatus.NO_MATCHED_LOGIC_QUEUE, GetStatus.NO_MESSAGE_IN_QUEUE)
+_RESET: Final = b"OFFSET_RESET"
+
+
+@dataclass(slots=True, frozen=True)
+class Readers:
+    """What a broker knows about consumers, as far as it decides about a pull."""
+
+    topics: Topics
+    subscriptions: Subscriptions
+    groups: Groups
+    filters: Filters
+    offsets: Offsets
+    broadcast: BroadcastOffsets
+
+
+@dataclass(slots=True, frozen=True)
+class _Allowed:
+    """A pull that may be served: for whom, of what, and which messages."""
+
+    topic: TopicConfig
+    group: GroupConfig
+    selector: Selector | None
+
+
+class PullLane:
+    """All pulls of a broker."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        store: MessageStore,
+        readers: Readers,
+        stats: Stats,
+        aside: Aside,
+        parked_max: int,
+    ) -> None:
+        self.settings = settings
+        self._store = store
+        self._readers = readers
+        self._stats = stats
+        self._aside = aside
+        self._tasks = Owned(on_crash=lambda _error: None)
+        self._pulls: array[int] = array("q")
+        self.parked: LongPoll[Asked] = LongPoll(self._again, parked_max)
+        self.resting = False
+
+    @property
+    def codes(self) -> frozenset[int]:
+        return CODES
+
+    def parse(self, batch: Batch) -> int:
+        self._pulls = parse_pulls(batch.data, batch.chunks, batch.frames, batch.pairs)
+        return len(self._pulls) // Pull.WIDTH
+
+    def run(self, batch: Batch, plain: Sequence[PlainRow]) -> None:
+        pulls, self._pulls = self._pulls, array("q")
+        for p in range(0, len(pulls), Pull.WIDTH):
+            asked = Asked.of_row(pulls[p : p + Pull.WIDTH], batch)
+            self._serve(asked)
+        for each in plain:
+            try:
+                asked = asked_of(each.command, each.source)
+            except FlareError as error:
+                if each.command.wants_answer:
+                    answer = response_to(each.command, error.response_code, str(error))
+                    each.source.send_bytes(encode_frame(answer))
+                continue
+            self._serve(asked)
+
+    def _serve(self, asked: Asked) -> None:
+        try:
+            allowed = self._allowed(asked)
+            if allowed.selector is not None and allowed.selector.codes is None:
+                asked.source.begun()
+                self._tasks.spawn("pull", self._serve_aside(asked, allowed))
+                return
+            self._answer_first(asked, allowed, self._read(asked, allowed))
+        except FlareError as error:
+            self._refuse(asked, error)
+
+    async def _serve_aside(self, asked: Asked, allowed: _Allowed) -> None:
+        """Expressions over many records take their time: not that of the loop."""
+        try:
+            result = await self._aside.run(lambda: self._read(asked, allowed))
+            self._answer_first(asked, allowed, result)
+        except FlareError as error:
+            self._refuse(asked, error)
+        finally:
+            asked.source.ended()
+
+    # Whether it may be served.
+
+    def _allowed(self, asked: Asked) -> _Allowed:
+        """Everything that stands against a pull, in RocketMQ's order."""
+        settings, readers = self.settings, self._readers
+        if not settings.permission & PERM_READ:
+            raise Forbidden(f"the broker[{settings.ip1}] pulling message is forbidden", 1)
+        if asked.code == RequestCode.LITE_PULL_MESSAGE and not settings.lite_pull:
+            raise Forbidden(f"the broker[{settings.ip1}] for lite pull consumer is forbidden", 1)
+        group = readers.subscriptions.get(asked.group)
+        if group is None:
+            raise GroupNotFound(f"subscription group [{asked.group}] does not exist: create it first")
+        if not group.consume_enable:
+            raise Forbidden(f"subscription group no permission, {asked.group}", 2)
+        topic = readers.topics.get(asked.topic)
+        if topic is None:
+            raise TopicNotFound(
+                f"topic[{asked.topic}] not exist, apply first please: create it, or send to it"
+            )
+        if not topic.readable:
+            raise Forbidden(f"the topic[{asked.topic}] pulling message is forbidden", 3)
+        if not 0 <= asked.queue_id < topic.read_queue_nums:
+            raise InvalidParameter(
+                f"queueId[{asked.queue_id}] is illegal, topic:[{asked.topic}] "
+                f"topicConfig.readQueueNums:[{topic.read_queue_nums}]"
+            )
+        if asked.has_subscription:
+            selector: Selector | None = readers.filters.of_request(
+                asked.expression_type, asked.subscription, asked.topic
+            )
+        else:
+            selector = self._of_heartbeat(asked, group)
+        self._check_pull_consumer(asked)
+        return _Allowed(topic, group, selector)
+
+    def _of_heartbeat(self, asked: Asked, config: GroupConfig) -> Selector | None:
+        readers = self._readers
+        group = readers.groups.get(asked.group)
+        if group is None:
+            raise SubscriptionMissing(
+                f"the consumer's group info not exist: nobody of {asked.group} has sent a heartbeat yet"
+            )
+        if group.message_model is MessageModel.BROADCASTING and not config.consume_broadcast_enable:
+            raise Forbidden(f"the consumer group[{asked.group}] can not consume by broadcast way", 4)
+        if readers.subscriptions.is_forbidden(asked.group, asked.topic):
+            raise Forbidden(f"the consumer group[{asked.group}] is forbidden for topic[{asked.topic}]", 5)
+        subscription = group.subscriptions.get(asked.topic)
+        if subscription is None:
+            raise SubscriptionMissing(
+                f"the consumer's subscription not exist: {asked.group} has not subscribed to {asked.topic}"
+            )
+        if subscription.sub_version < asked.sub_version:
+            raise SubscriptionOld(
+                f"the consumer's subscription not latest: known is {subscription.sub_version}, "
+                f"asked for is {asked.sub_version}"
+            )
+        return readers.filters.of_subscription(asked.group, asked.topic, subscription)
+
+    def _check_pull_consumer(self, asked: Asked) -> None:
+        if not self.settings.reject_pull_consumers or asked.group.startswith("CID_RMQ_SYS_"):
+            return
+        group = self._readers.groups.get(asked.group)
+        if group is None or group.consume_type is ConsumeType.CONSUME_ACTIVELY:
+            raise SubscriptionMissing(
+                "the consumer's group info not exist, or the pull consumer is rejected by server: "
+                "rejectPullConsumerEnable is on"
+            )
+
+    # Reading and answering.
+
+    def _read(self, asked: Asked, allowed: _Allowed) -> ReadResult:
+        return self._store.get(
+            asked.topic_bytes, asked.queue_id, asked.scan_from, asked.count_max, selector=allowed.selector
+        )
+
+    def _answer_first(self, asked: Asked, allowed: _Allowed, result: ReadResult) -> None:
+        """The answer to a pull that has just come: it may also be parked."""
+        reset = self._moved(asked)
+        if reset is not None:
+            answer = self._header(asked, allowed, result, ResponseCode.PULL_OFFSET_MOVED)
+            answer[PullAnswer.NEXT_BEGIN_OFFSET], answer[PullAnswer.BODY_SIZE] = reset, 0
+            asked.source.send_bytes(encode_pull_header(answer, _RESET))
+            return
+        if asked.commits and self._store.settings.role is not BrokerRole.SLAVE:
+            self._readers.offsets.commit(asked.group, asked.topic, asked.queue_id, asked.commit_offset)
+        code = self._code(asked, result)
+        if code == ResponseCode.PULL_NOT_FOUND and asked.may_wait:
+            long = self.settings.long_polling
+            hold_ms = asked.suspend_ms if long else self.settings.short_polling_ms
+            self.parked.park(asked.topic_bytes, asked.queue_id, asked, max(0, hold_ms) / 1000)
+            return
+        self._answer(asked, allowed, result, code)
+
+    def _moved(self, asked: Asked) -> int | None:
+        """Where the consumer must go on instead, if somebody has reset its offset."""
+        readers = self._readers
+        reset = readers.offsets.take_reset(asked.group, asked.topic, asked.queue_id)
+        if reset is not None and self.settings.server_side_reset:
+            return reset
+        pull = self._broadcast_pull(asked) if self.settings.broadcast_offsets else None
+        if pull is None:
+            return None
+        first = readers.broadcast.first(pull)
+        if first is None and pull.offset >= 0:
+            readers.broadcast.update(pull)
+        return first
+
+    def _broadcast_pull(self, asked: Asked) -> BroadcastPull | None:
+        """What is to be noted of a consumer that reads everything; None of all others."""
+        from_proxy = asked.request_source is RequestSource.PROXY_FOR_BROADCAST
+        group = self._readers.groups.get(asked.group)
+        if not from_proxy and (group is None or not group.is_broadcasting):
+            return None
+        client_id = asked.client_id
+        if not client_id and group is not None:
+            client_id = group.client_of(asked.source)
+        if not client_id:
+            return None
+        return BroadcastPull(
+            topic=asked.topic,
+            group=asked.group,
+            client_id=client_id,
+            queue_id=asked.queue_id,
+            offset=asked.offset,
+            from_proxy=from_proxy,
+        )
+
+    def _code(self, asked: Asked, result: ReadResult) -> ResponseCode:
+        code = _CODE_OF[result.status]
+        if result.status in _EMPTY and asked.offset != 0:
+            code = ResponseCode.PULL_OFFSET_MOVED
+        if code == ResponseCode.PULL_OFFSET_MOVED and not self._corrects:
+            return ResponseCode.PULL_RETRY_IMMEDIATELY
+        return code
+
+    @property
+    def _corrects(self) -> bool:
+        settings = self._store.settings
+        return settings.role is not BrokerRole.SLAVE or settings.offset_check_in_slave
+
+    def _again(self, asked: Asked, last: bool) -> bool:
+        """A parked pull looks once more; True if it was answered."""
+        try:
+            allowed = self._allowed(asked)
+            result = self._read(asked, allowed)
+            code = self._code(asked, result)
+            if not last and code != ResponseCode.SUCCESS:
+                if result.status is GetStatus.NO_MATCHED_MESSAGE:
+                    asked.scan_from = result.next_offset  # What came is not for it: wait on, from there.
+                if code in (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY):
+                    return False
+            if code == ResponseCode.PULL_NOT_FOUND and asked.scan_from != asked.offset:
+                code = ResponseCode.PULL_RETRY_IMMEDIATELY  # It need not look at those again.
+            self._answer(asked, allowed, result, code)
+        except FlareError as error:
+            self._refuse(asked, error)
+        return True
+
+    def _answer(self, asked: Asked, allowed: _Allowed, result: ReadResult, code: ResponseCode) -> None:
+        answer = self._header(asked, allowed, result, code)
+        parts: list[Bytes] = [encode_pull_header(answer, _REMARKS[result.status])]
+        if code == ResponseCode.SUCCESS:
+            parts += result.records
+            self._stats.got(asked.group, asked.topic, result.count, result.size)
+            self._readers.offsets.pulled(asked.group, asked.topic, asked.queue_id, result.next_offset)
+        else:
+            self._stats.missed()
+        asked.source.send_parts(parts)
+
+    def _header(self, asked: Asked, allowed: _Allowed, result: ReadResult, code: ResponseCode) -> array[int]:
+        group = allowed.group
+        suggested = 0
+        if self.settings.slave_read:
+            suggested = group.which_broker_when_consume_slowly if result.suggest_slave else group.broker_id
+        found = code == ResponseCode.SUCCESS
+        return array(
+            "q",
+            (
+                asked.serialize,
+                asked.opaque,
+                code,
+                suggested,
+                result.next_offset,
+                result.min_offset,
+                result.max_offset,
+                allowed.topic.topic_sys_flag,
+                group.group_sys_flag,
+                result.size if found else 0,
+            ),
+        )
+
+    def _refuse(self, asked: Asked, error: FlareError) -> None:
+        if asked.one_way:
+            return
+        request = Command(code=asked.code, opaque=asked.opaque, serialize_type=asked.serialize)
+        ext_fields = {"forbiddenType": str(error.kind)} if isinstance(error, Forbidden) else None
+        answer = response_to(request, error.response_code, str(error), ext_fields=ext_fields)
+        asked.source.send_bytes(encode_frame(answer))
+
+    async def close(self) -> None:
+        self.parked.close()
+        if len(self._tasks):
+            await asyncio.sleep(0)
+        await self._tasks.aclose(timeout_s=5)

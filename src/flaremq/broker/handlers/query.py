@@ -1,0 +1,215 @@
+"""Looking for messages otherwise than by pulling: by key, by id, by time, and entry by entry."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from flaremq.base.errors import PeerError
+from flaremq.broker.aside import Aside
+from flaremq.protocol import beans, fastjson, fields
+from flaremq.protocol.bodies.group import SubscriptionData
+from flaremq.protocol.bodies.stats import ConsumeQueueData, QueryConsumeQueueResponseBody
+from flaremq.protocol.codes import RequestCode, ResponseCode
+from flaremq.protocol.command import Command, response_to
+from flaremq.protocol.headers import pull as headers
+from flaremq.protocol.headers.topic import QueryConsumeQueueRequestHeader
+from flaremq.remoting.router import Handler, Peer
+from flaremq.store import figures
+from flaremq.store.api import ExtUnit, Selector
+from flaremq.store.batchconsumequeue import BatchConsumeQueue
+from flaremq.store.consumequeue import ConsumeQueue
+from flaremq.store.consumequeue_ext import is_address
+from flaremq.store.store import MessageStore
+from flaremq.store.timesearch import Boundary
+
+_ENTRIES_MAX: Final = 4096  # Of one answer, whatever was asked for.
+_BOUNDARIES: Final = {
+    None: Boundary.LOWER,
+    headers.BoundaryType.LOWER: Boundary.LOWER,
+    headers.BoundaryType.UPPER: Boundary.UPPER,
+}
+
+
+class Online(Protocol):
+    """What the consumers that are there want."""
+
+    def subscription(self, group: str, topic: str) -> SubscriptionData | None: ...
+
+
+class SelectorSource(Protocol):
+    """How a subscription chooses messages."""
+
+    def of_subscription(self, group: str, topic: str, subscription: SubscriptionData) -> Selector | None: ...
+
+
+class Query:
+    """Whatever touches files is done aside; bytes of records leave as they lie."""
+
+    def __init__(self, store: MessageStore, aside: Aside, online: Online, filters: SelectorSource) -> None:
+        self._store = store
+        self._aside = aside
+        self._online = online
+        self._filters = filters
+
+    def table(self) -> dict[int, Handler]:
+        code = RequestCode
+        return {
+            code.QUERY_MESSAGE: self.query_message,
+            code.VIEW_MESSAGE_BY_ID: self.view_message,
+            code.SEARCH_OFFSET_BY_TIMESTAMP: self.search_offset,
+            code.GET_MAX_OFFSET: self.get_max_offset,
+            code.GET_MIN_OFFSET: self.get_min_offset,
+            code.GET_EARLIEST_MSG_STORETIME: self.get_earliest_store_time,
+            code.QUERY_CONSUME_QUEUE: self.query_consume_queue,
+        }
+
+    async def query_message(self, _peer: Peer, request: Command) -> Command:
+        header = fields.decode(headers.QueryMessageRequestHeader, request.fields)
+        unique = bool(header.unique_key_query)
+        if header.max_num <= 0 and not unique:
+            raise PeerError(f"maxNum is {header.max_num}: ask for one message or more")
+        topic, key = _encoded(header.topic), _encoded(header.key)
+        times = header.begin_timestamp, header.end_timestamp
+
+        def search() -> tuple[bytes, tuple[int, int]]:
+            records = self._store.query(topic, key, header.max_num, *times, unique=unique)
+            return b"".join(records), figures.index_newest(self._store)
+
+        body, (last_ms, last_offset) = await self._aside.run(search)
+        answer = fields.encode(
+            headers.QueryMessageResponseHeader(
+                index_last_update_timestamp=last_ms, index_last_update_phyoffset=last_offset
+            )
+        )
+        if not body:
+            remark = "can not find message, maybe time range not correct"
+            return response_to(request, ResponseCode.QUERY_NOT_FOUND, remark, ext_fields=answer)
+        return response_to(request, ext_fields=answer, body=body)
+
+    async def view_message(self, _peer: Peer, request: Command) -> Command:
+        header = fields.decode(headers.ViewMessageRequestHeader, request.fields)
+
+        def read() -> bytes | None:
+            record = self._store.record(header.offset)
+            return bytes(record) if record is not None else None
+
+        body = await self._aside.run(read)
+        if body is None:
+            remark = f"can not find message by the offset, {header.offset}"
+            return response_to(request, ResponseCode.SYSTEM_ERROR, remark)
+        return response_to(request, body=body)
+
+    async def search_offset(self, _peer: Peer, request: Command) -> Command:
+        header = fields.decode(headers.SearchOffsetRequestHeader, request.fields)
+        topic, boundary = _encoded(header.topic), _BOUNDARIES[header.boundary_type]
+        offset = await self._aside.run(
+            lambda: self._store.offset_by_time(topic, header.queue_id, header.timestamp, boundary)
+        )
+        return _offset(request, offset)
+
+    async def get_max_offset(self, _peer: Peer, request: Command) -> Command:
+        """`committed` makes no difference: what is in a queue may be seen."""
+        header = fields.decode(headers.GetMaxOffsetRequestHeader, request.fields)
+        return _offset(request, self._store.max_offset(_encoded(header.topic), header.queue_id))
+
+    async def get_min_offset(self, _peer: Peer, request: Command) -> Command:
+        header = fields.decode(headers.GetMinOffsetRequestHeader, request.fields)
+        return _offset(request, self._store.min_offset(_encoded(header.topic), header.queue_id))
+
+    async def get_earliest_store_time(self, _peer: Peer, request: Command) -> Command:
+        header = fields.decode(headers.GetEarliestMsgStoretimeRequestHeader, request.fields)
+        topic = _encoded(header.topic)
+        found_ms = await self._aside.run(
+            lambda: figures.queue_earliest_ms(self._store, topic, header.queue_id)
+        )
+        answer = headers.GetEarliestMsgStoretimeResponseHeader(timestamp=found_ms)
+        return response_to(request, ext_fields=fields.encode(answer))
+
+    async def query_consume_queue(self, _peer: Peer, request: Command) -> Command:
+        header = fields.decode(QueryConsumeQueueRequestHeader, request.fields)
+        topic, queue_id = _encoded(header.topic), header.queue_id
+        queue = self._store.queues.get(topic, queue_id)
+        if queue is None:
+            raise PeerError(f"{queue_id}@{header.topic} is not exist!")
+        group, subscription, selector = header.consumer_group, None, None
+        filter_data: str | None = None
+        if group:
+            subscription = self._online.subscription(group, header.topic)
+            if subscription is None:
+                filter_data = f"{group}@{header.topic} is not online!"
+            else:
+                selector = self._filters.of_subscription(group, header.topic, subscription)
+        count = max(0, min(header.count, _ENTRIES_MAX))
+        entries = await self._aside.run(
+            lambda: self._entries((topic, queue_id), header.index, count, selector)
+        )
+        body = QueryConsumeQueueResponseBody(
+            subscription_data=subscription,
+            filter_data=filter_data,
+            queue_data=entries,
+            max_queue_index=queue.max_offset,
+            min_queue_index=queue.min_offset,
+        )
+        return response_to(request, body=beans.encode(body))
+
+    def _entries(
+        self, key: tuple[bytes, int], first: int, count: int, selector: Selector | None
+    ) -> tuple[ConsumeQueueData, ...]:
+        queue, ext = self._store.queues.get(*key), self._store.queues.ext(key)
+        unit_at: Callable[[int], ExtUnit | None] = ext.get if ext is not None else lambda _address: None
+        if isinstance(queue, BatchConsumeQueue):
+            found = [
+                (each.physical_offset, each.size, each.tags_code)
+                for each in queue.entries(first, count)
+                if each.base_offset < first + count
+            ]
+        elif isinstance(queue, ConsumeQueue):
+            found = list(_plain_entries(queue, first, count))
+        else:
+            found = []
+        return tuple(_entry_data(*entry, unit_at, selector) for entry in found)
+
+
+def _plain_entries(queue: ConsumeQueue, first: int, count: int) -> list[tuple[int, int, int]]:
+    found: list[tuple[int, int, int]] = []
+    for offset in range(max(first, queue.min_offset), min(first + count, queue.max_offset)):
+        entry = queue.entry(offset)
+        if entry is None:
+            break
+        found.append(entry)
+    return found
+
+
+def _entry_data(
+    offset: int,
+    size: int,
+    code: int,
+    unit_at: Callable[[int], ExtUnit | None],
+    selector: Selector | None,
+) -> ConsumeQueueData:
+    """An entry, with what its extension says if it has one; `eval` is told of those only, as in Java."""
+    if not is_address(code):
+        return ConsumeQueueData(physic_offset=offset, physic_size=size, tags_code=code)
+    unit = unit_at(code)
+    if unit is None:
+        message = f"Cq extend not exist!addr: {code}"
+        return ConsumeQueueData(physic_offset=offset, physic_size=size, tags_code=code, msg=message)
+    extension = {"msgStoreTime": unit.store_ms, "tagsCode": unit.tags_code}
+    return ConsumeQueueData(
+        physic_offset=offset,
+        physic_size=size,
+        tags_code=code,
+        extend_data_json=fastjson.dumps(extension).decode(),
+        bit_map="".join(f"{byte:08b}" for byte in unit.bit_map) or None,
+        eval=selector is not None and selector.matches_entry(unit.tags_code, unit),
+    )
+
+
+def _offset(request: Command, offset: int) -> Command:
+    return response_to(request, ext_fields=fields.encode(headers.OffsetResponseHeader(offset=offset)))
+
+
+def _encoded(text: str) -> bytes:
+    """Half a surrogate pair, which only a header in JSON can hold, is part of no topic and of no key."""
+    return text.encode("utf-8", "replace")

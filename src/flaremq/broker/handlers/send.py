@@ -1,0 +1,361 @@
+"""Sends: all ordinary ones of a turn in a few calls, the others where they stand among them.
+
+    frames > [parse: columns] > topics checked once each > [append] > dispatch > answers
+
+What must be asked about a topic is asked once per topic and turn, not per message. A send that is not
+ordinary, or that something stands against, is left to the plain lane, which says what.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Final
+
+from flaremq.base.errors import Busy, FlareError, MessageIllegal, PageCacheBusy
+from flaremq.broker.handlers.send_plain import PlainSends, Taken
+from flaremq.broker.overload import Overload
+from flaremq.broker.put import Waits
+from flaremq.broker.stats import Stats
+from flaremq.broker.topics import Topics
+from flaremq.model.columns import Draft, Drafts
+from flaremq.model.names import NO_SEND_TOPICS
+from flaremq.model.topic import TopicConfig, TopicFilterType
+from flaremq.protocol.answers import SendAnswers
+from flaremq.protocol.burst import command_of
+from flaremq.protocol.codes import RequestCode, ResponseCode
+from flaremq.protocol.columns import Frame, Plain, Send, Target
+from flaremq.protocol.command import Command
+from flaremq.protocol.frame import encode_frame
+from flaremq.protocol.sends import parse_sends
+from flaremq.remoting.turn import Batch, PlainRow, Source
+from flaremq.store.store import MessageStore
+
+CODES: Final = frozenset(
+    {RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE}
+)
+_LATE: Final = (
+    "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: "
+    "{age}ms, size of queue: {count}"
+)
+_STUCK: Final = "[PCBUSY_CLEAN_QUEUE]broker busy, start flow control for a while: {why}"
+
+
+@dataclass(slots=True, frozen=True)
+class Answering:
+    """What stands between a stored message and its answer, and before a message is stored at all."""
+
+    waits: Waits
+    stats: Stats
+    overload: Overload
+    age_max_ms: int
+    """How long a send may have lain unread before it is refused."""
+
+
+@dataclass(slots=True, frozen=True, eq=False)
+class _Known:
+    """A topic that ordinary sends go to."""
+
+    name: str
+    topic: bytes
+    numbers: list[int]
+    """Of its queues, in the table of next offsets."""
+
+
+@dataclass(slots=True, frozen=True)
+class _Rows:
+    """Ordinary sends, one behind the other as they came."""
+
+    drafts: array[int]
+    sends: array[int]
+    topics: Sequence[_Known]
+    """By target."""
+
+    def __len__(self) -> int:
+        return len(self.sends) // Send.WIDTH
+
+    def part(self, first: int, last: int) -> _Rows:
+        if first == 0 and last == len(self):
+            return self
+        return _Rows(
+            self.drafts[first * Draft.WIDTH : last * Draft.WIDTH],
+            self.sends[first * Send.WIDTH : last * Send.WIDTH],
+            self.topics,
+        )
+
+    @property
+    def end(self) -> int:
+        """Behind the last of them in the log, once they are stored."""
+        last = len(self.drafts) - Draft.WIDTH
+        return self.drafts[last + Draft.PHYSICAL_OFFSET] + self.drafts[last + Draft.SIZE]
+
+    def by_chunk(self) -> Iterator[tuple[int, int, int]]:
+        """Chunk, first row and row behind the last, for every connection that has sent any of them."""
+        chunks = self.sends[Send.CHUNK :: Send.WIDTH]
+        first, count = 0, len(chunks)
+        while first < count:
+            chunk = chunks[first]
+            last = first + 1
+            if last < count and chunks[last] == chunk:
+                last = bisect_right(chunks, chunk, last)
+            yield chunk, first, last
+            first = last
+
+    def by_topic(self) -> Iterable[tuple[_Known, int, int]]:
+        """Topic, how many messages, and how many bytes of the log they take."""
+        if len(set(self.topics)) == 1:
+            return [(self.topics[0], len(self), self.end - self.drafts[Draft.PHYSICAL_OFFSET])]
+        counts: dict[_Known, list[int]] = {}
+        sizes = self.drafts[Draft.SIZE :: Draft.WIDTH]
+        for target, size in zip(self.sends[Send.TARGET :: Send.WIDTH], sizes, strict=True):
+            count = counts.setdefault(self.topics[target], [0, 0])
+            count[0] += 1
+            count[1] += size
+        return [(known, count, size) for known, (count, size) in counts.items()]
+
+
+_NONE: Final = _Rows(array("q"), array("q"), ())
+
+
+class SendLane:
+    """All sends of a broker, whichever port they come to."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        topics: Topics,
+        plain: PlainSends,
+        answers: SendAnswers,
+        answering: Answering,
+    ) -> None:
+        self._store = store
+        self._topics = topics
+        self._plain = plain
+        self._answers = answers
+        self._waits = answering.waits
+        self._stats = answering.stats
+        self._overload = answering.overload
+        self._age_max_ms = answering.age_max_ms
+        self._known: dict[bytes, _Known] = {}
+        self._parsed = _NONE
+        self._loop = asyncio.get_running_loop()
+        self._dispatching = False
+        self.resting = False
+        """Every send takes the plain lane: somebody wants to look at each of them."""
+        topics.listeners.append(lambda _changed: self.forget())
+
+    def forget(self) -> None:
+        """What was known of topics and rules may be otherwise now."""
+        self._known.clear()
+
+    @property
+    def codes(self) -> frozenset[int]:
+        return CODES
+
+    # Parsing.
+
+    def parse(self, batch: Batch) -> int:
+        if self.resting:
+            self._leave(batch, lambda _chunk: True)
+        elif batch.waited_ms is not None:
+            waited = batch.waited_ms
+            self._leave(batch, lambda chunk: waited[chunk] > self._age_max_ms)
+        parsed = self._parse(batch)
+        while parsed is None:  # Some were left to the plain lane: again, without them.
+            parsed = self._parse(batch)
+        self._parsed = parsed
+        return len(parsed)
+
+    def _leave(self, batch: Batch, wanted: Callable[[int], bool]) -> None:
+        """Leave the sends of some connections to the plain lane."""
+        frames = batch.frames
+        for f in range(0, len(frames), Frame.WIDTH):
+            if (
+                frames[f + Frame.CODE] in CODES
+                and not frames[f + Frame.PLAIN]
+                and wanted(frames[f + Frame.CHUNK])
+            ):
+                frames[f + Frame.PLAIN] = Plain.FIELDS
+
+    def _parse(self, batch: Batch) -> _Rows | None:
+        drafts, sends, targets = parse_sends(
+            batch.data, batch.chunks, batch.frames, batch.pairs, batch.heads, self._plain.tail
+        )
+        topics: list[_Known] = []
+        numbers: list[int] = []
+        refused: set[int] = set()
+        for place in range(len(targets) // Target.WIDTH):
+            t = place * Target.WIDTH
+            at = targets[t + Target.TOPIC_AT]
+            topic = bytes(batch.heads[at : at + targets[t + Target.TOPIC_SIZE]])
+            known = self._known.get(topic) or self._learn(topic)
+            queue_id = targets[t + Target.QUEUE_ID]
+            topics.append(known)
+            if queue_id < len(known.numbers) and self._has_room(topic, targets[t + Target.ROWS]):
+                numbers.append(known.numbers[queue_id])
+            else:
+                numbers.append(-1)
+                refused.add(place)
+        if refused:
+            for s in range(0, len(sends), Send.WIDTH):
+                if sends[s + Send.TARGET] in refused:
+                    batch.frames[sends[s + Send.FRAME] * Frame.WIDTH + Frame.PLAIN] = Plain.FIELDS
+            return None
+        if len(numbers) == 1:
+            drafts[Draft.QUEUE :: Draft.WIDTH] = array("q", numbers) * (len(sends) // Send.WIDTH)
+        elif numbers:
+            places = sends[Send.TARGET :: Send.WIDTH]
+            drafts[Draft.QUEUE :: Draft.WIDTH] = array("q", map(numbers.__getitem__, places))
+        return _Rows(drafts, sends, topics)
+
+    def _has_room(self, topic: bytes, count: int) -> bool:
+        return not self._waits.needed or self._overload.admits(topic, count)
+
+    def _learn(self, topic: bytes) -> _Known:
+        """What there is to know about a topic; without queues if its sends must take the plain lane."""
+        name = topic.decode()
+        config = self._topics.get(name)
+        count = 0
+        if config is not None and _is_ordinary(config) and name not in NO_SEND_TOPICS and self._plain.is_open:
+            count = max(config.write_queue_nums, config.read_queue_nums)
+        numbers = [self._store.offsets.number(topic, queue_id) for queue_id in range(count)]
+        known = _Known(name, topic, numbers)
+        if numbers:
+            self._known[topic] = known
+        return known
+
+    # Storing.
+
+    def run(self, batch: Batch, plain: Sequence[PlainRow]) -> None:
+        parsed, self._parsed = self._parsed, _NONE
+        done = 0
+        if plain:
+            frames = parsed.sends[Send.FRAME :: Send.WIDTH]
+            for each in plain:
+                before = bisect_left(frames, each.row)
+                if before > done:
+                    self._append(batch, parsed.part(done, before))
+                    done = before
+                self._take(batch, each)
+        if len(parsed) > done:
+            self._append(batch, parsed.part(done, len(parsed)))
+        if (plain or done < len(parsed)) and not self._waits.needed and not self._dispatching:
+            # Right behind the answers, which the loop writes first: producers need not wait for queues.
+            self._dispatching = True
+            self._loop.call_soon(self.dispatch)
+
+    def dispatch(self) -> None:
+        """Let consumers see what was stored."""
+        self._dispatching = False
+        self._store.dispatch()
+
+    def _append(self, batch: Batch, rows: _Rows) -> None:
+        try:
+            stored = self._store.put_many(Drafts(rows.drafts, batch.heads, batch.data))
+        except MessageIllegal as error:
+            if len(rows) == 1:
+                self._refuse(batch, rows, error)
+                return
+            for row in range(len(rows)):  # One of them spoils the lot: let the others pass.
+                self._append(batch, rows.part(row, row + 1))
+            return
+        except FlareError as error:
+            self._refuse(batch, rows, error)
+            return
+        if stored < len(rows):
+            self._stored(batch, rows.part(0, stored))
+            self._append(batch, rows.part(stored, len(rows)))  # Says what is short.
+        else:
+            self._stored(batch, rows)
+
+    def _stored(self, batch: Batch, rows: _Rows) -> None:
+        for known, count, size in rows.by_topic():
+            self._stats.put(known.name, count, size)
+        if not self._waits.needed:
+            encode, sources, drafts, sends = self._answers.encode, batch.sources, rows.drafts, rows.sends
+            for chunk, first, last in rows.by_chunk():
+                sources[chunk].send_bytes(encode(drafts, sends, (first, last), batch.heads))
+            return
+        first = 0
+        for waits, group in groupby(rows.sends[Send.WAIT :: Send.WIDTH]):
+            last = first + sum(1 for _ in group)
+            self._answer_later(batch, rows.part(first, last), waits)
+            first = last
+
+    def _answer_later(self, batch: Batch, rows: _Rows, waits: int) -> None:
+        """Under sync flush: when the log is safe up to the last of them."""
+        answers, heads, sources = self._answers, batch.heads, batch.sources
+        held = [(sources[chunk], first, last) for chunk, first, last in rows.by_chunk()]
+        by_topic = [(known.topic, count) for known, count, _ in rows.by_topic()]
+
+        def finish(code: int) -> None:
+            for topic, count in by_topic:
+                self._overload.release(topic, count)
+            for source, first, last in held:
+                source.send_bytes(answers.encode(rows.drafts, rows.sends, (first, last), heads, code))
+                source.ended()
+
+        for topic, count in by_topic:
+            self._overload.hold(topic, count)
+        for source, _, _ in held:
+            source.begun()
+        if waits:
+            self._waits.hold(rows.end, finish)
+        else:
+            finish(ResponseCode.SUCCESS)
+
+    def _refuse(self, batch: Batch, rows: _Rows, error: FlareError) -> None:
+        if isinstance(error, PageCacheBusy):
+            error = Busy(_STUCK.format(why=error))
+        for known, count, _ in rows.by_topic():
+            self._stats.put_failed(known.name, count)
+        for s in range(0, len(rows.sends), Send.WIDTH):
+            request = command_of(batch.data, batch.frames, rows.sends[s + Send.FRAME])
+            if request.wants_answer:
+                source = batch.sources[rows.sends[s + Send.CHUNK]]
+                source.send_bytes(encode_frame(self._plain.refusal(request, error)))
+
+    # The plain lane.
+
+    def _take(self, batch: Batch, plain: PlainRow) -> None:
+        request = plain.command
+        try:
+            self._check_age(batch, plain.chunk)
+            taken = self._plain.take(plain.source.host, request)
+        except FlareError as error:
+            if request.wants_answer:
+                plain.source.send_bytes(encode_frame(self._plain.refusal(request, error)))
+            return
+        self._stats.put(taken.topic, taken.count, taken.size)
+        if not self._waits.needed or not taken.wait_for:
+            if request.wants_answer:
+                plain.source.send_bytes(encode_frame(taken.answer))
+            return
+        self._take_later(plain.source, request, taken)
+
+    def _take_later(self, source: Source, request: Command, taken: Taken) -> None:
+        topic = taken.topic.encode()
+
+        def finish(code: int) -> None:
+            self._overload.release(topic, taken.count)
+            if request.wants_answer:
+                source.send_bytes(encode_frame(replace(taken.answer, code=code)))
+            source.ended()
+
+        self._overload.hold(topic, taken.count)
+        source.begun()
+        self._waits.hold(taken.wait_for, finish)
+
+    def _check_age(self, batch: Batch, chunk: int) -> None:
+        if batch.waited_ms is not None and batch.waited_ms[chunk] > self._age_max_ms:
+            raise Busy(_LATE.format(age=batch.waited_ms[chunk], count=self._overload.held))
+
+
+def _is_ordinary(config: TopicConfig) -> bool:
+    """Whether its messages are stored just as they come."""
+    single = config.topic_filter_type is TopicFilterType.SINGLE_TAG
+    return single and not config.is_batch_queue and not config.is_compacted

@@ -1,0 +1,49 @@
+"""Refusing sends before any work is done for them, fairly by topic.
+
+What a broker has accepted and not yet answered has a limit. While there is plenty of room nobody is
+refused. When it gets short, a topic keeps what is its share of the limit, and those that hold more than
+that are refused first: a flood of one topic does not shut the others out.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+
+class Overload:
+    """Counts sends that wait for their answer, by topic."""
+
+    def __init__(self, limit: int, name: str = "sendThreadPoolQueueCapacity") -> None:
+        self.limit = limit
+        self._name = name
+        self._held: Counter[bytes] = Counter()
+        self.held = 0
+
+    def admits(self, topic: bytes, count: int) -> bool:
+        """Whether so many more sends to a topic may be accepted now."""
+        if self.held + count <= self.limit // 2:
+            return True
+        if self.held + count > self.limit:
+            return False
+        topics = len(self._held) + (topic not in self._held)
+        return self._held[topic] + count <= self.limit // topics
+
+    def hold(self, topic: bytes, count: int) -> None:
+        self._held[topic] += count
+        self.held += count
+
+    def release(self, topic: bytes, count: int) -> None:
+        self.held -= count
+        left = self._held[topic] - count
+        if left:
+            self._held[topic] = left
+        else:
+            del self._held[topic]
+
+    def remark(self, topic: bytes) -> str:
+        """Why a send was refused, in the words that tools look for."""
+        return (
+            f"[OVERLOAD]system busy, start flow control for a while: {self.held} sends wait to be safe, "
+            f"{self._held[topic]} of them to {topic.decode('utf-8', 'replace')}, limit is {self.limit} "
+            f"({self._name}), shared by {max(1, len(self._held))} topics"
+        )

@@ -1,0 +1,138 @@
+"""Tables that outlive the broker: one JSON file each, with the one before it as .bak.
+
+They are RocketMQ's files, in its folder and with its members: a broker of Java's opens what we wrote,
+and we open what it wrote. What is written is whole: the new file is on the disk before it takes the
+place of the old one, and the old one is the .bak from then on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Final, TypeVar
+
+from flaremq.base.errors import ConfigError, FlareError, StoreError
+from flaremq.base.logs import fields, logger
+from flaremq.broker.aside import Aside
+from flaremq.protocol import fastjson
+
+log = logger("broker.persist")
+
+T = TypeVar("T")
+CONFIG_FOLDER: Final = "config"
+"""Below the store's root."""
+
+
+class ConfigFile:
+    """One file and its .bak. All of it blocks: call it at start, or aside."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.backup = path.with_name(path.name + ".bak")
+        self._lock = threading.Lock()  # A save that was given up may still be writing when the next begins.
+
+    def load(self) -> bytes | None:
+        """The content, that of the .bak if need be; None if there is neither.
+
+        ConfigError if there is one, or both, and none of them is whole.
+        """
+
+        def whole(text: bytes) -> bytes:
+            fastjson.load_object(text)
+            return text
+
+        return self.load_as(whole)
+
+    def load_as(self, parse: Callable[[bytes], T]) -> T | None:
+        """What `parse` makes of the first of the two files that it can read."""
+        failures = []
+        for path in (self.path, self.backup):
+            try:
+                found = parse(path.read_bytes())
+            except FileNotFoundError:
+                continue
+            except (OSError, FlareError) as error:
+                failures.append(f"{path}: {error}")
+                continue
+            if path is self.backup:
+                why = failures[0] if failures else f"{self.path} is missing"
+                log.warning("a table is read from its backup", extra=fields(file=path, why=why))
+            return found
+        if failures:
+            raise ConfigError(
+                f"no readable table at {self.path}: {'; '.join(failures)}. Restore one of the two files, "
+                "or move them away to begin without what they held"
+            )
+        return None
+
+    def save(self, text: bytes) -> None:
+        """Put `text` in the place of what is there, which becomes the .bak; return when it is on the disk."""
+        with self._lock:
+            try:
+                self._write(text)
+            except OSError as error:
+                raise StoreError(
+                    f"{self.path} cannot be written: {error}; the one before it stays"
+                ) from error
+
+    def _write(self, text: bytes) -> None:
+        fresh = self.path.with_name(self.path.name + ".tmp")
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with fresh.open("wb") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        if self.path.exists():
+            self.path.replace(self.backup)
+        fresh.replace(self.path)
+        folder = os.open(self.path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+class Saving:
+    """When a table is written, and how often: what changes meanwhile is in the next write.
+
+    `take` copies the table, in the loop; what it returns makes the text of the copy, aside.
+    """
+
+    def __init__(self, file: ConfigFile, aside: Aside, take: Callable[[], Callable[[], bytes]]) -> None:
+        self.file = file
+        self._aside = aside
+        self._take = take
+        self._lock = asyncio.Lock()
+        self.changes = 0
+        """Count one up for every change."""
+        self._written = 0
+
+    @property
+    def dirty(self) -> bool:
+        return self.changes != self._written
+
+    async def save(self) -> None:
+        """Return when what the table holds now is on the disk. Who waits together is served together."""
+        wanted = self.changes
+        async with self._lock:
+            if self._written >= wanted:
+                return
+            writing, text = self.changes, self._take()
+            await self._aside.run(lambda: self.file.save(text()))
+            self._written = writing
+
+
+def lines(members: Iterable[tuple[str, object]]) -> bytes:
+    """An object as JSON, with a line for each entry of its tables: people read and compare these files."""
+    return b"{\n" + b",\n".join(_line(name, value) for name, value in members) + b"\n}\n"
+
+
+def _line(name: str, value: object) -> bytes:
+    head = fastjson.dumps(name) + b":"
+    if not isinstance(value, Mapping) or not value:
+        return head + fastjson.dumps(value)
+    entries = (b"\t" + fastjson.dumps({key: entry})[1:-1] for key, entry in value.items())
+    return head + b"{\n" + b",\n".join(entries) + b"\n}"

@@ -1,0 +1,128 @@
+"""One pull, as the broker sees it: who asks for what, from where on, and whether it may wait."""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass
+from enum import Enum
+
+from flaremq.model.columns import Bytes
+from flaremq.protocol import fields
+from flaremq.protocol.codes import SerializeType
+from flaremq.protocol.columns import Frame, Pull
+from flaremq.protocol.command import Command
+from flaremq.protocol.headers.pull import COMMIT_OFFSET, SUBSCRIPTION, SUSPEND, PullMessageRequestHeader
+from flaremq.remoting.turn import Batch, Source
+
+
+class RequestSource(Enum):
+    """Who pulls: a client, or a proxy for one."""
+
+    SDK = -1
+    PROXY_FOR_ORDER = 0
+    PROXY_FOR_BROADCAST = 1
+    PROXY_FOR_STREAM = 2
+
+
+@dataclass(slots=True, eq=False)
+class Asked:
+    source: Source
+    code: int
+    opaque: int
+    serialize: SerializeType
+    group: str
+    topic: str
+    queue_id: int
+    offset: int
+    count_max: int
+    sys_flag: int
+    commit_offset: int
+    suspend_ms: int
+    subscription: str | None
+    sub_version: int
+    expression_type: str | None
+    one_way: bool = False
+    request_source: RequestSource = RequestSource.SDK
+    client_id: str = ""
+    """Of whom a proxy asks for."""
+    topic_bytes: bytes = b""
+    scan_from: int = 0
+    """Messages before it were looked at and are not wanted."""
+
+    @classmethod
+    def of_row(cls, row: array[int], batch: Batch) -> Asked:
+        data = batch.data
+        topic = _bytes(data, row[Pull.TOPIC_AT], row[Pull.TOPIC_SIZE])
+        flags = row[Pull.FRAME] * Frame.WIDTH
+        return cls(
+            batch.sources[row[Pull.CHUNK]],
+            batch.frames[flags + Frame.CODE],
+            row[Pull.OPAQUE],
+            SerializeType(row[Pull.SERIALIZE]),
+            _bytes(data, row[Pull.GROUP_AT], row[Pull.GROUP_SIZE]).decode(),
+            topic.decode(),
+            row[Pull.QUEUE_ID],
+            row[Pull.QUEUE_OFFSET],
+            row[Pull.MAX_MSG_NUMS],
+            row[Pull.SYS_FLAG],
+            row[Pull.COMMIT_OFFSET],
+            row[Pull.SUSPEND_TIMEOUT_MILLIS],
+            _text(data, row[Pull.SUBSCRIPTION_AT], row[Pull.SUBSCRIPTION_SIZE]),
+            row[Pull.SUB_VERSION],
+            _text(data, row[Pull.EXPRESSION_TYPE_AT], row[Pull.EXPRESSION_TYPE_SIZE]),
+            topic_bytes=topic,
+            scan_from=row[Pull.QUEUE_OFFSET],
+        )
+
+    @property
+    def is_open(self) -> bool:
+        return self.source.is_open
+
+    @property
+    def has_subscription(self) -> bool:
+        return bool(self.sys_flag & SUBSCRIPTION)
+
+    @property
+    def commits(self) -> bool:
+        return bool(self.sys_flag & COMMIT_OFFSET)
+
+    @property
+    def may_wait(self) -> bool:
+        return bool(self.sys_flag & SUSPEND)
+
+
+def asked_of(request: Command, source: Source) -> Asked:
+    """The same, one by one, of a pull that is not ordinary."""
+    header = fields.decode(PullMessageRequestHeader, request.fields)
+    known = {each.value for each in RequestSource}
+    by = header.request_source
+    return Asked(
+        source,
+        request.code,
+        request.opaque,
+        request.serialize_type,
+        header.consumer_group,
+        header.topic,
+        header.queue_id,
+        header.queue_offset,
+        header.max_msg_nums,
+        header.sys_flag,
+        header.commit_offset,
+        header.suspend_timeout_millis,
+        header.subscription,
+        header.sub_version,
+        header.expression_type,
+        one_way=request.is_oneway,
+        request_source=RequestSource(by) if by in known else RequestSource.SDK,
+        client_id=header.proxy_froward_client_id or "",
+        topic_bytes=header.topic.encode("utf-8", "replace"),
+        scan_from=header.queue_offset,
+    )
+
+
+def _bytes(data: Bytes, at: int, size: int) -> bytes:
+    return bytes(data[at : at + size])
+
+
+def _text(data: Bytes, at: int, size: int) -> str | None:
+    return bytes(data[at : at + size]).decode() if size else None

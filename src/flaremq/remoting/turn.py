@@ -1,0 +1,298 @@
+"""The turn: all that all connections delivered in one turn of the event loop, served at once.
+
+    socket > connection > [turn] > lanes: many requests a call
+                                 > plain: one Command, one coroutine
+
+Sockets are read straight into the turn's own buffer, one connection behind the other, so nothing is
+joined and a body is copied once on its way to the log. The first delivery asks the loop to run the
+turn; that happens after all ready sockets have been read. Frames are split in one call, lanes take
+the ordinary ones of their kind, and every other frame becomes a Command. What a connection gets
+back in one turn of the loop, the loop writes to it at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from time import perf_counter
+from typing import Final, Protocol
+
+from flaremq.base.errors import Malformed
+from flaremq.base.units import KiB, MiB
+from flaremq.model.columns import Bytes
+from flaremq.protocol.burst import command_of, fault_of, split
+from flaremq.protocol.codes import FRAME_SIZE_MAX
+from flaremq.protocol.columns import Chunk, Frame
+from flaremq.protocol.command import Command
+
+log = logging.getLogger(__name__)
+
+BUFFER_SIZE: Final = 4 * MiB
+_READ_MAX: Final = 256 * KiB  # Of one connection at a time, so that none has the turn for itself.
+_ROOM_MIN: Final = 64 * KiB  # With less than this left, the turn ends.
+_LARGE: Final = 256 * KiB  # A frame with more than this still to come is collected in a buffer of its own.
+_SLOW_S: Final = 0.05
+
+
+class Source(Protocol):
+    """A connection, as the turn sees it."""
+
+    rest: bytes
+    """Of a frame that is not whole yet."""
+    large: Large | None
+    host: bytes
+    """Address and port of the peer, as a record keeps them."""
+
+    @property
+    def is_open(self) -> bool: ...
+    def received(self, command: Command) -> None: ...
+    def send_parts(self, parts: Sequence[Bytes]) -> None: ...
+    def send_bytes(self, data: Bytes) -> None: ...
+    def broken(self, error: Malformed) -> None: ...
+    def waited_ms(self) -> int: ...
+    def begun(self) -> None: ...
+    def ended(self) -> None: ...
+
+
+class Large:
+    """A frame that is too large for the common buffer. It takes no more memory than it has brought."""
+
+    def __init__(self, size: int, begun: bytes) -> None:
+        self.size = size
+        self.filled = len(begun)
+        self._buffer = memoryview(bytearray(min(size, max(2 * len(begun), _LARGE))))
+        self._buffer[: self.filled] = begun
+
+    def room(self) -> memoryview:
+        if self.filled == len(self._buffer):
+            larger = memoryview(bytearray(min(self.size, 2 * len(self._buffer))))
+            larger[: self.filled] = self._buffer
+            self._buffer = larger
+        return self._buffer[self.filled :]
+
+    def whole(self) -> memoryview:
+        return self._buffer[: self.size]
+
+
+@dataclass(slots=True)
+class Batch:
+    """The frames of one turn, as rows of columns."""
+
+    data: Bytes
+    sources: Sequence[Source]
+    chunks: array[int]
+    frames: array[int]
+    pairs: array[int]
+    heads: bytearray
+    """Begins with the hosts of all sources; parsers write behind them."""
+    waited_ms: Sequence[int] | None = None
+    """How long the bytes of each source have lain in the kernel, if the loop was late."""
+
+
+@dataclass(slots=True, frozen=True)
+class PlainRow:
+    """A frame of a lane's kind that is not ordinary, and where in the turn it stands."""
+
+    row: int
+    chunk: int
+    source: Source
+    command: Command
+
+
+class Lane(Protocol):
+    """Serves all ordinary requests of some codes in few calls, and the others of them in order."""
+
+    @property
+    def codes(self) -> frozenset[int]: ...
+
+    def parse(self, batch: Batch) -> int:
+        """Take the ordinary frames and say how many they are; mark the others (Frame.PLAIN)."""
+
+    def run(self, batch: Batch, plain: Sequence[PlainRow]) -> None:
+        """Serve what was parsed, and these others where they stand between them."""
+
+
+class Turn:
+    """One port's worth of turns."""
+
+    def __init__(self, lanes: Sequence[Lane] = (), *, late_ms: int = 200) -> None:
+        self._lanes = lanes
+        self._late_s = late_ms / 1000
+        self._loop = asyncio.get_running_loop()
+        self._view = memoryview(bytearray(BUFFER_SIZE))
+        self._at = 0
+        self._sources: list[Source] = []
+        self._ends: list[int] = []
+        self._larges: list[tuple[Source, Large]] = []
+        self._scheduled = False
+        self._last_took_s = 0.0
+        self.slow = 0
+        """Turns that took longer than they may."""
+        self.draining = False
+        """Lanes rest: whatever comes now is answered one by one, and told to go elsewhere."""
+
+    # Reading.
+
+    def buffer_for(self, source: Source) -> memoryview:
+        """Where the next bytes of a source are to be read to."""
+        large = source.large
+        if large is not None:
+            return large.room()
+        if len(self._view) - self._at < _ROOM_MIN + len(source.rest) or self._returns(source):
+            self.run()
+        at = self._at
+        rest = source.rest
+        if rest:
+            self._view[at : at + len(rest)] = rest
+            at += len(rest)
+        return self._view[at : at + _READ_MAX]
+
+    def _returns(self, source: Source) -> bool:
+        """Whether it has delivered before, and others since: its bytes would not lie together."""
+        sources = self._sources
+        return bool(sources) and sources[-1] is not source and source in sources
+
+    def delivered(self, source: Source, size: int) -> None:
+        """So many bytes were read to where `buffer_for` said."""
+        large = source.large
+        if large is not None:
+            large.filled += size
+            if large.filled == large.size:
+                source.large = None
+                self._larges.append((source, large))
+                self._schedule()
+            return
+        self._at += len(source.rest) + size
+        source.rest = b""
+        if self._sources and self._sources[-1] is source:
+            self._ends[-1] = self._at
+        else:
+            self._sources.append(source)
+            self._ends.append(self._at)
+        self._schedule()
+
+    def deliver(self, source: Source, data: bytes) -> None:
+        """The same for bytes that were not read here: what a TLS session has decrypted."""
+        at = 0
+        while at < len(data):
+            room = self.buffer_for(source)
+            size = min(len(room), len(data) - at)
+            room[:size] = data[at : at + size]
+            at += size
+            self.delivered(source, size)
+
+    def _schedule(self) -> None:
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self.run)
+
+    # Serving.
+
+    def run(self) -> None:
+        """Serve all that was delivered since the last time."""
+        began_s = perf_counter()
+        self._scheduled = False
+        larges, self._larges = self._larges, []
+        for source, large in larges:
+            self._serve(large.whole(), [source], [large.size])
+        sources, ends, end = self._sources, self._ends, self._at
+        if sources:
+            self._sources, self._ends = [], []
+            self._serve(self._view[:end], sources, ends)
+            self._at = 0
+        self._last_took_s = took_s = perf_counter() - began_s
+        if took_s > _SLOW_S:
+            self.slow += 1
+            log.warning("a turn of %d connections and %d bytes took %.0f ms", len(sources), end, took_s * 1e3)
+
+    def _serve(self, data: memoryview, sources: list[Source], ends: list[int]) -> None:
+        try:
+            batch = self._batch(data, sources, ends)
+            self._route(batch)
+            self._keep_rests(batch)
+        except Exception:
+            # A bug of ours. These connections cannot go on, as nobody knows what was answered; others can.
+            log.exception("a turn of %d connections failed: they are closed", len(sources))
+            for source in sources:
+                source.broken(Malformed("this server failed to serve what came: connect again"))
+
+    def _batch(self, data: memoryview, sources: list[Source], ends: list[int]) -> Batch:
+        hosts = [source.host for source in sources]
+        count = len(hosts)
+        chunks = array("q", bytes(8 * Chunk.WIDTH * count))
+        chunks[Chunk.END :: Chunk.WIDTH] = array("q", ends)
+        sizes = array("q", map(len, hosts))
+        chunks[Chunk.BORN_HOST_SIZE :: Chunk.WIDTH] = sizes
+        chunks[Chunk.BORN_HOST_AT :: Chunk.WIDTH] = array("q", accumulate(sizes[:-1], initial=0))
+        heads = bytearray().join(hosts)
+        frames, pairs = split(data, chunks, FRAME_SIZE_MAX)
+        batch = Batch(data, sources, chunks, frames, pairs, heads)
+        if self._last_took_s > self._late_s:
+            batch.waited_ms = [source.waited_ms() for source in sources]
+        return batch
+
+    def _route(self, batch: Batch) -> None:
+        lanes = () if self.draining else self._lanes
+        left = len(batch.frames) // Frame.WIDTH
+        for lane in lanes:
+            if left:
+                left -= lane.parse(batch)
+        if not left:
+            for lane in lanes:
+                lane.run(batch, ())
+            return
+        plain = self._plain_rows(batch, lanes)
+        for lane in lanes:
+            lane.run(batch, [each for each in plain if each.command.code in lane.codes and _asks(each)])
+        taken = frozenset().union(*(lane.codes for lane in lanes)) if lanes else frozenset[int]()
+        for each in plain:
+            if each.command.code not in taken or not _asks(each):
+                each.source.received(each.command)
+
+    def _plain_rows(self, batch: Batch, lanes: Sequence[Lane]) -> list[PlainRow]:
+        """Every frame that no lane has taken, as a Command; a connection that sent nonsense is closed."""
+        codes = frozenset().union(*(lane.codes for lane in lanes)) if lanes else frozenset[int]()
+        frames, plain = batch.frames, []
+        for row in range(len(frames) // Frame.WIDTH):
+            f = row * Frame.WIDTH
+            if (
+                not frames[f + Frame.PLAIN]
+                and frames[f + Frame.CODE] in codes
+                and not frames[f + Frame.FLAG] & 1
+            ):
+                continue
+            chunk = frames[f + Frame.CHUNK]
+            source = batch.sources[chunk]
+            try:
+                plain.append(PlainRow(row, chunk, source, command_of(batch.data, frames, row)))
+            except Malformed as error:
+                batch.chunks[chunk * Chunk.WIDTH + Chunk.REST] = frames[f + Frame.AT]
+                source.broken(error)
+        return plain
+
+    def _keep_rests(self, batch: Batch) -> None:
+        chunks = batch.chunks
+        if chunks[Chunk.REST :: Chunk.WIDTH] == chunks[Chunk.END :: Chunk.WIDTH]:
+            return
+        for number, source in enumerate(batch.sources):
+            c = number * Chunk.WIDTH
+            rest, end = chunks[c + Chunk.REST], chunks[c + Chunk.END]
+            if rest == end:
+                continue
+            fault = fault_of(chunks, number)
+            if fault is not None:
+                source.broken(fault)
+                continue
+            needed, begun = chunks[c + Chunk.NEEDED], bytes(batch.data[rest:end])
+            if needed - len(begun) > _LARGE:
+                source.large = Large(needed, begun)
+            else:
+                source.rest = begun
+
+
+def _asks(plain: PlainRow) -> bool:
+    return not plain.command.is_response

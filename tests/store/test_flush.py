@@ -94,7 +94,8 @@ def test_after_the_thorough_interval_every_byte_is_flushed_and_the_checkpoint_mo
 )
 def test_a_put_wakes_the_flusher_unless_it_is_timed(tmp_path: Path, options: Any, woken: bool) -> None:
     bench = Bench(tmp_path, **options)
-    [bench.put(3_400) for _ in range(6)]  # Over four pages: less is not worth waking anybody.
+    for _ in range(6):  # Over four pages: less is not worth waking anybody.
+        bench.put(3_400)
     bench.flusher.put()
     assert bench.flusher._flusher._woken.is_set() is woken
 

@@ -236,6 +236,7 @@ class Broker:
         self._sends.forget()
         if "namesrvAddr" in names:
             self._namesrvs.set(settings.namesrv)
+            self._tasks.spawn("refresh-namesrvs", self._namesrvs.refresh())
         if "brokerPermission" in names:
             self._registration.register_now()
 

@@ -91,6 +91,7 @@ class Desk:
         }
         self._make_handlers(settings, port)
         self._http: HttpServer | None = None
+        self._metrics: BrokerMetrics | None = None
 
     def _make_handlers(self, settings: BrokerSettings, port: Callable[[], int]) -> None:
         tables, state = self._tables, self._tables.state
@@ -171,6 +172,8 @@ class Desk:
         self._settings = settings
         for handlers in (self._membership, self._consumers, self._runtime, self._sendback):
             handlers.settings = settings
+        if self._metrics is not None:
+            self._metrics.settings = settings
 
     def print_watermarks(self) -> None:
         """Backlogs that there are; nothing while there is none."""
@@ -195,9 +198,9 @@ class Desk:
             offsets=state.offsets,
             families=self.backlogs,
         )
-        metrics = BrokerMetrics(settings, watched, tables.aside, tables.clock)
+        metrics = self._metrics = BrokerMetrics(settings, watched, tables.aside, tables.clock)
         pages = {"/metrics": metrics.page, "/health": metrics.health}
-        self._http = HttpServer(settings.metrics_host or "0.0.0.0", settings.metrics_port, pages)
+        self._http = HttpServer(settings.metrics_host or settings.ip1, settings.metrics_port, pages)
         await self._http.start()
 
     async def stop(self) -> None:

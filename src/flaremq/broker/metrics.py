@@ -39,6 +39,7 @@ _PROCESSORS: Final = {
     "query": "query_message",
     "clientManager": "client_manager",
     "consumerManager": "consumer_manager",
+    "adminBroker": "admin",
     END_TRANSACTION: "transaction",
 }
 """Our families, where RocketMQ's label is another."""

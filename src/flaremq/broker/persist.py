@@ -32,7 +32,7 @@ class ConfigFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.backup = path.with_name(path.name + ".bak")
-        self._lock = threading.Lock()  # A save that was given up may still be writing when the next begins.
+        self._lock = threading.Lock()
 
     def load(self) -> bytes | None:
         """The content, that of the .bak if need be; None if there is neither.
@@ -109,6 +109,8 @@ class Saving:
         self.changes = 0
         """Count one up for every change."""
         self._written = 0
+        self._writing = threading.Lock()
+        self._on_disk = 0
 
     @property
     def dirty(self) -> bool:
@@ -120,9 +122,16 @@ class Saving:
         async with self._lock:
             if self._written >= wanted:
                 return
-            writing, text = self.changes, self._take()
-            await self._aside.run(lambda: self.file.save(text()))
-            self._written = writing
+            number, text = self.changes, self._take()
+            await self._aside.run(lambda: self._write(number, text))
+            self._written = number
+
+    def _write(self, number: int, text: Callable[[], bytes]) -> None:
+        """A save that was given up goes on in its thread: it may not come behind a newer one."""
+        with self._writing:
+            if number > self._on_disk:
+                self.file.save(text())
+                self._on_disk = number
 
 
 def lines(members: Iterable[tuple[str, object]]) -> bytes:

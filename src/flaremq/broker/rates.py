@@ -56,7 +56,7 @@ class Rates:
         """Once a second."""
         samples, width = self._samples, self._width
         if now_ms <= samples[-width]:
-            return  # Somebody has set the clock back: a rate over no time, or less, means nothing.
+            return  # A rate over no time means nothing.
         samples.extend((now_ms, self.put, self.found, self.missed, self.transferred))
         if len(samples) > width * _SAMPLES_MAX:
             del samples[:width]

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol, TypeAlias
 
+from flaremq.base.clock import Clock, SystemClock
 from flaremq.base.errors import FlareError
 from flaremq.base.lifecycle import Owned
 from flaremq.base.logs import fields as logged
@@ -38,7 +39,7 @@ from flaremq.protocol.headers import namesrv as headers
 log = logger("broker.registration")
 
 _UNREGISTER_TIMEOUT_S: Final = 3.0
-_AGAIN_S: Final = 1.0  # After a connection was lost: the NameServer has forgotten us with it.
+_AGAIN_S: Final = 1.0
 _FULL_PERM: Final = PERM_READ | PERM_WRITE
 
 Sleep: TypeAlias = Callable[[float], Awaitable[None]]
@@ -53,8 +54,8 @@ class Calls(Protocol):
 class TopicTable(Protocol):
     """The topics, as far as a NameServer is told of them."""
 
-    @property
-    def version(self) -> DataVersion: ...
+    version: DataVersion
+
     def get(self, name: str) -> TopicConfig | None: ...
     def all(self) -> Mapping[str, TopicConfig]: ...
     def put(self, config: TopicConfig) -> None: ...
@@ -86,6 +87,7 @@ class Registration:
         *,
         port: Callable[[], int],
         sleep: Sleep = asyncio.sleep,
+        clock: Clock | None = None,
     ) -> None:
         """`port` is asked when the broker starts: port 0 becomes another when it is bound."""
         self.settings = settings
@@ -93,6 +95,7 @@ class Registration:
         self.caller = caller
         self._aside = aside
         self._port = port
+        self._clock = clock or SystemClock()
         self._sleep = sleep
         self._namesrvs = namesrvs
         self._links: dict[str, _Link] = {}
@@ -135,7 +138,9 @@ class Registration:
             link.topics_changed(names)
 
     def register_now(self) -> None:
-        """Register everything again: what all topics have in common has changed."""
+        """Register everything again: what all topics have in common has changed. Without a new version
+        a NameServer would not look at them."""
+        self.topics.version = self.topics.version.next(self._clock.now_ms())
         for link in self._links.values():
             link.register_now()
 
@@ -225,7 +230,6 @@ class _Link:
         self._changed: dict[str, None] = {}
         self._due = True
         self._force = False
-        self._again = False
         self._woken = asyncio.Event()
 
     def topics_changed(self, names: Sequence[str]) -> None:
@@ -239,7 +243,6 @@ class _Link:
     def lost(self) -> None:
         if self.registered:
             self.registered = False
-            self._again = True
             self._woken.set()
 
     def stop(self) -> None:
@@ -263,18 +266,18 @@ class _Link:
             await self._rest()
 
     async def _rest(self) -> None:
-        """Until the period is over, or somebody has something to tell."""
+        """Until the period is over, or somebody has something to tell. A NameServer that does not know us
+        is left alone for a moment even then: who is gone is not there again at once."""
         period = asyncio.ensure_future(self._sleep(self._owner.settings.register_period_s))
         woken = asyncio.ensure_future(self._woken.wait())
         try:
             await asyncio.wait((period, woken), return_when=asyncio.FIRST_COMPLETED)
             self._due = self._due or period.done()
+            if not self.registered and not period.done():
+                await self._sleep(_AGAIN_S)
         finally:
             period.cancel()
             woken.cancel()
-        if self._again:
-            self._again, self._due = False, True
-            await self._sleep(_AGAIN_S)
 
     async def _round(self) -> None:
         """Tell what is due. A NameServer that does not know us is told everything: of a broker that is

@@ -11,6 +11,7 @@ from typing import Final
 from flaremq.base.errors import ConfigError
 from flaremq.base.settings import check, computed, option
 from flaremq.base.units import DAY_MS, GiB
+from flaremq.broker.namesrvs import parse as parse_namesrvs
 from flaremq.remoting.settings import ServerSettings
 
 _NAMES_FORBIDDEN: Final = frozenset("/\\\0;:@ ")
@@ -128,6 +129,8 @@ class BrokerSettings:
 
     def __post_init__(self) -> None:
         check(self)
+        if not self.namesrv_by_dns:
+            parse_namesrvs(self.namesrv)
         if self.metrics_exporter not in (MetricsExporter.DISABLE, MetricsExporter.PROM):
             raise ConfigError(
                 f"metricsExporterType={self.metrics_exporter.name}: figures leave a broker only by PROM; "

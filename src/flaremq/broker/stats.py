@@ -126,7 +126,7 @@ class Stats:
         self.settings = settings
         self._clock = clock
         self.boot_ms = clock.now_ms()
-        self.rates = Rates(self.boot_ms)
+        self.rates = Rates(self._now_ms())
         self.put_times = PutTimes()
         self.puts_of_day, self.gets_of_day = Day(), Day()
         self.longest_get_ms = 0
@@ -138,6 +138,7 @@ class Stats:
         self._all_gets = self._broker[Name.BROKER_GET_NUMS]
         self._user_puts = self._broker[Name.BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC]
         self._user_gets = self._broker[Name.BROKER_GET_NUMS_WITHOUT_SYSTEM_TOPIC]
+        self._put_latencies = self._tables[Name.TOPIC_PUT_LATENCY]
         # What the hot calls need of a topic, or of a group and its topic, in one look.
         self._puts: dict[str, tuple[Item, Item, Item | None]] = {}
         self._gets: dict[tuple[str, str], tuple[Item, Item, Item | None]] = {}
@@ -170,7 +171,11 @@ class Stats:
         the topic alone: a turn that stores for many queues has one time for all of them."""
         self.put_times.add(elapsed_ms, count)
         key = topic if queue_id is None else f"{queue_id}@{topic}"
-        self._item(Name.TOPIC_PUT_LATENCY, key).add(elapsed_ms * count, count)
+        item = self._put_latencies.get(key)
+        if item is None:
+            item = self._item(Name.TOPIC_PUT_LATENCY, key)
+        item.value += elapsed_ms * count
+        item.times += count
 
     def got(self, group: str, topic: str, count: int, size: int) -> None:
         """One read found so many messages, which were sent to a consumer."""
@@ -240,7 +245,7 @@ class Stats:
 
     def fell_behind(self, group: str, topic: str, queue_id: int, size: int, elapsed_ms: int) -> None:
         """How many bytes, and how long ago, the messages lie that a group has yet to read."""
-        key, now_ms = f"{queue_id}@{topic}@{group}", self._clock.now_ms()
+        key, now_ms = f"{queue_id}@{topic}@{group}", self._now_ms()
         self._moments[Name.GROUP_GET_FALL_SIZE][key] = size, now_ms
         self._moments[Name.GROUP_GET_FALL_TIME][key] = elapsed_ms, now_ms
 
@@ -291,13 +296,13 @@ class Stats:
         """Take a sample of every item, a chunk per turn: there may be a hundred thousand of them."""
         items = iter([item for table in self._tables.values() for item in table.values()])
         while chunk := list(islice(items, _CHUNK)):
-            now_ms = self._clock.now_ms()
+            now_ms = self._now_ms()
             for item in chunk:
                 item.sample(span, now_ms)
             await asyncio.sleep(0)
 
     def sample_second(self) -> None:
-        self.rates.sample(self._clock.now_ms())
+        self.rates.sample(self._now_ms())
 
     def midnight(self) -> None:
         self.puts_of_day.midnight(self.put_total)
@@ -309,7 +314,7 @@ class Stats:
         if limit_min < 0:
             return 0
         limit_min = _IDLE_SHORT_MIN if limit_min <= _IDLE_MIN_MIN else limit_min
-        before_ms = self._clock.now_ms() - limit_min * MINUTE_MS
+        before_ms = self._now_ms() - limit_min * MINUTE_MS
         return self._drop(lambda name, _key, changed_ms: name not in _OF_BROKER and changed_ms < before_ms)
 
     def topic_deleted(self, topic: str) -> None:
@@ -338,13 +343,17 @@ class Stats:
         return len(gone)
 
     def _changed_ms(self, item: Item) -> int:
-        return self._clock.now_ms() if item.times != item.seen else item.changed_ms
+        return self._now_ms() if item.times != item.seen else item.changed_ms
+
+    def _now_ms(self) -> int:
+        """Of the clock that nobody sets: a rate over a time that stepped back would mean nothing."""
+        return round(self._clock.monotonic_s() * 1000)
 
     def _item(self, name: Name, key: str) -> Item:
         table = self._tables[name]
         item = table.get(key)
         if item is None:
-            item = table[key] = Item(self._clock.now_ms())
+            item = table[key] = Item(self._now_ms())
         return item
 
     def _first_put(self, topic: str) -> tuple[Item, Item, Item | None]:

@@ -60,6 +60,7 @@ class HttpServer:
         self._tasks = Owned(on_crash=lambda _error: None)
         self._writers: set[asyncio.StreamWriter] = set()
         self._server: asyncio.Server | None = None
+        self._stopping = False
 
     async def start(self) -> None:
         try:
@@ -74,6 +75,7 @@ class HttpServer:
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:
+        self._stopping = True
         if self._server is not None:
             self._server.close()
         await self._tasks.aclose(timeout_s=5)
@@ -82,7 +84,7 @@ class HttpServer:
         await asyncio.sleep(0)  # A transport that was aborted closes its socket in the next turn.
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(self._writers) >= self._limits.connections_max:
+        if self._stopping or len(self._writers) >= self._limits.connections_max:
             writer.transport.abort()
             return
         self._writers.add(writer)

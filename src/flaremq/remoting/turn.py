@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from time import perf_counter
@@ -26,7 +26,7 @@ from flaremq.base.units import KiB, MiB
 from flaremq.model.columns import Bytes
 from flaremq.protocol.burst import command_of, fault_of, split
 from flaremq.protocol.codes import FRAME_SIZE_MAX
-from flaremq.protocol.columns import Chunk, Frame
+from flaremq.protocol.columns import Chunk, Frame, Plain
 from flaremq.protocol.command import Command
 
 log = logging.getLogger(__name__)
@@ -114,6 +114,20 @@ class Lane(Protocol):
 
     def run(self, batch: Batch, plain: Sequence[PlainRow]) -> None:
         """Serve what was parsed, and these others where they stand between them."""
+
+
+def leave_all(
+    batch: Batch, codes: frozenset[int], wanted: Callable[[int], bool] = lambda _chunk: True
+) -> None:
+    """Leave the requests of a lane to the plain lane: all of them, or those of some chunks."""
+    frames = batch.frames
+    for f in range(0, len(frames), Frame.WIDTH):
+        if (
+            frames[f + Frame.CODE] in codes
+            and not frames[f + Frame.PLAIN]
+            and wanted(frames[f + Frame.CHUNK])
+        ):
+            frames[f + Frame.PLAIN] = Plain.FIELDS
 
 
 class Turn:

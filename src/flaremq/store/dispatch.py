@@ -87,16 +87,9 @@ class Dispatcher:
         """Take the queues of a topic away, with their files; how many there were.
 
         Messages that come later begin new queues, and go on with the numbers: a record of before that a
-        crash brings back is then never taken for one of after. The lock is let go between two queues, as
-        others wait for it.
+        crash brings back is then never taken for one of after.
         """
-        keys = [key for key, _ in self._queues.items() if key[0] == topic]
-        for key in keys:
-            with self._lock:
-                self._queues.remove(key)
-        with self._lock:
-            self._queues.remove_folders(topic)
-        return len(keys)
+        return self._queues.remove_topic(topic, self._lock)
 
     def _step(self, end: int) -> bool:
         """One batch of one file; False when there is nothing to be read."""

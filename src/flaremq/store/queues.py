@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import resource
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +39,8 @@ class Queues:
         self._is_batch = is_batch
         self._queues: dict[Key, AnyQueue] = {}
         self._exts: dict[Key, ConsumeQueueExt] = {}
+        self._removal = threading.Lock()  # Held by who takes a topic away, and by who flushes a queue.
+        self._leaving: bytes | None = None
         self.dirty: set[Key] = set()
         self.before_removal: Callable[[], None] = lambda: None
         """Called before a damaged queue is removed: from then on the log alone knows its messages."""
@@ -60,6 +63,9 @@ class Queues:
         """The queue of this topic and number, made now if it is new."""
         queue = self._queues.get(key)
         if queue is None:
+            if key[0] == self._leaving:
+                with self._removal:
+                    pass  # Now they are gone.
             queue = self._queues[key] = self._make(key, self._is_batch(os.fsdecode(key[0])))
         return queue
 
@@ -192,14 +198,31 @@ class Queues:
         if ext is not None:
             ext.destroy()
 
-    def remove_folders(self, topic: bytes) -> None:
-        """The folders of a topic that has no queues any more."""
+    def remove_topic(self, topic: bytes, dispatching: threading.Lock) -> int:
+        """Take all queues of a topic away with their files and folders; how many there were.
+
+        Nothing is dispatched while they leave the table, which is short. Their files go behind that, and
+        who needs a queue of this topic anew waits for it: new files would go with the old ones.
+        """
         name, settings = folder_name(topic), self._settings
-        for root in (settings.consumequeue_folder, settings.batch_queue_folder, settings.ext_folder):
-            if any(key[0] == topic for key in self._queues):
-                return
-            if self._disk.exists(root / name):
-                self._disk.delete_folder(root / name)
+        with self._removal:
+            with dispatching:
+                self._leaving = topic
+                keys = [key for key in self._queues if key[0] == topic]
+                taken = [(self._queues.pop(key), self._exts.pop(key, None)) for key in keys]
+                self.dirty.difference_update(keys)
+            try:
+                for queue, ext in taken:
+                    queue.destroy()
+                    if ext is not None:
+                        ext.destroy()
+                for root in (settings.consumequeue_folder, settings.batch_queue_folder, settings.ext_folder):
+                    if self._disk.exists(root / name):
+                        self._disk.delete_folder(root / name)
+                        self._disk.sync_folder(root)  # It must not come back.
+            finally:
+                self._leaving = None
+        return len(keys)
 
     def remove_all(self) -> None:
         for key in list(self._queues):
@@ -214,11 +237,12 @@ class Queues:
         for key in list(self.dirty):
             if least_pages == 0:
                 self.dirty.discard(key)  # First: an entry that comes meanwhile marks it again.
-            queue, ext = self._queues.get(key), self._exts.get(key)
-            if queue is not None:
-                queue.flush(least_pages)
-            if ext is not None:
-                ext.flush(least_pages)
+            with self._removal:
+                queue, ext = self._queues.get(key), self._exts.get(key)
+                if queue is not None:
+                    queue.flush(least_pages)
+                if ext is not None:
+                    ext.flush(least_pages)
 
     def close(self) -> None:
         for queue in self:

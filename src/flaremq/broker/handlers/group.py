@@ -87,7 +87,7 @@ class GroupHandlers:
             peer=peer,
             client_id=said.client_id,
             language=request.language,
-            version=request.version,
+            version=int(request.version),
             last_seen_ms=self._clock.now_ms(),
         )
         changed = not said.heartbeat_fingerprint

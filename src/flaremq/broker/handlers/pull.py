@@ -11,6 +11,7 @@ import asyncio
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
+from time import perf_counter
 from typing import Final
 
 from flaremq.base.errors import (
@@ -43,7 +44,7 @@ from flaremq.protocol.columns import Pull, PullAnswer
 from flaremq.protocol.command import Command, response_to
 from flaremq.protocol.frame import encode_frame
 from flaremq.protocol.pulls import parse_pulls
-from flaremq.remoting.turn import Batch, PlainRow
+from flaremq.remoting.turn import Batch, PlainRow, leave_all
 from flaremq.store.api import GetStatus, ReadResult, Selector
 from flaremq.store.settings import BrokerRole
 from flaremq.store.store import MessageStore
@@ -108,12 +109,15 @@ class PullLane:
         self._pulls: array[int] = array("q")
         self.parked: LongPoll[Asked] = LongPoll(self._again, parked_max)
         self.resting = False
+        """Every pull takes the plain lane: somebody wants to look at each of them."""
 
     @property
     def codes(self) -> frozenset[int]:
         return CODES
 
     def parse(self, batch: Batch) -> int:
+        if self.resting:
+            leave_all(batch, CODES)
         self._pulls = parse_pulls(batch.data, batch.chunks, batch.frames, batch.pairs)
         return len(self._pulls) // Pull.WIDTH
 
@@ -224,9 +228,12 @@ class PullLane:
     # Reading and answering.
 
     def _read(self, asked: Asked, allowed: _Allowed) -> ReadResult:
-        return self._store.get(
+        began_s = perf_counter()
+        result = self._store.get(
             asked.topic_bytes, asked.queue_id, asked.scan_from, asked.count_max, selector=allowed.selector
         )
+        self._stats.got_took((perf_counter() - began_s) * 1000)
+        return result
 
     def _answer_first(self, asked: Asked, allowed: _Allowed, result: ReadResult) -> None:
         """The answer to a pull that has just come: it may also be parked."""
@@ -317,6 +324,8 @@ class PullLane:
         if code == ResponseCode.SUCCESS:
             parts += result.records
             self._stats.got(asked.group, asked.topic, result.count, result.size)
+            if result.suggest_slave:
+                self._stats.got_from_disk(asked.group, asked.topic, result.count, result.size)
             self._readers.offsets.pulled(asked.group, asked.topic, asked.queue_id, result.next_offset)
         else:
             self._stats.missed()

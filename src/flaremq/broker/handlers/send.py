@@ -11,9 +11,10 @@ from __future__ import annotations
 import asyncio
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
+from time import perf_counter
 from typing import Final
 
 from flaremq.base.errors import Busy, FlareError, MessageIllegal, PageCacheBusy
@@ -32,7 +33,7 @@ from flaremq.protocol.columns import Frame, Plain, Send, Target
 from flaremq.protocol.command import Command
 from flaremq.protocol.frame import encode_frame
 from flaremq.protocol.sends import parse_sends
-from flaremq.remoting.turn import Batch, PlainRow, Source
+from flaremq.remoting.turn import Batch, PlainRow, Source, leave_all
 from flaremq.store.store import MessageStore
 
 CODES: Final = frozenset(
@@ -160,26 +161,15 @@ class SendLane:
 
     def parse(self, batch: Batch) -> int:
         if self.resting:
-            self._leave(batch, lambda _chunk: True)
+            leave_all(batch, CODES)
         elif batch.waited_ms is not None:
             waited = batch.waited_ms
-            self._leave(batch, lambda chunk: waited[chunk] > self._age_max_ms)
+            leave_all(batch, CODES, lambda chunk: waited[chunk] > self._age_max_ms)
         parsed = self._parse(batch)
         while parsed is None:  # Some were left to the plain lane: again, without them.
             parsed = self._parse(batch)
         self._parsed = parsed
         return len(parsed)
-
-    def _leave(self, batch: Batch, wanted: Callable[[int], bool]) -> None:
-        """Leave the sends of some connections to the plain lane."""
-        frames = batch.frames
-        for f in range(0, len(frames), Frame.WIDTH):
-            if (
-                frames[f + Frame.CODE] in CODES
-                and not frames[f + Frame.PLAIN]
-                and wanted(frames[f + Frame.CHUNK])
-            ):
-                frames[f + Frame.PLAIN] = Plain.FIELDS
 
     def _parse(self, batch: Batch) -> _Rows | None:
         drafts, sends, targets = parse_sends(
@@ -254,6 +244,7 @@ class SendLane:
         self._store.dispatch()
 
     def _append(self, batch: Batch, rows: _Rows) -> None:
+        began_s = perf_counter()
         try:
             stored = self._store.put_many(Drafts(rows.drafts, batch.heads, batch.data))
         except MessageIllegal as error:
@@ -267,14 +258,16 @@ class SendLane:
             self._refuse(batch, rows, error)
             return
         if stored < len(rows):
-            self._stored(batch, rows.part(0, stored))
+            self._stored(batch, rows.part(0, stored), began_s)
             self._append(batch, rows.part(stored, len(rows)))  # Says what is short.
         else:
-            self._stored(batch, rows)
+            self._stored(batch, rows, began_s)
 
-    def _stored(self, batch: Batch, rows: _Rows) -> None:
+    def _stored(self, batch: Batch, rows: _Rows, began_s: float) -> None:
+        stats, took_ms = self._stats, (perf_counter() - began_s) * 1000
         for known, count, size in rows.by_topic():
-            self._stats.put(known.name, count, size)
+            stats.put(known.name, count, size)
+            stats.put_took(known.name, took_ms, count)
         if not self._waits.needed:
             encode, sources, drafts, sends = self._answers.encode, batch.sources, rows.drafts, rows.sends
             for chunk, first, last in rows.by_chunk():

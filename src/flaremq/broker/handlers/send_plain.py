@@ -33,7 +33,7 @@ from flaremq.model.batch import split_batch
 from flaremq.model.msgid import UniqueIds
 from flaremq.model.properties import decode_properties, encode_properties
 from flaremq.model.topic import PERM_WRITE, TopicConfig, TopicFilterType
-from flaremq.protocol.codes import ResponseCode
+from flaremq.protocol.codes import ResponseCode, SerializeType
 from flaremq.protocol.command import Command, response_to
 from flaremq.protocol.fields import encode
 from flaremq.protocol.headers.send import SendMessageRequestHeader, SendMessageResponseHeader, decode_send
@@ -50,6 +50,11 @@ _NOT_YET: Final = (
     (properties.TIMER_DELAY_MS, "timer messages"),
     (properties.TIMER_DELIVER_MS, "timer messages"),
 )
+
+
+# As Java writes them: in the order of its hash map, and of its class.
+_JSON_ORDER: Final = ("queueId", "transactionId", "msgId", "TRACE_ON", "MSG_REGION", "queueOffset")
+_COMPACT_ORDER: Final = ("msgId", "queueId", "queueOffset", "transactionId", "TRACE_ON", "MSG_REGION")
 
 
 @dataclass(slots=True, frozen=True)
@@ -286,7 +291,10 @@ class PlainSends:
         return f"{self._host}{result.physical_offset:016X}"
 
     def _answer(self, request: Command, header: SendMessageResponseHeader) -> Command:
-        return response_to(request, ResponseCode.SUCCESS, ext_fields={**encode(header), **self.fields})
+        found = {**encode(header), **self.fields}
+        order = _JSON_ORDER if request.serialize_type is SerializeType.JSON else _COMPACT_ORDER
+        in_order = {name: found[name] for name in order if name in found}
+        return response_to(request, ResponseCode.SUCCESS, ext_fields={**in_order, **found})
 
 
 def _sys_flag(header: SendMessageRequestHeader, config: TopicConfig) -> int:

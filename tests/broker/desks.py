@@ -1,0 +1,130 @@
+"""A whole broker without ports: its lanes, fed with frames and read from, byte for byte."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from flaremq.base.clock import Clock
+from flaremq.base.errors import Malformed
+from flaremq.broker.app import Broker, BrokerConfig
+from flaremq.broker.settings import BrokerServerSettings, BrokerSettings
+from flaremq.model.columns import Bytes
+from flaremq.model.message import StoredMessage
+from flaremq.model.record import decode_many
+from flaremq.protocol.command import Command
+from flaremq.protocol.frame import FrameDecoder, encode_frame
+from flaremq.remoting.turn import Large, Turn
+from flaremq.testing.builders import small_settings
+from flaremq.testing.clock import ManualClock
+
+PORT = 10911
+
+
+class Line:
+    """One connection, as the turn sees it; what is written to it can be read as commands."""
+
+    def __init__(self, port: int = 5000, waited_ms: int = 0) -> None:
+        self.rest = b""
+        self.large: Large | None = None
+        self.host = bytes((10, 0, 0, 9)) + port.to_bytes(4, "big")
+        self.address = ("10.0.0.9", port)
+        self.is_open = True
+        self.under_way = 0
+        self.written = bytearray()
+        self.writes = 0
+        self.errors: list[Malformed] = []
+        self.commands: list[Command] = []
+        self._waited_ms = waited_ms
+
+    def send_bytes(self, data: Bytes) -> None:
+        self.written += data
+        self.writes += 1
+
+    def send_parts(self, parts: Sequence[Bytes]) -> None:
+        self.send_bytes(b"".join(parts))
+
+    def received(self, command: Command) -> None:
+        self.commands.append(command)
+
+    def broken(self, error: Malformed) -> None:
+        self.errors.append(error)
+
+    def waited_ms(self) -> int:
+        return self._waited_ms
+
+    def begun(self) -> None:
+        self.under_way += 1
+
+    def ended(self) -> None:
+        self.under_way -= 1
+
+    def read(self) -> list[Command]:
+        """All answers since the last time."""
+        written, self.written = bytes(self.written), bytearray()
+        return FrameDecoder().feed(written) if written else []
+
+
+class DeskBench:
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+        self.store = broker.store
+        self.state = broker.state
+        self.sends = broker._sends
+        self.pulls = broker._pulls
+        self.turn = Turn((self.sends, self.pulls))
+
+    def deliver(self, line: Line, *commands: Command) -> None:
+        """As if they had come by the socket, for the next turn."""
+        self.turn.deliver(line, b"".join(encode_frame(command) for command in commands))
+
+    async def run(self) -> None:
+        """One turn of everything that was delivered, and what follows from it at once."""
+        for _ in range(5):
+            await asyncio.sleep(0)
+
+    async def ask(self, *commands: Command, line: Line | None = None) -> list[Command]:
+        line = line or Line()
+        self.deliver(line, *commands)
+        await self.run()
+        return line.read()
+
+    def log(self) -> bytes:
+        """All records, as they lie."""
+        end = self.store.log.readable_end
+        view = self.store.log.slice(0, end)
+        return bytes(view) if view is not None else b""
+
+    def messages(self) -> list[StoredMessage]:
+        return list(decode_many(self.log()))
+
+
+@asynccontextmanager
+async def a_desk(
+    folder: Path, *, broker: dict[str, Any] | None = None, clock: Clock | None = None, **store: Any
+) -> AsyncIterator[DeskBench]:
+    made = Broker(
+        BrokerConfig(
+            broker=BrokerSettings(ip1="127.0.0.1", ip2="127.0.0.1", broker_name="broker-a", **(broker or {})),
+            server=BrokerServerSettings(listen_port=PORT),
+            store=small_settings(folder, **store),
+        ),
+        clock or ManualClock(),
+    )
+    made.state.load()
+    made.store.load()
+    made._make_handlers()
+    made.store.start()
+    made.store.listen(made._pulls.parked)
+    try:
+        yield DeskBench(made)
+    finally:
+        await made._pulls.close()
+        made._waits.close()
+        await made._tasks.aclose(timeout_s=5)
+        await made._caller.aclose()
+        made.store.close()
+        made._aside.close()

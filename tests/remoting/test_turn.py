@@ -1,0 +1,177 @@
+"""The turn: whatever way bytes are cut into deliveries, the same frames come out, in order, once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.broker.desks import Line
+from tests.protocol.samples import commands
+
+from flaremq.protocol.codes import FRAME_SIZE_MAX, RESPONSE
+from flaremq.protocol.columns import Frame
+from flaremq.protocol.command import Command
+from flaremq.protocol.frame import FrameDecoder, encode_frame
+from flaremq.remoting import turn as module
+from flaremq.remoting.turn import Batch, PlainRow, Turn, leave_all
+
+KNOWN = 4711
+
+
+class EchoLane:
+    """Takes every frame of one code, and writes the opaque back."""
+
+    codes = frozenset({KNOWN})
+
+    def __init__(self) -> None:
+        self.batches: list[int] = []
+        self.seen: list[int] = []
+
+    def parse(self, batch: Batch) -> int:
+        frames = batch.frames
+        self.rows = [
+            f
+            for f in range(0, len(frames), Frame.WIDTH)
+            if frames[f + Frame.CODE] == KNOWN
+            and not frames[f + Frame.PLAIN]
+            and not frames[f + Frame.FLAG] & 1
+        ]
+        return len(self.rows)
+
+    def run(self, batch: Batch, plain: Sequence[PlainRow]) -> None:
+        if self.rows or plain:
+            self.batches.append(len(self.rows))
+        self.seen += [batch.frames[f + Frame.OPAQUE] for f in self.rows]
+        self.seen += [each.command.opaque for each in plain]
+
+
+def run(deliveries: list[tuple[Line, bytes]], *, per_turn: int = 1) -> None:
+    """Deliver them one by one, `per_turn` in each turn."""
+
+    async def go() -> None:
+        turn = Turn()
+        for number, (line, data) in enumerate(deliveries):
+            turn.deliver(line, data)
+            if number % per_turn == per_turn - 1:
+                turn.run()
+        turn.run()
+
+    asyncio.run(go())
+
+
+@given(
+    st.lists(st.lists(commands, min_size=1, max_size=4), min_size=1, max_size=3),
+    st.integers(1, 40),
+    st.integers(1, 5),
+    st.randoms(use_true_random=False),
+)
+def test_any_cut_into_deliveries_gives_the_same_commands(said, size, per_turn, random) -> None:  # type: ignore[no-untyped-def]
+    lines, pieces = [Line(5000 + n) for n in range(len(said))], []
+    for line, commands_of_it in zip(lines, said, strict=True):
+        data = b"".join(map(encode_frame, commands_of_it))
+        pieces.append([(line, data[at : at + size]) for at in range(0, len(data), size)])
+    deliveries = []
+    while any(pieces):
+        deliveries.append(random.choice([each for each in pieces if each]).pop(0))
+    run(deliveries, per_turn=per_turn)
+    for line, commands_of_it in zip(lines, said, strict=True):
+        reference = FrameDecoder().feed(b"".join(map(encode_frame, commands_of_it)))
+        assert line.commands == reference
+        assert (line.rest, line.large, line.errors) == (b"", None, [])
+
+
+@pytest.mark.parametrize("size", [1_000, 300_000, 5_000_000, FRAME_SIZE_MAX - 200])
+def test_frames_of_any_allowed_size_come_through(size: int) -> None:
+    body = bytes(range(256)) * (size // 256)
+    data = encode_frame(Command(code=1, body=body)) + encode_frame(Command(code=2))
+    line = Line()
+    run([(line, data[at : at + 70_000]) for at in range(0, len(data), 70_000)])
+    assert [(command.code, command.body) for command in line.commands] == [(1, body), (2, None)]
+
+
+def test_a_large_frame_takes_no_more_memory_than_it_has_brought() -> None:
+    line = Line()
+    announced = (10_000_000).to_bytes(4, "big") + (50).to_bytes(4, "big")
+    run([(line, announced + b"x" * 100)])
+    assert line.large is not None
+    assert len(line.large.room()) < 300_000
+
+
+def test_more_than_the_buffer_holds_is_served_in_several_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "BUFFER_SIZE", 200_000)
+    lines = [Line(5000 + n) for n in range(10)]
+    data = b"".join(encode_frame(Command(code=n, body=b"x" * 1000)) for n in range(50))
+    run([(line, data) for line in lines], per_turn=10)
+    assert all([command.code for command in line.commands] == list(range(50)) for line in lines)
+
+
+def test_a_connection_that_sends_nonsense_is_closed_and_no_other() -> None:
+    good, bad = Line(5001), Line(5002)
+    frame = encode_frame(Command(code=1))
+    run([(bad, frame + b"\xff" * 20), (good, frame)], per_turn=2)
+    assert (len(bad.commands), len(bad.errors)) == (1, 1)
+    assert (len(good.commands), good.errors) == (1, [])
+
+
+def test_a_header_that_cannot_be_read_ends_its_connection_and_what_stands_before_is_served() -> None:
+    line = Line()
+    nonsense = b"{nonsense}"
+    frame = (4 + len(nonsense)).to_bytes(4, "big") + len(nonsense).to_bytes(4, "big") + nonsense
+    run([(line, encode_frame(Command(code=1)) + frame)])
+    assert (len(line.commands), len(line.errors)) == (1, 1)
+
+
+async def test_frames_of_all_connections_in_one_turn_reach_a_lane_together() -> None:
+    lane = EchoLane()
+    turn = Turn((lane,))
+    for port in range(5):
+        turn.deliver(Line(port), encode_frame(Command(code=KNOWN, opaque=port)))
+    await asyncio.sleep(0)
+    assert (lane.batches, lane.seen) == ([5], [0, 1, 2, 3, 4])
+
+
+async def test_answers_of_a_peer_go_to_its_connection_and_never_to_a_lane() -> None:
+    lane, line = EchoLane(), Line()
+    turn = Turn((lane,))
+    turn.deliver(line, encode_frame(Command(code=KNOWN, flag=RESPONSE, opaque=3)))
+    turn.run()
+    assert (lane.seen, [command.opaque for command in line.commands]) == ([], [3])
+
+
+async def test_while_draining_lanes_rest() -> None:
+    lane, line = EchoLane(), Line()
+    turn = Turn((lane,))
+    turn.draining = True
+    turn.deliver(line, encode_frame(Command(code=KNOWN)))
+    turn.run()
+    assert (lane.seen, len(line.commands)) == ([], 1)
+
+
+async def test_what_a_lane_leaves_comes_to_it_as_commands_in_order() -> None:
+    class Reluctant(EchoLane):
+        def parse(self, batch: Batch) -> int:
+            leave_all(batch, self.codes)
+            return super().parse(batch)
+
+    lane = Reluctant()
+    turn = Turn((lane,))
+    turn.deliver(Line(), b"".join(encode_frame(Command(code=KNOWN, opaque=n)) for n in range(4)))
+    turn.run()
+    assert (lane.batches, lane.seen) == ([0], [0, 1, 2, 3])
+
+
+async def test_a_lane_with_a_bug_closes_the_connections_of_its_turn_and_the_next_turn_goes_on() -> None:
+    class Broken(EchoLane):
+        def run(self, batch: Batch, plain: Sequence[PlainRow]) -> None:
+            if self.rows:
+                raise RuntimeError("a bug")
+
+    turn, first, second = Turn((Broken(),)), Line(1), Line(2)
+    turn.deliver(first, encode_frame(Command(code=KNOWN)))
+    turn.run()
+    turn.deliver(second, encode_frame(Command(code=1)))
+    turn.run()
+    assert (len(first.errors), len(second.commands)) == (1, 1)

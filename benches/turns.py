@@ -38,7 +38,7 @@ _HEADER = (
 class Listener:
     """A connection that keeps nothing."""
 
-    is_open = True
+    is_open, is_full = True, False
 
     def __init__(self) -> None:
         self.rest = b""
@@ -56,6 +56,7 @@ class Listener:
     def broken(self, error: Malformed) -> None:
         raise error
 
+    def when_writable(self, work: Callable[[], None]) -> None: ...
     def waited_ms(self) -> int:
         return 0
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,8 @@ class Line:
         self.host = bytes((10, 0, 0, 9)) + port.to_bytes(4, "big")
         self.address = ("10.0.0.9", port)
         self.is_open = True
+        self.is_full = False
+        self.waiting: list[Callable[[], None]] = []
         self.under_way = 0
         self.written = bytearray()
         self.writes = 0
@@ -52,6 +54,9 @@ class Line:
 
     def broken(self, error: Malformed) -> None:
         self.errors.append(error)
+
+    def when_writable(self, work: Callable[[], None]) -> None:
+        self.waiting.append(work)
 
     def waited_ms(self) -> int:
         return self._waited_ms

@@ -11,6 +11,7 @@ from tests.broker.clients import Desk, FakePeer, desk, wants
 
 from flaremq.broker.handlers.group import GroupHandlers, Membership
 from flaremq.model.tags import java_hash
+from flaremq.model.topic import GroupConfig
 from flaremq.protocol import beans, fastjson
 from flaremq.protocol.bodies.group import (
     CheckClientRequestBody,
@@ -35,7 +36,7 @@ BEAT = b"""{"clientID":"10.0.0.1@1234#567","consumerDataSet":[{"consumeFromWhere
 "heartbeatFingerprint":0,"producerDataSet":[{"groupName":"CLIENT_INNER_PRODUCER"}],"withoutSub":false}"""
 
 
-def serving(made: Desk) -> GroupHandlers:
+def serving(made: Desk) -> None:
     membership = Membership(
         topics=made.topics,
         subscriptions=made.subscriptions,
@@ -43,9 +44,7 @@ def serving(made: Desk) -> GroupHandlers:
         producers=made.producers,
         filters=made.filters,
     )
-    handlers = GroupHandlers(made.settings, membership, made.clock)
-    made.serve(handlers.table())
-    return handlers
+    made.serve(GroupHandlers(made.settings, membership, made.clock).table())
 
 
 @pytest.fixture
@@ -137,6 +136,13 @@ async def test_retry_topic_is_ordered_if_the_group_wants_an_ordered_topic(made: 
     assert retry is not None and retry.order and retry.topic_sys_flag == 2
 
 
+async def test_group_that_a_file_has_brought_is_there_even_without_a_retry_topic(made: Desk) -> None:
+    made.subscriptions.put(GroupConfig("odd.name"))
+    assert (await made.ask(CODE.HEART_BEAT, body=beat(wants("odd.name", "T")))).code == 0
+    assert made.groups.get("odd.name") is not None
+    assert made.topics.get("%RETRY%odd.name") is None
+
+
 async def test_disk_that_is_full_takes_no_members_away(made: Desk, tmp_path: Path) -> None:
     (tmp_path / "config").write_bytes(b"no folder")
     assert (await made.ask(CODE.HEART_BEAT, body=BEAT)).code == 0
@@ -191,14 +197,6 @@ async def test_good_bye_is_told_to_those_who_stay(made: Desk) -> None:
     await settle()
     assert staying.codes() == [CODE.NOTIFY_CONSUMER_IDS_CHANGED]
     assert not made.producers.members("p")
-
-
-async def test_closed_connection_is_gone_from_everywhere(tmp_path: Path) -> None:
-    with desk(tmp_path) as made:
-        handlers = serving(made)
-        await made.ask(CODE.HEART_BEAT, body=BEAT)
-        handlers.closed(made.peer)
-        assert made.groups.all_groups() == {} and made.producers.all() == {}
 
 
 async def test_ids_of_a_group_are_listed(made: Desk) -> None:

@@ -316,3 +316,14 @@ async def test_lite_pulls_are_served_unless_they_are_switched_off(desk: DeskBenc
     assert (await desk.ask(lite))[0].code == ResponseCode.SUCCESS
     desk.pulls.settings = replace(desk.pulls.settings, lite_pull=False)
     assert (await desk.ask(lite))[0].code == ResponseCode.NO_PERMISSION
+
+
+async def test_who_does_not_read_is_not_served_until_it_does(desk: DeskBench) -> None:
+    await put(desk, 1)
+    line = Line()
+    line.is_full = True
+    assert await desk.ask(pull(0), pull(0), line=line) == []
+    line.is_full = False
+    for work in line.waiting:
+        work()
+    assert [len(bodies(answer)) for answer in line.read()] == [1, 1]

@@ -99,6 +99,7 @@ class Broker:
             await self._aside.run(self.state.load)
             self._steps.done("config files")
             await self._aside.run(self.store.load)
+            await self._aside.run(lambda: self.state.deleted.apply(self.store, self.state.topics))
             self._make_handlers()
             self._steps.done("handlers")
             self._make_tasks()

@@ -93,9 +93,9 @@ class BroadcastOffsets:
         for (topic, group), clients in list(self._clients.items()):
             least: dict[int, int] = {}
             online = self._groups.get(group)
+            ids = {member.client_id for member in online.members.values()} if online is not None else set()
             for client_id, client in list(clients.items()):
-                here = online is not None and online.member(client_id) is not None
-                silent_ms = now_ms - client.seen_ms
+                here, silent_ms = client_id in ids, now_ms - client.seen_ms
                 if here or silent_ms < self.settings.broadcast_offset_expire_s * 1000:
                     for queue_id, offset in client.offsets.items():
                         least[queue_id] = min(least.get(queue_id, offset), offset)

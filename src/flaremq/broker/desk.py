@@ -134,7 +134,12 @@ class Desk:
         )
         topics = AdminTopicHandlers(
             TopicParts(
-                topics=state.topics, groups=state.groups, offsets=state.offsets, stats=stats, store=store
+                topics=state.topics,
+                groups=state.groups,
+                offsets=state.offsets,
+                stats=stats,
+                store=store,
+                deleted=state.deleted,
             ),
             aside,
         )

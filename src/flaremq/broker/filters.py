@@ -45,7 +45,9 @@ class Filters:
         self._topics_of: dict[str, set[str]] = {}  # By group.
         self._to_map: dict[bytes, tuple[GroupFilter, ...]] = {}  # By topic; read by the dispatching thread.
         self._requests: dict[tuple[str | None, str | None], AnySelector | None] = {}
-        self._tags: dict[tuple[str, str], tuple[SubscriptionData, AnySelector | None]] = {}
+        self._tags: dict[
+            str, dict[str, tuple[SubscriptionData, AnySelector | None]]
+        ] = {}  # By group and topic.
         self._sql: dict[tuple[str, str], tuple[GroupFilter, AnySelector | None]] = {}
 
     # What pulls ask.
@@ -72,17 +74,15 @@ class Filters:
 
     def of_subscription(self, group: str, topic: str, subscription: SubscriptionData) -> AnySelector | None:
         """The selector of what the group's heartbeats have said; None if it wants everything."""
-        key = group, topic
         if subscription.expression_type != TAG and subscription.expression_type:
-            return self._of_group(key, subscription)
-        known = self._tags.get(key)
+            return self._of_group((group, topic), subscription)
+        topics = self._tags.get(group)
+        known = None if topics is None else topics.get(topic)
         if known is not None and known[0] is subscription:
             return known[1]
-        if len(self._tags) >= _CACHED_MAX:
-            del self._tags[next(iter(self._tags))]
         text = subscription.sub_string or (TAG_ALL if not subscription.code_set else "")
         found = compile_selector(TAG, text, subscription.code_set)
-        self._tags[key] = subscription, found
+        self._tags.setdefault(group, {})[topic] = subscription, found
         return found
 
     def _of_group(self, key: tuple[str, str], subscription: SubscriptionData) -> AnySelector | None:
@@ -168,8 +168,7 @@ class Filters:
         """The last consumer of a group has left. Bit maps are made for it for another while."""
         for topic in self._topics_of.get(group, ()):
             self._kill(topic, group)
-        for key in [key for key in self._tags if key[0] == group]:
-            del self._tags[key]
+        self._tags.pop(group, None)
 
     def expire(self, now_ms: int) -> None:
         """Forget groups that have been away for filterDataCleanTimeSpan."""

@@ -36,6 +36,7 @@ class Offsets:
 
     def __init__(self, settings: BrokerSettings, file: ConfigFile, aside: Aside, clock: Clock) -> None:
         self._clock = clock
+        self._aside = aside
         self._step = settings.offset_version_step
         self._saving = Saving(file, aside, self._take)
         self._table: _Table = {}
@@ -85,7 +86,11 @@ class Offsets:
 
     def pulled(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """How far a group has read, which is as far as it has got or farther. Not kept on disk."""
-        self._pulled.setdefault((topic, group), {})[queue_id] = offset
+        key = (topic, group)
+        queues = self._pulled.get(key)
+        if queues is None:
+            queues = self._pulled[key] = {}
+        queues[queue_id] = offset
 
     def pulled_to(self, group: str, topic: str) -> Mapping[int, int]:
         """By queue, as far as it was heard of."""
@@ -153,8 +158,13 @@ class Offsets:
             self._table[topic, dest] = dict(found)
             self._changed()
 
+    async def body(self) -> bytes:
+        """All of it, as slaves ask for it. There may be much of it: the text is made aside."""
+        wrapper = self.wrapper()
+        return await self._aside.run(lambda: beans.encode(wrapper))
+
     def wrapper(self) -> ConsumerOffsetSerializeWrapper:
-        """All of it, as slaves ask for it."""
+        """A copy of all of it."""
         table = {_name_of(key): dict(queues) for key, queues in self._table.items()}
         return ConsumerOffsetSerializeWrapper(offset_table=table, data_version=self.version)
 

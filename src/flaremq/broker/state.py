@@ -7,6 +7,7 @@ from pathlib import Path
 from flaremq.base.clock import Clock
 from flaremq.broker.aside import Aside
 from flaremq.broker.broadcast import BroadcastOffsets
+from flaremq.broker.deleted import DeletedTopics
 from flaremq.broker.filters import Filters
 from flaremq.broker.groups import GroupHooks, Groups
 from flaremq.broker.locks import Locks
@@ -31,6 +32,7 @@ class State:
         self.topics = Topics(settings, file("topics.json"), aside, clock)
         self.subscriptions = Subscriptions(settings, file("subscriptionGroup.json"), aside, clock)
         self.offsets = Offsets(settings, file("consumerOffset.json"), aside, clock)
+        self.deleted = DeletedTopics(file("deletedTopics.json"), aside)
         self.filters = Filters(settings, file("consumerFilter.json"), aside, clock)
         self.groups = Groups(
             settings, clock, GroupHooks(registered=self.filters.register, gone=self.filters.unregister)
@@ -50,12 +52,12 @@ class State:
         self._broadcast = BroadcastOffsets(self._settings, self.offsets, self.groups, store, self._clock)
 
     def load(self) -> None:
-        for table in (self.topics, self.subscriptions, self.offsets, self.filters):
+        for table in (self.topics, self.subscriptions, self.offsets, self.filters, self.deleted):
             table.load()
 
     async def save(self) -> None:
         """Whatever has changed since the last time."""
-        for table in (self.topics, self.subscriptions, self.offsets, self.filters):
+        for table in (self.topics, self.subscriptions, self.offsets, self.filters, self.deleted):
             if table.dirty:
                 await table.save()
 

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import socket
 import struct
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final, cast
@@ -54,6 +55,9 @@ class Connection(asyncio.BufferedProtocol):
         self.rest = b""
         self.large: Large | None = None
         self.host = bytes(8)
+        self.is_full = False
+        """More waits to be written than the peer has earned: do no more work for it now."""
+        self._waiting: deque[Callable[[], None]] = deque()
         self.under_way = 0  # Requests of the peer that are not answered yet.
         self.pending = Pending()
         self.address: tuple[str, int] = ("", 0)
@@ -152,16 +156,25 @@ class Connection(asyncio.BufferedProtocol):
         return int(_LAST_DATA_RECEIVED.unpack(raw)[0]) if len(raw) == _LAST_DATA_RECEIVED.size else 0
 
     def pause_writing(self) -> None:
-        if self._transport is not None:
+        self.is_full = True
+        if self._transport is not None and not self._transport.is_closing():
             self._transport.pause_reading()
 
     def resume_writing(self) -> None:
-        if self._transport is not None and not self._finishing and not self._transport.is_closing():
+        self.is_full = False
+        while self._waiting and not self.is_full:
+            self._waiting.popleft()()
+        if self.is_full or self._finishing:
+            return
+        if self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = self._socket = None
         self.rest, self.large = b"", None
+        self.is_full = False
+        while self._waiting:
+            self._waiting.popleft()()
         self.pending.fail(
             ConnectionLost(f"the connection to {self.address[0]}:{self.address[1]} is gone: {exc}")
         )
@@ -178,6 +191,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def send(self, command: Command) -> None:
         """Write a command; nothing happens if the peer is gone, as nobody could tell it so."""
+        self.last_active_s = self._loop.time()
         body = command.body
         self.send_bytes(encode_head(command, len(body) if body is not None else 0))
         if body is not None:
@@ -202,22 +216,30 @@ class Connection(asyncio.BufferedProtocol):
             self.pending.forget(opaque)
 
     def send_bytes(self, data: Bytes) -> None:
-        if self._transport is None:
-            return
-        self.last_active_s = self._loop.time()
-        if self._doorway is not None:
-            data = self._doorway.seal(data)
-        self._transport.write(data)
+        transport = self._transport
+        if transport is not None:
+            transport.write(data if self._doorway is None else self._doorway.seal(data))
 
     def send_parts(self, parts: Sequence[Bytes]) -> None:
         """Write many pieces at once, none of them copied where the loop can gather them."""
-        if self._transport is None:
+        transport = self._transport
+        if transport is None:
             return
-        self.last_active_s = self._loop.time()
-        if self._doorway is not None:
-            self._transport.write(b"".join(map(self._doorway.seal, parts)))
+        if self._doorway is None:
+            transport.writelines(parts)
         else:
-            self._transport.writelines(parts)
+            transport.write(b"".join(map(self._doorway.seal, parts)))
+
+    def when_writable(self, work: Callable[[], None]) -> None:
+        """Do this when the peer has read what was written before; or when it is gone."""
+        self._waiting.append(work)
+
+    async def writable(self) -> None:
+        """Wait until the peer reads; at once if it does, or is gone."""
+        if self.is_full:
+            reads = asyncio.Event()
+            self.when_writable(reads.set)
+            await reads.wait()
 
     def close(self) -> None:
         """Write what waits to be written, then close."""

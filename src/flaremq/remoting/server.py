@@ -116,6 +116,7 @@ class Server:
 
     async def _serve(self, connection: Connection, request: Command) -> None:
         try:
+            await connection.writable()  # What a peer does not read, it need not be given more of.
             response = await self._router.answer(connection, request)
             if response is not None:
                 connection.send(response)

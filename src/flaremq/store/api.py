@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from array import array
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from flaremq.model.columns import Bytes
 
@@ -83,16 +84,15 @@ class PutResult:
         return self.physical_offset + self.size
 
 
-@dataclass(frozen=True, slots=True)
-class ReadResult:
-    """Messages of one queue: raw records, as slices of the log where they lie."""
+class ReadResult(NamedTuple):
+    """Messages of one queue: raw records, as slices of the log where they lie. Made for every pull."""
 
     status: GetStatus
     next_offset: int
     min_offset: int
     max_offset: int
-    records: list[memoryview] = field(default_factory=list)
-    count: int = 0
+    records: Sequence[Bytes] = ()
+    count: int = 0  # type: ignore[assignment]
     size: int = 0
     suggest_slave: bool = False
 

@@ -90,14 +90,16 @@ class CommitLog:
     @property
     def unflushed(self) -> int:
         """Bytes that were appended and are not known to be on the disk."""
-        return self.end - self.flushed.value
+        file = self._active
+        return 0 if file is None else file.offset + file.wrote - self.flushed.value
 
     @property
     def readable_end(self) -> int:
         """Behind the last byte that readers may see: with a pool, what was committed to the file."""
+        newest = self._active
+        if newest is not None and newest.committed:
+            return newest.offset + newest.committed
         files = self.queue.files
-        if files and files[-1].committed:
-            return files[-1].offset + files[-1].committed
         for file in reversed(files):
             if file.committed or file is self.queue.files[0]:
                 return file.offset + file.committed

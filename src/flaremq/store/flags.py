@@ -48,7 +48,7 @@ class Flags:
     """
 
     def __init__(self, clock: Clock, *, page_cache_busy_ms: int, dispatch_lag_max: int) -> None:
-        self._clock = clock
+        self._now_s = clock.monotonic_s
         self._busy_limit_ms = page_cache_busy_ms
         self._lag_max = dispatch_lag_max
         self._lock = threading.Lock()
@@ -128,13 +128,13 @@ class Flags:
             )
 
     def append_began(self) -> None:
-        self._append_began_s = self._clock.monotonic_s()
+        self._append_began_s = self._now_s()
 
     def append_ended(self) -> None:
         began_s = self._append_began_s
         assert began_s is not None, "an append that never began cannot end"
-        self._last_append_ended_s = now_s = self._clock.monotonic_s()
-        self._last_append_ms = round((now_s - began_s) * 1000)
+        self._last_append_ended_s = now_s = self._now_s()
+        self._last_append_ms = int((now_s - began_s) * 1000)
         self._append_began_s = None
 
     def append_stuck_ms(self) -> int:
@@ -142,7 +142,7 @@ class Flags:
 
         The second half is for the appending thread itself: it can ask only between two appends.
         """
-        now_s, began_s = self._clock.monotonic_s(), self._append_began_s
+        now_s, began_s = self._now_s(), self._append_began_s
         if began_s is not None:
             under_way_ms = round((now_s - began_s) * 1000)
             if under_way_ms > self._busy_limit_ms:

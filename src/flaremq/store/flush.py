@@ -40,6 +40,7 @@ class LogFlusher:
         untimed = self._settings.flush_wake_on_put and not self._settings.flush_timed
         self._wakes_flusher = self._sync or untimed
         self._wakes_committer = self._settings.pool_used and self._settings.commit_wake_on_put
+        self._least_bytes = self._settings.flush_least_pages * layout.PAGE
         self._last_thorough_s = clock.monotonic_s()
         self._last_commit_s = clock.monotonic_s()
         self._flusher = Worker("flaremq-flush", self._flush_step, on_crash=self.failed)
@@ -54,12 +55,9 @@ class LogFlusher:
         """Something was appended. Cheap when the threads know already."""
         if self._wakes_committer:
             self._committer.wake()
-        if self._wakes_flusher and self._is_due():
+        # Waking a thread for less than it would flush costs the one who wakes it more than the look.
+        if self._wakes_flusher and (self._sync or self._log.unflushed >= self._least_bytes):
             self._flusher.wake()
-
-    def _is_due(self) -> bool:
-        """Waking a thread for less than it would flush costs the one who wakes it more than the look."""
-        return self._sync or self._log.unflushed >= self._settings.flush_least_pages * layout.PAGE
 
     def stop(self) -> None:
         """Flush what is left, and only then end."""

@@ -40,7 +40,7 @@ class Queues:
         self._queues: dict[Key, AnyQueue] = {}
         self._exts: dict[Key, ConsumeQueueExt] = {}
         self._removal = threading.Lock()  # Held by who takes a topic away, and by who flushes a queue.
-        self._leaving: bytes | None = None
+        self._leaving: tuple[bytes, threading.Event] | None = None  # A topic, and the end of its removal.
         self.dirty: set[Key] = set()
         self.before_removal: Callable[[], None] = lambda: None
         """Called before a damaged queue is removed: from then on the log alone knows its messages."""
@@ -63,9 +63,9 @@ class Queues:
         """The queue of this topic and number, made now if it is new."""
         queue = self._queues.get(key)
         if queue is None:
-            if key[0] == self._leaving:
-                with self._removal:
-                    pass  # Now they are gone.
+            leaving = self._leaving
+            if leaving is not None and leaving[0] == key[0]:
+                leaving[1].wait()  # Not for the lock: the next who removes may have it, and wait for us.
             queue = self._queues[key] = self._make(key, self._is_batch(os.fsdecode(key[0])))
         return queue
 
@@ -204,10 +204,10 @@ class Queues:
         Nothing is dispatched while they leave the table, which is short. Their files go behind that, and
         who needs a queue of this topic anew waits for it: new files would go with the old ones.
         """
-        name, settings = folder_name(topic), self._settings
+        name, settings, gone = folder_name(topic), self._settings, threading.Event()
         with self._removal:
             with dispatching:
-                self._leaving = topic
+                self._leaving = topic, gone
                 keys = [key for key in self._queues if key[0] == topic]
                 taken = [(self._queues.pop(key), self._exts.pop(key, None)) for key in keys]
                 self.dirty.difference_update(keys)
@@ -222,6 +222,7 @@ class Queues:
                         self._disk.sync_folder(root)  # It must not come back.
             finally:
                 self._leaving = None
+                gone.set()
         return len(keys)
 
     def remove_all(self) -> None:

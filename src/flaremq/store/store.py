@@ -380,10 +380,10 @@ class MessageStore:
             log.error("queues wait for disk space: %s", error)
             worker.pause(_SHORT_S)
             return
-        if self.dispatcher.behind or done:
-            worker.pause(_BUSY_S)
+        if not self._wakes_dispatch:
+            worker.pause(_SHORT_S)  # Its owner dispatches; this thread only looks after what was left.
         else:
-            worker.pause(_IDLE_S)
+            worker.pause(_BUSY_S if self.dispatcher.behind or done else _IDLE_S)
 
     def _clean_step(self, worker: Worker) -> None:
         worker.pause(self.settings.clean_interval_ms / 1000)

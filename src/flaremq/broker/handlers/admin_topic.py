@@ -11,6 +11,7 @@ from flaremq.base.logs import fields as logged
 from flaremq.base.logs import logger
 from flaremq.broker.aside import Aside
 from flaremq.broker.attributes import altered, parse_changes
+from flaremq.broker.deleted import DeletedTopics
 from flaremq.broker.groups import Groups
 from flaremq.broker.offsets import Offsets
 from flaremq.broker.paging import page
@@ -46,6 +47,7 @@ class TopicParts:
     offsets: Offsets
     stats: Stats
     store: MessageStore
+    deleted: DeletedTopics
 
 
 class AdminTopicHandlers:
@@ -55,6 +57,7 @@ class AdminTopicHandlers:
         self._offsets = parts.offsets
         self._stats = parts.stats
         self._store = parts.store
+        self._deleted = parts.deleted
         self._aside = aside
 
     def table(self) -> dict[int, Handler]:
@@ -146,6 +149,8 @@ class AdminTopicHandlers:
         return found
 
     async def _delete(self, topic: str) -> None:
+        self._deleted.add(topic, self._store.log.end)
+        await self._deleted.save()
         self._topics.remove(topic)
         self._offsets.remove_topic(topic)
         self._stats.topic_deleted(topic)

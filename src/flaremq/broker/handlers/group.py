@@ -68,11 +68,6 @@ class GroupHandlers:
             code.GET_ALL_PRODUCER_INFO: self.get_all_producers,
         }
 
-    def closed(self, peer: Peer) -> None:
-        """A connection is gone, and all that its heartbeats have said."""
-        self._groups.closed(peer)
-        self._producers.closed(peer)
-
     # Coming and going.
 
     async def heartbeat(self, peer: Peer, request: Command) -> Command:
@@ -119,12 +114,15 @@ class GroupHandlers:
         config = self._subscriptions.get(said.group_name)
         if config is None:
             return False
-        self._topics.ensure(
-            retry_topic(said.group_name),
-            config.retry_queue_nums,
-            sys_flag=_UNIT_SUB if said.unit_mode else 0,
-            order=None if heartbeat.without_sub else self._wants_order(said),
-        )
+        try:
+            self._topics.ensure(
+                retry_topic(said.group_name),
+                config.retry_queue_nums,
+                sys_flag=_UNIT_SUB if said.unit_mode else 0,
+                order=None if heartbeat.without_sub else self._wants_order(said),
+            )
+        except UsageError as error:
+            log.warning("a group gets no retry topic", extra=logged(group=said.group_name, why=error))
         known = self._groups.get(said.group_name)
         before = None if known is None else known.fingerprint
         self._groups.heartbeat(

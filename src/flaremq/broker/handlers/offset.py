@@ -77,7 +77,7 @@ class OffsetHandlers:
         return response_to(request)
 
     async def get_all_offsets(self, _peer: Peer, request: Command) -> Command:
-        return response_to(request, body=beans.encode(self._offsets.wrapper()))
+        return response_to(request, body=await self._offsets.body())
 
     async def lock(self, _peer: Peer, request: Command) -> Command:
         said = beans.decode(LockBatchRequestBody, request.body)

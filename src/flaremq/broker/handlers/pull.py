@@ -12,7 +12,7 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Final
+from typing import Final, NamedTuple
 
 from flaremq.base.errors import (
     FlareError,
@@ -79,8 +79,7 @@ class Readers:
     broadcast: BroadcastOffsets
 
 
-@dataclass(slots=True, frozen=True)
-class _Allowed:
+class _Allowed(NamedTuple):
     """A pull that may be served: for whom, of what, and which messages."""
 
     topic: TopicConfig
@@ -137,6 +136,10 @@ class PullLane:
             self._serve(asked)
 
     def _serve(self, asked: Asked) -> None:
+        if asked.source.is_full:
+            # A few bytes of requests can ask for a lot: who does not read waits, and takes no memory.
+            asked.source.when_writable(lambda: self._serve(asked) if asked.is_open else None)
+            return
         try:
             allowed = self._allowed(asked)
             if allowed.selector is not None and allowed.selector.codes is None:

@@ -18,6 +18,7 @@ from time import perf_counter
 from typing import Final
 
 from flaremq.base.errors import Busy, FlareError, MessageIllegal, PageCacheBusy
+from flaremq.base.logs import logger
 from flaremq.broker.handlers.send_plain import PlainSends, Taken
 from flaremq.broker.overload import Overload
 from flaremq.broker.put import Waits
@@ -36,9 +37,14 @@ from flaremq.protocol.sends import parse_sends
 from flaremq.remoting.turn import Batch, PlainRow, Source, leave_all
 from flaremq.store.store import MessageStore
 
+log = logger("broker.send")
+
 CODES: Final = frozenset(
     {RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE}
 )
+# Globals are found faster than members of a class.
+_CHUNK: Final = Send.CHUNK
+_WIDTH: Final = Send.WIDTH
 _LATE: Final = (
     "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: "
     "{age}ms, size of queue: {count}"
@@ -67,9 +73,9 @@ class _Known:
     """Of its queues, in the table of next offsets."""
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(slots=True)
 class _Rows:
-    """Ordinary sends, one behind the other as they came."""
+    """Ordinary sends, one behind the other as they came. Made in every turn."""
 
     drafts: array[int]
     sends: array[int]
@@ -94,21 +100,17 @@ class _Rows:
         last = len(self.drafts) - Draft.WIDTH
         return self.drafts[last + Draft.PHYSICAL_OFFSET] + self.drafts[last + Draft.SIZE]
 
-    def by_chunk(self) -> Iterator[tuple[int, int, int]]:
+    def by_chunk(self) -> Iterable[tuple[int, int, int]]:
         """Chunk, first row and row behind the last, for every connection that has sent any of them."""
-        chunks = self.sends[Send.CHUNK :: Send.WIDTH]
-        first, count = 0, len(chunks)
-        while first < count:
-            chunk = chunks[first]
-            last = first + 1
-            if last < count and chunks[last] == chunk:
-                last = bisect_right(chunks, chunk, last)
-            yield chunk, first, last
-            first = last
+        chunks = self.sends[_CHUNK::_WIDTH]
+        if chunks[0] == chunks[-1]:
+            return ((chunks[0], 0, len(chunks)),)
+        return _runs(chunks)
 
     def by_topic(self) -> Iterable[tuple[_Known, int, int]]:
         """Topic, how many messages, and how many bytes of the log they take."""
-        if len(set(self.topics)) == 1:
+        topics = self.topics
+        if len(topics) == 1 or len(set(topics)) == 1:
             return [(self.topics[0], len(self), self.end - self.drafts[Draft.PHYSICAL_OFFSET])]
         counts: dict[_Known, list[int]] = {}
         sizes = self.drafts[Draft.SIZE :: Draft.WIDTH]
@@ -117,6 +119,17 @@ class _Rows:
             count[0] += 1
             count[1] += size
         return [(known, count, size) for known, (count, size) in counts.items()]
+
+
+def _runs(chunks: array[int]) -> Iterator[tuple[int, int, int]]:
+    first, count = 0, len(chunks)
+    while first < count:
+        chunk = chunks[first]
+        last = first + 1
+        if last < count and chunks[last] == chunk:
+            last = bisect_right(chunks, chunk, last)
+        yield chunk, first, last
+        first = last
 
 
 _NONE: Final = _Rows(array("q"), array("q"), ())
@@ -175,6 +188,7 @@ class SendLane:
         drafts, sends, targets = parse_sends(
             batch.data, batch.chunks, batch.frames, batch.pairs, batch.heads, self._plain.tail
         )
+        waits = self._waits.needed
         topics: list[_Known] = []
         numbers: list[int] = []
         refused: set[int] = set()
@@ -185,7 +199,8 @@ class SendLane:
             known = self._known.get(topic) or self._learn(topic)
             queue_id = targets[t + Target.QUEUE_ID]
             topics.append(known)
-            if queue_id < len(known.numbers) and self._has_room(topic, targets[t + Target.ROWS]):
+            fits = queue_id < len(known.numbers)
+            if fits and (not waits or self._overload.admits(topic, targets[t + Target.ROWS])):
                 numbers.append(known.numbers[queue_id])
             else:
                 numbers.append(-1)
@@ -201,9 +216,6 @@ class SendLane:
             places = sends[Send.TARGET :: Send.WIDTH]
             drafts[Draft.QUEUE :: Draft.WIDTH] = array("q", map(numbers.__getitem__, places))
         return _Rows(drafts, sends, topics)
-
-    def _has_room(self, topic: bytes, count: int) -> bool:
-        return not self._waits.needed or self._overload.admits(topic, count)
 
     def _learn(self, topic: bytes) -> _Known:
         """What there is to know about a topic; without queues if its sends must take the plain lane."""
@@ -241,7 +253,10 @@ class SendLane:
     def dispatch(self) -> None:
         """Let consumers see what was stored."""
         self._dispatching = False
-        self._store.dispatch()
+        try:
+            self._store.dispatch()
+        except FlareError as error:  # No room for queues: the store tries again by itself.
+            log.error("consumers do not see all messages yet: %s", error)
 
     def _append(self, batch: Batch, rows: _Rows) -> None:
         began_s = perf_counter()

@@ -29,6 +29,7 @@ class Line:
 
     def __init__(self, port: int = 5000, waited_ms: int = 0) -> None:
         self.rest = b""
+        self.turn = 0
         self.large: Large | None = None
         self.host = bytes((10, 0, 0, 9)) + port.to_bytes(4, "big")
         self.address = ("10.0.0.9", port)

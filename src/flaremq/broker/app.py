@@ -128,7 +128,13 @@ class Broker:
             self._clock,
         )
         answers = SendAnswers(self._host, config.broker.region.encode(), config.broker.trace_on)
-        answering = Answering(self._waits, self.stats, self._overload, config.families.send_age_ms)
+        answering = Answering(
+            self._waits,
+            self.stats,
+            self._overload,
+            config.families.send_age_ms,
+            awaited=lambda: len(self._pulls.parked),
+        )
         self._plain = plain
         self._sends = SendLane(self.store, state.topics, plain, answers, answering)
         readers = Readers(

@@ -5,14 +5,18 @@ from __future__ import annotations
 from array import array
 from dataclasses import dataclass
 from enum import Enum
+from typing import Final
 
-from flaremq.model.columns import Bytes
 from flaremq.protocol import fields
 from flaremq.protocol.codes import SerializeType
 from flaremq.protocol.columns import Frame, Pull
 from flaremq.protocol.command import Command
 from flaremq.protocol.headers.pull import COMMIT_OFFSET, SUBSCRIPTION, SUSPEND, PullMessageRequestHeader
 from flaremq.remoting.turn import Batch, Source
+
+_SERIALIZE_TYPES: Final = tuple(SerializeType)
+_FRAME_WIDTH, _FRAME_CODE = Frame.WIDTH, Frame.CODE
+assert Pull.WIDTH == 20  # As many columns as `of_row` names, in their order.
 
 
 class RequestSource(Enum):
@@ -51,27 +55,32 @@ class Asked:
 
     @classmethod
     def of_row(cls, row: array[int], batch: Batch) -> Asked:
+        """Of an ordinary pull: a row of Pull, column by column."""
         data = batch.data
-        topic = _bytes(data, row[Pull.TOPIC_AT], row[Pull.TOPIC_SIZE])
-        flags = row[Pull.FRAME] * Frame.WIDTH
+        # fmt: off
+        (frame, chunk, serialize, opaque, group_at, group_size, topic_at, topic_size, queue_id, offset,
+         count_max, sys_flag, commit_offset, suspend_ms, text_at, text_size, sub_version,
+         type_at, type_size, _) = row
+        # fmt: on
+        topic = bytes(data[topic_at : topic_at + topic_size])
         return cls(
-            batch.sources[row[Pull.CHUNK]],
-            batch.frames[flags + Frame.CODE],
-            row[Pull.OPAQUE],
-            SerializeType(row[Pull.SERIALIZE]),
-            _bytes(data, row[Pull.GROUP_AT], row[Pull.GROUP_SIZE]).decode(),
+            batch.sources[chunk],
+            batch.frames[frame * _FRAME_WIDTH + _FRAME_CODE],
+            opaque,
+            _SERIALIZE_TYPES[serialize],
+            bytes(data[group_at : group_at + group_size]).decode(),
             topic.decode(),
-            row[Pull.QUEUE_ID],
-            row[Pull.QUEUE_OFFSET],
-            row[Pull.MAX_MSG_NUMS],
-            row[Pull.SYS_FLAG],
-            row[Pull.COMMIT_OFFSET],
-            row[Pull.SUSPEND_TIMEOUT_MILLIS],
-            _text(data, row[Pull.SUBSCRIPTION_AT], row[Pull.SUBSCRIPTION_SIZE]),
-            row[Pull.SUB_VERSION],
-            _text(data, row[Pull.EXPRESSION_TYPE_AT], row[Pull.EXPRESSION_TYPE_SIZE]),
+            queue_id,
+            offset,
+            count_max,
+            sys_flag,
+            commit_offset,
+            suspend_ms,
+            bytes(data[text_at : text_at + text_size]).decode() if text_size else None,
+            sub_version,
+            bytes(data[type_at : type_at + type_size]).decode() if type_size else None,
             topic_bytes=topic,
-            scan_from=row[Pull.QUEUE_OFFSET],
+            scan_from=offset,
         )
 
     @property
@@ -118,11 +127,3 @@ def asked_of(request: Command, source: Source) -> Asked:
         topic_bytes=header.topic.encode("utf-8", "replace"),
         scan_from=header.queue_offset,
     )
-
-
-def _bytes(data: Bytes, at: int, size: int) -> bytes:
-    return bytes(data[at : at + size])
-
-
-def _text(data: Bytes, at: int, size: int) -> str | None:
-    return bytes(data[at : at + size]).decode() if size else None

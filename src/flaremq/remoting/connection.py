@@ -53,6 +53,7 @@ class Connection(asyncio.BufferedProtocol):
         self._loop = asyncio.get_running_loop()
         self._finishing = False
         self.rest = b""
+        self.turn = 0
         self.large: Large | None = None
         self.host = bytes(8)
         self.is_full = False

@@ -44,6 +44,8 @@ class Source(Protocol):
 
     rest: bytes
     """Of a frame that is not whole yet."""
+    turn: int
+    """The number of the turn that it last delivered to."""
     large: Large | None
     host: bytes
     """Address and port of the peer, as a record keeps them."""
@@ -145,6 +147,7 @@ class Turn:
         self._loop = asyncio.get_running_loop()
         self._view = memoryview(bytearray(BUFFER_SIZE))
         self._at = 0
+        self._number = 1
         self._sources: list[Source] = []
         self._ends: list[int] = []
         self._larges: list[tuple[Source, Large]] = []
@@ -162,19 +165,17 @@ class Turn:
         large = source.large
         if large is not None:
             return large.room()
-        if len(self._view) - self._at < _ROOM_MIN + len(source.rest) or self._returns(source):
+        at, rest = self._at, source.rest
+        if BUFFER_SIZE - at < _ROOM_MIN + len(rest) or (
+            source.turn == self._number and self._sources[-1] is not source
+        ):
+            # The buffer is full; or this source has delivered before, and others since.
             self.run()
-        at = self._at
-        rest = source.rest
+            at, rest = self._at, source.rest
         if rest:
             self._view[at : at + len(rest)] = rest
             at += len(rest)
         return self._view[at : at + _READ_MAX]
-
-    def _returns(self, source: Source) -> bool:
-        """Whether it has delivered before, and others since: its bytes would not lie together."""
-        sources = self._sources
-        return bool(sources) and sources[-1] is not source and source in sources
 
     def delivered(self, source: Source, size: int) -> None:
         """So many bytes were read to where `buffer_for` said."""
@@ -186,14 +187,16 @@ class Turn:
                 self._larges.append((source, large))
                 self._schedule()
             return
-        self._at += len(source.rest) + size
+        self._at = at = self._at + len(source.rest) + size
         source.rest = b""
-        if self._sources and self._sources[-1] is source:
-            self._ends[-1] = self._at
+        if source.turn == self._number:
+            self._ends[-1] = at
         else:
+            source.turn = self._number
             self._sources.append(source)
-            self._ends.append(self._at)
-        self._schedule()
+            self._ends.append(at)
+        if not self._scheduled:
+            self._schedule()
 
     def deliver(self, source: Source, data: bytes) -> None:
         """The same for bytes that were not read here: what a TLS session has decrypted."""
@@ -221,6 +224,7 @@ class Turn:
             self._serve(large.whole(), [source], [large.size])
         sources, ends, end = self._sources, self._ends, self._at
         if sources:
+            self._number += 1
             self._sources, self._ends = [], []
             self._serve(self._view[:end], sources, ends)
             self._at = 0

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 
 from flaremq.base.units import MiB
 from flaremq.model import layout
+from flaremq.model.columns import Bytes
 from flaremq.store.api import GetStatus, ReadResult, Selector
 from flaremq.store.batchconsumequeue import BatchConsumeQueue
 from flaremq.store.commitlog import CommitLog
@@ -25,6 +26,7 @@ from flaremq.store.queues import Queues
 from flaremq.store.settings import BrokerRole, StoreSettings
 
 _SIZE_MIN, _SIZE_MAX = 100, 128 * MiB
+_KNOWN_LIMITS_MAX = 64
 _COUNT_MAX = 4096  # Of one read, whatever was asked for.
 _VIEWS_FROM = 64 * 1024  # From this size on a record is handed out where it lies, not copied.
 _ENTRY = struct.Struct(layout.ENTRY_FORMAT)
@@ -37,6 +39,7 @@ class Reader:
         self._log = commit_log
         self._queues = queues
         self._settings = settings
+        self._known_limits: dict[tuple[int, int], array[int]] = {}
         self._near = _memory_size() * settings.in_memory_percent // 100
         self._corrects = settings.role is not BrokerRole.SLAVE or settings.offset_check_in_slave
 
@@ -70,21 +73,27 @@ class Reader:
         return ReadResult(status, correct if self._corrects else asked, low, high)
 
     def _limits(self, count_max: int, size_max: int) -> array[int]:
+        """Of a read that asks for so much. Most readers ask for the same again and again."""
+        known = self._known_limits.get((count_max, size_max))
+        if known is None:
+            known = self._made_limits(count_max, size_max)
+            if len(self._known_limits) < _KNOWN_LIMITS_MAX:
+                self._known_limits[count_max, size_max] = known
+        row = known[:]
+        row[Limit.LOG_MIN], row[Limit.LOG_END] = self._log.begin, self._log.readable_end
+        return row
+
+    def _made_limits(self, count_max: int, size_max: int) -> array[int]:
         settings = self._settings
         row = array("q", bytes(8 * Limit.WIDTH))
         row[Limit.COUNT_MAX] = max(1, min(count_max, _COUNT_MAX))
         row[Limit.BYTES_MAX] = max(_SIZE_MIN, min(size_max, _SIZE_MAX))
         row[Limit.SCAN_MAX] = max(settings.filter_scan_max // layout.ENTRY_SIZE, count_max)
-        row[Limit.LOG_MIN], row[Limit.LOG_END] = self._log.begin, self._log.readable_end
         row[Limit.NEAR] = self._near
-        row[Limit.NEAR_BYTES], row[Limit.NEAR_COUNT] = (
-            settings.transfer_bytes_in_memory,
-            settings.transfer_count_in_memory,
-        )
-        row[Limit.FAR_BYTES], row[Limit.FAR_COUNT] = (
-            settings.transfer_bytes_on_disk,
-            settings.transfer_count_on_disk,
-        )
+        row[Limit.NEAR_BYTES] = settings.transfer_bytes_in_memory
+        row[Limit.NEAR_COUNT] = settings.transfer_count_in_memory
+        row[Limit.FAR_BYTES] = settings.transfer_bytes_on_disk
+        row[Limit.FAR_COUNT] = settings.transfer_count_on_disk
         row[Limit.FILE_SIZE] = self._log.file_size
         return row
 
@@ -93,7 +102,7 @@ class Reader:
     ) -> ReadResult:
         chosen = array("q", bytes(16 * limits[Limit.COUNT_MAX]))
         at, low, high = offset, queue.min_offset, queue.max_offset
-        gone = last = taken = 0
+        gone = last = taken = size = 0
         for _ in range(self._settings.travel_queue_files):
             entries = queue.entries(at, limits[Limit.SCAN_MAX])
             if not entries:
@@ -102,20 +111,19 @@ class Reader:
                         GetStatus.OFFSET_FOUND_NULL, offset, queue.next_file_offset(offset), low, high
                     )
                 break
-            taken, scanned, lost, last = self._choose(queue, entries, limits, selector, chosen)
+            taken, scanned, size, last, lost = self._choose(queue, entries, limits, selector, chosen)
             at += scanned
             gone += lost
             if taken or at >= high:
                 break
         try:
-            records = self._records(chosen, taken)
+            records = self._together(chosen, taken, size) or self._records(chosen, taken)
         except ValueError:  # A damaged entry that leads out of its file.
             records = None
         if records is None:  # Deleted between the choice and the reading.
             return ReadResult(GetStatus.MESSAGE_WAS_REMOVING, at, low, high)
         status = GetStatus.FOUND if taken else _empty_status(gone)
         far = self._log.readable_end - last > self._near
-        size = sum(len(record) for record in records)
         return ReadResult(status, at, low, high, records, taken, size, suggest_slave=far)
 
     def _choose(
@@ -125,12 +133,13 @@ class Reader:
         limits: array[int],
         selector: Selector | None,
         chosen: array[int],
-    ) -> tuple[int, int, int, int]:
+    ) -> tuple[int, int, int, int, int]:
+        """Taken, looked at, bytes taken, the offset of the last one looked at, and how many were gone."""
+        if selector is None:
+            return choose(entries, limits, None, chosen)
         ext = self._queues.ext((os.fsencode(queue.topic), queue.queue_id))
-        codes = selector.codes if selector is not None else None
-        if selector is None or (codes is not None and ext is None):
-            taken, scanned, _, last, gone = choose(entries, limits, codes, chosen)
-            return taken, scanned, gone, last
+        if selector.codes is not None and ext is None:
+            return choose(entries, limits, selector.codes, chosen)
         return self._choose_slowly(entries, limits, selector, ext, chosen)
 
     def _choose_slowly(
@@ -140,7 +149,7 @@ class Reader:
         selector: Selector,
         ext: ConsumeQueueExt | None,
         chosen: array[int],
-    ) -> tuple[int, int, int, int]:
+    ) -> tuple[int, int, int, int, int]:
         """The same choice, one entry at a time, for filters that must look closer."""
         found = array("q", (0, 0))
         taken = size = scanned = gone = last = 0
@@ -165,7 +174,7 @@ class Reader:
             chosen[2 * taken], chosen[2 * taken + 1] = found[0], found[1]
             taken += 1
             size += record_size
-        return taken, scanned, gone, last
+        return taken, scanned, size, last, gone
 
     @staticmethod
     def _is_full(limits: array[int], taken: int, size: int, offset: int) -> bool:
@@ -176,9 +185,18 @@ class Reader:
         count_max = limits[Limit.NEAR_COUNT if near else Limit.FAR_COUNT]
         return size > bytes_max or taken > count_max - 1
 
-    def _records(self, chosen: array[int], taken: int) -> list[memoryview] | None:
+    def _together(self, chosen: array[int], taken: int, size: int) -> list[Bytes] | None:
+        """The ordinary case in one step: a few small records of one file, copied together."""
+        if not taken or size >= _VIEWS_FROM:
+            return None
+        file, end = self._log.queue.find(chosen[0]), chosen[2 * taken - 2] + chosen[2 * taken - 1]
+        if file is None or end > file.offset + file.committed:
+            return None
+        return [gather(file.view, file.offset, chosen, 0, taken)]
+
+    def _records(self, chosen: array[int], taken: int) -> list[Bytes] | None:
         """The chosen records: small ones copied together, file by file, large ones as they lie."""
-        records: list[memoryview] = []
+        records: list[Bytes] = []
         for first, last in self._pieces(chosen, taken):
             file = self._log.queue.find(chosen[2 * first])
             if file is None or chosen[2 * last - 2] + chosen[2 * last - 1] > file.offset + file.committed:
@@ -187,7 +205,7 @@ class Reader:
                 at = chosen[2 * first] - file.offset
                 records.append(file.view[at : at + chosen[2 * first + 1]].toreadonly())
             else:
-                records.append(memoryview(gather(file.view, file.offset, chosen, first, last)))
+                records.append(gather(file.view, file.offset, chosen, first, last))
         return records
 
     def _pieces(self, chosen: array[int], taken: int) -> Iterator[tuple[int, int]]:

@@ -69,6 +69,7 @@ class MessageStore:
         self.clock = clock or SystemClock()
         self.disk = disk or Disk()
         self.offsets = QueueOffsets()
+        self.index: Index | None = None
         self.flags = Flags(
             self.clock,
             page_cache_busy_ms=settings.page_cache_busy_ms,
@@ -122,7 +123,12 @@ class MessageStore:
         damaged = self.queues.load()
         self._on_step("consume queues")
         self._on_step("checkpoint")
-        self.index, index_damaged = self._loaded_index(clean)
+        self.index, index_damaged = None, False
+        if settings.index_enabled:
+            shape = IndexShape(settings.index_slots, settings.index_entries)
+            index = self.index = Index(self.disk, self.clock, settings.index_folder, shape,
+                                       sealed=self._index_flushed, later=self._background.append)  # fmt: skip
+            index_damaged = bool(index.load(clean=clean))
         self._on_step("index")
         self.dispatcher = Dispatcher(self.log, self.queues, self.index, settings, self._bit_mapper)
         recovery = Recovery(self.log, self.queues, self.index, self.checkpoint, self.dispatcher)
@@ -148,23 +154,6 @@ class MessageStore:
         self._on_step("cleaning")
         self._open = True
         self._takes_puts = self.settings.role is not BrokerRole.SLAVE
-
-    def _loaded_index(self, clean: bool) -> tuple[Index | None, bool]:
-        """The index, and whether files of it had to be removed."""
-        settings = self.settings
-        if not settings.index_enabled:
-            return None, False
-        shape = IndexShape(settings.index_slots, settings.index_entries)
-        index = Index(
-            self.disk,
-            self.clock,
-            settings.index_folder,
-            shape,
-            sealed=self._index_flushed,
-            later=self._background.append,
-        )
-        removed = index.load(clean=clean)
-        return index, bool(removed)
 
     def _index_flushed(self, end_ms: int) -> None:
         self.checkpoint.index_time_ms = end_ms
@@ -324,6 +313,8 @@ class MessageStore:
         selector: Selector | None = None,
     ) -> ReadResult:
         """Messages of a queue from an offset on."""
+        if self.dispatcher.position < self.log.confirmed:
+            self._show()
         return self.reader.get(topic, queue_id, offset, count_max, selector=selector)
 
     def record(self, physical_offset: int) -> memoryview | None:
@@ -340,19 +331,29 @@ class MessageStore:
         unique: bool = False,
     ) -> list[memoryview]:
         """Records with this key stored between two times, oldest first. `unique`: it is a message's id."""
+        self._show()
         limit = self.settings.unique_query_max if unique else min(count_max, self.settings.query_max)
         return self.finder.by_key(topic, key, limit, begin_ms, end_ms)
 
     def offset_by_time(
         self, topic: bytes, queue_id: int, timestamp_ms: int, boundary: Boundary = Boundary.LOWER
     ) -> int:
+        self._show()
         return self.finder.by_time(topic, queue_id, timestamp_ms, boundary)
+
+    def _show(self) -> None:
+        """Whoever looks sees all that was put before, however late it is dispatched."""
+        try:
+            self.dispatcher.catch_up()
+        except DiskFull as error:
+            log.error("not all messages can be seen: queues wait for disk space: %s", error)
 
     def min_offset(self, topic: bytes, queue_id: int) -> int:
         queue = self.queues.get(topic, queue_id)
         return queue.min_offset if queue else 0
 
     def max_offset(self, topic: bytes, queue_id: int) -> int:
+        self._show()
         queue = self.queues.get(topic, queue_id)
         return queue.max_offset if queue else 0
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from time import perf_counter
@@ -45,6 +45,7 @@ CODES: Final = frozenset(
 # Globals are found faster than members of a class.
 _CHUNK: Final = Send.CHUNK
 _WIDTH: Final = Send.WIDTH
+_LATER_S: Final = 0.002
 _LATE: Final = (
     "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: "
     "{age}ms, size of queue: {count}"
@@ -61,9 +62,11 @@ class Answering:
     overload: Overload
     age_max_ms: int
     """How long a send may have lain unread before it is refused."""
+    awaited: Callable[[], int]
+    """How many pulls wait for messages."""
 
 
-@dataclass(slots=True, frozen=True, eq=False)
+@dataclass(slots=True, eq=False)
 class _Known:
     """A topic that ordinary sends go to."""
 
@@ -71,6 +74,10 @@ class _Known:
     topic: bytes
     numbers: list[int]
     """Of its queues, in the table of next offsets."""
+    count: int = 0
+    """Messages stored, and below their bytes and milliseconds, since the last dispatch."""
+    size: int = 0
+    took_ms: float = 0.0
 
 
 @dataclass(slots=True)
@@ -158,6 +165,9 @@ class SendLane:
         self._parsed = _NONE
         self._loop = asyncio.get_running_loop()
         self._dispatching = False
+        self._later: asyncio.TimerHandle | None = None
+        self._awaited = answering.awaited
+        self._counted: list[_Known] = []
         self.resting = False
         """Every send takes the plain lane: somebody wants to look at each of them."""
         topics.listeners.append(lambda _changed: self.forget())
@@ -245,14 +255,30 @@ class SendLane:
                 self._take(batch, each)
         if len(parsed) > done:
             self._append(batch, parsed.part(done, len(parsed)))
-        if (plain or done < len(parsed)) and not self._waits.needed and not self._dispatching:
-            # Right behind the answers, which the loop writes first: producers need not wait for queues.
+        if plain or done < len(parsed):
+            self._dispatch_soon()
+
+    def _dispatch_soon(self) -> None:
+        """Right behind the answers if somebody waits for messages, else a little later: more of them
+        together cost hardly more than one, and whoever looks meanwhile sees all of them anyway."""
+        if not self._waits.needed and self._awaited():
+            if not self._dispatching:
+                self._loop.call_soon(self.dispatch)
             self._dispatching = True
-            self._loop.call_soon(self.dispatch)
+        elif self._later is None:
+            self._later = self._loop.call_later(_LATER_S, self.dispatch)
 
     def dispatch(self) -> None:
-        """Let consumers see what was stored."""
+        """Let consumers see what was stored, and count it."""
         self._dispatching = False
+        if self._later is not None:
+            self._later.cancel()
+            self._later = None
+        for known in self._counted:
+            self._stats.put(known.name, known.count, known.size)
+            self._stats.put_took(known.name, known.took_ms / known.count, known.count)
+            known.count, known.size, known.took_ms = 0, 0, 0.0
+        self._counted.clear()
         try:
             self._store.dispatch()
         except FlareError as error:  # No room for queues: the store tries again by itself.
@@ -279,10 +305,13 @@ class SendLane:
             self._stored(batch, rows, began_s)
 
     def _stored(self, batch: Batch, rows: _Rows, began_s: float) -> None:
-        stats, took_ms = self._stats, (perf_counter() - began_s) * 1000
+        took_ms = (perf_counter() - began_s) * 1000
         for known, count, size in rows.by_topic():
-            stats.put(known.name, count, size)
-            stats.put_took(known.name, took_ms, count)
+            if not known.count:
+                self._counted.append(known)
+            known.count += count
+            known.size += size
+            known.took_ms += took_ms * count
         if not self._waits.needed:
             encode, sources, drafts, sends = self._answers.encode, batch.sources, rows.drafts, rows.sends
             for chunk, first, last in rows.by_chunk():

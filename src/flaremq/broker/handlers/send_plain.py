@@ -253,6 +253,7 @@ class PlainSends:
             msg_id=",".join(self._offset_id(result) for result in results),
             queue_id=queue_id,
             queue_offset=results[0].queue_offset,
+            transaction_id=outer.get(properties.UNIQ_KEY),
         )
         wait_for = results[-1].end if outer.get(properties.WAIT, "true") == "true" else 0
         size = sum(result.size for result in results)
@@ -273,6 +274,7 @@ class PlainSends:
             msg_id=self._offset_id(result),
             queue_id=base.queue_id,
             queue_offset=result.queue_offset,
+            transaction_id=outer[properties.UNIQ_KEY],
             batch_uniq_id=outer[properties.UNIQ_KEY],
         )
         wait_for = result.end if outer.get(properties.WAIT, "true") == "true" else 0

@@ -14,7 +14,7 @@ from tests.protocol.samples import a_pull, a_send
 from flaremq.protocol.answers import SendAnswers
 from flaremq.protocol.burst import split
 from flaremq.protocol.codes import SerializeType
-from flaremq.protocol.columns import Send, chunks_table
+from flaremq.protocol.columns import chunks_table
 from flaremq.protocol.command import Command
 from flaremq.protocol.frame import encode_frame
 from flaremq.protocol.pulls import parse_pulls
@@ -54,9 +54,8 @@ def measure(name: str, command: Command, serialize: SerializeType, count: int) -
         costs["parse"] = best_of(lambda: parse_sends(data, chunks, frames, pairs, bytearray(HOST), TAIL))
         heads, answers = bytearray(HOST), SendAnswers(HOST)
         drafts, sends, _ = parse_sends(data, chunks, frames, pairs, heads, TAIL)
-        rows = (0, len(sends) // Send.WIDTH)
-        assert rows == (0, count)
-        costs["answer"] = best_of(lambda: answers.encode(drafts, sends, rows, heads))
+        assert len(sends) == count * Send.WIDTH
+        costs["answer"] = best_of(lambda: answers.encode(drafts, sends, heads))
     told = "  ".join(f"{what} {cost / count:.3f}" for what, cost in costs.items())
     print(f"{name:5} {serialize.name:8} {len(frame)} bytes, {count} a turn: {told} us a frame")
 

@@ -47,20 +47,24 @@ class Stored:
         key: bytes,
         serialize: int = 0,
         one_way: int = 0,
+        chunk: int = 0,
     ) -> Stored:
         draft, send = [0] * Draft.WIDTH, [0] * Send.WIDTH
         draft[Draft.PHYSICAL_OFFSET] = physical
         draft[Draft.QUEUE_ID], draft[Draft.QUEUE_OFFSET] = queue
         send[Send.OPAQUE], send[Send.SERIALIZE], send[Send.ONE_WAY] = opaque, serialize, one_way
+        send[Send.CHUNK] = chunk
         send[Send.UNIQUE_KEY_AT], send[Send.UNIQUE_KEY_SIZE] = len(self.heads), len(key)
         self.drafts.extend(draft)
         self.sends.extend(send)
         self.heads += key
         return self
 
-    def answered(self, answers: Any, code: int = 0, rows: tuple[int, int] | None = None) -> bytes:
-        rows = rows or (0, len(self.sends) // Send.WIDTH)
-        made: bytes = answers.encode(self.drafts, self.sends, rows, self.heads, code)
+    def answered(self, answers: Any, code: int = 0) -> bytes:
+        return b"".join(frames for _, frames in self.by_chunk(answers, code))
+
+    def by_chunk(self, answers: Any, code: int = 0) -> list[tuple[int, bytes]]:
+        made: list[tuple[int, bytes]] = answers.encode(self.drafts, self.sends, self.heads, code)
         return made
 
 
@@ -106,12 +110,11 @@ def test_answers_of_one_connection_come_in_one_piece_and_the_one_way_get_none(tw
         .add(2, (0, 2), 2, b"b", one_way=1)
         .add(3, (0, 3), 3, b"c", serialize=1)
     )
-    stored.add(4, (0, 4), 4, b"d")
-    commands = FrameDecoder().feed(stored.answered(twin.SendAnswers(HOST)))
-    assert [command.opaque for command in commands] == [1, 3, 4]
-    some = FrameDecoder().feed(stored.answered(twin.SendAnswers(HOST), rows=(2, 3)))
-    assert [command.opaque for command in some] == [3]
-    assert stored.answered(twin.SendAnswers(HOST), rows=(1, 2)) == b""
+    stored.add(4, (0, 4), 4, b"d", chunk=2)
+    stored.add(5, (0, 5), 5, b"e", chunk=3, one_way=1)
+    answers = stored.by_chunk(twin.SendAnswers(HOST))
+    opaques = {chunk: [each.opaque for each in FrameDecoder().feed(frames)] for chunk, frames in answers}
+    assert opaques == {0: [1, 3], 2: [4]}
 
 
 def test_a_late_flush_is_answered_with_all_that_a_success_has(twin: Any) -> None:
@@ -140,9 +143,10 @@ def test_what_cannot_be_written_is_refused(twin: Any) -> None:
         with pytest.raises(ValueError, match="region"):
             twin.SendAnswers(HOST, region)
     stored = Stored().add(1, (0, 1), 1, b"key")
-    for rows in ((0, 2), (-1, 1), (1, 0)):
-        with pytest.raises(ValueError, match="rows"):
-            stored.answered(twin.SendAnswers(HOST), rows=rows)
+    stored.sends.extend(stored.sends)
+    with pytest.raises(ValueError, match="1 drafts for 2 sends"):
+        stored.answered(twin.SendAnswers(HOST))
+    stored = Stored().add(1, (0, 1), 1, b"key")
     stored.sends[Send.UNIQUE_KEY_SIZE] = 4
     with pytest.raises(ValueError, match="row 0: bytes 0\\+4 of a buffer of 3"):
         stored.answered(twin.SendAnswers(HOST))

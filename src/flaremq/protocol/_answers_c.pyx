@@ -19,6 +19,7 @@ cdef int PREFIX = codes.FRAME_PREFIX_SIZE, RESPONSE = codes.RESPONSE, VERSION = 
 cdef int D_WIDTH = Draft.WIDTH, D_QUEUE_ID = Draft.QUEUE_ID, D_PHYSICAL_OFFSET = Draft.PHYSICAL_OFFSET
 cdef int D_QUEUE_OFFSET = Draft.QUEUE_OFFSET
 cdef int S_WIDTH = Send.WIDTH, S_SERIALIZE = Send.SERIALIZE, S_OPAQUE = Send.OPAQUE, S_ONE_WAY = Send.ONE_WAY
+cdef int S_CHUNK = Send.CHUNK
 cdef int S_UNIQUE_KEY = Send.UNIQUE_KEY_AT
 cdef int A_WIDTH = PullAnswer.WIDTH, A_SERIALIZE = PullAnswer.SERIALIZE, A_OPAQUE = PullAnswer.OPAQUE
 cdef int A_CODE = PullAnswer.CODE, A_SUGGEST = PullAnswer.SUGGEST_WHICH_BROKER_ID
@@ -109,19 +110,30 @@ cdef class SendAnswers:
             len(name).to_bytes(2, "big") + name + len(value).to_bytes(4, "big") + value
             for name, value in ((b"TRACE_ON", trace), (b"MSG_REGION", region)))
 
-    def encode(self, drafts not None, sends not None, rows not None, heads not None, int64_t code=0):
+    def encode(self, drafts not None, sends not None, heads not None, int64_t code=0):
         cdef Py_buffer[3] held
         cdef int taken = 0
-        cdef int64_t first, last, count
-        first, last = rows
+        cdef int64_t first = 0, last, count, chunk
+        cdef const int64_t* s
+        cdef bytes frames
+        cdef list answers = []
         try:
             for source in (drafts, sends, heads):
                 PyObject_GetBuffer(source, &held[taken], PyBUF_SIMPLE)
                 taken += 1
-            count = min(held[0].len // (8 * D_WIDTH), held[1].len // (8 * S_WIDTH))
-            if not 0 <= first <= last <= count:
-                raise ValueError(f"rows {first} to {last} of {count}")
-            return self.written(<const int64_t*>held[0].buf, <const int64_t*>held[1].buf, first, last, &held[2], code)
+            count = held[1].len // (8 * S_WIDTH)
+            if held[0].len // (8 * D_WIDTH) < count:
+                raise ValueError(f"{held[0].len // (8 * D_WIDTH)} drafts for {count} sends")
+            s = <const int64_t*>held[1].buf
+            while first < count:
+                chunk, last = s[first * S_WIDTH + S_CHUNK], first + 1
+                while last < count and s[last * S_WIDTH + S_CHUNK] == chunk:
+                    last += 1
+                frames = self.written(<const int64_t*>held[0].buf, s, first, last, &held[2], code)
+                if frames:
+                    answers.append((chunk, frames))
+                first = last
+            return answers
         finally:
             while taken:
                 taken -= 1

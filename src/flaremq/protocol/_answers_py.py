@@ -47,19 +47,31 @@ class SendAnswers:
         self._trace_on = b"true" if trace_on else b"false"
 
     def encode(
-        self, drafts: array[int], sends: array[int], rows: tuple[int, int], heads: Bytes, code: int = 0
-    ) -> bytes:
-        """The answers to sends rows[0] to rows[1], one frame behind the other; none to the one-way.
+        self, drafts: array[int], sends: array[int], heads: Bytes, code: int = 0
+    ) -> list[tuple[int, bytes]]:
+        """The answers to sends, one frame behind the other for each chunk; none to the one-way.
 
         `drafts` are the rows after the append, so they know where each message went. Rows of one
-        connection lie together, so that its answers can be written at once.
+        chunk lie together, so that a connection is written to once.
         """
-        first, last = rows
-        count = min(len(sends) // Send.WIDTH, len(drafts) // Draft.WIDTH)
-        if not 0 <= first <= last <= count:
-            raise ValueError(f"rows {first} to {last} of {count}")
+        count = len(sends) // Send.WIDTH
+        if len(drafts) // Draft.WIDTH < count:
+            raise ValueError(f"{len(drafts) // Draft.WIDTH} drafts for {count} sends")
+        answers: list[tuple[int, bytes]] = []
+        first = 0
+        while first < count:
+            chunk, last = sends[first * Send.WIDTH + Send.CHUNK], first + 1
+            while last < count and sends[last * Send.WIDTH + Send.CHUNK] == chunk:
+                last += 1
+            frames = self._frames(drafts, sends, range(first, last), heads, code)
+            if frames:
+                answers.append((chunk, frames))
+            first = last
+        return answers
+
+    def _frames(self, drafts: array[int], sends: array[int], rows: range, heads: Bytes, code: int) -> bytes:
         frames = []
-        for row in range(first, last):
+        for row in rows:
             s, d = row * Send.WIDTH, row * Draft.WIDTH
             key_at, key_size = sends[s + Send.UNIQUE_KEY_AT], sends[s + Send.UNIQUE_KEY_SIZE]
             if not 0 <= key_at <= key_at + key_size <= len(heads):

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import asyncio
 from array import array
-from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from time import perf_counter
@@ -42,9 +42,6 @@ log = logger("broker.send")
 CODES: Final = frozenset(
     {RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE}
 )
-# Globals are found faster than members of a class.
-_CHUNK: Final = Send.CHUNK
-_WIDTH: Final = Send.WIDTH
 _LATER_S: Final = 0.002
 _LATE: Final = (
     "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: "
@@ -107,13 +104,6 @@ class _Rows:
         last = len(self.drafts) - Draft.WIDTH
         return self.drafts[last + Draft.PHYSICAL_OFFSET] + self.drafts[last + Draft.SIZE]
 
-    def by_chunk(self) -> Iterable[tuple[int, int, int]]:
-        """Chunk, first row and row behind the last, for every connection that has sent any of them."""
-        chunks = self.sends[_CHUNK::_WIDTH]
-        if chunks[0] == chunks[-1]:
-            return ((chunks[0], 0, len(chunks)),)
-        return _runs(chunks)
-
     def by_topic(self) -> Iterable[tuple[_Known, int, int]]:
         """Topic, how many messages, and how many bytes of the log they take."""
         topics = self.topics
@@ -126,17 +116,6 @@ class _Rows:
             count[0] += 1
             count[1] += size
         return [(known, count, size) for known, (count, size) in counts.items()]
-
-
-def _runs(chunks: array[int]) -> Iterator[tuple[int, int, int]]:
-    first, count = 0, len(chunks)
-    while first < count:
-        chunk = chunks[first]
-        last = first + 1
-        if last < count and chunks[last] == chunk:
-            last = bisect_right(chunks, chunk, last)
-        yield chunk, first, last
-        first = last
 
 
 _NONE: Final = _Rows(array("q"), array("q"), ())
@@ -313,9 +292,9 @@ class SendLane:
             known.size += size
             known.took_ms += took_ms * count
         if not self._waits.needed:
-            encode, sources, drafts, sends = self._answers.encode, batch.sources, rows.drafts, rows.sends
-            for chunk, first, last in rows.by_chunk():
-                sources[chunk].send_bytes(encode(drafts, sends, (first, last), batch.heads))
+            sources = batch.sources
+            for chunk, frames in self._answers.encode(rows.drafts, rows.sends, batch.heads):
+                sources[chunk].send_bytes(frames)
             return
         first = 0
         for waits, group in groupby(rows.sends[Send.WAIT :: Send.WIDTH]):
@@ -326,19 +305,20 @@ class SendLane:
     def _answer_later(self, batch: Batch, rows: _Rows, waits: int) -> None:
         """Under sync flush: when the log is safe up to the last of them."""
         answers, heads, sources = self._answers, batch.heads, batch.sources
-        held = [(sources[chunk], first, last) for chunk, first, last in rows.by_chunk()]
+        held = [sources[chunk] for chunk in set(rows.sends[Send.CHUNK :: Send.WIDTH])]
         by_topic = [(known.topic, count) for known, count, _ in rows.by_topic()]
 
         def finish(code: int) -> None:
             for topic, count in by_topic:
                 self._overload.release(topic, count)
-            for source, first, last in held:
-                source.send_bytes(answers.encode(rows.drafts, rows.sends, (first, last), heads, code))
+            for chunk, frames in answers.encode(rows.drafts, rows.sends, heads, code):
+                sources[chunk].send_bytes(frames)
+            for source in held:
                 source.ended()
 
         for topic, count in by_topic:
             self._overload.hold(topic, count)
-        for source, _, _ in held:
+        for source in held:
             source.begun()
         if waits:
             self._waits.hold(rows.end, finish)

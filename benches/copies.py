@@ -18,6 +18,7 @@ import tempfile
 from pathlib import Path
 
 from benches.turns import frame
+
 from flaremq.broker.app import Broker, BrokerConfig
 from flaremq.broker.settings import BrokerServerSettings, BrokerSettings
 from flaremq.protocol.command import Command
@@ -57,7 +58,7 @@ async def serve(root: Path) -> None:
     await broker.start()
     print(broker.port, flush=True)
     while line := await asyncio.to_thread(sys.stdin.readline):
-        least.value = int(line) if int(line) else ctypes.c_size_t(-1).value
+        least.value = int(line) or ctypes.c_size_t(-1).value
         print(seen.value, flush=True)
         seen.value = 0
     await broker.stop()

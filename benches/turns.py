@@ -24,7 +24,8 @@ from flaremq.broker.app import Broker, BrokerConfig
 from flaremq.broker.settings import BrokerServerSettings, BrokerSettings
 from flaremq.model.columns import Bytes
 from flaremq.protocol.command import Command
-from flaremq.remoting.turn import Large, Turn
+from flaremq.remoting.inlet import Inlet
+from flaremq.remoting.turn import Turn
 from flaremq.store.settings import StoreSettings
 
 SHAPES = ((1, 1), (64, 1), (4, 64))
@@ -41,9 +42,7 @@ class Listener:
     is_open, is_full = True, False
 
     def __init__(self) -> None:
-        self.rest = b""
-        self.turn = 0
-        self.large: Large | None = None
+        self.inlet: Inlet | None = None
         self.host = bytes((127, 0, 0, 1)) + (50000).to_bytes(4, "big")
         self.got = 0
 
@@ -78,6 +77,8 @@ def turns(
     dispatch of what it has stored; a broker does the second every two milliseconds unless it is awaited."""
     connections, messages = shape
     sources = [Listener() for _ in range(connections)]
+    for source in sources:
+        source.inlet = turn.inlet(source)
     data = b"".join(frame(number) for number in range(messages))
     served = dispatched = 0.0
     for _ in range(count):

@@ -17,7 +17,8 @@ from flaremq.model.message import StoredMessage
 from flaremq.model.record import decode_many
 from flaremq.protocol.command import Command
 from flaremq.protocol.frame import FrameDecoder, encode_frame
-from flaremq.remoting.turn import Large, Turn
+from flaremq.remoting.inlet import Inlet
+from flaremq.remoting.turn import Turn
 from flaremq.testing.builders import small_settings
 from flaremq.testing.clock import ManualClock
 
@@ -28,9 +29,7 @@ class Line:
     """One connection, as the turn sees it; what is written to it can be read as commands."""
 
     def __init__(self, port: int = 5000, waited_ms: int = 0) -> None:
-        self.rest = b""
-        self.turn = 0
-        self.large: Large | None = None
+        self.inlet: Inlet | None = None
         self.host = bytes((10, 0, 0, 9)) + port.to_bytes(4, "big")
         self.address = ("10.0.0.9", port)
         self.is_open = True
@@ -74,6 +73,12 @@ class Line:
         return FrameDecoder().feed(written) if written else []
 
 
+def deliver(turn: Turn, line: Line, data: bytes) -> None:
+    """As if it had come by the socket."""
+    line.inlet = line.inlet or turn.inlet(line)
+    turn.deliver(line, data)
+
+
 class DeskBench:
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
@@ -85,7 +90,7 @@ class DeskBench:
 
     def deliver(self, line: Line, *commands: Command) -> None:
         """As if they had come by the socket, for the next turn."""
-        self.turn.deliver(line, b"".join(encode_frame(command) for command in commands))
+        deliver(self.turn, line, b"".join(encode_frame(command) for command in commands))
 
     async def run(self) -> None:
         """One turn of everything that was delivered, and what follows from it at once."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.broker.desks import DeskBench, Line, a_desk
+from tests.broker.desks import DeskBench, Line, a_desk, deliver
 from tests.protocol.samples import a_pull, a_send
 
 from flaremq.model.topic import TopicConfig
@@ -117,7 +117,7 @@ class Pair:
     async def serve(self, desk: DeskBench, turn: list[list[Command]]) -> list[bytes]:
         lines = [Line(5000 + n) for n in range(len(turn))]
         for line, commands in zip(lines, turn, strict=True):
-            desk.turn.deliver(line, b"".join(map(encode_frame, commands)))
+            deliver(desk.turn, line, b"".join(map(encode_frame, commands)))
         await desk.run()
         await asyncio.wait_for(desk.broker._waits.drain(), 5)
         if desk.store.settings.flush_disk is FlushDisk.SYNC_FLUSH:

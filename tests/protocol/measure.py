@@ -14,7 +14,7 @@ from tests.protocol.samples import a_pull, a_send
 from flaremq.protocol.answers import SendAnswers
 from flaremq.protocol.burst import split
 from flaremq.protocol.codes import SerializeType
-from flaremq.protocol.columns import chunks_table
+from flaremq.protocol.columns import Send, chunks_table
 from flaremq.protocol.command import Command
 from flaremq.protocol.frame import encode_frame
 from flaremq.protocol.pulls import parse_pulls

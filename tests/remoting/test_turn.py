@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.broker.desks import Line
+from tests.broker.desks import Line, deliver
 from tests.protocol.samples import commands
 
 from flaremq.protocol.codes import FRAME_SIZE_MAX, RESPONSE
@@ -54,7 +54,7 @@ def run(deliveries: list[tuple[Line, bytes]], *, per_turn: int = 1) -> None:
     async def go() -> None:
         turn = Turn()
         for number, (line, data) in enumerate(deliveries):
-            turn.deliver(line, data)
+            deliver(turn, line, data)
             if number % per_turn == per_turn - 1:
                 turn.run()
         turn.run()
@@ -80,7 +80,8 @@ def test_any_cut_into_deliveries_gives_the_same_commands(said, size, per_turn, r
     for line, commands_of_it in zip(lines, said, strict=True):
         reference = FrameDecoder().feed(b"".join(map(encode_frame, commands_of_it)))
         assert line.commands == reference
-        assert (line.rest, line.large, line.errors) == (b"", None, [])
+        assert line.inlet is not None
+        assert (line.inlet.rest, line.inlet.large, line.errors) == (b"", None, [])
 
 
 @pytest.mark.parametrize("size", [1_000, 300_000, 5_000_000, FRAME_SIZE_MAX - 200])
@@ -96,8 +97,9 @@ def test_a_large_frame_takes_no_more_memory_than_it_has_brought() -> None:
     line = Line()
     announced = (10_000_000).to_bytes(4, "big") + (50).to_bytes(4, "big")
     run([(line, announced + b"x" * 100)])
-    assert line.large is not None
-    assert len(line.large.room()) < 300_000
+    assert line.inlet is not None
+    assert line.inlet.large is not None
+    assert len(line.inlet.large.room()) < 300_000
 
 
 def test_more_than_the_buffer_holds_is_served_in_several_turns(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,7 +130,7 @@ async def test_frames_of_all_connections_in_one_turn_reach_a_lane_together() -> 
     lane = EchoLane()
     turn = Turn((lane,))
     for port in range(5):
-        turn.deliver(Line(port), encode_frame(Command(code=KNOWN, opaque=port)))
+        deliver(turn, Line(port), encode_frame(Command(code=KNOWN, opaque=port)))
     await asyncio.sleep(0)
     assert (lane.batches, lane.seen) == ([5], [0, 1, 2, 3, 4])
 
@@ -136,7 +138,7 @@ async def test_frames_of_all_connections_in_one_turn_reach_a_lane_together() -> 
 async def test_answers_of_a_peer_go_to_its_connection_and_never_to_a_lane() -> None:
     lane, line = EchoLane(), Line()
     turn = Turn((lane,))
-    turn.deliver(line, encode_frame(Command(code=KNOWN, flag=RESPONSE, opaque=3)))
+    deliver(turn, line, encode_frame(Command(code=KNOWN, flag=RESPONSE, opaque=3)))
     turn.run()
     assert (lane.seen, [command.opaque for command in line.commands]) == ([], [3])
 
@@ -145,7 +147,7 @@ async def test_while_draining_lanes_rest() -> None:
     lane, line = EchoLane(), Line()
     turn = Turn((lane,))
     turn.draining = True
-    turn.deliver(line, encode_frame(Command(code=KNOWN)))
+    deliver(turn, line, encode_frame(Command(code=KNOWN)))
     turn.run()
     assert (lane.seen, len(line.commands)) == ([], 1)
 
@@ -158,7 +160,7 @@ async def test_what_a_lane_leaves_comes_to_it_as_commands_in_order() -> None:
 
     lane = Reluctant()
     turn = Turn((lane,))
-    turn.deliver(Line(), b"".join(encode_frame(Command(code=KNOWN, opaque=n)) for n in range(4)))
+    deliver(turn, Line(), b"".join(encode_frame(Command(code=KNOWN, opaque=n)) for n in range(4)))
     turn.run()
     assert (lane.batches, lane.seen) == ([0], [0, 1, 2, 3])
 
@@ -170,8 +172,8 @@ async def test_a_lane_with_a_bug_closes_the_connections_of_its_turn_and_the_next
                 raise RuntimeError("a bug")
 
     turn, first, second = Turn((Broken(),)), Line(1), Line(2)
-    turn.deliver(first, encode_frame(Command(code=KNOWN)))
+    deliver(turn, first, encode_frame(Command(code=KNOWN)))
     turn.run()
-    turn.deliver(second, encode_frame(Command(code=1)))
+    deliver(turn, second, encode_frame(Command(code=1)))
     turn.run()
     assert (len(first.errors), len(second.commands)) == (1, 1)

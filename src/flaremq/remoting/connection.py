@@ -21,7 +21,7 @@ from flaremq.protocol.command import Command
 from flaremq.protocol.frame import encode_head
 from flaremq.remoting.doorway import Doorway
 from flaremq.remoting.pending import Pending
-from flaremq.remoting.turn import Large, Turn
+from flaremq.remoting.turn import Turn
 
 log = logging.getLogger(__name__)
 
@@ -52,9 +52,10 @@ class Connection(asyncio.BufferedProtocol):
         self._socket: socket.socket | None = None
         self._loop = asyncio.get_running_loop()
         self._finishing = False
-        self.rest = b""
-        self.turn = 0
-        self.large: Large | None = None
+        inlet = self.inlet = turn.inlet(self, shut=doorway is not None)
+        # Straight to the inlet: the loop calls these for every read.
+        self.get_buffer = inlet.get_buffer  # type: ignore[method-assign]
+        self.buffer_updated = inlet.buffer_updated  # type: ignore[method-assign]
         self.host = bytes(8)
         self.is_full = False
         """More waits to be written than the peer has earned: do no more work for it now."""
@@ -62,7 +63,7 @@ class Connection(asyncio.BufferedProtocol):
         self.under_way = 0  # Requests of the peer that are not answered yet.
         self.pending = Pending()
         self.address: tuple[str, int] = ("", 0)
-        self.last_active_s = self._loop.time()
+        self._reads_seen, self._active_s = 0, self._loop.time()
         self.closed: asyncio.Future[None] = self._loop.create_future()
 
     # What the event loop calls.
@@ -88,15 +89,10 @@ class Connection(asyncio.BufferedProtocol):
             packed = packed[12:]  # IPv4 in the clothes of IPv6: a record keeps it as what it is.
         self.host = packed + port.to_bytes(4, "big")
 
-    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
-        return self._turn.buffer_for(self)
-
-    def buffer_updated(self, nbytes: int) -> None:
-        self.last_active_s = self._loop.time()
-        if self._doorway is None:
-            self._turn.delivered(self, nbytes)
-        else:
-            self._enter(self._doorway, bytes(self._turn.buffer_for(self)[:nbytes]))
+    def entered(self, nbytes: int) -> None:
+        """First bytes, or under TLS any: they have yet to pass the doorway."""
+        assert self._doorway is not None
+        self._enter(self._doorway, bytes(self.inlet.get_buffer(-1)[:nbytes]))
 
     def _enter(self, doorway: Doorway, data: bytes) -> None:
         """The first bytes tell who comes and how; under TLS all bytes pass here."""
@@ -111,7 +107,7 @@ class Connection(asyncio.BufferedProtocol):
             self.comes_from(*doorway.peer)
             doorway.peer = None
         if doorway.is_open:
-            self._doorway = None
+            self._doorway, self.inlet.shut = None, False
         if plain:
             self._turn.deliver(self, plain)
         if doorway.ended:
@@ -172,7 +168,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = self._socket = None
-        self.rest, self.large = b"", None
+        self.inlet.rest, self.inlet.large = b"", None
         self.is_full = False
         while self._waiting:
             self._waiting.popleft()()
@@ -190,9 +186,15 @@ class Connection(asyncio.BufferedProtocol):
     def is_open(self) -> bool:
         return self._transport is not None and not self._transport.is_closing()
 
+    def idle_s(self) -> float:
+        """For how long nothing has come or gone, as far as whoever asks now and then can tell."""
+        if self.inlet.count != self._reads_seen:
+            self._reads_seen, self._active_s = self.inlet.count, self._loop.time()
+        return self._loop.time() - self._active_s
+
     def send(self, command: Command) -> None:
         """Write a command; nothing happens if the peer is gone, as nobody could tell it so."""
-        self.last_active_s = self._loop.time()
+        self._active_s = self._loop.time()
         body = command.body
         self.send_bytes(encode_head(command, len(body) if body is not None else 0))
         if body is not None:

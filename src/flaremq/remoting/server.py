@@ -127,11 +127,11 @@ class Server:
                 self._idle.set()
 
     async def _close_idle(self) -> None:
-        loop, limit_s = asyncio.get_running_loop(), self._settings.idle_max_s
+        limit_s = self._settings.idle_max_s
         while True:
-            await asyncio.sleep(min(limit_s, 10))
+            await asyncio.sleep(min(limit_s / 4, 10))
             for connection in list(self._connections):
-                if loop.time() - connection.last_active_s > limit_s:
+                if connection.idle_s() > limit_s:
                     log.info(
                         "connection of %s:%d was idle for %d s and is closed", *connection.address, limit_s
                     )

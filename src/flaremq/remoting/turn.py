@@ -22,19 +22,18 @@ from time import perf_counter
 from typing import Final, Protocol
 
 from flaremq.base.errors import Malformed
-from flaremq.base.units import KiB, MiB
+from flaremq.base.units import MiB
 from flaremq.model.columns import Bytes
 from flaremq.protocol.burst import command_of, fault_of, split
 from flaremq.protocol.codes import FRAME_SIZE_MAX
 from flaremq.protocol.columns import Chunk, Frame, Plain
 from flaremq.protocol.command import Command
+from flaremq.remoting.inlet import Inlet, Reads
+from flaremq.remoting.large import LARGE, Large
 
 log = logging.getLogger(__name__)
 
 BUFFER_SIZE: Final = 4 * MiB
-_READ_MAX: Final = 256 * KiB  # Of one connection at a time, so that none has the turn for itself.
-_ROOM_MIN: Final = 64 * KiB  # With less than this left, the turn ends.
-_LARGE: Final = 256 * KiB  # A frame with more than this still to come is collected in a buffer of its own.
 _SLOW_S: Final = 0.05
 _FRAME_WIDTH: Final = Frame.WIDTH  # A global is found faster than a member of a class.
 
@@ -42,13 +41,12 @@ _FRAME_WIDTH: Final = Frame.WIDTH  # A global is found faster than a member of a
 class Source(Protocol):
     """A connection, as the turn sees it."""
 
-    rest: bytes
-    """Of a frame that is not whole yet."""
-    turn: int
-    """The number of the turn that it last delivered to."""
-    large: Large | None
     host: bytes
     """Address and port of the peer, as a record keeps them."""
+
+    @property
+    def inlet(self) -> Inlet | None:
+        """Where its bytes come in."""
 
     @property
     def is_open(self) -> bool: ...
@@ -64,26 +62,6 @@ class Source(Protocol):
     def waited_ms(self) -> int: ...
     def begun(self) -> None: ...
     def ended(self) -> None: ...
-
-
-class Large:
-    """A frame that is too large for the common buffer. It takes no more memory than it has brought."""
-
-    def __init__(self, size: int, begun: bytes) -> None:
-        self.size = size
-        self.filled = len(begun)
-        self._buffer = memoryview(bytearray(min(size, max(2 * len(begun), _LARGE))))
-        self._buffer[: self.filled] = begun
-
-    def room(self) -> memoryview:
-        if self.filled == len(self._buffer):
-            larger = memoryview(bytearray(min(self.size, 2 * len(self._buffer))))
-            larger[: self.filled] = self._buffer
-            self._buffer = larger
-        return self._buffer[self.filled :]
-
-    def whole(self) -> memoryview:
-        return self._buffer[: self.size]
 
 
 @dataclass(slots=True)
@@ -145,13 +123,7 @@ class Turn:
         self._lanes = lanes
         self._late_s = late_ms / 1000
         self._loop = asyncio.get_running_loop()
-        self._view = memoryview(bytearray(BUFFER_SIZE))
-        self._at = 0
-        self._number = 1
-        self._sources: list[Source] = []
-        self._ends: list[int] = []
-        self._larges: list[tuple[Source, Large]] = []
-        self._scheduled = False
+        self.reads = Reads(BUFFER_SIZE, lambda: self._loop.call_soon(self.run), self.run)
         self._last_took_s = 0.0
         self.slow = 0
         """Turns that took longer than they may."""
@@ -160,78 +132,39 @@ class Turn:
 
     # Reading.
 
-    def buffer_for(self, source: Source) -> memoryview:
-        """Where the next bytes of a source are to be read to."""
-        large = source.large
-        if large is not None:
-            return large.room()
-        at, rest = self._at, source.rest
-        if BUFFER_SIZE - at < _ROOM_MIN + len(rest) or (
-            source.turn == self._number and self._sources[-1] is not source
-        ):
-            # The buffer is full; or this source has delivered before, and others since.
-            self.run()
-            at, rest = self._at, source.rest
-        if rest:
-            self._view[at : at + len(rest)] = rest
-            at += len(rest)
-        return self._view[at : at + _READ_MAX]
-
-    def delivered(self, source: Source, size: int) -> None:
-        """So many bytes were read to where `buffer_for` said."""
-        large = source.large
-        if large is not None:
-            large.filled += size
-            if large.filled == large.size:
-                source.large = None
-                self._larges.append((source, large))
-                self._schedule()
-            return
-        self._at = at = self._at + len(source.rest) + size
-        source.rest = b""
-        if source.turn == self._number:
-            self._ends[-1] = at
-        else:
-            source.turn = self._number
-            self._sources.append(source)
-            self._ends.append(at)
-        if not self._scheduled:
-            self._schedule()
+    def inlet(self, source: Source, *, shut: bool = False) -> Inlet:
+        """A way in for a connection; shut until somebody has looked at its first bytes."""
+        return Inlet(self.reads, source, shut)
 
     def deliver(self, source: Source, data: bytes) -> None:
         """The same for bytes that were not read here: what a TLS session has decrypted."""
-        at = 0
+        inlet, at = source.inlet, 0
+        assert inlet is not None
         while at < len(data):
-            room = self.buffer_for(source)
+            room = inlet.get_buffer(-1)
             size = min(len(room), len(data) - at)
             room[:size] = data[at : at + size]
             at += size
-            self.delivered(source, size)
-
-    def _schedule(self) -> None:
-        if not self._scheduled:
-            self._scheduled = True
-            self._loop.call_soon(self.run)
+            inlet.delivered(size)
 
     # Serving.
 
     def run(self) -> None:
         """Serve all that was delivered since the last time."""
-        began_s = perf_counter()
-        self._scheduled = False
-        larges, self._larges = self._larges, []
-        for source, large in larges:
+        began_s, reads = perf_counter(), self.reads
+        for source, large in reads.take_larges():
             self._serve(large.whole(), [source], [large.size])
-        sources, ends, end = self._sources, self._ends, self._at
+        sources, ends = reads.take()
         if sources:
-            self._number += 1
-            self._sources, self._ends = [], []
-            self._serve(self._view[:end], sources, ends)
-            self._at = 0
+            self._serve(reads.view[: ends[-1]], sources, ends)
+            reads.done()
         self._last_took_s = took_s = perf_counter() - began_s
         if took_s > _SLOW_S:
             self.slow += 1
-            log.warning("a turn of %d connections and %d bytes took %.0f ms", len(sources), end, took_s * 1e3)
+            size = ends[-1] if ends else 0
+            log.warning(
+                "a turn of %d connections and %d bytes took %.0f ms", len(sources), size, took_s * 1e3
+            )
 
     def _serve(self, data: memoryview, sources: list[Source], ends: list[int]) -> None:
         try:
@@ -306,11 +239,13 @@ class Turn:
             if fault is not None:
                 source.broken(fault)
                 continue
+            inlet = source.inlet
+            assert inlet is not None
             needed, begun = chunks[c + Chunk.NEEDED], bytes(batch.data[rest:end])
-            if needed - len(begun) > _LARGE:
-                source.large = Large(needed, begun)
+            if needed - len(begun) > LARGE:
+                inlet.large = Large(needed, begun)
             else:
-                source.rest = begun
+                inlet.rest = begun
 
 
 def _chunks(hosts: list[bytes], ends: list[int]) -> tuple[array[int], bytearray]:

@@ -1,0 +1,113 @@
+"""Reading of many sockets into one buffer: the reference twin. _inlet_c.pyx does the same in less time.
+
+The event loop asks an inlet where to read to, and tells it how much it has read. What connections
+deliver lies one behind the other, each in one piece: half a frame of the last turn is put before what
+comes now. A frame that is too large for that is collected in a buffer of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from flaremq.remoting.large import Large
+
+_READ_MAX = 256 * 1024  # Of one connection at a time, so that none has the turn for itself.
+_ROOM_MIN = 64 * 1024  # With less than this left, the turn ends.
+
+
+class Reads:
+    """What has been read since the last turn: by whom, and up to where in the buffer."""
+
+    def __init__(self, size: int, first: Callable[[], object], full: Callable[[], None]) -> None:
+        """`first` is called when something comes after a turn, `full` when a turn must be served now."""
+        self.size = size
+        self.view = memoryview(bytearray(size))
+        self.first = first
+        self.full = full
+        self.at = 0
+        self.number = 1
+        self.sources: list[Any] = []
+        self.ends: list[int] = []
+        self.larges: list[tuple[Any, Large]] = []
+        self.waiting = False
+
+    def take(self) -> tuple[list[Any], list[int]]:
+        """Whoever has delivered, and where the bytes of each end. They lie there until `done`."""
+        taken = self.sources, self.ends
+        self.sources, self.ends = [], []
+        self.number += 1
+        return taken
+
+    def take_larges(self) -> list[tuple[Any, Large]]:
+        larges, self.larges = self.larges, []
+        self.waiting = False
+        return larges
+
+    def done(self) -> None:
+        """What was taken has been served: its place is free."""
+        self.at = 0
+
+    def came(self) -> None:
+        if not self.waiting:
+            self.waiting = True
+            self.first()
+
+
+class Inlet:
+    """The way in of one connection. `shut` until its first bytes have shown what it speaks."""
+
+    def __init__(self, reads: Reads, source: Any, shut: bool = False) -> None:
+        self.reads = reads
+        self.source = source
+        self.shut = shut
+        self.count = 0
+        self.turn = 0
+        self.rest = b""
+        self.large: Large | None = None
+
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
+        """Where the next bytes are to be read to."""
+        large = self.large
+        if large is not None:
+            return large.room()
+        reads, rest = self.reads, self.rest
+        at = reads.at
+        if reads.size - at < _ROOM_MIN + len(rest) or (
+            self.turn == reads.number and reads.sources[-1] is not self.source
+        ):
+            # The buffer is full; or this connection has delivered before, and others since.
+            reads.full()
+            at, rest = reads.at, self.rest
+        if rest:
+            reads.view[at : at + len(rest)] = rest
+            at += len(rest)
+        return reads.view[at : at + _READ_MAX]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """So many bytes were read to where `get_buffer` said."""
+        self.count += 1
+        if self.shut:
+            self.source.entered(nbytes)
+        else:
+            self.delivered(nbytes)
+
+    def delivered(self, nbytes: int) -> None:
+        reads, large = self.reads, self.large
+        if large is not None:
+            large.filled += nbytes
+            if large.filled == large.size:
+                self.large = None
+                reads.larges.append((self.source, large))
+                reads.came()
+            return
+        reads.at = at = reads.at + len(self.rest) + nbytes
+        self.rest = b""
+        if self.turn == reads.number:
+            reads.ends[-1] = at
+        else:
+            self.turn = reads.number
+            reads.sources.append(self.source)
+            reads.ends.append(at)
+        if not reads.waiting:
+            reads.came()

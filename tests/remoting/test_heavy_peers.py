@@ -11,6 +11,7 @@ import resource
 import socket
 import struct
 import subprocess
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, contextmanager
 from hashlib import sha1
@@ -20,12 +21,17 @@ import pytest
 from tests.remoting.live import TOPIC, Live, Rude, Servers, servers
 
 from flaremq.base.units import KiB, MiB
+from flaremq.protocol.command import Command, oneway, response_to
 from flaremq.protocol.frame import encode_frame
+from flaremq.remoting.router import Family, Peer, Router
+from flaremq.remoting.server import Server
+from flaremq.remoting.settings import ServerSettings
 from flaremq.testing.cluster import Cluster, Process, eventually
 from flaremq.testing.wireclient import Refused, Want, WireClient, pull_request
 
 IDLE_WANTED = 10_000
 IDLE_MIN = 1_000
+ASKS, TELLS = 9001, 9002
 FILES_NEEDED = 300
 """Of this process and of the servers, beside the connections."""
 
@@ -125,6 +131,38 @@ async def test_a_peer_that_never_reads_its_answers_harms_only_itself(running: Se
     for each in rude:
         each.hang_up()
     assert grown < 5 * 20 * MiB
+
+
+async def test_nothing_is_looked_up_for_a_peer_that_does_not_read_and_then_is_gone() -> None:
+    """What it told without wanting an answer is done all the same: it may have been its last will."""
+    done: Counter[int] = Counter()
+
+    async def answer_much(_peer: Peer, request: Command) -> Command:
+        done[request.code] += 1
+        return response_to(request, body=bytes(64 * KiB))
+
+    router = Router()
+    router.serve(Family("test", 10_000), {ASKS: answer_much, TELLS: answer_much})
+    server = Server(ServerSettings(bind_address="127.0.0.1", drain_s=1), router)
+    await server.start()
+    rude = await Rude.at(server.port, receive_buffer=4096)
+    asks = [encode_frame(Command(code=ASKS, opaque=n)) for n in range(500)]
+    tells = [encode_frame(oneway(Command(code=TELLS, opaque=n))) for n in range(100)]
+    await rude.say(b"".join(asks + tells))
+
+    async def is_full() -> bool:
+        return server._under_way > 100 and all(each.is_full for each in server.connections)
+
+    await eventually("the peer is given no more", is_full)
+    rude.hang_up(rudely=True)
+
+    async def is_idle() -> bool:
+        return not server.connections and not server._under_way
+
+    await eventually("all is done", is_idle)
+    assert done[ASKS] < 250
+    assert done[TELLS] == 100
+    await server.stop()
 
 
 @contextmanager

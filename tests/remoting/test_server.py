@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 
@@ -16,6 +16,7 @@ from flaremq.remoting.caller import Caller
 from flaremq.remoting.router import Family, Peer, Router
 from flaremq.remoting.server import Server
 from flaremq.remoting.settings import CallerSettings, ServerSettings
+from flaremq.testing.clock import settle
 
 ECHO, BOOM, ILLEGAL, SILENT, HOLD = 9001, 9002, 9003, 9004, 9005
 
@@ -69,6 +70,13 @@ async def caller() -> AsyncIterator[Caller]:
     caller = Caller(CallerSettings())
     yield caller
     await caller.aclose()
+
+
+async def until(true: Callable[[], bool]) -> None:
+    """Let the loop run until something is so."""
+    async with asyncio.timeout(10):
+        while not true():
+            await asyncio.sleep(0)
 
 
 def address(server: Server) -> str:
@@ -222,3 +230,25 @@ async def test_a_stop_waits_for_what_is_under_way(service: Service, caller: Call
     service.held.set()
     assert (await held).code == 0
     await stopping
+
+
+async def test_a_peer_with_very_many_requests_under_way_is_not_read_from_until_they_are_fewer() -> None:
+    service = Service()
+    service.router = Router()
+    service.router.serve(Family("test", limit=100_000), {ECHO: service.echo, HOLD: service.hold})
+    server = Server(ServerSettings(bind_address="127.0.0.1", drain_s=1), service.router)
+    await server.start()
+    _, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    try:
+        writer.write(b"".join(encode_frame(Command(code=HOLD, opaque=n)) for n in range(1024)))
+        await until(lambda: any(each.under_way == 1024 for each in server.connections))
+        writer.write(encode_frame(Command(code=ECHO, opaque=9999)))
+        await writer.drain()
+        await settle()
+        assert service.seen == []
+        service.held.set()
+        await until(lambda: bool(service.seen))
+    finally:
+        service.held.set()
+        writer.close()
+        await server.stop()

@@ -28,6 +28,7 @@ log = logging.getLogger(__name__)
 OnRequest = Callable[["Connection", Command], None]
 OnClose = Callable[["Connection"], None]
 
+_UNDER_WAY_MAX: Final = 1024
 _LAST_DATA_RECEIVED: Final = struct.Struct("@52xI")  # In tcp_info: milliseconds since the peer last sent.
 
 
@@ -51,7 +52,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._socket: socket.socket | None = None
         self._loop = asyncio.get_running_loop()
-        self._finishing = False
+        self._finishing = self._crowded = False
         inlet = self.inlet = turn.inlet(self, shut=doorway is not None)
         # Straight to the inlet: the loop calls these for every read.
         self.get_buffer = inlet.get_buffer  # type: ignore[method-assign]
@@ -128,13 +129,26 @@ class Connection(asyncio.BufferedProtocol):
             self.close()
 
     def begun(self) -> None:
-        """A request of this peer is under way."""
+        """A request of this peer is under way. One with very many of them is not read from meanwhile."""
         self.under_way += 1
+        if self.under_way == _UNDER_WAY_MAX and self._transport is not None:
+            self._crowded = True
+            self._transport.pause_reading()
 
     def ended(self) -> None:
         self.under_way -= 1
+        if self._crowded and self.under_way <= _UNDER_WAY_MAX // 2:
+            self._crowded = False
+            self._read_on()
         if self._finishing and not self.under_way:
             self.close()
+
+    def _read_on(self) -> None:
+        """Read again, if nothing else stands against it."""
+        if self._transport is None or self._transport.is_closing():
+            return
+        if not (self.is_full or self._crowded or self._finishing):
+            self._transport.resume_reading()
 
     def received(self, command: Command) -> None:
         if not command.is_response:
@@ -161,10 +175,7 @@ class Connection(asyncio.BufferedProtocol):
         self.is_full = False
         while self._waiting and not self.is_full:
             self._waiting.popleft()()
-        if self.is_full or self._finishing:
-            return
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.resume_reading()
+        self._read_on()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = self._socket = None

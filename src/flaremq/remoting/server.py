@@ -116,7 +116,10 @@ class Server:
 
     async def _serve(self, connection: Connection, request: Command) -> None:
         try:
-            await connection.writable()  # What a peer does not read, it need not be given more of.
+            if connection.is_full:
+                await connection.writable()  # What a peer does not read, it need not be given more of.
+                if request.wants_answer and not connection.is_open:
+                    return  # It has gone meanwhile: thousands of its questions would keep others waiting.
             response = await self._router.answer(connection, request)
             if response is not None:
                 connection.send(response)

@@ -246,7 +246,9 @@ class MessageStore:
             finally:
                 self.flags.append_ended()
             self._appended += stored
-        self._put_done()
+        self._log_flusher.put()
+        if self._wakes_dispatch:
+            self._dispatch_worker.wake()
         return stored
 
     def _put_done(self) -> None:

@@ -43,6 +43,12 @@ CODES: Final = frozenset(
     {RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE}
 )
 _LATER_S: Final = 0.002
+# Globals are found faster than members of a class, and these are looked for in every turn.
+_SEND, _TARGET, _DRAFT = Send.WIDTH, Target.WIDTH, Draft.WIDTH
+_QUEUE, _OFFSET, _SIZE = Draft.QUEUE, Draft.PHYSICAL_OFFSET, Draft.SIZE
+assert tuple(
+    range(_TARGET)
+) == (Target.TOPIC_AT, Target.TOPIC_SIZE, Target.QUEUE_ID, Target.FIRST, Target.ROWS)
 _LATE: Final = (
     "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: "
     "{age}ms, size of queue: {count}"
@@ -71,6 +77,7 @@ class _Known:
     topic: bytes
     numbers: list[int]
     """Of its queues, in the table of next offsets."""
+    queues: int
     count: int = 0
     """Messages stored, and below their bytes and milliseconds, since the last dispatch."""
     size: int = 0
@@ -81,18 +88,17 @@ class _Known:
 class _Rows:
     """Ordinary sends, one behind the other as they came. Made in every turn."""
 
+    count: int
     drafts: array[int]
     sends: array[int]
     topics: Sequence[_Known]
     """By target."""
 
-    def __len__(self) -> int:
-        return len(self.sends) // Send.WIDTH
-
     def part(self, first: int, last: int) -> _Rows:
-        if first == 0 and last == len(self):
+        if last - first == self.count:
             return self
         return _Rows(
+            last - first,
             self.drafts[first * Draft.WIDTH : last * Draft.WIDTH],
             self.sends[first * Send.WIDTH : last * Send.WIDTH],
             self.topics,
@@ -101,14 +107,14 @@ class _Rows:
     @property
     def end(self) -> int:
         """Behind the last of them in the log, once they are stored."""
-        last = len(self.drafts) - Draft.WIDTH
-        return self.drafts[last + Draft.PHYSICAL_OFFSET] + self.drafts[last + Draft.SIZE]
+        drafts, last = self.drafts, (self.count - 1) * _DRAFT
+        return drafts[last + _OFFSET] + drafts[last + _SIZE]
 
     def by_topic(self) -> Iterable[tuple[_Known, int, int]]:
         """Topic, how many messages, and how many bytes of the log they take."""
         topics = self.topics
         if len(topics) == 1 or len(set(topics)) == 1:
-            return [(self.topics[0], len(self), self.end - self.drafts[Draft.PHYSICAL_OFFSET])]
+            return ((topics[0], self.count, self.end - self.drafts[_OFFSET]),)
         counts: dict[_Known, list[int]] = {}
         sizes = self.drafts[Draft.SIZE :: Draft.WIDTH]
         for target, size in zip(self.sends[Send.TARGET :: Send.WIDTH], sizes, strict=True):
@@ -118,7 +124,7 @@ class _Rows:
         return [(known, count, size) for known, (count, size) in counts.items()]
 
 
-_NONE: Final = _Rows(array("q"), array("q"), ())
+_NONE: Final = _Rows(0, array("q"), array("q"), ())
 
 
 class SendLane:
@@ -171,7 +177,7 @@ class SendLane:
         while parsed is None:  # Some were left to the plain lane: again, without them.
             parsed = self._parse(batch)
         self._parsed = parsed
-        return len(parsed)
+        return parsed.count
 
     def _parse(self, batch: Batch) -> _Rows | None:
         drafts, sends, targets = parse_sends(
@@ -181,30 +187,31 @@ class SendLane:
         topics: list[_Known] = []
         numbers: list[int] = []
         refused: set[int] = set()
-        for place in range(len(targets) // Target.WIDTH):
-            t = place * Target.WIDTH
-            at = targets[t + Target.TOPIC_AT]
-            topic = bytes(batch.heads[at : at + targets[t + Target.TOPIC_SIZE]])
+        heads = batch.heads
+        for t in range(0, len(targets), _TARGET):
+            at, size, queue_id, _, rows = targets[t : t + _TARGET]
+            topic = bytes(heads[at : at + size])
             known = self._known.get(topic) or self._learn(topic)
-            queue_id = targets[t + Target.QUEUE_ID]
             topics.append(known)
-            fits = queue_id < len(known.numbers)
-            if fits and (not waits or self._overload.admits(topic, targets[t + Target.ROWS])):
+            if queue_id < known.queues and (not waits or self._overload.admits(topic, rows)):
                 numbers.append(known.numbers[queue_id])
             else:
                 numbers.append(-1)
-                refused.add(place)
+                refused.add(t // _TARGET)
         if refused:
             for s in range(0, len(sends), Send.WIDTH):
                 if sends[s + Send.TARGET] in refused:
                     batch.frames[sends[s + Send.FRAME] * Frame.WIDTH + Frame.PLAIN] = Plain.FIELDS
             return None
-        if len(numbers) == 1:
-            drafts[Draft.QUEUE :: Draft.WIDTH] = array("q", numbers) * (len(sends) // Send.WIDTH)
+        count = len(sends) // _SEND
+        if count == 1:
+            drafts[_QUEUE] = numbers[0]
+        elif len(numbers) == 1:
+            drafts[_QUEUE::_DRAFT] = array("q", numbers) * count
         elif numbers:
             places = sends[Send.TARGET :: Send.WIDTH]
-            drafts[Draft.QUEUE :: Draft.WIDTH] = array("q", map(numbers.__getitem__, places))
-        return _Rows(drafts, sends, topics)
+            drafts[_QUEUE::_DRAFT] = array("q", map(numbers.__getitem__, places))
+        return _Rows(count, drafts, sends, topics)
 
     def _learn(self, topic: bytes) -> _Known:
         """What there is to know about a topic; without queues if its sends must take the plain lane."""
@@ -214,7 +221,7 @@ class SendLane:
         if config is not None and _is_ordinary(config) and name not in NO_SEND_TOPICS and self._plain.is_open:
             count = max(config.write_queue_nums, config.read_queue_nums)
         numbers = [self._store.offsets.number(topic, queue_id) for queue_id in range(count)]
-        known = _Known(name, topic, numbers)
+        known = _Known(name, topic, numbers, len(numbers))
         if numbers:
             self._known[topic] = known
         return known
@@ -232,10 +239,11 @@ class SendLane:
                     self._append(batch, parsed.part(done, before))
                     done = before
                 self._take(batch, each)
-        if len(parsed) > done:
-            self._append(batch, parsed.part(done, len(parsed)))
-        if plain or done < len(parsed):
-            self._dispatch_soon()
+        if parsed.count > done:
+            self._append(batch, parsed.part(done, parsed.count))
+        elif not plain:
+            return
+        self._dispatch_soon()
 
     def _dispatch_soon(self) -> None:
         """Right behind the answers if somebody waits for messages, else a little later: more of them
@@ -268,18 +276,18 @@ class SendLane:
         try:
             stored = self._store.put_many(Drafts(rows.drafts, batch.heads, batch.data))
         except MessageIllegal as error:
-            if len(rows) == 1:
+            if rows.count == 1:
                 self._refuse(batch, rows, error)
                 return
-            for row in range(len(rows)):  # One of them spoils the lot: let the others pass.
+            for row in range(rows.count):  # One of them spoils the lot: let the others pass.
                 self._append(batch, rows.part(row, row + 1))
             return
         except FlareError as error:
             self._refuse(batch, rows, error)
             return
-        if stored < len(rows):
+        if stored < rows.count:
             self._stored(batch, rows.part(0, stored), began_s)
-            self._append(batch, rows.part(stored, len(rows)))  # Says what is short.
+            self._append(batch, rows.part(stored, rows.count))  # Says what is short.
         else:
             self._stored(batch, rows, began_s)
 

@@ -251,11 +251,6 @@ class MessageStore:
             self._dispatch_worker.wake()
         return stored
 
-    def _put_done(self) -> None:
-        self._log_flusher.put()
-        if self._wakes_dispatch:
-            self._dispatch_worker.wake()
-
     def put(self, message: NewMessage, *, wait: bool = True) -> PutResult:
         """Store one message; under SYNC_FLUSH return when it is on the disk, or too late."""
         self.check_writable()
@@ -270,7 +265,9 @@ class MessageStore:
                 self.flags.append_ended()
             self._drafting.stored()
             store_ms = self.log.last_store_ms
-        self._put_done()
+        self._log_flusher.put()
+        if self._wakes_dispatch:
+            self._dispatch_worker.wake()
         return result_of(drafts, 0, self._waited(drafts, wait), store_ms)
 
     def put_batch(self, messages: Sequence[NewMessage], *, wait: bool = True) -> list[PutResult]:

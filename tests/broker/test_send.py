@@ -269,3 +269,19 @@ async def test_a_stuck_page_cache_is_told_by_its_name(
     (answer,) = await desk.ask(numbered(1))
     assert answer.code == ResponseCode.SYSTEM_BUSY
     assert (answer.remark or "").startswith("[PCBUSY_CLEAN_QUEUE]broker busy")
+
+
+async def test_more_than_may_wait_for_the_disk_is_refused_before_anything_is_stored(tmp_path: Path) -> None:
+    async with a_desk(tmp_path, flush_disk=FlushDisk.SYNC_FLUSH) as desk:
+        desk.state.topics.put(TopicConfig(TOPIC, 4, 4))
+        desk.broker._overload.limit = 2
+        line = Line()
+        desk.deliver(line, *(numbered(n) for n in range(3)))
+        desk.turn.run()
+        refused = line.read()
+        await asyncio.wait_for(desk.broker._waits.drain(), 5)
+        assert {answer.code for answer in refused} == {ResponseCode.SYSTEM_BUSY}
+        assert all((answer.remark or "").startswith("[OVERLOAD]system busy") for answer in refused)
+        assert len(refused) + len(line.read()) == 3
+        assert len(desk.messages()) == 3 - len(refused)
+        assert desk.broker._overload.held == 0

@@ -252,3 +252,45 @@ async def test_a_peer_with_very_many_requests_under_way_is_not_read_from_until_t
         service.held.set()
         writer.close()
         await server.stop()
+
+
+async def test_a_connection_that_nobody_uses_is_closed_and_the_next_call_makes_another(
+    server: Server,
+) -> None:
+    caller = Caller(CallerSettings(idle_max_s=1))
+    try:
+        await caller.call(address(server), Command(code=ECHO), timeout_s=5)
+        (connection,) = caller._connections.values()
+        connection.idle_s()
+        connection._active_s -= 2  # As if so much time had passed.
+        caller._look_after(connection)
+        assert not connection.is_open
+        assert (await caller.call(address(server), Command(code=ECHO), timeout_s=5)).code == 0
+    finally:
+        await caller.aclose()
+
+
+async def test_a_server_asks_its_peers_no_more_at_a_time_than_it_may() -> None:
+    asked: list[Command] = []
+    server = Server(ServerSettings(bind_address="127.0.0.1", drain_s=1, async_max=2), Router())
+    await server.start()
+    router = Router()
+
+    async def silent(_peer: Peer, request: Command) -> None:
+        asked.append(request)
+
+    router.serve(Family("test", 100), {SILENT: silent})
+    caller = Caller(CallerSettings(), router)
+    try:
+        await caller.send_oneway(address(server), Command(code=ECHO), timeout_s=5)
+        await until(lambda: bool(server.connections))
+        (peer,) = server.connections
+        calls = [asyncio.create_task(peer.call(Command(code=SILENT), timeout_s=0.2)) for _ in range(3)]
+        await until(lambda: len(asked) == 2)
+        await settle()
+        assert len(asked) == 2
+        results = await asyncio.gather(*calls, return_exceptions=True)
+        assert all(isinstance(result, CallTimeout) for result in results)
+    finally:
+        await caller.aclose()
+        await server.stop()

@@ -56,6 +56,7 @@ class Caller:
             if connection is None or not connection.is_open:
                 connection = await self._connect(address, timeout_s)
                 self._connections[address] = connection
+                self._look_after(connection)
             return connection
 
     async def _connect(self, address: str, timeout_s: float) -> Connection:
@@ -76,6 +77,15 @@ class Caller:
             why = str(error) or f"no answer within {limit_s:g} s"
             raise ConnectFailed(f"{address} cannot be reached: {why}") from error
         return connection
+
+    def _look_after(self, connection: Connection) -> None:
+        """Close it when it has been idle for too long; look again when that could be so."""
+        left_s = self._settings.idle_max_s - connection.idle_s()
+        if left_s <= 0 and not len(connection.pending):
+            connection.close()
+        elif connection.is_open:
+            loop = asyncio.get_running_loop()
+            loop.call_later(max(left_s, 1.0), self._look_after, connection)
 
     def _lost(self, address: str) -> None:
         if self.on_close is not None:

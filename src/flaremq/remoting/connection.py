@@ -12,6 +12,7 @@ import socket
 import struct
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Final, cast
 
@@ -43,12 +44,15 @@ class Connection(asyncio.BufferedProtocol):
         *,
         water_marks: tuple[int, int] | None = None,
         doorway: Doorway | None = None,
+        calls: asyncio.Semaphore | None = None,
     ) -> None:
+        """`calls` bounds what all connections of a port ask of their peers at a time."""
         self._turn = turn
         self._on_request = on_request
         self._on_close = on_close
         self._water_marks = water_marks
         self._doorway = doorway
+        self._calls = calls
         self._transport: asyncio.Transport | None = None
         self._socket: socket.socket | None = None
         self._loop = asyncio.get_running_loop()
@@ -218,8 +222,8 @@ class Connection(asyncio.BufferedProtocol):
         opaque = self.pending.next_opaque()
         future = self.pending.expect(opaque)
         try:
-            self.send(replace(request, opaque=opaque))
-            async with asyncio.timeout(timeout_s):
+            async with asyncio.timeout(timeout_s), self._calls or nullcontext():
+                self.send(replace(request, opaque=opaque))
                 return await future
         except TimeoutError:
             raise CallTimeout(

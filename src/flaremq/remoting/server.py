@@ -41,6 +41,7 @@ class Server:
         self._tls_mode = tls.effective_mode if tls is not None else TlsMode.DISABLED
         self._tls_context = tls.context() if tls is not None else None
         self._turn: Turn | None = None
+        self._calls = asyncio.Semaphore(settings.async_max)
         self._on_close = on_close
         self._connections: set[Connection] = set()
         self._tasks = Owned(on_crash=lambda _error: None)
@@ -96,6 +97,7 @@ class Server:
             self._closed,
             water_marks=self._settings.water_marks,
             doorway=Doorway(self._tls_mode, self._tls_context),
+            calls=self._calls,
         )
         self._connections.add(connection)
         return connection

@@ -26,9 +26,8 @@ class ServerSettings:
     write_low_water: int = option("writeBufferLowWaterMark", 0, minimum=0, unit="size")
     """Bytes waiting to be written at which we stop, and begin again, to read from a peer. Both above 0,
     or they are 64 and 32 KiB."""
-    oneway_max: int = option("serverOnewaySemaphoreValue", 256, minimum=1)
     async_max: int = option("serverAsyncSemaphoreValue", 64, minimum=1)
-    """Requests of our own that may be under way, without and with an answer."""
+    """Requests of our own, to those who are connected here, that may wait for their answer at a time."""
     drain_s: int = option("shutdownWaitTimeSeconds", 30, minimum=0)
     """How long a stop waits for requests under way."""
 
@@ -54,6 +53,7 @@ class CallerSettings:
 
     connect_timeout_ms: int = option("connectTimeoutMillis", 3000, minimum=1, unit="span_ms")
     idle_max_s: int = option("clientChannelMaxIdleTimeSeconds", 120, minimum=1)
+    """A connection that nobody has used for so long is closed; the next call makes another."""
     oneway_max: int = option("clientOnewaySemaphoreValue", 65535, minimum=1)
     async_max: int = option("clientAsyncSemaphoreValue", 65535, minimum=1)
     close_on_timeout: bool = option("clientCloseSocketIfTimeout", True)

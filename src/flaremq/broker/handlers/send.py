@@ -33,6 +33,7 @@ from flaremq.protocol.codes import RequestCode, ResponseCode
 from flaremq.protocol.columns import Frame, Plain, Send, Target
 from flaremq.protocol.command import Command
 from flaremq.protocol.frame import encode_frame
+from flaremq.protocol.headers.send import LETTERED
 from flaremq.protocol.sends import parse_sends
 from flaremq.remoting.turn import Batch, PlainRow, Source, leave_all
 from flaremq.store.store import MessageStore
@@ -46,9 +47,13 @@ _LATER_S: Final = 0.002
 # Globals are found faster than members of a class, and these are looked for in every turn.
 _SEND, _TARGET, _DRAFT = Send.WIDTH, Target.WIDTH, Draft.WIDTH
 _QUEUE, _OFFSET, _SIZE = Draft.QUEUE, Draft.PHYSICAL_OFFSET, Draft.SIZE
-assert tuple(
-    range(_TARGET)
-) == (Target.TOPIC_AT, Target.TOPIC_SIZE, Target.QUEUE_ID, Target.FIRST, Target.ROWS)
+assert tuple(range(_TARGET)) == (
+    Target.TOPIC_AT,
+    Target.TOPIC_SIZE,
+    Target.QUEUE_ID,
+    Target.FIRST,
+    Target.ROWS,
+)
 _LATE: Final = (
     "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: "
     "{age}ms, size of queue: {count}"
@@ -350,6 +355,7 @@ class SendLane:
         request = plain.command
         try:
             self._check_age(batch, plain.chunk)
+            self._check_room(request)
             taken = self._plain.take(plain.source.host, request)
         except FlareError as error:
             if request.wants_answer:
@@ -374,6 +380,12 @@ class SendLane:
         self._overload.hold(topic, taken.count)
         source.begun()
         self._waits.hold(taken.wait_for, finish)
+
+    def _check_room(self, request: Command) -> None:
+        name = "b" if request.code in LETTERED else "topic"
+        topic = request.fields.get(name, "").encode("utf-8", "replace")
+        if self._waits.needed and not self._overload.admits(topic, 1):
+            raise Busy(self._overload.remark(topic))
 
     def _check_age(self, batch: Batch, chunk: int) -> None:
         if batch.waited_ms is not None and batch.waited_ms[chunk] > self._age_max_ms:

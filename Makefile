@@ -32,7 +32,7 @@ check: build  ## Lint, format, types and import contracts.
 
 test: build  ## All quick tests, on the compiled twins and then on the Python twins.
 	FLAREMQ_COMPILED=1 $(BIN)/pytest
-	FLAREMQ_PURE=1 $(BIN)/pytest -q tests/model tests/protocol tests/store
+	FLAREMQ_PURE=1 $(BIN)/pytest -q tests/model tests/protocol tests/store tests/remoting/test_turn.py tests/broker/test_lanes.py
 	$(BIN)/pytest -q tests/java -m smoke
 
 slow: build  ## Longer runs of the property and crash tests.
@@ -41,8 +41,9 @@ slow: build  ## Longer runs of the property and crash tests.
 java: build  ## Everything against the real Apache RocketMQ.
 	$(BIN)/pytest tests/java -m java
 
-bench: build  ## Measure, beside Apache RocketMQ's store where it can be had.
+bench: build  ## Measure, beside Apache RocketMQ where it can be had: the store, then brokers over the wire.
 	$(BIN)/python -m benches
+	$(BIN)/python -m benches wire
 
 clean:  ## Remove what was built.
 	rm -rf build $(VENV)/.built

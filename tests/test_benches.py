@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benches import measure
+from benches import measure, wire
 
 SMALL: list[tuple[str, dict[str, Any]]] = [
     ("append", {"messages": 256, "body_size": 128, "batch": 64}),
@@ -30,6 +30,29 @@ def test_a_bench_runs_and_counts_its_messages(
     answer = measure.BENCHES[name](**given)
     assert answer["messages"] == given.get("messages", given.get("queues"))
     assert answer["rate"] > 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_broker_is_measured_over_the_wire(tmp_path: Path) -> None:
+    """Java is measured only where somebody wants the figures."""
+    options = {
+        "mappedFileSizeCommitLog": 8 << 20,
+        "mappedFileSizeConsumeQueue": 1000 * 20,
+        "maxIndexNum": 100_000,
+    }
+    plan = wire.Plan(seconds=0.1, warm_s=0.1, folder=tmp_path, options=options)
+    (side,) = wire.sides(flare_only=True)
+    try:
+        with wire.generator() as load:
+            measured = wire.measure(side, "ASYNC_FLUSH", load, plan)
+    except wire.NoCompiler as missing:
+        pytest.skip(str(missing))
+    assert list(measured.runs) == list(wire.RUNS)
+    for figures in measured.runs.values():
+        assert figures["rate"] > 0
+        assert figures["errors"] == 0
+    assert measured.memory_mib > 0 < measured.start_s
+    assert len(list(wire.table("ASYNC_FLUSH", {"FlareMQ": measured}))) == len(wire.RUNS) + 3
     assert list(tmp_path.iterdir()) == []
 
 

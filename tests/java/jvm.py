@@ -1,4 +1,4 @@
-"""A driver process: one question at a time, one answer each, both a line of JSON."""
+"""A JVM of RocketMQ, and a driver in one: one question at a time, one answer each, both a line of JSON."""
 
 import json
 import queue
@@ -6,12 +6,15 @@ import subprocess
 import tempfile
 import threading
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
 from tests.java.toolchain import Toolchain
 
+STORE_DRIVER = "flaremq.driver.StoreDriver"
+CLIENT_DRIVER = "flaremq.driver.ClientDriver"
 START_LIMIT_S = 60.0
 STDERR_LINES_SHOWN = 30
 # RocketMQ reaches into these packages; newer Javas keep them shut.
@@ -30,6 +33,7 @@ class Machine:
     heap: str
     flags: tuple[str, ...]
     log_level: str
+    properties: Mapping[str, str] = field(default_factory=dict)
 
 
 QUICK = Machine("512m", ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"), "WARN")
@@ -45,14 +49,16 @@ class Jvm:
     that RocketMQ writes on its own lands elsewhere. The end of its stdin ends it, so it cannot outlive us.
     """
 
-    def __init__(self, toolchain: Toolchain, version: str, machine: Machine = QUICK) -> None:
+    def __init__(
+        self, toolchain: Toolchain, version: str, machine: Machine = QUICK, main: str = STORE_DRIVER
+    ) -> None:
         self._home = tempfile.TemporaryDirectory(prefix="flaremq-java-")
         self._stderr = Path(self._home.name, "stderr")
         self._asked = 0
         self._answers: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         with self._stderr.open("wb") as stderr:
             self._process = subprocess.Popen(
-                _command(toolchain, version, machine, self._home.name),
+                java_command(toolchain, version, main, machine, self._home.name),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=stderr,
@@ -139,12 +145,14 @@ class Jvm:
         return "its last lines on stderr:\n" + "\n".join(lines)
 
 
-def _command(toolchain: Toolchain, version: str, machine: Machine, home: str) -> list[str]:
+def java_command(toolchain: Toolchain, version: str, main: str, machine: Machine, home: str) -> list[str]:
+    """How to start a main class of RocketMQ or of a driver. What it writes on its own lands in its home."""
     doors = [f"--add-opens={package}=ALL-UNNAMED" for package in OPENED]
     doors += [f"--add-exports={package}=ALL-UNNAMED" for package in EXPORTED]
     properties = {
         "user.home": home,
         "java.io.tmpdir": home,
+        "rocketmq.home.dir": home,
         "rocketmq.client.logRoot": home,
         "java.net.preferIPv4Stack": "true",
         "tls.enable": "false",
@@ -152,6 +160,7 @@ def _command(toolchain: Toolchain, version: str, machine: Machine, home: str) ->
         # A nearly full disk is no reason to delete what a test has written.
         "rocketmq.broker.diskSpaceWarningLevelRatio": "0.99",
         "rocketmq.broker.diskSpaceCleanForciblyRatio": "0.98",
+        **machine.properties,
     }
     return [
         str(toolchain.java),
@@ -161,5 +170,5 @@ def _command(toolchain: Toolchain, version: str, machine: Machine, home: str) ->
         *(f"-D{name}={value}" for name, value in properties.items()),
         "-cp",
         toolchain.class_paths[version],
-        "flaremq.driver.StoreDriver",
+        main,
     ]

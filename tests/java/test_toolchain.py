@@ -8,7 +8,7 @@ from tests.java import toolchain
 JAVA_17 = "echo 'openjdk version \"17.0.1\" 2021-10-19' >&2"
 MAVEN = """
 echo >> runs
-for module in v5 v4; do mkdir -p $module/target; echo {jar} > $module/target/classpath.txt; done
+for module in v5 v4 v4servers; do mkdir -p $module/target; echo {jar} > $module/target/classpath.txt; done
 """
 MAVEN_WITHOUT_NETWORK = """
 printf '\\033[0m\\033[0m'
@@ -27,10 +27,12 @@ class Fakes:
         self.jar = root / "store.jar"
         self.bin.mkdir()
         self.jar.touch()
-        for folder in ("shared", "v5/src", "v4/src", "v5/target/classes", "v4/target/classes"):
-            (self.home / folder).mkdir(parents=True)
-        for pom in ("pom.xml", "v5/pom.xml", "v4/pom.xml"):
-            (self.home / pom).touch()
+        (self.home / "shared").mkdir(parents=True)
+        (self.home / "pom.xml").touch()
+        for module in toolchain.BUILT:
+            for folder in ("src", "target/classes"):
+                (self.home / module / folder).mkdir(parents=True)
+            (self.home / module / "pom.xml").touch()
 
     def add(self, name: str, script: str) -> None:
         (self.bin / name).write_text(f"#!/bin/sh\nPATH=/usr/bin:/bin\n{script}\n")

@@ -20,6 +20,9 @@ from types import MappingProxyType
 HOME = Path(__file__).parent
 MODULES: Mapping[str, str] = MappingProxyType({"5.3.3": "v5", "4.9.8": "v4"})
 """The versions of RocketMQ that can be driven, and the Maven module of each."""
+SERVERS: Mapping[str, str] = MappingProxyType({"4.9.7": "v4servers"})
+"""Versions of which only the servers are there. Those of 5.x come with its driver."""
+BUILT = (*MODULES.values(), *SERVERS.values())
 JAVA_MAJOR_MIN = 17
 BUILD_LIMIT_S = 600.0
 REASON_LENGTH_MAX = 300
@@ -45,7 +48,8 @@ def find_toolchain() -> Toolchain | str:
         with _locked():
             if not _is_built():
                 _build()
-        return Toolchain(java, {version: _class_path(module) for version, module in MODULES.items()})
+        modules = {**MODULES, **SERVERS}
+        return Toolchain(java, {version: _class_path(module) for version, module in modules.items()})
     except MissingError as missing:
         return str(missing)
 
@@ -76,7 +80,7 @@ def _is_built() -> bool:
     stamp = HOME / "target" / "stamp"
     if not stamp.exists() or stamp.read_text() != _digest_of_sources():
         return False
-    jars = [Path(jar) for module in MODULES.values() for jar in _class_path(module).split(os.pathsep)]
+    jars = [Path(jar) for module in BUILT for jar in _class_path(module).split(os.pathsep)]
     return all(jar.exists() for jar in jars)
 
 
@@ -112,8 +116,8 @@ def _main_error(output: str) -> str:
 
 def _digest_of_sources() -> str:
     digest = hashlib.sha256()
-    roots = [HOME / "shared", *(HOME / module / "src" for module in MODULES.values())]
-    poms = [HOME / "pom.xml", *(HOME / module / "pom.xml" for module in MODULES.values())]
+    roots = [HOME / "shared", *(HOME / module / "src" for module in BUILT)]
+    poms = [HOME / "pom.xml", *(HOME / module / "pom.xml" for module in BUILT)]
     sources = sorted(path for root in roots for path in root.rglob("*") if path.is_file())
     for path in poms + sources:
         digest.update(f"{path.relative_to(HOME)}\0".encode() + path.read_bytes() + b"\0")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
@@ -181,10 +182,11 @@ class Desk:
             self._metrics.settings = settings
 
     def print_watermarks(self) -> None:
-        """Backlogs that there are; nothing while there is none."""
+        """Backlogs that there are, for who looks for them; those that come near their limit for everybody."""
         waiting = {name: line.waiting for name, line in self.backlogs.items() if line.waiting}
+        high = any(line.waiting > line.limit // 2 for line in self.backlogs.values())
         if waiting:
-            log.info("requests wait", extra=fields(**waiting))
+            log.log(logging.WARNING if high else logging.DEBUG, "requests wait", extra=fields(**waiting))
 
     # Figures for Prometheus.
 

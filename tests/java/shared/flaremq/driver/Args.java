@@ -96,9 +96,13 @@ final class Args {
         return has(name) ? (JSONObject) required(name) : new JSONObject();
     }
 
+    JSONArray array(String name) {
+        return (JSONArray) required(name);
+    }
+
     List<Args> list(String name) {
         List<Args> items = new ArrayList<>();
-        for (Object item : (JSONArray) required(name)) {
+        for (Object item : array(name)) {
             items.add(new Args((JSONObject) item));
         }
         return items;

@@ -1,83 +1,28 @@
 package flaremq.driver;
 
-import com.alibaba.fastjson.JSON;
 import com.alibaba.fastjson.JSONObject;
-import com.alibaba.fastjson.serializer.SerializerFeature;
-import java.io.BufferedOutputStream;
-import java.io.BufferedReader;
-import java.io.FileDescriptor;
-import java.io.FileOutputStream;
-import java.io.InputStreamReader;
-import java.io.PrintStream;
-import java.io.PrintWriter;
-import java.io.StringWriter;
-import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
 import java.util.HashMap;
 import java.util.Map;
 import org.apache.rocketmq.store.DefaultMessageStore;
 import org.apache.rocketmq.store.StoreCheckpoint;
 
-/**
- * Drives a DefaultMessageStore by JSON lines: one command a line in, one answer a line out, nothing else on stdout.
- *
- * <p>A command is {"id": n, "command": name, fields ...}; its answer {"id": n, "result": value} or
- * {"id": n, "error": text, "trace": text}. The first line out is {"ready": version}. The end of the input ends the
- * process at once, without a shutdown: a driver never outlives whoever started it.
- */
+/** Drives a DefaultMessageStore by JSON lines. */
 public final class StoreDriver {
-    private static final int CRASH_STATUS = 137;
-
     private StoreHandle open;
 
     private StoreDriver() {
     }
 
     public static void main(String[] args) throws Exception {
-        PrintStream answers = new PrintStream(
-            new BufferedOutputStream(new FileOutputStream(FileDescriptor.out), 1 << 16), false, StandardCharsets.UTF_8);
-        System.setOut(System.err);
-        Version.logToStderr();
-        JSONObject ready = new JSONObject();
-        ready.put("ready", Version.NAME);
-        say(answers, ready);
-        StoreDriver driver = new StoreDriver();
-        BufferedReader commands = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
-        for (String line = commands.readLine(); line != null; line = commands.readLine()) {
-            JSONObject command = JSON.parseObject(line);
-            say(answers, driver.answer(command));
-            if ("halt".equals(command.getString("command"))) {
-                Runtime.getRuntime().halt(CRASH_STATUS);
-            }
-        }
-        Runtime.getRuntime().halt(0);
-    }
-
-    private static void say(PrintStream answers, JSONObject answer) {
-        answers.println(JSON.toJSONString(answer, SerializerFeature.DisableCircularReferenceDetect,
-            SerializerFeature.WriteMapNullValue));
-        answers.flush();
-    }
-
-    private JSONObject answer(JSONObject command) {
-        JSONObject answer = new JSONObject(true);
-        answer.put("id", command.get("id"));
-        try {
-            answer.put("result", run(command.getString("command"), new Args(command)));
-        } catch (Throwable e) {
-            StringWriter trace = new StringWriter();
-            e.printStackTrace(new PrintWriter(trace));
-            answer.put("error", e.toString());
-            answer.put("trace", trace.toString());
-        }
-        return answer;
+        Lines.serve(new StoreDriver()::run);
     }
 
     private Object run(String command, Args args) throws Exception {
         return switch (command) {
             case "open" -> open(args);
             case "close" -> close(args);
-            case "halt" -> null; // Only answered here; main() does it.
+            case "halt" -> null; // Only answered here; Lines does it.
             case "bench" -> Bench.run(args);
             case "put" -> Puts.put(store(), args);
             case "putBatch" -> Puts.putBatch(store(), args);

@@ -1,7 +1,10 @@
 package flaremq.driver;
 
 import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.util.Map;
+import org.apache.rocketmq.client.impl.factory.MQClientInstance;
 import org.apache.rocketmq.common.BrokerConfig;
 import org.apache.rocketmq.common.message.MessageExtBatch;
 import org.apache.rocketmq.logging.InternalLoggerFactory;
@@ -29,6 +32,17 @@ final class Version {
             .withConsoleAppender(LoggingBuilder.SYSTEM_ERR)
             .withLayout(LoggingBuilder.newLayoutBuilder().withDefaultLayout().build())
             .build());
+    }
+
+    /** mqadmin refuses to work without its log settings. */
+    static void readyForAdmin() throws IOException {
+        Path settings = Path.of(System.getProperty("rocketmq.home.dir"), "conf", "logback_tools.xml");
+        Files.createDirectories(settings.getParent());
+        Files.writeString(settings, "<configuration><root level=\"OFF\"/></configuration>");
+    }
+
+    static void heartbeat(MQClientInstance client) {
+        client.sendHeartbeatToAllBrokerWithLock();
     }
 
     static DefaultMessageStore newStore(MessageStoreConfig config, BrokerStatsManager stats, BrokerConfig broker,

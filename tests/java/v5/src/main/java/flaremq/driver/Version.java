@@ -4,6 +4,7 @@ import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
+import org.apache.rocketmq.client.impl.factory.MQClientInstance;
 import org.apache.rocketmq.common.BoundaryType;
 import org.apache.rocketmq.common.BrokerConfig;
 import org.apache.rocketmq.common.TopicConfig;
@@ -27,6 +28,17 @@ final class Version {
 
     static void logToStderr() {
         // rmq.logback-test.xml on the class path does it.
+    }
+
+    static void readyForAdmin() {
+        // mqadmin needs no files of its own.
+    }
+
+    /** Another heartbeat may be under way already; then this one does nothing until that is over. */
+    static void heartbeat(MQClientInstance client) throws InterruptedException {
+        for (int tries = 0; !client.sendHeartbeatToAllBrokerWithLock() && tries < 500; tries++) {
+            Thread.sleep(10);
+        }
     }
 
     static DefaultMessageStore newStore(MessageStoreConfig config, BrokerStatsManager stats, BrokerConfig broker,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 import struct
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from hashlib import sha1
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import pytest
 from tests.remoting.live import BODY_MAX, DOORS, TOPIC, Live, Rude, Servers, inside, servers
 
 from flaremq.base.units import KiB, MiB
-from flaremq.protocol.codes import FRAME_SIZE_MAX, RequestCode, ResponseCode
+from flaremq.protocol.codes import FRAME_SIZE_MAX, RequestCode, ResponseCode, SerializeType
 from flaremq.protocol.command import Command
 from flaremq.protocol.frame import encode_frame
 from flaremq.store.flags import Flag
@@ -104,6 +105,46 @@ async def test_answers_that_nobody_asked_for_are_ignored(peers: Live, door: str)
     (answer,) = await rude.ask(Command(code=9999, opaque=77))
     assert answer.opaque == 77
     rude.hang_up()
+
+
+def flipped(rng: random.Random, frame: bytes) -> bytes:
+    """The same with a few wrong bytes behind its lengths, so that it still ends where it should."""
+    damaged = bytearray(frame)
+    for _ in range(rng.randrange(1, 4)):
+        damaged[rng.randrange(8, len(damaged))] = rng.choice((0, 1, 2, 34, 44, 45, 57, 92, 123, 125, 255))
+    return bytes(damaged)
+
+
+async def say_flipped(peers: Live, door: str, rounds: int) -> None:
+    rng = random.Random(door)
+    want = Want(topic=peers.topic, queue_id=1, offset=0)
+    plain = (
+        send_request(peers.topic, 1, b"x", properties="KEYS\x01k\x02UNIQ_KEY\x01u\x02"),
+        pull_request(want),
+    )
+    frames = [encode_frame(replace(each, serialize_type=kind)) for each in plain for kind in SerializeType]
+    rude = await Rude.at(peers.port(door))
+    for _ in range(rounds):
+        await rude.say(b"".join(flipped(rng, rng.choice(frames)) for _ in range(rng.randrange(1, 6))))
+        try:
+            (answer,) = await rude.ask(Command(code=9998))
+            while "9998" not in (answer.remark or ""):
+                answer = await rude.hear()
+        except (AssertionError, ConnectionError):  # It was no frame at all, and the connection is closed.
+            rude.hang_up()
+            rude = await Rude.at(peers.port(door))
+    rude.hang_up()
+
+
+@door
+async def test_frames_with_wrong_bytes_are_answered_or_end_their_connection(peers: Live, door: str) -> None:
+    await say_flipped(peers, door, 300)
+
+
+@pytest.mark.slow
+@door
+async def test_very_many_frames_with_wrong_bytes_do_no_harm(peers: Live, door: str) -> None:
+    await say_flipped(peers, door, 20_000)
 
 
 # Half of something.

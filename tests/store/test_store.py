@@ -136,6 +136,7 @@ def test_a_large_record_is_handed_out_where_it_lies(tmp_path: Path) -> None:
         store.put(a_message(b"x" * 100_000))
         store.dispatch()
         (record,) = store.get(TOPIC, 0, 0).records
+        assert isinstance(record, memoryview)
         assert record.readonly
         assert store.log.queue.files[0].held
         assert decode(record).body == b"x" * 100_000

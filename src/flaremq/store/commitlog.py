@@ -55,9 +55,7 @@ class CommitLog:
         self.offsets = offsets
         self.flushed = Watermark()
         self.last_store_ms = 0  # Of the newest append, for the checkpoint.
-        self._confirms_flushed = (
-            settings.flush_disk is FlushDisk.SYNC_FLUSH and not settings.read_uncommitted
-        )
+        self._confirms_flushed = settings.flush_disk is FlushDisk.SYNC_FLUSH and not settings.read_uncommitted
         self._clock = clock
         self._encoder = Encoder(
             store_host, settings.append_crc, settings.message_size_max, settings.record_size_max

@@ -56,8 +56,6 @@ class Sent:
 class Pulled:
     code: int
     next_offset: int
-    min_offset: int
-    max_offset: int
     messages: Sequence[StoredMessage]
 
 
@@ -72,7 +70,6 @@ class Want:
     count_max: int = 32
     suspend_ms: int = 0
     """Above 0: how long the broker may hold it while there is nothing new."""
-    commit_offset: int | None = None
 
 
 class WireClient:
@@ -127,7 +124,7 @@ class WireClient:
             raise Refused(answer)
         found = fields.decode(pull.PullMessageResponseHeader, answer.fields)
         messages = list(decode_many(answer.body)) if answer.body is not None else []
-        return Pulled(answer.code, found.next_begin_offset, found.min_offset, found.max_offset, messages)
+        return Pulled(answer.code, found.next_begin_offset, messages)
 
     async def read_all(self, address: str, of: str, queue_id: int) -> list[StoredMessage]:
         """Every message that a queue holds now, from its first to its last."""
@@ -228,13 +225,6 @@ class WireClient:
         assert answer.body is not None
         return beans.decode(TopicRouteData, answer.body)
 
-    async def wipe_write(self, address: str, broker_name: str) -> int:
-        """Take the right to write from a broker, at one NameServer; how many topics that touched."""
-        header = namesrv.WipeWritePermOfBrokerRequestHeader(broker_name=broker_name)
-        code = RequestCode.WIPE_WRITE_PERM_OF_BROKER
-        answer = await self._header(namesrv.WipeWritePermOfBrokerResponseHeader, address, code, header)
-        return answer.wipe_topic_count
-
 
 def send_request(to: str, queue_id: int, body: bytes, *, opaque: int = 0, properties: str = "") -> Command:
     """A send as a Java client makes it."""
@@ -257,15 +247,14 @@ def send_request(to: str, queue_id: int, body: bytes, *, opaque: int = 0, proper
 
 
 def pull_request(want: Want, *, opaque: int = 0) -> Command:
-    flag = pull.SUBSCRIPTION | (pull.SUSPEND if want.suspend_ms else 0)
     header = pull.PullMessageRequestHeader(
         consumer_group=want.group,
         topic=want.topic,
         queue_id=want.queue_id,
         queue_offset=want.offset,
         max_msg_nums=want.count_max,
-        sys_flag=flag | (pull.COMMIT_OFFSET if want.commit_offset is not None else 0),
-        commit_offset=want.commit_offset or 0,
+        sys_flag=pull.SUBSCRIPTION | (pull.SUSPEND if want.suspend_ms else 0),
+        commit_offset=0,
         suspend_timeout_millis=want.suspend_ms,
         subscription="*",
         sub_version=0,

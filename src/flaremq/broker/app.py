@@ -134,6 +134,7 @@ class Broker:
             self._overload,
             config.families.send_age_ms,
             awaited=lambda: len(self._pulls.parked),
+            aside=self._aside,
         )
         self._plain = plain
         self._sends = SendLane(self.store, state.topics, plain, answers, answering)

@@ -39,6 +39,7 @@ from flaremq.protocol.headers import namesrv as headers
 log = logger("broker.registration")
 
 _UNREGISTER_TIMEOUT_S: Final = 3.0
+_DOUBLED_MAX: Final = 6
 _AGAIN_S: Final = 1.0
 _FULL_PERM: Final = PERM_READ | PERM_WRITE
 
@@ -230,6 +231,7 @@ class _Link:
         self._changed: dict[str, None] = {}
         self._due = True
         self._force = False
+        self._failures = 0
         self._woken = asyncio.Event()
 
     def topics_changed(self, names: Sequence[str]) -> None:
@@ -267,8 +269,12 @@ class _Link:
 
     async def _rest(self) -> None:
         """Until the period is over, or somebody has something to tell. A NameServer that does not know us
-        is left alone for a moment even then: who is gone is not there again at once."""
-        period = asyncio.ensure_future(self._sleep(self._owner.settings.register_period_s))
+        is asked sooner, and then ever less often: who is gone is not there again at once."""
+        self._failures = 0 if self.registered else self._failures + 1
+        rest_s = self._owner.settings.register_period_s
+        if not self.registered:
+            rest_s = min(rest_s, _AGAIN_S * 2 ** min(self._failures, _DOUBLED_MAX))
+        period = asyncio.ensure_future(self._sleep(rest_s))
         woken = asyncio.ensure_future(self._woken.wait())
         try:
             await asyncio.wait((period, woken), return_when=asyncio.FIRST_COMPLETED)

@@ -71,17 +71,22 @@ class Dispatcher:
         """Bytes that may be seen but are in no queue yet."""
         return max(0, self._log.confirmed - self.position)
 
-    def catch_up(self) -> int:
-        """Dispatch all that may be seen, and say how many records that was."""
+    def catch_up(self, *, wait: bool = True) -> int:
+        """Dispatch all that may be seen, and say how many records that was.
+
+        Without `wait`, nothing is done if another thread is at it: that one makes new files, perhaps.
+        """
         end = self._log.confirmed
-        if self.position >= end:
+        if self.position >= end or not self._lock.acquire(blocking=wait):
             return 0
-        with self._lock:
+        try:
             before = self.records
             self.position = max(self.position, self._log.begin)
             while self.position < end and self._step(end):
                 pass
             return self.records - before
+        finally:
+            self._lock.release()
 
     def remove_topic(self, topic: bytes) -> int:
         """Take the queues of a topic away, with their files; how many there were.

@@ -343,7 +343,7 @@ class MessageStore:
     def _show(self) -> None:
         """Whoever looks sees all that was put before, however late it is dispatched."""
         try:
-            self.dispatcher.catch_up()
+            self.dispatcher.catch_up(wait=False)
         except DiskFull as error:
             log.error("not all messages can be seen: queues wait for disk space: %s", error)
 

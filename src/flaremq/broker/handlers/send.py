@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from time import perf_counter
@@ -19,9 +19,11 @@ from typing import Final
 
 from flaremq.base.errors import Busy, FlareError, MessageIllegal, PageCacheBusy
 from flaremq.base.logs import logger
+from flaremq.broker.aside import Aside
 from flaremq.broker.handlers.send_plain import PlainSends, Taken
 from flaremq.broker.overload import Overload
 from flaremq.broker.put import Waits
+from flaremq.broker.sending import NONE, Known, Rows
 from flaremq.broker.stats import Stats
 from flaremq.broker.topics import Topics
 from flaremq.model.columns import Draft, Drafts
@@ -45,8 +47,7 @@ CODES: Final = frozenset(
 )
 _LATER_S: Final = 0.002
 # Globals are found faster than members of a class, and these are looked for in every turn.
-_SEND, _TARGET, _DRAFT = Send.WIDTH, Target.WIDTH, Draft.WIDTH
-_QUEUE, _OFFSET, _SIZE = Draft.QUEUE, Draft.PHYSICAL_OFFSET, Draft.SIZE
+_SEND, _TARGET, _DRAFT, _QUEUE = Send.WIDTH, Target.WIDTH, Draft.WIDTH, Draft.QUEUE
 assert tuple(range(_TARGET)) == (
     Target.TOPIC_AT,
     Target.TOPIC_SIZE,
@@ -72,64 +73,7 @@ class Answering:
     """How long a send may have lain unread before it is refused."""
     awaited: Callable[[], int]
     """How many pulls wait for messages."""
-
-
-@dataclass(slots=True, eq=False)
-class _Known:
-    """A topic that ordinary sends go to."""
-
-    name: str
-    topic: bytes
-    numbers: list[int]
-    """Of its queues, in the table of next offsets."""
-    queues: int
-    count: int = 0
-    """Messages stored, and below their bytes and milliseconds, since the last dispatch."""
-    size: int = 0
-    took_ms: float = 0.0
-
-
-@dataclass(slots=True)
-class _Rows:
-    """Ordinary sends, one behind the other as they came. Made in every turn."""
-
-    count: int
-    drafts: array[int]
-    sends: array[int]
-    topics: Sequence[_Known]
-    """By target."""
-
-    def part(self, first: int, last: int) -> _Rows:
-        if last - first == self.count:
-            return self
-        return _Rows(
-            last - first,
-            self.drafts[first * Draft.WIDTH : last * Draft.WIDTH],
-            self.sends[first * Send.WIDTH : last * Send.WIDTH],
-            self.topics,
-        )
-
-    @property
-    def end(self) -> int:
-        """Behind the last of them in the log, once they are stored."""
-        drafts, last = self.drafts, (self.count - 1) * _DRAFT
-        return drafts[last + _OFFSET] + drafts[last + _SIZE]
-
-    def by_topic(self) -> Iterable[tuple[_Known, int, int]]:
-        """Topic, how many messages, and how many bytes of the log they take."""
-        topics = self.topics
-        if len(topics) == 1 or len(set(topics)) == 1:
-            return ((topics[0], self.count, self.end - self.drafts[_OFFSET]),)
-        counts: dict[_Known, list[int]] = {}
-        sizes = self.drafts[Draft.SIZE :: Draft.WIDTH]
-        for target, size in zip(self.sends[Send.TARGET :: Send.WIDTH], sizes, strict=True):
-            count = counts.setdefault(self.topics[target], [0, 0])
-            count[0] += 1
-            count[1] += size
-        return [(known, count, size) for known, (count, size) in counts.items()]
-
-
-_NONE: Final = _Rows(0, array("q"), array("q"), ())
+    aside: Aside
 
 
 class SendLane:
@@ -151,13 +95,16 @@ class SendLane:
         self._stats = answering.stats
         self._overload = answering.overload
         self._age_max_ms = answering.age_max_ms
-        self._known: dict[bytes, _Known] = {}
-        self._parsed = _NONE
+        self._known: dict[bytes, Known] = {}
+        self._parsed = NONE
         self._loop = asyncio.get_running_loop()
         self._dispatching = False
         self._later: asyncio.TimerHandle | None = None
         self._awaited = answering.awaited
-        self._counted: list[_Known] = []
+        self._aside = answering.aside
+        self._counted: list[Known] = []
+        self._made: set[int] = set()
+        self._new_queues = False
         self.resting = False
         """Every send takes the plain lane: somebody wants to look at each of them."""
         topics.listeners.append(lambda _changed: self.forget())
@@ -165,6 +112,7 @@ class SendLane:
     def forget(self) -> None:
         """What was known of topics and rules may be otherwise now."""
         self._known.clear()
+        self._made.clear()
 
     @property
     def codes(self) -> frozenset[int]:
@@ -184,12 +132,12 @@ class SendLane:
         self._parsed = parsed
         return parsed.count
 
-    def _parse(self, batch: Batch) -> _Rows | None:
+    def _parse(self, batch: Batch) -> Rows | None:
         drafts, sends, targets = parse_sends(
             batch.data, batch.chunks, batch.frames, batch.pairs, batch.heads, self._plain.tail
         )
         waits = self._waits.needed
-        topics: list[_Known] = []
+        topics: list[Known] = []
         numbers: list[int] = []
         refused: set[int] = set()
         heads = batch.heads
@@ -199,7 +147,10 @@ class SendLane:
             known = self._known.get(topic) or self._learn(topic)
             topics.append(known)
             if queue_id < known.queues and (not waits or self._overload.admits(topic, rows)):
-                numbers.append(known.numbers[queue_id])
+                number = known.numbers[queue_id]
+                numbers.append(number)
+                if number not in self._made:
+                    self._look_for(topic, queue_id, number)
             else:
                 numbers.append(-1)
                 refused.add(t // _TARGET)
@@ -216,9 +167,16 @@ class SendLane:
         elif numbers:
             places = sends[Send.TARGET :: Send.WIDTH]
             drafts[_QUEUE::_DRAFT] = array("q", map(numbers.__getitem__, places))
-        return _Rows(count, drafts, sends, topics)
+        return Rows(count, drafts, sends, topics)
 
-    def _learn(self, topic: bytes) -> _Known:
+    def _look_for(self, topic: bytes, queue_id: int, number: int) -> None:
+        """A queue that has no file yet gets one at the next dispatch, which takes time."""
+        if self._store.queues.get(topic, queue_id) is None:
+            self._new_queues = True
+        else:
+            self._made.add(number)
+
+    def _learn(self, topic: bytes) -> Known:
         """What there is to know about a topic; without queues if its sends must take the plain lane."""
         name = topic.decode()
         config = self._topics.get(name)
@@ -226,7 +184,7 @@ class SendLane:
         if config is not None and _is_ordinary(config) and name not in NO_SEND_TOPICS and self._plain.is_open:
             count = max(config.write_queue_nums, config.read_queue_nums)
         numbers = [self._store.offsets.number(topic, queue_id) for queue_id in range(count)]
-        known = _Known(name, topic, numbers, len(numbers))
+        known = Known(name, topic, numbers, len(numbers))
         if numbers:
             self._known[topic] = known
         return known
@@ -234,7 +192,7 @@ class SendLane:
     # Storing.
 
     def run(self, batch: Batch, plain: Sequence[PlainRow]) -> None:
-        parsed, self._parsed = self._parsed, _NONE
+        parsed, self._parsed = self._parsed, NONE
         done = 0
         if plain:
             frames = parsed.sends[Send.FRAME :: Send.WIDTH]
@@ -271,12 +229,19 @@ class SendLane:
             self._stats.put_took(known.name, known.took_ms / known.count, known.count)
             known.count, known.size, known.took_ms = 0, 0, 0.0
         self._counted.clear()
+        if self._new_queues:
+            self._new_queues = False
+            self._aside.start(self._dispatched)  # Files are made there, while the loop goes on.
+        else:
+            self._dispatched()
+
+    def _dispatched(self) -> None:
         try:
             self._store.dispatch()
         except FlareError as error:  # No room for queues: the store tries again by itself.
             log.error("consumers do not see all messages yet: %s", error)
 
-    def _append(self, batch: Batch, rows: _Rows) -> None:
+    def _append(self, batch: Batch, rows: Rows) -> None:
         began_s = perf_counter()
         try:
             stored = self._store.put_many(Drafts(rows.drafts, batch.heads, batch.data))
@@ -296,7 +261,7 @@ class SendLane:
         else:
             self._stored(batch, rows, began_s)
 
-    def _stored(self, batch: Batch, rows: _Rows, began_s: float) -> None:
+    def _stored(self, batch: Batch, rows: Rows, began_s: float) -> None:
         took_ms = (perf_counter() - began_s) * 1000
         for known, count, size in rows.by_topic():
             if not known.count:
@@ -315,7 +280,7 @@ class SendLane:
             self._answer_later(batch, rows.part(first, last), waits)
             first = last
 
-    def _answer_later(self, batch: Batch, rows: _Rows, waits: int) -> None:
+    def _answer_later(self, batch: Batch, rows: Rows, waits: int) -> None:
         """Under sync flush: when the log is safe up to the last of them."""
         answers, heads, sources = self._answers, batch.heads, batch.sources
         held = [sources[chunk] for chunk in set(rows.sends[Send.CHUNK :: Send.WIDTH])]
@@ -338,7 +303,7 @@ class SendLane:
         else:
             finish(ResponseCode.SUCCESS)
 
-    def _refuse(self, batch: Batch, rows: _Rows, error: FlareError) -> None:
+    def _refuse(self, batch: Batch, rows: Rows, error: FlareError) -> None:
         if isinstance(error, PageCacheBusy):
             error = Busy(_STUCK.format(why=error))
         for known, count, _ in rows.by_topic():

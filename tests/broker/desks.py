@@ -20,7 +20,7 @@ from flaremq.protocol.frame import FrameDecoder, encode_frame
 from flaremq.remoting.inlet import Inlet
 from flaremq.remoting.turn import Turn
 from flaremq.testing.builders import small_settings
-from flaremq.testing.clock import ManualClock
+from flaremq.testing.clock import ManualClock, settle
 
 PORT = 10911
 
@@ -67,6 +67,10 @@ class Line:
     def ended(self) -> None:
         self.under_way -= 1
 
+    def read_all(self) -> list[Command]:
+        """All answers so far, which stay to be read."""
+        return FrameDecoder().feed(bytes(self.written)) if self.written else []
+
     def read(self) -> list[Command]:
         """All answers since the last time."""
         written, self.written = bytes(self.written), bytearray()
@@ -99,7 +103,7 @@ class DeskBench:
         async with asyncio.timeout(5):
             while self.store.dispatcher.behind:  # A new queue gets its file in another thread.
                 await asyncio.sleep(0)
-        await asyncio.sleep(0)
+        await settle()
 
     async def ask(self, *commands: Command, line: Line | None = None) -> list[Command]:
         line = line or Line()

@@ -265,7 +265,7 @@ async def test_when_its_time_is_over_it_is_told_that_there_is_nothing(desk: Desk
 
 async def test_what_it_has_passed_over_meanwhile_it_need_not_look_at_again(desk: DeskBench) -> None:
     line = Line()
-    await desk.ask(pull(0, hold_ms=50, subscription="TagB"), line=line)
+    await desk.ask(pull(0, hold_ms=1000, subscription="TagB"), line=line)
     await put(desk, 3, "TagA")
     async with asyncio.timeout(5):
         while not line.written:
@@ -327,3 +327,14 @@ async def test_who_does_not_read_is_not_served_until_it_does(desk: DeskBench) ->
     for work in line.waiting:
         work()
     assert [len(bodies(answer)) for answer in line.read()] == [1, 1]
+
+
+async def test_a_pull_waits_for_the_queue_that_another_thread_is_making(desk: DeskBench) -> None:
+    line = Line()
+    with desk.store.dispatcher._lock:  # As if a file was being made.
+        desk.deliver(line, replace(a_send(e="0"), body=b"first"), pull(0))
+        desk.turn.run()
+    async with asyncio.timeout(5):
+        while len(answers := line.read_all()) < 2:
+            await asyncio.sleep(0)
+    assert bodies(answers[1]) == [b"first"]

@@ -194,7 +194,7 @@ async def test_a_port_in_use_is_one_line_and_leaves_the_folder_free(cluster: Clu
         assert is_one_line(run), run.stderr
         assert f"listenPort={port + step}" in run.stderr.splitlines()[-1]
     assert not (root / "store" / "abort").exists()
-    await sent_and_read(Process("broker", "broker-a", port, root).wait_ready())
+    await sent_and_read(cluster.start("broker", "broker-a", port, root))
 
 
 # Ending.

@@ -145,7 +145,7 @@ class Cluster:
         folder = self._new_folder(name)
         given.setdefault("kvConfigPath", folder / "kvConfig.json")
         properties_file(folder, given)
-        return self._started("namesrv", name, port, folder)
+        return self.start("namesrv", name, port, folder)
 
     def broker(self, name: str = "broker-a", namesrv: str = "", **options: object) -> Process:
         """`namesrv` is one address or several, with semicolons between them."""
@@ -164,14 +164,15 @@ class Cluster:
         if namesrv:
             given["namesrvAddr"] = namesrv
         properties_file(folder, given)
-        return self._started("broker", name, port, folder)
+        return self.start("broker", name, port, folder)
 
     def again(self, ended: Process) -> Process:
         """A server that has ended, once more with the same settings, port and folder."""
         assert not ended.is_running
-        return self._started(ended.what, ended.name, ended.port, ended.folder)
+        return self.start(ended.what, ended.name, ended.port, ended.folder)
 
-    def _started(self, what: str, name: str, port: int, folder: Path) -> Process:
+    def start(self, what: str, name: str, port: int, folder: Path) -> Process:
+        """A server whose settings lie in its folder already. Started here, it ends with the cluster."""
         process = Process(what, name, port, folder)
         self._running.callback(process.kill)
         return process.wait_ready()

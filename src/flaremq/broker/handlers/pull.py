@@ -62,6 +62,13 @@ _CODE_OF: Final = {
     GetStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
     GetStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
 }
+_AT_THE_END: Final = frozenset(
+    {
+        *(GetStatus.NO_MATCHED_LOGIC_QUEUE, GetStatus.NO_MESSAGE_IN_QUEUE),
+        *(GetStatus.OFFSET_OVERFLOW_ONE, GetStatus.OFFSET_OVERFLOW_BADLY),
+    }
+)
+"""There may be more as soon as queues have caught up with the log."""
 _REMARKS: Final = {status: status.value.encode() for status in GetStatus}
 _EMPTY: Final = (GetStatus.NO_MATCHED_LOGIC_QUEUE, GetStatus.NO_MESSAGE_IN_QUEUE)
 _RESET: Final = b"OFFSET_RESET"
@@ -146,14 +153,25 @@ class PullLane:
                 asked.source.begun()
                 self._tasks.spawn("pull", self._serve_aside(asked, allowed))
                 return
-            self._answer_first(asked, allowed, self._read(asked, allowed))
+            result = self._read(asked, allowed)
+            if result.status in _AT_THE_END and self._store.dispatcher.behind:
+                # Another thread makes the queue that this pull asks for: it is worth waiting for.
+                asked.source.begun()
+                self._tasks.spawn("pull", self._serve_aside(asked, allowed))
+                return
+            self._answer_first(asked, allowed, result)
         except FlareError as error:
             self._refuse(asked, error)
 
     async def _serve_aside(self, asked: Asked, allowed: _Allowed) -> None:
-        """Expressions over many records take their time: not that of the loop."""
+        """What takes its time, but not that of the loop: expressions over many records, new queues."""
+
+        def read() -> ReadResult:
+            self._store.dispatch()
+            return self._read(asked, allowed)
+
         try:
-            result = await self._aside.run(lambda: self._read(asked, allowed))
+            result = await self._aside.run(read)
             self._answer_first(asked, allowed, result)
         except FlareError as error:
             self._refuse(asked, error)

@@ -338,3 +338,25 @@ async def test_a_pull_waits_for_the_queue_that_another_thread_is_making(desk: De
         while len(answers := line.read_all()) < 2:
             await asyncio.sleep(0)
     assert bodies(answers[1]) == [b"first"]
+
+
+async def test_what_was_allowed_is_looked_at_again_when_anything_has_changed(desk: DeskBench) -> None:
+    await put(desk, 1)
+    line = Line()
+    joined(desk, line)
+    ask = pull(0, sysFlag="0", subVersion="5", subscription=None)
+    assert (await desk.ask(ask, line=line))[0].code == ResponseCode.SUCCESS
+    desk.state.subscriptions.set_forbidden(GROUP, TOPIC, True)
+    assert (await desk.ask(ask, line=line))[0].code == ResponseCode.NO_PERMISSION
+    desk.state.subscriptions.set_forbidden(GROUP, TOPIC, False)
+    assert (await desk.ask(ask, line=line))[0].code == ResponseCode.SUCCESS
+    joined(desk, line, "TagB", version=6)
+    assert (await desk.ask(ask, line=line))[0].code == AGAIN
+    desk.state.subscriptions.put(GroupConfig(GROUP, consume_enable=False))
+    assert (await desk.ask(ask, line=line))[0].code == ResponseCode.NO_PERMISSION
+    desk.state.subscriptions.put(GroupConfig(GROUP))
+    desk.state.topics.put(TopicConfig(TOPIC, 4, 4, perm=2))
+    assert (await desk.ask(ask, line=line))[0].code == ResponseCode.NO_PERMISSION
+    desk.state.topics.put(TopicConfig(TOPIC, 4, 4))
+    desk.state.groups.closed(line)  # type: ignore[arg-type]
+    assert (await desk.ask(ask, line=line))[0].code == ResponseCode.SUBSCRIPTION_NOT_EXIST

@@ -13,11 +13,12 @@ from flaremq.base.clock import Clock, SystemClock
 from flaremq.base.errors import ConfigError, NotWritable
 from flaremq.base.lifecycle import Owned
 from flaremq.base.logs import fields, logger
+from flaremq.broker.allowance import Readers
 from flaremq.broker.aside import Aside
 from flaremq.broker.configuration import Configuration
 from flaremq.broker.desk import Desk, Tables
 from flaremq.broker.guard import Guard
-from flaremq.broker.handlers.pull import PullLane, Readers
+from flaremq.broker.handlers.pull import PullLane
 from flaremq.broker.handlers.send import Answering, SendLane
 from flaremq.broker.handlers.send_plain import PlainSends
 from flaremq.broker.handlers.send_plain import Tables as SendTables

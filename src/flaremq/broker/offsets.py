@@ -106,6 +106,10 @@ class Offsets:
         self._pulled.pop(key, None)
         self._changed()
 
+    @property
+    def any_resets(self) -> bool:
+        return bool(self._resets)
+
     def has_reset(self, group: str, topic: str, queue_id: int) -> bool:
         return bool(self._resets) and queue_id in self._resets.get((topic, group), ())
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from typing import Final, TypeAlias
 
 from flaremq.protocol import fields
 from flaremq.protocol.codes import SerializeType
@@ -17,6 +17,9 @@ from flaremq.remoting.turn import Batch, Source
 _SERIALIZE_TYPES: Final = tuple(SerializeType)
 _FRAME_WIDTH, _FRAME_CODE = Frame.WIDTH, Frame.CODE
 assert Pull.WIDTH == 20  # As many columns as `of_row` names, in their order.
+
+
+Wish: TypeAlias = tuple[str, str, int, int, str | None, str | None, int]
 
 
 class RequestSource(Enum):
@@ -82,6 +85,14 @@ class Asked:
             topic_bytes=topic,
             scan_from=offset,
         )
+
+    @property
+    def wish(self) -> Wish:
+        """What pulls of one kind have in common."""
+        return (
+            self.group, self.topic, self.code, self.sys_flag & SUBSCRIPTION,
+            self.subscription, self.expression_type, self.sub_version,
+        )  # fmt: skip
 
     @property
     def is_open(self) -> bool:

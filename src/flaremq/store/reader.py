@@ -54,9 +54,10 @@ class Reader:
     ) -> ReadResult:
         """Messages from `offset` on, as DefaultMessageStore.getMessage chooses them."""
         queue = self._queues.get(topic, queue_id)
-        if queue is None or queue.max_offset == 0:
+        high = 0 if queue is None else queue.max_offset
+        if queue is None or high == 0:
             return self._nothing(GetStatus.NO_MESSAGE_IN_QUEUE, offset, 0, 0, 0)
-        low, high = queue.min_offset, queue.max_offset
+        low = queue.min_offset
         if offset < low:
             return self._nothing(GetStatus.OFFSET_TOO_SMALL, offset, low, low, high)
         if offset == high:

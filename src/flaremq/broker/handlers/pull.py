@@ -10,42 +10,30 @@ from __future__ import annotations
 import asyncio
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
 from time import perf_counter
-from typing import Final, NamedTuple
+from typing import Final
 
 from flaremq.base.errors import (
     FlareError,
     Forbidden,
-    GroupNotFound,
-    InvalidParameter,
-    SubscriptionMissing,
-    SubscriptionOld,
-    TopicNotFound,
 )
 from flaremq.base.lifecycle import Owned
+from flaremq.broker.allowance import Allowances, Allowed, Readers
 from flaremq.broker.aside import Aside
-from flaremq.broker.broadcast import BroadcastOffsets, BroadcastPull
-from flaremq.broker.filters import Filters
-from flaremq.broker.groups import Groups
+from flaremq.broker.broadcast import BroadcastPull
 from flaremq.broker.longpoll import LongPoll
-from flaremq.broker.offsets import Offsets
 from flaremq.broker.pulling import Asked, RequestSource, asked_of
 from flaremq.broker.settings import BrokerSettings
 from flaremq.broker.stats import Stats
-from flaremq.broker.subscriptions import Subscriptions
-from flaremq.broker.topics import Topics
 from flaremq.model.columns import Bytes
-from flaremq.model.topic import PERM_READ, GroupConfig, TopicConfig
 from flaremq.protocol.answers import encode_pull_header
-from flaremq.protocol.bodies.group import ConsumeType, MessageModel
 from flaremq.protocol.codes import RequestCode, ResponseCode
 from flaremq.protocol.columns import Pull, PullAnswer
 from flaremq.protocol.command import Command, response_to
 from flaremq.protocol.frame import encode_frame
 from flaremq.protocol.pulls import parse_pulls
 from flaremq.remoting.turn import Batch, PlainRow, leave_all
-from flaremq.store.api import GetStatus, ReadResult, Selector
+from flaremq.store.api import GetStatus, ReadResult
 from flaremq.store.settings import BrokerRole
 from flaremq.store.store import MessageStore
 
@@ -70,28 +58,9 @@ _AT_THE_END: Final = frozenset(
 )
 """There may be more as soon as queues have caught up with the log."""
 _REMARKS: Final = {status: status.value.encode() for status in GetStatus}
+_FOUND: Final = GetStatus.FOUND  # Enums are slow keys, and this is the usual one.
 _EMPTY: Final = (GetStatus.NO_MATCHED_LOGIC_QUEUE, GetStatus.NO_MESSAGE_IN_QUEUE)
 _RESET: Final = b"OFFSET_RESET"
-
-
-@dataclass(slots=True, frozen=True)
-class Readers:
-    """What a broker knows about consumers, as far as it decides about a pull."""
-
-    topics: Topics
-    subscriptions: Subscriptions
-    groups: Groups
-    filters: Filters
-    offsets: Offsets
-    broadcast: BroadcastOffsets
-
-
-class _Allowed(NamedTuple):
-    """A pull that may be served: for whom, of what, and which messages."""
-
-    topic: TopicConfig
-    group: GroupConfig
-    selector: Selector | None
 
 
 class PullLane:
@@ -106,16 +75,25 @@ class PullLane:
         aside: Aside,
         parked_max: int,
     ) -> None:
-        self.settings = settings
+        self._settings = settings
         self._store = store
         self._readers = readers
         self._stats = stats
         self._aside = aside
         self._tasks = Owned(on_crash=lambda _error: None)
         self._pulls: array[int] = array("q")
+        self._allowances = Allowances(settings, readers)
         self.parked: LongPoll[Asked] = LongPoll(self._again, parked_max)
         self.resting = False
         """Every pull takes the plain lane: somebody wants to look at each of them."""
+
+    @property
+    def settings(self) -> BrokerSettings:
+        return self._settings
+
+    @settings.setter
+    def settings(self, settings: BrokerSettings) -> None:
+        self._settings = self._allowances.settings = settings
 
     @property
     def codes(self) -> frozenset[int]:
@@ -148,13 +126,13 @@ class PullLane:
             asked.source.when_writable(lambda: self._serve(asked) if asked.is_open else None)
             return
         try:
-            allowed = self._allowed(asked)
-            if allowed.selector is not None and allowed.selector.codes is None:
+            allowed = self._allowances.of(asked)
+            if allowed.is_slow:
                 asked.source.begun()
                 self._tasks.spawn("pull", self._serve_aside(asked, allowed))
                 return
             result = self._read(asked, allowed)
-            if result.status in _AT_THE_END and self._store.dispatcher.behind:
+            if result.status is not _FOUND and result.status in _AT_THE_END and self._store.dispatcher.behind:
                 # Another thread makes the queue that this pull asks for: it is worth waiting for.
                 asked.source.begun()
                 self._tasks.spawn("pull", self._serve_aside(asked, allowed))
@@ -163,7 +141,7 @@ class PullLane:
         except FlareError as error:
             self._refuse(asked, error)
 
-    async def _serve_aside(self, asked: Asked, allowed: _Allowed) -> None:
+    async def _serve_aside(self, asked: Asked, allowed: Allowed) -> None:
         """What takes its time, but not that of the loop: expressions over many records, new queues."""
 
         def read() -> ReadResult:
@@ -178,87 +156,21 @@ class PullLane:
         finally:
             asked.source.ended()
 
-    # Whether it may be served.
-
-    def _allowed(self, asked: Asked) -> _Allowed:
-        """Everything that stands against a pull, in RocketMQ's order."""
-        settings, readers = self.settings, self._readers
-        if not settings.permission & PERM_READ:
-            raise Forbidden(f"the broker[{settings.ip1}] pulling message is forbidden", 1)
-        if asked.code == RequestCode.LITE_PULL_MESSAGE and not settings.lite_pull:
-            raise Forbidden(f"the broker[{settings.ip1}] for lite pull consumer is forbidden", 1)
-        group = readers.subscriptions.get(asked.group)
-        if group is None:
-            raise GroupNotFound(f"subscription group [{asked.group}] does not exist: create it first")
-        if not group.consume_enable:
-            raise Forbidden(f"subscription group no permission, {asked.group}", 2)
-        topic = readers.topics.get(asked.topic)
-        if topic is None:
-            raise TopicNotFound(
-                f"topic[{asked.topic}] not exist, apply first please: create it, or send to it"
-            )
-        if not topic.readable:
-            raise Forbidden(f"the topic[{asked.topic}] pulling message is forbidden", 3)
-        if not 0 <= asked.queue_id < topic.read_queue_nums:
-            raise InvalidParameter(
-                f"queueId[{asked.queue_id}] is illegal, topic:[{asked.topic}] "
-                f"topicConfig.readQueueNums:[{topic.read_queue_nums}]"
-            )
-        if asked.has_subscription:
-            selector: Selector | None = readers.filters.of_request(
-                asked.expression_type, asked.subscription, asked.topic
-            )
-        else:
-            selector = self._of_heartbeat(asked, group)
-        self._check_pull_consumer(asked)
-        return _Allowed(topic, group, selector)
-
-    def _of_heartbeat(self, asked: Asked, config: GroupConfig) -> Selector | None:
-        readers = self._readers
-        group = readers.groups.get(asked.group)
-        if group is None:
-            raise SubscriptionMissing(
-                f"the consumer's group info not exist: nobody of {asked.group} has sent a heartbeat yet"
-            )
-        if group.message_model is MessageModel.BROADCASTING and not config.consume_broadcast_enable:
-            raise Forbidden(f"the consumer group[{asked.group}] can not consume by broadcast way", 4)
-        if readers.subscriptions.is_forbidden(asked.group, asked.topic):
-            raise Forbidden(f"the consumer group[{asked.group}] is forbidden for topic[{asked.topic}]", 5)
-        subscription = group.subscriptions.get(asked.topic)
-        if subscription is None:
-            raise SubscriptionMissing(
-                f"the consumer's subscription not exist: {asked.group} has not subscribed to {asked.topic}"
-            )
-        if subscription.sub_version < asked.sub_version:
-            raise SubscriptionOld(
-                f"the consumer's subscription not latest: known is {subscription.sub_version}, "
-                f"asked for is {asked.sub_version}"
-            )
-        return readers.filters.of_subscription(asked.group, asked.topic, subscription)
-
-    def _check_pull_consumer(self, asked: Asked) -> None:
-        if not self.settings.reject_pull_consumers or asked.group.startswith("CID_RMQ_SYS_"):
-            return
-        group = self._readers.groups.get(asked.group)
-        if group is None or group.consume_type is ConsumeType.CONSUME_ACTIVELY:
-            raise SubscriptionMissing(
-                "the consumer's group info not exist, or the pull consumer is rejected by server: "
-                "rejectPullConsumerEnable is on"
-            )
-
     # Reading and answering.
 
-    def _read(self, asked: Asked, allowed: _Allowed) -> ReadResult:
+    def _read(self, asked: Asked, allowed: Allowed) -> ReadResult:
         began_s = perf_counter()
         result = self._store.get(
             asked.topic_bytes, asked.queue_id, asked.scan_from, asked.count_max, selector=allowed.selector
         )
-        self._stats.got_took((perf_counter() - began_s) * 1000)
+        took_ms = (perf_counter() - began_s) * 1000
+        if took_ms > self._stats.longest_get_ms:
+            self._stats.got_took(took_ms)
         return result
 
-    def _answer_first(self, asked: Asked, allowed: _Allowed, result: ReadResult) -> None:
+    def _answer_first(self, asked: Asked, allowed: Allowed, result: ReadResult) -> None:
         """The answer to a pull that has just come: it may also be parked."""
-        reset = self._moved(asked)
+        reset = self._moved(asked) if self._may_be_moved(asked) else None
         if reset is not None:
             answer = self._header(asked, allowed, result, ResponseCode.PULL_OFFSET_MOVED)
             answer[PullAnswer.NEXT_BEGIN_OFFSET], answer[PullAnswer.BODY_SIZE] = reset, 0
@@ -268,19 +180,26 @@ class PullLane:
             self._readers.offsets.commit(asked.group, asked.topic, asked.queue_id, asked.commit_offset)
         code = self._code(asked, result)
         if code == ResponseCode.PULL_NOT_FOUND and asked.may_wait:
-            long = self.settings.long_polling
-            hold_ms = asked.suspend_ms if long else self.settings.short_polling_ms
+            long = self._settings.long_polling
+            hold_ms = asked.suspend_ms if long else self._settings.short_polling_ms
             self.parked.park(asked.topic_bytes, asked.queue_id, asked, max(0, hold_ms) / 1000)
             return
         self._answer(asked, allowed, result, code)
+
+    def _may_be_moved(self, asked: Asked) -> bool:
+        """Nearly always not: nobody has reset anything, and the group is not broadcasting."""
+        if self._readers.offsets.any_resets or asked.request_source is not RequestSource.SDK:
+            return True
+        group = self._readers.groups.get(asked.group)
+        return group is not None and group.is_broadcasting
 
     def _moved(self, asked: Asked) -> int | None:
         """Where the consumer must go on instead, if somebody has reset its offset."""
         readers = self._readers
         reset = readers.offsets.take_reset(asked.group, asked.topic, asked.queue_id)
-        if reset is not None and self.settings.server_side_reset:
+        if reset is not None and self._settings.server_side_reset:
             return reset
-        pull = self._broadcast_pull(asked) if self.settings.broadcast_offsets else None
+        pull = self._broadcast_pull(asked) if self._settings.broadcast_offsets else None
         if pull is None:
             return None
         first = readers.broadcast.first(pull)
@@ -309,6 +228,8 @@ class PullLane:
         )
 
     def _code(self, asked: Asked, result: ReadResult) -> ResponseCode:
+        if result.status is _FOUND:
+            return ResponseCode.SUCCESS
         code = _CODE_OF[result.status]
         if result.status in _EMPTY and asked.offset != 0:
             code = ResponseCode.PULL_OFFSET_MOVED
@@ -324,7 +245,7 @@ class PullLane:
     def _again(self, asked: Asked, last: bool) -> bool:
         """A parked pull looks once more; True if it was answered."""
         try:
-            allowed = self._allowed(asked)
+            allowed = self._allowances.of(asked)
             result = self._read(asked, allowed)
             code = self._code(asked, result)
             if not last and code != ResponseCode.SUCCESS:
@@ -339,25 +260,25 @@ class PullLane:
             self._refuse(asked, error)
         return True
 
-    def _answer(self, asked: Asked, allowed: _Allowed, result: ReadResult, code: ResponseCode) -> None:
+    def _answer(self, asked: Asked, allowed: Allowed, result: ReadResult, code: ResponseCode) -> None:
         answer = self._header(asked, allowed, result, code)
-        parts: list[Bytes] = [encode_pull_header(answer, _REMARKS[result.status])]
-        if code == ResponseCode.SUCCESS:
-            parts += result.records
+        if code is ResponseCode.SUCCESS:
+            parts: list[Bytes] = [encode_pull_header(answer), *result.records]
             self._stats.got(asked.group, asked.topic, result.count, result.size)
             if result.suggest_slave:
                 self._stats.got_from_disk(asked.group, asked.topic, result.count, result.size)
             self._readers.offsets.pulled(asked.group, asked.topic, asked.queue_id, result.next_offset)
         else:
+            parts = [encode_pull_header(answer, _REMARKS[result.status])]
             self._stats.missed()
         asked.source.send_parts(parts)
 
-    def _header(self, asked: Asked, allowed: _Allowed, result: ReadResult, code: ResponseCode) -> array[int]:
+    def _header(self, asked: Asked, allowed: Allowed, result: ReadResult, code: ResponseCode) -> array[int]:
         group = allowed.group
         suggested = 0
-        if self.settings.slave_read:
+        if self._settings.slave_read:
             suggested = group.which_broker_when_consume_slowly if result.suggest_slave else group.broker_id
-        found = code == ResponseCode.SUCCESS
+        found = code is ResponseCode.SUCCESS
         return array(
             "q",
             (

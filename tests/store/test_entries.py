@@ -212,3 +212,35 @@ def test_twins_group_alike(kinds: list[tuple[bytes, int, int]]) -> None:
     data = records_of([a_message(topic=t, queue_id=q, sys_flag=s) for t, q, s in kinds])
     facts, count = facts_of(data)
     assert TWINS[0].group(facts, count, data) == TWINS[1].group(facts, count, data)
+
+
+def test_taking_is_choosing_and_gathering_in_one_step(twin: Any) -> None:
+    log = bytes(range(200))
+    entries = b"".join(entry(1000 + 20 * n, 20) for n in range(5))
+    taken = twin.take(entries, limits(COUNT_MAX=3), None, log, 1000, 1 << 16)
+    assert taken == (3, 3, 60, 1040, 0, log[:60])
+
+
+def test_what_is_large_or_lies_elsewhere_is_not_taken(twin: Any) -> None:
+    log = bytes(100)
+    inside, outside = entry(1000, 50), entry(1060, 50)
+    assert twin.take(inside, limits(), None, log, 1000, 50)[5] is None
+    assert twin.take(inside + outside, limits(), None, log, 1000, 1 << 16)[5] is None
+    assert twin.take(entry(990, 5), limits(), None, log, 1000, 1 << 16)[5] is None
+    assert twin.take(b"", limits(), None, log, 1000, 1 << 16) == (0, 0, 0, 0, 0, None)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 90), st.integers(1, 30), st.integers(0, 3)), max_size=8),
+    st.integers(1, 5),
+    st.none() | st.lists(st.integers(0, 3), max_size=2),
+)
+def test_both_twins_take_the_same(
+    said: list[tuple[int, int, int]], count: int, codes: list[int] | None
+) -> None:
+    entries = b"".join(entry(1000 + offset, size, code) for offset, size, code in said)
+    wanted = None if codes is None else array("q", codes)
+    answers = [
+        each.take(entries, limits(COUNT_MAX=count), wanted, bytes(range(100)), 1000, 80) for each in TWINS
+    ]
+    assert all(answer == answers[0] for answer in answers)

@@ -323,3 +323,54 @@ def gather(log not None, int64_t base, chosen not None, int64_t first, int64_t l
     finally:
         PyBuffer_Release(&source)
         PyBuffer_Release(&held)
+
+
+def take(entries not None, limits not None, codes, log not None, int64_t base, int64_t size_max):
+    cdef Py_buffer source, limits_held, codes_held, log_held, chosen
+    cdef int64_t[5] answer
+    cdef int64_t code_count = -1, room
+    cdef int64_t* code_list = NULL
+    PyObject_GetBuffer(entries, &source, PyBUF_SIMPLE)
+    PyObject_GetBuffer(limits, &limits_held, PyBUF_SIMPLE)
+    PyObject_GetBuffer(log, &log_held, PyBUF_SIMPLE)
+    chosen.buf = NULL
+    try:
+        if limits_held.len < 8 * L_WIDTH:
+            raise IndexError("array index out of range")
+        if codes is not None:
+            PyObject_GetBuffer(codes, &codes_held, PyBUF_SIMPLE)
+            code_list = <int64_t*>codes_held.buf
+            code_count = codes_held.len // 8
+        room = max(0, (<int64_t*>limits_held.buf)[L_COUNT])
+        chosen.len = 16 * min(room, source.len // ENTRY_SIZE)
+        chosen.buf = malloc(chosen.len + 1)
+        if chosen.buf == NULL:
+            raise MemoryError()
+        pick(&source, <int64_t*>limits_held.buf, code_list, code_count, &chosen, answer)
+        if codes is not None:
+            PyBuffer_Release(&codes_held)
+        data = None
+        if answer[0] and answer[2] < size_max:
+            data = joined(&log_held, base, <int64_t*>chosen.buf, answer[0], answer[2])
+        return answer[0], answer[1], answer[2], answer[3], answer[4], data
+    finally:
+        free(chosen.buf)
+        PyBuffer_Release(&source)
+        PyBuffer_Release(&limits_held)
+        PyBuffer_Release(&log_held)
+
+
+cdef object joined(Py_buffer* log, int64_t base, int64_t* pairs, int64_t count, int64_t total):
+    cdef int64_t i, at, size
+    cdef bytes out
+    cdef uint8_t* p
+    for i in range(count):
+        at, size = pairs[2 * i] - base, pairs[2 * i + 1]
+        if at < 0 or size > log.len or at > log.len - size:
+            return None
+    out = PyBytes_FromStringAndSize(NULL, total)
+    p = <uint8_t*>PyBytes_AS_STRING(out)
+    for i in range(count):
+        memcpy(p, <const uint8_t*>log.buf + (pairs[2 * i] - base), pairs[2 * i + 1])
+        p += pairs[2 * i + 1]
+    return out

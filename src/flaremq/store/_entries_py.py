@@ -164,6 +164,24 @@ def gather(log: Bytes, base: int, chosen: array[int], first: int, last: int) -> 
     return b"".join(pieces)
 
 
+def take(
+    entries: Bytes, limits: array[int], codes: array[int] | None, log: Bytes, base: int, size_max: int
+) -> tuple[int, int, int, int, int, bytes | None]:
+    """`choose` and `gather` in one step, for the ordinary read: a few small records of one file.
+
+    `log` is what can be read of the file that begins at `base`. Gives what `choose` gives, and the records;
+    None for them if none were taken, they are `size_max` bytes or more, or not all of them lie there.
+    """
+    chosen: array[int] = array("q", bytes(16 * max(0, limits[Limit.COUNT_MAX])))
+    answer = choose(entries, limits, codes, chosen)
+    taken, size = answer[0], answer[2]
+    inside = all(
+        base <= chosen[2 * i] and chosen[2 * i] + chosen[2 * i + 1] <= base + len(log) for i in range(taken)
+    )
+    data = gather(log, base, chosen, 0, taken) if taken and size < size_max and inside else None
+    return *answer, data
+
+
 def _as_int(code: int) -> int:
     """Tags are compared as Java's int, whatever stands in the long."""
     return ((code & 0xFFFF_FFFF) ^ 0x8000_0000) - 0x8000_0000

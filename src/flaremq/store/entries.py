@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from flaremq.store._entries_py import Key, Limit, Run
 
 if TYPE_CHECKING or os.environ.get("FLAREMQ_PURE"):
-    from flaremq.store._entries_py import choose, gather, group, valid
+    from flaremq.store._entries_py import choose, gather, group, take, valid
 else:
     try:
-        from flaremq.store._entries_c import choose, gather, group, valid
+        from flaremq.store._entries_c import choose, gather, group, take, valid
     except ImportError:
-        from flaremq.store._entries_py import choose, gather, group, valid
+        from flaremq.store._entries_py import choose, gather, group, take, valid
 
-__all__ = ["Key", "Limit", "Run", "choose", "gather", "group", "valid"]
+__all__ = ["Key", "Limit", "Run", "choose", "gather", "group", "take", "valid"]

@@ -360,3 +360,16 @@ async def test_what_was_allowed_is_looked_at_again_when_anything_has_changed(des
     desk.state.topics.put(TopicConfig(TOPIC, 4, 4))
     desk.state.groups.closed(line)  # type: ignore[arg-type]
     assert (await desk.ask(ask, line=line))[0].code == ResponseCode.SUBSCRIPTION_NOT_EXIST
+
+
+async def test_a_pull_that_has_lain_unread_for_too_long_is_refused(desk: DeskBench) -> None:
+    await put(desk, 1)
+    desk.turn._last_took_s = 6.0  # The loop was late: connections are asked how late.
+    late, fresh = Line(5001, waited_ms=5001), Line(5002, waited_ms=5000)
+    desk.deliver(late, pull(0))
+    desk.deliver(fresh, pull(0))
+    await desk.run()
+    (refused,), (served,) = late.read(), fresh.read()
+    assert refused.code == ResponseCode.SYSTEM_BUSY
+    assert (refused.remark or "").startswith("[TIMEOUT_CLEAN_QUEUE]broker busy")
+    assert served.code == ResponseCode.SUCCESS

@@ -44,6 +44,7 @@ log = logger("broker.app")
 
 _VIP: Final = 2  # So far below the port of clients lies the one that has no pulls to wait behind.
 _PORT_TRIES: Final = 50
+_NO_AGE: Final = 1 << 40  # In milliseconds: nothing is ever so old.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +134,7 @@ class Broker:
             self._waits,
             self.stats,
             self._overload,
-            config.families.send_age_ms,
+            config.families.send_age_ms if config.families.fast_failure else _NO_AGE,
             awaited=lambda: len(self._pulls.parked),
             aside=self._aside,
         )
@@ -142,9 +143,7 @@ class Broker:
         readers = Readers(
             state.topics, state.subscriptions, state.groups, state.filters, state.offsets, state.broadcast
         )
-        self._pulls = PullLane(
-            config.broker, self.store, readers, self.stats, self._aside, config.families.pull_max
-        )
+        self._pulls = PullLane(config.broker, self.store, readers, self.stats, self._aside, config.families)
         self._caller = Caller(config.caller)
         self._namesrvs = NameServers(config.broker.namesrv, by_dns=config.broker.namesrv_by_dns)
         self._registration = Registration(

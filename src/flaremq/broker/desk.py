@@ -217,12 +217,15 @@ class Desk:
 
 def _families(settings: FamilySettings) -> dict[str, Family]:
     """RocketMQ gives each of these a pool of threads; what is slow here has as many as it can use."""
+    heartbeat_age_ms, admin_age_ms = settings.heartbeat_age_ms, settings.admin_age_ms
+    if not settings.fast_failure:
+        heartbeat_age_ms = admin_age_ms = 0
     return {
         "query": Family("query", settings.query_max, at_once=_QUERIES_AT_ONCE),
-        "heartbeat": Family("heartbeat", settings.heartbeat_max, age_max_ms=settings.heartbeat_age_ms),
+        "heartbeat": Family("heartbeat", settings.heartbeat_max, age_max_ms=heartbeat_age_ms),
         "consumerManager": Family("consumerManager", settings.consumer_max),
         "adminBroker": Family(
-            "adminBroker", settings.admin_max, at_once=_QUERIES_AT_ONCE, age_max_ms=settings.admin_age_ms
+            "adminBroker", settings.admin_max, at_once=_QUERIES_AT_ONCE, age_max_ms=admin_age_ms
         ),
     }
 

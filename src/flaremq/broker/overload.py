@@ -47,3 +47,11 @@ class Overload:
             f"{self._held[topic]} of them to {topic.decode('utf-8', 'replace')}, limit is {self.limit} "
             f"({self._name}), shared by {max(1, len(self._held))} topics"
         )
+
+
+def late_remark(age_ms: int, waiting: int) -> str:
+    """Why a request was refused that has lain unread for too long, in the words that tools look for."""
+    return (
+        "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: "
+        f"{age_ms}ms, size of queue: {waiting}"
+    )

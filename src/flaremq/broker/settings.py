@@ -93,8 +93,6 @@ class BrokerSettings:
     notify_at_once: bool = option("realTimeNotifyConsumerChange", True)
     register_producers: bool = option("enableRegisterProducer", True)
     channel_expired_ms: int = option("channelExpiredTimeout", 120_000, minimum=1, unit="span_ms")
-    subscription_expired_ms: int = option("subscriptionExpiredTimeout", 600_000, minimum=1, unit="span_ms")
-    strict_locks: bool = option("lockInStrictMode", False)
 
     # NameServers and clocks.
     register_period_ms: int = option("registerNameServerPeriod", 30_000, minimum=1, unit="span_ms")
@@ -157,12 +155,12 @@ class FamilySettings:
     """How many requests of each kind may wait, and for how long, before they are refused."""
 
     fast_failure: bool = option("brokerFastFailureEnable", True)
+    """Whether a request may be refused because it has waited for too long."""
     send_max: int = option("sendThreadPoolQueueCapacity", 10_000, minimum=1)
     pull_max: int = option("pullThreadPoolQueueCapacity", 100_000, minimum=1)
     lite_pull_max: int = option("litePullThreadPoolQueueCapacity", 100_000, minimum=1)
     query_max: int = option("queryThreadPoolQueueCapacity", 20_000, minimum=1)
     heartbeat_max: int = option("heartbeatThreadPoolQueueCapacity", 50_000, minimum=1)
-    client_max: int = option("clientManagerThreadPoolQueueCapacity", 1_000_000, minimum=1)
     consumer_max: int = option("consumerManagerThreadPoolQueueCapacity", 1_000_000, minimum=1)
     admin_max: int = option("adminBrokerThreadPoolQueueCapacity", 10_000, minimum=1)
     send_age_ms: int = option("waitTimeMillsInSendQueue", 200, minimum=1, unit="span_ms")

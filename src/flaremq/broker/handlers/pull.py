@@ -13,17 +13,15 @@ from collections.abc import Sequence
 from time import perf_counter
 from typing import Final
 
-from flaremq.base.errors import (
-    FlareError,
-    Forbidden,
-)
+from flaremq.base.errors import Busy, FlareError, Forbidden
 from flaremq.base.lifecycle import Owned
 from flaremq.broker.allowance import Allowances, Allowed, Readers
 from flaremq.broker.aside import Aside
 from flaremq.broker.broadcast import BroadcastPull
 from flaremq.broker.longpoll import LongPoll
+from flaremq.broker.overload import late_remark
 from flaremq.broker.pulling import Asked, RequestSource, asked_of
-from flaremq.broker.settings import BrokerSettings
+from flaremq.broker.settings import BrokerSettings, FamilySettings
 from flaremq.broker.stats import Stats
 from flaremq.model.columns import Bytes
 from flaremq.protocol.answers import encode_pull_header
@@ -73,17 +71,18 @@ class PullLane:
         readers: Readers,
         stats: Stats,
         aside: Aside,
-        parked_max: int,
+        families: FamilySettings,
     ) -> None:
         self._settings = settings
         self._store = store
         self._readers = readers
         self._stats = stats
         self._aside = aside
+        self._families = families
         self._tasks = Owned(on_crash=lambda _error: None)
         self._pulls: array[int] = array("q")
         self._allowances = Allowances(settings, readers)
-        self.parked: LongPoll[Asked] = LongPoll(self._again, parked_max)
+        self.parked: LongPoll[Asked] = LongPoll(self._again, families.pull_max)
         self.resting = False
         """Every pull takes the plain lane: somebody wants to look at each of them."""
 
@@ -107,9 +106,12 @@ class PullLane:
 
     def run(self, batch: Batch, plain: Sequence[PlainRow]) -> None:
         pulls, self._pulls = self._pulls, array("q")
+        waited_ms = batch.waited_ms
         for p in range(0, len(pulls), Pull.WIDTH):
-            asked = Asked.of_row(pulls[p : p + Pull.WIDTH], batch)
-            self._serve(asked)
+            row = pulls[p : p + Pull.WIDTH]
+            asked = Asked.of_row(row, batch)
+            if waited_ms is None or not self._refused_as_late(asked, waited_ms[row[Pull.CHUNK]]):
+                self._serve(asked)
         for each in plain:
             try:
                 asked = asked_of(each.command, each.source)
@@ -118,7 +120,18 @@ class PullLane:
                     answer = response_to(each.command, error.response_code, str(error))
                     each.source.send_bytes(encode_frame(answer))
                 continue
-            self._serve(asked)
+            if waited_ms is None or not self._refused_as_late(asked, waited_ms[each.chunk]):
+                self._serve(asked)
+
+    def _refused_as_late(self, asked: Asked, waited_ms: int) -> bool:
+        """Whoever asked so long ago has asked somebody else meanwhile."""
+        families = self._families
+        lite = asked.code == RequestCode.LITE_PULL_MESSAGE
+        limit_ms = families.lite_pull_age_ms if lite else families.pull_age_ms
+        if not families.fast_failure or waited_ms <= limit_ms:
+            return False
+        self._refuse(asked, Busy(late_remark(waited_ms, len(self.parked))))
+        return True
 
     def _serve(self, asked: Asked) -> None:
         if asked.source.is_full:

@@ -21,7 +21,7 @@ from flaremq.base.errors import Busy, FlareError, MessageIllegal, PageCacheBusy
 from flaremq.base.logs import logger
 from flaremq.broker.aside import Aside
 from flaremq.broker.handlers.send_plain import PlainSends, Taken
-from flaremq.broker.overload import Overload
+from flaremq.broker.overload import Overload, late_remark
 from flaremq.broker.put import Waits
 from flaremq.broker.sending import NONE, Known, Rows
 from flaremq.broker.stats import Stats
@@ -54,10 +54,6 @@ assert tuple(range(_TARGET)) == (
     Target.QUEUE_ID,
     Target.FIRST,
     Target.ROWS,
-)
-_LATE: Final = (
-    "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: "
-    "{age}ms, size of queue: {count}"
 )
 _STUCK: Final = "[PCBUSY_CLEAN_QUEUE]broker busy, start flow control for a while: {why}"
 
@@ -354,7 +350,7 @@ class SendLane:
 
     def _check_age(self, batch: Batch, chunk: int) -> None:
         if batch.waited_ms is not None and batch.waited_ms[chunk] > self._age_max_ms:
-            raise Busy(_LATE.format(age=batch.waited_ms[chunk], count=self._overload.held))
+            raise Busy(late_remark(batch.waited_ms[chunk], self._overload.held))
 
 
 def _is_ordinary(config: TopicConfig) -> bool:

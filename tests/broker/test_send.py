@@ -11,7 +11,7 @@ import pytest
 from tests.broker.desks import DeskBench, Line, a_desk
 from tests.protocol.samples import a_send
 
-from flaremq.base.errors import PageCacheBusy
+from flaremq.base.errors import DispatchBehind, FileNotReady, FlareError, PageCacheBusy
 from flaremq.model.batch import BatchPart, join_batch
 from flaremq.model.topic import QUEUE_TYPE, QUEUE_TYPE_BATCH, TopicConfig, TopicFilterType
 from flaremq.protocol.codes import ONE_WAY, RequestCode, ResponseCode, SerializeType
@@ -259,16 +259,27 @@ async def test_what_has_lain_unread_for_too_long_is_refused(desk: DeskBench) -> 
     assert served.code == ResponseCode.SUCCESS
 
 
-async def test_a_stuck_page_cache_is_told_by_its_name(
-    desk: DeskBench, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("error", "tag"),
+    [
+        (PageCacheBusy("an append takes 1200 ms, limit is 1000"), "[PCBUSY_CLEAN_QUEUE]broker busy"),
+        (FileNotReady("no buffer of the pool is free"), "[REJECTREQUEST]system busy"),
+        (DispatchBehind("600001 records are stored"), "[REJECTREQUEST]system busy"),
+    ],
+)
+@pytest.mark.parametrize("properties", ["UNIQ_KEY\x01U\x02", "WAIT\x01true\x02"])
+async def test_what_is_short_is_told_in_the_words_that_tools_look_for(
+    desk: DeskBench, monkeypatch: pytest.MonkeyPatch, error: FlareError, tag: str, properties: str
 ) -> None:
-    def stuck(_drafts: object) -> int:
-        raise PageCacheBusy("an append takes 1200 ms, limit is 1000")
+    def refuse(*_: object, **__: object) -> int:
+        raise error
 
-    monkeypatch.setattr(desk.store, "put_many", stuck)
-    (answer,) = await desk.ask(numbered(1))
+    monkeypatch.setattr(desk.store, "put_many", refuse)
+    monkeypatch.setattr(desk.store, "put", refuse)
+    (answer,) = await desk.ask(numbered(1, i=properties))
     assert answer.code == ResponseCode.SYSTEM_BUSY
-    assert (answer.remark or "").startswith("[PCBUSY_CLEAN_QUEUE]broker busy")
+    assert (answer.remark or "").startswith(tag)
+    assert str(error) in (answer.remark or "")
 
 
 async def test_more_than_may_wait_for_the_disk_is_refused_before_anything_is_stored(tmp_path: Path) -> None:

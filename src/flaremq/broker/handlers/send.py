@@ -17,7 +17,7 @@ from itertools import groupby
 from time import perf_counter
 from typing import Final
 
-from flaremq.base.errors import Busy, FlareError, MessageIllegal, PageCacheBusy
+from flaremq.base.errors import Busy, FlareError, MessageIllegal
 from flaremq.base.logs import logger
 from flaremq.broker.aside import Aside
 from flaremq.broker.handlers.send_plain import PlainSends, Taken
@@ -55,7 +55,6 @@ assert tuple(range(_TARGET)) == (
     Target.FIRST,
     Target.ROWS,
 )
-_STUCK: Final = "[PCBUSY_CLEAN_QUEUE]broker busy, start flow control for a while: {why}"
 
 
 @dataclass(slots=True, frozen=True)
@@ -300,8 +299,6 @@ class SendLane:
             finish(ResponseCode.SUCCESS)
 
     def _refuse(self, batch: Batch, rows: Rows, error: FlareError) -> None:
-        if isinstance(error, PageCacheBusy):
-            error = Busy(_STUCK.format(why=error))
         for known, count, _ in rows.by_topic():
             self._stats.put_failed(known.name, count)
         for s in range(0, len(rows.sends), Send.WIDTH):

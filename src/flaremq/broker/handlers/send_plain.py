@@ -16,12 +16,15 @@ from typing import Final
 
 from flaremq.base.clock import Clock
 from flaremq.base.errors import (
+    DispatchBehind,
+    FileNotReady,
     FlareError,
     GroupNotFound,
     InvalidParameter,
     MessageIllegal,
     NoPermission,
     NotServed,
+    PageCacheBusy,
     TopicNotFound,
 )
 from flaremq.broker.locks import Locks
@@ -114,7 +117,13 @@ class PlainSends:
         return self._take_one(host, request, header, config)
 
     def refusal(self, request: Command, error: FlareError) -> Command:
-        return response_to(request, error.response_code, str(error), ext_fields=self.fields)
+        """What stood against it; where something is short, in the words that tools look for."""
+        remark = str(error)
+        if isinstance(error, PageCacheBusy):
+            remark = f"[PCBUSY_CLEAN_QUEUE]broker busy, start flow control for a while: {error}"
+        elif isinstance(error, FileNotReady | DispatchBehind):
+            remark = f"[REJECTREQUEST]system busy, start flow control for a while: {error}"
+        return response_to(request, error.response_code, remark, ext_fields=self.fields)
 
     # What stands against a send, in RocketMQ's order.
 

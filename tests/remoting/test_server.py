@@ -294,3 +294,20 @@ async def test_a_server_asks_its_peers_no_more_at_a_time_than_it_may() -> None:
     finally:
         await caller.aclose()
         await server.stop()
+
+
+async def test_an_answer_that_no_frame_can_hold_is_told_instead(caller: Caller) -> None:
+    router = Router()
+
+    async def huge(_peer: Peer, request: Command) -> Command:
+        return response_to(request, body=bytes(17 << 20))
+
+    router.serve(Family("test", 10), {ECHO: huge})
+    server = Server(ServerSettings(bind_address="127.0.0.1", drain_s=1), router)
+    await server.start()
+    try:
+        answer = await caller.call(address(server), Command(code=ECHO), timeout_s=5)
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert "too large" in (answer.remark or "")
+    finally:
+        await server.stop()

@@ -7,7 +7,7 @@ import logging
 import socket
 from collections.abc import Callable, Sequence
 
-from flaremq.base.errors import ConfigError
+from flaremq.base.errors import ConfigError, UsageError
 from flaremq.base.lifecycle import Owned
 from flaremq.protocol.codes import ResponseCode
 from flaremq.protocol.command import Command, response_to
@@ -124,12 +124,20 @@ class Server:
                     return  # It has gone meanwhile: thousands of its questions would keep others waiting.
             response = await self._router.answer(connection, request)
             if response is not None:
-                connection.send(response)
+                self._send(connection, request, response)
         finally:
             self._under_way -= 1
             connection.ended()
             if not self._under_way:
                 self._idle.set()
+
+    def _send(self, connection: Connection, request: Command, response: Command) -> None:
+        try:
+            connection.send(response)
+        except UsageError as error:  # An answer that no frame can hold; silence would be worse.
+            connection.send(
+                response_to(request, ResponseCode.SYSTEM_ERROR, f"the answer is too large: {error}")
+            )
 
     async def _close_idle(self) -> None:
         limit_s = self._settings.idle_max_s

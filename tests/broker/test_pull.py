@@ -13,11 +13,13 @@ from tests.broker.desks import DeskBench, Line, a_desk
 from tests.protocol.samples import a_pull, a_send
 
 from flaremq.broker.producers import Member
+from flaremq.broker.stats import Name
 from flaremq.model.record import decode_many
 from flaremq.model.topic import GroupConfig, TopicConfig
 from flaremq.protocol.bodies.group import ConsumerData, MessageModel, SubscriptionData
 from flaremq.protocol.codes import LanguageCode, RequestCode, ResponseCode
 from flaremq.protocol.command import Command
+from flaremq.store.consumequeue import ConsumeQueue
 
 TOPIC, GROUP = "TopicTest", "g1"
 NOT_FOUND, AGAIN, MOVED = (
@@ -373,3 +375,27 @@ async def test_a_pull_that_has_lain_unread_for_too_long_is_refused(desk: DeskBen
     assert refused.code == ResponseCode.SYSTEM_BUSY
     assert (refused.remark or "").startswith("[TIMEOUT_CLEAN_QUEUE]broker busy")
     assert served.code == ResponseCode.SUCCESS
+
+
+async def test_how_long_pulls_of_a_group_take_is_counted(desk: DeskBench) -> None:
+    await put(desk, 1)
+    await desk.ask(pull(0), pull(0))
+    items = dict(desk.broker.stats._tables[Name.GROUP_GET_LATENCY])
+    assert items[f"0@{TOPIC}@{GROUP}"].times == 2
+    assert items[f"0@{TOPIC}@{GROUP}"].value > 0
+
+
+async def test_bit_maps_beside_queue_entries_say_which_groups_want_a_message(tmp_path: Path) -> None:
+    wanted = SubscriptionData.of(TOPIC, "price > 5", "SQL92", sub_version=5)
+    async with a_desk(tmp_path, broker={"calculate_bit_maps": True}, ext_enabled=True) as desk:
+        desk.state.topics.put(TopicConfig(TOPIC, 4, 4))
+        member = Member(peer=Line(), client_id="c1", language=LanguageCode.JAVA, version=479, last_seen_ms=0)  # type: ignore[arg-type]
+        desk.state.groups.heartbeat(member, ConsumerData(group_name=GROUP, subscription_data_set=(wanted,)))
+        await put(desk, 1, price="3")
+        await put(desk, 1, price="30")
+        queue, ext = desk.store.queues.get(TOPIC.encode(), 0), desk.store.queues.ext((TOPIC.encode(), 0))
+        assert isinstance(queue, ConsumeQueue)
+        assert ext is not None
+        units = [ext.get(entry[2]) for entry in (queue.entry(0), queue.entry(1)) if entry is not None]
+        assert [unit is not None and any(unit.bit_map) for unit in units] == [False, True]
+        assert all(unit is not None and unit.bit_map for unit in units)

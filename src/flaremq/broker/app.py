@@ -24,6 +24,7 @@ from flaremq.broker.handlers.send_plain import PlainSends
 from flaremq.broker.handlers.send_plain import Tables as SendTables
 from flaremq.broker.namesrvs import NameServers
 from flaremq.broker.overload import Overload
+from flaremq.broker.persist import CONFIG_FOLDER
 from flaremq.broker.put import Waits
 from flaremq.broker.registration import Registration
 from flaremq.broker.settings import BrokerServerSettings, BrokerSettings, FamilySettings
@@ -69,7 +70,7 @@ class Broker:
         self.port = config.server.listen_port or free_port(config.server.bind_address)
         self._aside = Aside(config.families.query_threads)
         self._tasks = Owned(on_crash=lambda _error: None)
-        self.state = State(config.broker, config.store.root / "config", self._aside, self._clock)
+        self.state = State(config.broker, config.store.root / CONFIG_FOLDER, self._aside, self._clock)
         self.stats = Stats(config.broker, self._clock)
         self.configuration = Configuration(
             (config.broker, config.server, config.caller, config.store, config.families, config.tls),
@@ -78,12 +79,16 @@ class Broker:
         )
         self._steps = Steps(log, self._clock)
         self._host = host_bytes(config.broker.ip1, self.port)
+        mapper, settings = self.state.filters.bit_mapper(), config.store
+        if mapper is not None:
+            # As RocketMQ does: a map that is cut would deny messages, so the store makes room for all of it.
+            settings = replace(settings, ext_bit_map_length=self.state.filters.bit_map_length)
         self.store = MessageStore(
-            config.store,
+            settings,
             store_host=self._host,
             clock=self._clock,
             is_batch=self._is_batch,
-            bit_mapper=self.state.filters.bit_mapper(),
+            bit_mapper=mapper,
             owner_dispatches=True,
             on_step=self._steps.done,
         )

@@ -55,6 +55,8 @@ class Asked:
     topic_bytes: bytes = b""
     scan_from: int = 0
     """Messages before it were looked at and are not wanted."""
+    began_s: float = 0.0
+    """When its last look began: the time that it was parked is no time that a broker took."""
 
     @classmethod
     def of_row(cls, row: array[int], batch: Batch) -> Asked:

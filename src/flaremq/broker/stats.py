@@ -227,7 +227,7 @@ class Stats:
             self._item(Name.QUEUE_GET_SIZE, key).add(size)
 
     def got_after(self, group: str, topic: str, queue_id: int, latency_ms: float) -> None:
-        """How long a pull took from its arrival to its answer."""
+        """How long a pull took from its last look to its answer."""
         queue = f"{queue_id}@" if self.settings.detailed_statistics else ""
         self._item(Name.GROUP_GET_LATENCY, f"{queue}{topic}@{group}").add(latency_ms)
 

@@ -172,7 +172,7 @@ class PullLane:
     # Reading and answering.
 
     def _read(self, asked: Asked, allowed: Allowed) -> ReadResult:
-        began_s = perf_counter()
+        began_s = asked.began_s = perf_counter()
         result = self._store.get(
             asked.topic_bytes, asked.queue_id, asked.scan_from, asked.count_max, selector=allowed.selector
         )
@@ -280,6 +280,8 @@ class PullLane:
             self._stats.got(asked.group, asked.topic, result.count, result.size)
             if result.suggest_slave:
                 self._stats.got_from_disk(asked.group, asked.topic, result.count, result.size)
+            took_ms = (perf_counter() - asked.began_s) * 1000
+            self._stats.got_after(asked.group, asked.topic, asked.queue_id, took_ms)
             self._readers.offsets.pulled(asked.group, asked.topic, asked.queue_id, result.next_offset)
         else:
             parts = [encode_pull_header(answer, _REMARKS[result.status])]

@@ -6,9 +6,7 @@ which shows that the test is right, and against ours. Ready is what a server cal
 """
 
 import os
-import random
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -23,12 +21,12 @@ from typing import Protocol, Self
 from tests.java.jvm import QUICK, Machine, java_command
 from tests.java.toolchain import Toolchain
 
+from flaremq.testing.cluster import free_port, properties_file
+
 READY = "boot success"
 READY_LIMIT_S = 60.0
 STOP_LIMIT_S = 30.0
 LINES_SHOWN = 40
-PORTS = range(20_000, 32_000)
-"""Below those that the system gives to outgoing connections, so that none of these takes a port meanwhile."""
 Options = Mapping[str, object]
 NO_OPTIONS: Options = MappingProxyType({})
 FOR_TESTS: Options = MappingProxyType(
@@ -197,7 +195,7 @@ class Peers:
 
     def launch_broker(self, kind: Kind, namesrv: str, name: str, options: Options) -> Server:
         """A broker that may not be ready yet."""
-        port = free_port(taken_too=(-2, 1))
+        port = free_port(neighbours=(-2, 1))
         folder = self._new_folder(f"{kind.name}-{name}")
         given = {
             "brokerName": name,
@@ -232,26 +230,3 @@ class Peers:
         folder = self._folder / f"{self._started}-{name}"
         folder.mkdir()
         return folder
-
-
-def properties_file(folder: Path, options: Options) -> Path:
-    path = folder / "conf.properties"
-    lines = [
-        f"{name}={str(value).lower() if isinstance(value, bool) else value}\n"
-        for name, value in options.items()
-    ]
-    path.write_text("".join(lines))
-    return path
-
-
-def free_port(taken_too: tuple[int, ...] = ()) -> int:
-    """A port that nobody listens at, and neither at those that lie so far from it."""
-    for port in random.sample(PORTS, 200):
-        try:
-            with ExitStack() as sockets:
-                for each in (port, *(port + step for step in taken_too)):
-                    sockets.enter_context(socket.socket()).bind(("0.0.0.0", each))
-        except OSError:
-            continue
-        return port
-    raise PeerFailed(f"no free ports between {PORTS.start} and {PORTS.stop}")

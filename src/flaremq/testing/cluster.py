@@ -199,7 +199,7 @@ def free_port(neighbours: tuple[int, ...] = ()) -> int:
         try:
             with ExitStack() as sockets:
                 for each in (port, *(port + step for step in neighbours)):
-                    sockets.enter_context(socket.socket()).bind(("127.0.0.1", each))
+                    sockets.enter_context(socket.socket()).bind(("0.0.0.0", each))
         except OSError:
             continue
         return port

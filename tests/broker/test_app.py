@@ -1,0 +1,76 @@
+"""A whole broker with its ports: what each of them serves, and what is changed while it runs."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.protocol.samples import a_pull, a_send
+
+from flaremq.broker.app import Broker, BrokerConfig
+from flaremq.broker.settings import BrokerServerSettings, BrokerSettings
+from flaremq.model.topic import TopicConfig
+from flaremq.protocol.codes import RequestCode, ResponseCode
+from flaremq.protocol.command import Command
+from flaremq.remoting.caller import Caller
+from flaremq.testing.builders import small_settings
+
+SEND = replace(a_send(e="0"), body=b"hello")
+PULL = a_pull(queueId="0", queueOffset="0", sysFlag="4", subscription="*")
+
+
+class Site:
+    def __init__(self, broker: Broker, caller: Caller) -> None:
+        self.broker = broker
+        self._caller = caller
+
+    async def ask(self, request: Command, below: int = 0) -> Command:
+        """At the port of clients, or so far below it."""
+        return await self._caller.call(f"127.0.0.1:{self.broker.port - below}", request, 5)
+
+
+@pytest.fixture
+async def site(tmp_path: Path) -> AsyncIterator[Site]:
+    broker = Broker(
+        BrokerConfig(
+            broker=BrokerSettings(ip1="127.0.0.1", broker_name="broker-a"),
+            server=BrokerServerSettings(listen_port=0, bind_address="127.0.0.1", drain_s=1),
+            store=small_settings(tmp_path),
+        )
+    )
+    await broker.start()
+    broker.state.topics.put(TopicConfig("TopicTest", 4, 4))
+    caller = Caller()
+    try:
+        yield Site(broker, caller)
+    finally:
+        await caller.aclose()
+        await broker.stop()
+
+
+async def test_the_vip_port_takes_sends_and_has_no_pulls_to_wait_behind(site: Site) -> None:
+    assert (await site.ask(SEND, below=2)).code == ResponseCode.SUCCESS
+    refused = await site.ask(PULL, below=2)
+    assert (refused.code, refused.remark) == (
+        ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+        " request type 11 not supported",
+    )
+    assert (await site.ask(PULL)).code == ResponseCode.SUCCESS
+
+
+async def test_what_is_changed_from_afar_holds_at_once(site: Site) -> None:
+    assert (await site.ask(PULL)).code == ResponseCode.PULL_NOT_FOUND
+    update = Command(code=RequestCode.UPDATE_BROKER_CONFIG, body=b"brokerPermission=2\n")
+    assert (await site.ask(update)).code == ResponseCode.SUCCESS
+    assert (await site.ask(PULL)).code == ResponseCode.NO_PERMISSION
+    assert (await site.ask(SEND)).code == ResponseCode.SUCCESS
+
+
+async def test_a_value_that_means_nothing_changes_nothing(site: Site) -> None:
+    update = Command(code=RequestCode.UPDATE_BROKER_CONFIG, body=b"brokerPermission=many\n")
+    answer = await site.ask(update)
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert "brokerPermission" in (answer.remark or "")
+    assert (await site.ask(SEND)).code == ResponseCode.SUCCESS

@@ -15,6 +15,7 @@ from flaremq.model.properties import decode_properties, decode_text, encode_prop
 __all__ = ["Host", "Message", "MessageQueue", "StoredMessage"]
 
 _INT32: Final = range(-(2**31), 2**31)
+_NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,7 @@ class Message:
     """One tag; consumers choose by it."""
     keys: Sequence[str] = ()
     """Words by which the message can be looked up later."""
-    properties: Mapping[str, str] = field(default_factory=dict, hash=False)
+    properties: Mapping[str, str] = field(default_factory=lambda: _NOTHING, hash=False)
     """The user's own. Kept as a read-only copy."""
     flag: int = 0
     """The user's own number; no meaning to anybody else."""
@@ -42,8 +43,10 @@ class Message:
     def __post_init__(self) -> None:
         if isinstance(self.keys, str):
             raise MessageIllegal(f"keys is one text, {self.keys!r}: give a list, as in keys=[{self.keys!r}]")
-        object.__setattr__(self, "keys", tuple(self.keys))
-        object.__setattr__(self, "properties", MappingProxyType(dict(self.properties)))
+        if type(self.keys) is not tuple:
+            object.__setattr__(self, "keys", tuple(self.keys))
+        if self.properties is not _NOTHING:
+            object.__setattr__(self, "properties", MappingProxyType(dict(self.properties)))
         _check_content(self)
         _check_words(self)
 
@@ -98,9 +101,12 @@ def _check_words(message: Message) -> None:
         _check_word("key", key)
         if any(char.isspace() for char in key):
             raise MessageIllegal(f"key {key!r} holds a blank, which separates keys: replace it")
-    for what, word in (("tags", message.tags), ("sharding_key", message.sharding_key)):
-        if word is not None and word != "":
-            _check_word(what, word)
+    if message.tags:
+        _check_word("tags", message.tags)
+    if message.sharding_key:
+        _check_word("sharding_key", message.sharding_key)
+    if not message.properties:
+        return
     for name, value in message.properties.items():
         _check_word("property name", name)
         _check_word(f"value of property {name!r}", value)

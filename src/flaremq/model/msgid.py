@@ -75,6 +75,16 @@ class UniqueIds:
         self._month_ms = month_of(clock.now_ms(), tz)
 
     def next(self) -> str:
+        return f"{self._begin()}{next(self._counter) & 0xFFFF:04X}"
+
+    def take(self, count: int) -> list[str]:
+        """So many at once, all of this moment. No more than 65,536, or two would be the same."""
+        assert count <= 0x1_0000, count
+        begin, counter = self._begin(), self._counter
+        return [f"{begin}{next(counter) & 0xFFFF:04X}" for _ in range(count)]
+
+    def _begin(self) -> str:
+        """All but the counter."""
         now_ms = self._clock.now_ms()
         month_ms = self._month_ms
         if now_ms >= month_ms[1]:
@@ -83,7 +93,7 @@ class UniqueIds:
         if -_BACK_STEP_MS_MAX < span_ms < 0:  # The clock was set back across the first of the month.
             span_ms = 0
         # A long month has more milliseconds than a signed int: the bits are kept, as in Java.
-        return f"{self._prefix}{span_ms & _U32:08X}{next(self._counter) & 0xFFFF:04X}"
+        return f"{self._prefix}{span_ms & _U32:08X}"
 
 
 def month_of(now_ms: int, tz: tzinfo | None = None) -> tuple[int, int]:

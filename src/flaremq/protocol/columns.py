@@ -64,6 +64,7 @@ class Plain:
     NO: Final = 0
     HEADER: Final = 1  # The header is not written in the ordinary way.
     FIELDS: Final = 2  # The fields ask for more than the fast lane does, or make no sense.
+    TAKEN: Final = 3  # Neither lane: it is an answer, and whoever waited for it has it already.
 
 
 class Pair:
@@ -118,6 +119,20 @@ class Target:
     ROWS: Final = 4  # How many they are.
 
     WIDTH: Final = 5
+
+
+class Stored:
+    """Columns of an answer that says where a message was stored; all places in `data`."""
+
+    FRAME: Final = 0
+    CHUNK: Final = 1
+    OPAQUE: Final = 2
+    QUEUE_ID: Final = 3
+    QUEUE_OFFSET: Final = 4
+    ID_AT: Final = 5  # msgId.
+    ID_SIZE: Final = 6
+
+    WIDTH: Final = 7
 
 
 class Pull:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -10,6 +11,7 @@ from flaremq.base.errors import CallTimeout, ConnectFailed
 from flaremq.base.lifecycle import Owned
 from flaremq.protocol.command import Command, oneway
 from flaremq.remoting.connection import Connection
+from flaremq.remoting.receipts import take_receipts
 from flaremq.remoting.router import Router
 from flaremq.remoting.settings import CallerSettings
 from flaremq.remoting.turn import Turn
@@ -18,8 +20,14 @@ from flaremq.remoting.turn import Turn
 class Caller:
     """Calls to addresses such as `10.0.0.1:9876`. What the peer asks back goes to the router, if any."""
 
-    def __init__(self, settings: CallerSettings | None = None, router: Router | None = None) -> None:
+    def __init__(
+        self,
+        settings: CallerSettings | None = None,
+        router: Router | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
         self._settings = settings or CallerSettings()
+        self._tls = tls
         self._router = router
         self._connections: dict[str, Connection] = {}
         self._connecting: dict[str, asyncio.Lock] = {}
@@ -33,7 +41,7 @@ class Caller:
         """The answer to a request, whatever its code. Raises Unreachable in one of its kinds."""
         deadline_s = asyncio.get_running_loop().time() + timeout_s
         async with self._async_slots:
-            connection = await self._connected(address, timeout_s)
+            connection = await self.connected(address, timeout_s)
             try:
                 return await connection.call(request, deadline_s - asyncio.get_running_loop().time())
             except CallTimeout:
@@ -44,12 +52,23 @@ class Caller:
     async def send_oneway(self, address: str, request: Command, timeout_s: float) -> None:
         """Send and do not wait; whether it arrives, nobody will say."""
         async with self._oneway_slots:
-            connection = await self._connected(address, timeout_s)
+            connection = await self.connected(address, timeout_s)
             connection.send(oneway(replace(request, opaque=connection.pending.next_opaque())))
 
-    async def _connected(self, address: str, timeout_s: float) -> Connection:
+    def open_connection(self, address: str) -> Connection | None:
+        """The connection to an address, if there is one now."""
         connection = self._connections.get(address)
-        if connection is not None and connection.is_open:
+        return connection if connection is not None and connection.is_open else None
+
+    def descriptors(self) -> list[int]:
+        """Of all open sockets."""
+        found = (connection.descriptor for connection in self._connections.values())
+        return [number for number in found if number is not None]
+
+    async def connected(self, address: str, timeout_s: float) -> Connection:
+        """The connection to an address, made if there is none. Raises ConnectFailed."""
+        connection = self.open_connection(address)
+        if connection is not None:
             return connection
         async with self._connecting.setdefault(address, asyncio.Lock()):
             connection = self._connections.get(address)
@@ -65,15 +84,16 @@ class Caller:
             raise ConnectFailed(f"{address!r} is no address: wanted is host:port")
         limit_s = min(timeout_s, self._settings.connect_timeout_ms / 1000)
         loop = asyncio.get_running_loop()
-        turn = self._turn = self._turn or Turn()
+        turn = self._turn = self._turn or Turn(answers=take_receipts)
         try:
             async with asyncio.timeout(limit_s):
                 _, connection = await loop.create_connection(
                     lambda: Connection(turn, self._on_request, lambda _connection: self._lost(address)),
                     host.strip("[]"),
                     int(port),
+                    ssl=self._tls,
                 )
-        except (OSError, TimeoutError) as error:
+        except (OSError, TimeoutError) as error:  # What TLS refuses is an OSError too.
             why = str(error) or f"no answer within {limit_s:g} s"
             raise ConnectFailed(f"{address} cannot be reached: {why}") from error
         return connection

@@ -201,6 +201,12 @@ class Connection(asyncio.BufferedProtocol):
     def is_open(self) -> bool:
         return self._transport is not None and not self._transport.is_closing()
 
+    @property
+    def descriptor(self) -> int | None:
+        """Of its socket, while it is open."""
+        number = -1 if self._socket is None else self._socket.fileno()
+        return number if number >= 0 else None
+
     def idle_s(self) -> float:
         """For how long nothing has come or gone, as far as whoever asks now and then can tell."""
         if self.inlet.count != self._reads_seen:

@@ -1,11 +1,24 @@
-"""Calls that wait for their answers, by opaque, each with a deadline."""
+"""Calls that wait for their answers, by opaque: one future each, or many with one who takes them all."""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
+from typing import Protocol
 
 from flaremq.protocol.command import Command
+
+
+class Taker(Protocol):
+    """Who has asked many things at once and takes the answers as they come."""
+
+    def answered(self, opaque: int, response: Command) -> None: ...
+
+    def stored(self, opaque: int, queue_id: int, queue_offset: int, offset_id: str) -> None:
+        """The same for an answer that says no more than where a message was stored."""
+
+    def lost(self, opaque: int, error: Exception) -> None:
+        """The connection is gone."""
 
 
 class Pending:
@@ -13,10 +26,12 @@ class Pending:
 
     def __init__(self) -> None:
         self._waiting: dict[int, asyncio.Future[Command]] = {}
+        self.taken_by: dict[int, Taker] = {}
+        """Opaques that a taker waits for; it puts them here itself."""
         self._counter = itertools.count()
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self._waiting) + len(self.taken_by)
 
     def next_opaque(self) -> int:
         number = next(self._counter) & 0xFFFF_FFFF
@@ -30,6 +45,10 @@ class Pending:
 
     def answer(self, response: Command) -> bool:
         """Give a response to who waits for it; False if nobody does any more."""
+        taker = self.taken_by.pop(response.opaque, None)
+        if taker is not None:
+            taker.answered(response.opaque, response)
+            return True
         future = self._waiting.get(response.opaque)
         if future is None or future.done():
             return False
@@ -38,6 +57,7 @@ class Pending:
 
     def forget(self, opaque: int) -> None:
         self._waiting.pop(opaque, None)
+        self.taken_by.pop(opaque, None)
 
     def fail(self, error: Exception) -> None:
         """The connection is gone: nobody will be answered."""
@@ -45,3 +65,6 @@ class Pending:
         for future in waiting.values():
             if not future.done():
                 future.set_exception(error)
+        taken, self.taken_by = self.taken_by, {}
+        for opaque, taker in taken.items():
+            taker.lost(opaque, error)

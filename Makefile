@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 PYX    := $(shell find src -name '_*_c.pyx')
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build check test slow java bench clean
+.PHONY: help setup build demo check test slow java bench clean
 
 help:  ## Show this list.
 	@grep -E '^[a-z]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 10
@@ -24,10 +24,17 @@ setup: $(VENV)/.ready  ## Make .venv with everything that development needs.
 
 build: $(VENV)/.built  ## Compile the Cython twins in place.
 
+$(VENV)/.demo: $(VENV)/.built
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[demo]'
+	touch $@
+
+demo: $(VENV)/.demo  ## See it at work: a cluster, producers, consumers, a broker that is killed, a plot.
+	$(BIN)/flaremq demo
+
 check: build  ## Lint, format, types and import contracts.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy src tests benches
+	$(BIN)/mypy src tests benches examples
 	$(BIN)/lint-imports --no-cache
 
 test: build  ## All quick tests, on the compiled twins and then on the Python twins.
@@ -41,10 +48,11 @@ slow: build  ## Longer runs of the property and crash tests.
 java: build  ## Everything against the real Apache RocketMQ.
 	$(BIN)/pytest tests/java -m java
 
-bench: build  ## Measure, beside Apache RocketMQ where it can be had: the store, then brokers over the wire.
+bench: build  ## Measure, beside Apache RocketMQ where it can be had: the store, brokers over the wire, clients.
 	$(BIN)/python -m benches
 	$(BIN)/python -m benches wire
+	$(BIN)/python -m benches clients
 
 clean:  ## Remove what was built.
-	rm -rf build $(VENV)/.built
+	rm -rf build $(VENV)/.built $(VENV)/.demo
 	find src -name '*.so' -delete

@@ -1,0 +1,67 @@
+"""FlareMQ: a RocketMQ-compatible messaging system in Python.
+
+    from flaremq import Message, Producer, PushConsumer
+
+The names here are those of the async clients. `flaremq.client.sync` has the same for programs that
+block. Each is loaded when it is asked for, so a broker never loads a client.
+"""
+
+from importlib import import_module
+from typing import Any
+
+__all__ = [
+    "Admin",
+    "Client",
+    "ClientSettings",
+    "ConsumeFromWhere",
+    "ConsumerSettings",
+    "FlareError",
+    "Later",
+    "LitePullConsumer",
+    "Message",
+    "MessageQueue",
+    "Producer",
+    "ProducerSettings",
+    "PullConsumer",
+    "PushConsumer",
+    "Receipt",
+    "ReceivedMessage",
+    "SendStatus",
+    "by_hash",
+    "reject",
+    "split_batches",
+]
+
+_PLACES = {
+    "Admin": "admin.admin",
+    "Client": "client.instance",
+    "ClientSettings": "client.settings",
+    "ConsumeFromWhere": "protocol.bodies.group",
+    "ConsumerSettings": "client.settings",
+    "FlareError": "base.errors",
+    "Later": "client.consumer.outcome",
+    "LitePullConsumer": "client.consumer.lite",
+    "Message": "model.message",
+    "MessageQueue": "model.message",
+    "Producer": "client.producer",
+    "ProducerSettings": "client.settings",
+    "PullConsumer": "client.consumer.lite",
+    "PushConsumer": "client.consumer.push",
+    "Receipt": "client.message",
+    "ReceivedMessage": "client.message",
+    "SendStatus": "client.message",
+    "by_hash": "client.balance",
+    "reject": "client.consumer.outcome",
+    "split_batches": "client.outgoing",
+}
+
+
+def __getattr__(name: str) -> Any:
+    place = _PLACES.get(name)
+    if place is None:
+        raise AttributeError(f"module 'flaremq' has no attribute {name!r}")
+    return getattr(import_module(f"flaremq.{place}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -10,6 +10,7 @@
     │  ├─ NotServed                 something that RocketMQ has and this broker has not yet
     │  ├─ TopicNotFound             a topic that is not here
     │  ├─ GroupNotFound             a group that is not here
+    │  ├─ MessageNotFound           a message that is not here, or no more
     │  ├─ ConsumerOffline           nobody of a group is connected
     │  ├─ SubscriptionMissing       a pull before the heartbeat that says what is wanted
     │  ├─ SubscriptionOld           a pull that is ahead of it
@@ -23,10 +24,16 @@
     │  └─ StoreClosed               used before open() or after close()
     ├─ PeerError                they: bytes or words from outside that mean nothing
     │  ├─ Malformed                 a record, a batch, a property string, an id
+    │  ├─ Refused                   a server said no, for a reason that has no class of its own here
+    │  ├─ NoRoute                   a topic is known, but none of its queues can be used now
+    │  ├─ SendFailed                every attempt to send a message failed; it has them all
+    │  ├─ Incomplete                not all servers did what all were to do; it says which
+    │  ├─ ManyFailed                some of many messages were sent in vain; it has all results
     │  └─ Unreachable               nobody there, or nobody any more; try again, or elsewhere
     │     ├─ ConnectFailed
     │     ├─ ConnectionLost
-    │     └─ CallTimeout
+    │     ├─ CallTimeout
+    │     └─ NoNameServer               none of the NameServers answers
     └─ StoreError               the disk, or what is left of it
        ├─ StoreLocked               another process has this folder
        ├─ CorruptStore              a file that can be neither read nor rebuilt
@@ -42,8 +49,10 @@
 
 Each class says whether trying again can help (`retriable`) and which response code of the
 RocketMQ protocol tells a remote peer the same (`response_code`). A message gives the value,
-the limit and the next step.
+the limit and the next step. An error that a server has told us of also has `address` and `remark`.
 """
+
+from collections.abc import Mapping, Sequence
 
 
 class FlareError(Exception):
@@ -51,6 +60,10 @@ class FlareError(Exception):
 
     retriable = False
     response_code = 1  # SYSTEM_ERROR
+    remark: str | None = None
+    """The words of the server that refused, if one did."""
+    address: str | None = None
+    """Of that server."""
 
 
 class UsageError(FlareError):
@@ -104,6 +117,12 @@ class GroupNotFound(UsageError):
     """A group that is not here, and may not be made by using it."""
 
     response_code = 26  # SUBSCRIPTION_GROUP_NOT_EXIST
+
+
+class MessageNotFound(UsageError):
+    """A message that is not here, or no more."""
+
+    response_code = 22  # QUERY_NOT_FOUND
 
 
 class ConsumerOffline(UsageError):
@@ -214,6 +233,61 @@ class ConnectionLost(Unreachable):
 
 class CallTimeout(Unreachable):
     """No answer came in time."""
+
+
+class NoNameServer(Unreachable):
+    """None of the NameServers answers."""
+
+
+class Refused(PeerError):
+    """A server said no. `response_code` and `remark` are its own."""
+
+
+class NoRoute(PeerError):
+    """A topic is known, but has no queue that can be used for what is wanted."""
+
+    retriable = True
+    response_code = 17  # TOPIC_NOT_EXIST
+
+
+class SendFailed(PeerError):
+    """A message was sent in vain. One of the attempts may have stored it all the same."""
+
+    retriable = True
+
+    def __init__(self, what: str, attempts: Sequence[FlareError]) -> None:
+        super().__init__(what)
+        self.attempts = tuple(attempts)
+        """What came of each."""
+        if attempts:
+            last = attempts[-1]
+            self.response_code, self.remark, self.address = last.response_code, last.remark, last.address
+            self.retriable = last.retriable
+
+
+class ManyFailed(PeerError):
+    """Some of many messages were sent in vain."""
+
+    retriable = True
+
+    def __init__(self, what: str, results: Sequence[object]) -> None:
+        super().__init__(what)
+        self.results = tuple(results)
+        """In the order of the messages: a receipt, or the error that kept it from being one."""
+
+
+class Incomplete(PeerError):
+    """What was asked of several servers was not done by all of them. `retriable` if all reasons are."""
+
+    def __init__(self, what: str, done: Sequence[str], failed: Mapping[str, FlareError]) -> None:
+        whys = "; ".join(f"{name}: {error}" for name, error in failed.items())
+        did = f"done on {', '.join(done)}" if done else "done nowhere"
+        super().__init__(f"{what}: {did}, failed on {len(failed)} ({whys})")
+        self.done = tuple(done)
+        """Names of the servers that did it."""
+        self.failed = dict(failed)
+        """Why not, by name, of the others."""
+        self.retriable = all(error.retriable for error in failed.values())
 
 
 class StoreError(FlareError):

@@ -20,7 +20,12 @@ from flaremq.base.options import nearest
 from flaremq.base.propertiesfile import parse_properties
 
 PREFIX: Final = "FLAREMQ_"
-NOT_OPTIONS: Final = frozenset({"FLAREMQ_PURE", "FLAREMQ_COMPILED", "FLAREMQ_LOG_LEVEL", "FLAREMQ_NAMESRV"})
+NOT_OPTIONS: Final = frozenset(
+    {
+        *("FLAREMQ_PURE", "FLAREMQ_COMPILED", "FLAREMQ_LOG_LEVEL"),
+        *("FLAREMQ_NAMESRV", "FLAREMQ_PROFILE", "FLAREMQ_DEBUG"),
+    }
+)
 """Variables with our prefix that others read."""
 
 _CUT: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|\.")

@@ -1,66 +1,143 @@
-"""The `flaremq` command. A subcommand is loaded when it is called, so none pays for another's imports."""
+"""The `flaremq` command. Which commands there are, and how a module offers one, says `table`.
+
+Whatever goes wrong is one line on stderr: errors of ours say what to do and end with status 1,
+Ctrl-C with 130, wrong usage with 2. Anything else is a bug, and `--debug` shows where it is.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import os
+import sys
+import traceback
 from importlib import import_module
-from pathlib import Path
-from typing import Annotated
+from importlib.metadata import version
+from typing import Annotated, Any, Final
 
 import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command
 
-from flaremq.base.errors import FlareError
+from flaremq.base.errors import FlareError, UsageError
+from flaremq.cli.table import ALIASES, COMMANDS, Row
+
+_ROWS: Final = {**COMMANDS, **ALIASES}
+_INTERRUPTED: Final = 130
+_DEBUG: Final = "FLAREMQ_DEBUG"
+
+
+class Commands(TyperGroup):
+    """The commands of the table. What is listed is a row; what is called is the command itself."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        # For the listing, and for hints at what a wrong name may have meant.
+        self.commands = {name: _listed(name, row) for name, row in _ROWS.items()}
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, load(name) if name and command else command, rest
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            typer.echo("flaremq: interrupted", err=True)
+            raise typer.Exit(_INTERRUPTED) from None
+        except FlareError as error:
+            if _is_debug():
+                traceback.print_exc()
+            typer.echo(f"flaremq: {_one_line(error)}", err=True)
+            raise typer.Exit(1) from None
+        except Exception as error:
+            if _is_for_typer(error):
+                raise
+            if _is_debug():
+                traceback.print_exc()
+            hint = "" if _is_debug() else f"; {_DEBUG}=1 shows where it happened"
+            what = f"{type(error).__name__}: {_one_line(error)}"
+            typer.echo(f"flaremq: this is a bug of FlareMQ, please report it: {what}{hint}", err=True)
+            raise typer.Exit(1) from None
+
+
+def load(name: str) -> Any:
+    """The command behind a row of the table."""
+    row = _ROWS[name]
+    module_name, _, attribute = row.place.partition(":")
+    try:
+        module = import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name != module_name:
+            raise
+        raise UsageError(f"{name} is not part of this installation") from None
+    found = getattr(module, attribute or ("app" if hasattr(module, "app") else "command"))
+    if not isinstance(found, typer.Typer):
+        app = typer.Typer(add_completion=False)
+        app.command(name, help=None if found.__doc__ else row.help)(found)
+        found = app
+    command = get_command(found)
+    command.name = name
+    return command
+
+
+def _listed(name: str, row: Row) -> TyperCommand:
+    return TyperCommand(name, help=row.help, hidden=row.hidden, rich_help_panel=row.panel)
+
+
+def _is_for_typer(error: Exception) -> bool:
+    """Exits and usage errors, which typer shows, and a reader of our output that has gone."""
+    return (
+        hasattr(error, "exit_code")
+        or isinstance(error, typer.Abort)
+        or (isinstance(error, OSError) and error.errno == errno.EPIPE)
+    )
+
+
+def _is_debug() -> bool:
+    return os.environ.get(_DEBUG, "") not in ("", "0", "false")
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
+
 
 app = typer.Typer(
     name="flaremq",
-    help="A RocketMQ-compatible messaging system.",
+    cls=Commands,
     no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-ConfigFile = Annotated[
-    Path | None, typer.Option("-c", "--config", help="Properties file with RocketMQ's names.")
-]
-Settings = Annotated[list[str] | None, typer.Option("-o", "--option", help="One setting, as key=value.")]
-Print = Annotated[bool, typer.Option("-p", "--print", help="Print all settings and exit.")]
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"flaremq {version('flaremq')}")
+        raise typer.Exit
 
 
 @app.callback()
-def root() -> None:
-    """A RocketMQ-compatible messaging system."""
-
-
-@app.command()
-def namesrv(config: ConfigFile = None, option: Settings = None, show: Print = False) -> None:
-    """Run a NameServer."""
-    import_module("flaremq.cli.serve").namesrv(config, option or [], show)
-
-
-@app.command()
-def broker(
-    config: ConfigFile = None,
-    namesrv_addr: Annotated[
-        str | None, typer.Option("-n", "--namesrv", help="NameServers, as host:port;host:port.")
-    ] = None,
-    option: Settings = None,
-    show: Print = False,
-    important: Annotated[
-        bool, typer.Option("-m", "--important", help="Print the important settings and exit.")
+def root(
+    show_version: Annotated[  # noqa: ARG001 - Its callback has done all.
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
+    ] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help=f"Show where an error came from, as {_DEBUG}=1 does.")
     ] = False,
 ) -> None:
-    """Run a broker."""
-    serve = import_module("flaremq.cli.serve")
-    wanted = serve.Show.ALL if show else serve.Show.IMPORTANT if important else serve.Show.NOTHING
-    serve.broker(config, namesrv_addr, option or [], wanted)
+    """A RocketMQ-compatible messaging system."""
+    if debug:
+        os.environ[_DEBUG] = "1"
 
 
 def main() -> None:
-    """Errors of ours are one line, with what to do; anything else is a bug and shows where."""
-    try:
-        app()
-    except FlareError as error:
-        typer.echo(f"flaremq: {error}", err=True)
-        raise SystemExit(1) from None
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal that cannot show a letter is no reason to fail.
+        with contextlib.suppress(AttributeError, ValueError):
+            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    app(prog_name="flaremq")
 
 
 if __name__ == "__main__":

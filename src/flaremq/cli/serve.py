@@ -5,36 +5,24 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Callable, Sequence
-from enum import Enum
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Annotated, Any, Protocol
 
 import typer
 
 from flaremq.base import logs
 from flaremq.base.options import IMPORTANT
-from flaremq.base.settings import Sources, dump, load
-from flaremq.broker.app import Broker, BrokerConfig
-from flaremq.broker.settings import BrokerServerSettings, BrokerSettings, FamilySettings
-from flaremq.namesrv.app import NameServer
-from flaremq.namesrv.settings import NamesrvServerSettings, NamesrvSettings
-from flaremq.remoting.settings import CallerSettings
-from flaremq.remoting.tls import TlsSettings
-from flaremq.store.settings import StoreSettings
+from flaremq.base.settings import Sources, dump
+from flaremq.broker.app import Broker
+from flaremq.cli.compose import NamesrvConfig, broker_sections, load_broker
 
-_BROKER_SECTIONS: Final = (
-    BrokerSettings, BrokerServerSettings, CallerSettings, StoreSettings, FamilySettings, TlsSettings
-)  # fmt: skip
-
-
-class Show(Enum):
-    """What is printed instead of serving."""
-
-    NOTHING = "nothing"
-    ALL = "all"
-    IMPORTANT = "important"
+ConfigFile = Annotated[
+    Path | None, typer.Option("-c", "--config", help="Properties file with RocketMQ's names.")
+]
+Settings = Annotated[list[str] | None, typer.Option("-o", "--option", help="One setting, as key=value.")]
+Print = Annotated[bool, typer.Option("-p", "--print", help="Print all settings and exit.")]
 
 
 class App(Protocol):
@@ -42,48 +30,55 @@ class App(Protocol):
     async def stop(self) -> None: ...
 
 
-def namesrv(config: Path | None, options: Sequence[str], show: bool) -> None:
+def namesrv_command(config: ConfigFile = None, option: Settings = None, show: Print = False) -> None:
     """Run a NameServer until it is told to stop."""
-    settings, server = load(Sources.of(config, os.environ, options), NamesrvSettings, NamesrvServerSettings)
+    settings = NamesrvConfig.load(Sources.of(config, os.environ, option or []))
     if show:
-        for section in (settings, server):
-            for name, value in dump(section):
-                typer.echo(f"{name}={value}")
+        _print_settings(settings.sections)
         return
-    app = NameServer(settings, server)
-    run(
-        app,
-        lambda: f"The Name Server boot success. serializeType=JSON, address {server.bind_address}:{app.port}",
-    )
+    app = settings.build()
+    address = settings.server.bind_address
+    run(app, lambda: f"The Name Server boot success. serializeType=JSON, address {address}:{app.port}")
 
 
-def broker(config: Path | None, namesrv_addr: str | None, options: Sequence[str], show: Show) -> None:
+def broker_command(
+    config: ConfigFile = None,
+    namesrv_addr: Annotated[
+        str | None, typer.Option("-n", "--namesrv", help="NameServers, as host:port;host:port.")
+    ] = None,
+    option: Settings = None,
+    show: Print = False,
+    important: Annotated[
+        bool, typer.Option("-m", "--important", help="Print the important settings and exit.")
+    ] = False,
+) -> None:
     """Run a broker until it is told to stop."""
-    flags = [*options, *([f"namesrvAddr={namesrv_addr}"] if namesrv_addr else [])]
-    sections = load(Sources.of(config, os.environ, flags), *_BROKER_SECTIONS)
-    settings, server, caller, store, families, tls = sections
-    if show is not Show.NOTHING:
-        for section in sections:
-            for name, value in dump(section):
-                if show is Show.ALL or name in IMPORTANT:
-                    typer.echo(f"{name}={value}")
+    flags = [*(option or []), *([f"namesrvAddr={namesrv_addr}"] if namesrv_addr else [])]
+    settings = load_broker(Sources.of(config, os.environ, flags))
+    if show or important:
+        _print_settings(broker_sections(settings), only_important=not show)
         return
-    app = Broker(
-        BrokerConfig(broker=settings, server=server, caller=caller, store=store, families=families, tls=tls)
-    )
-    with_namesrv = f" and name server is {settings.namesrv}" if settings.namesrv else ""
+    app, named = Broker(settings), settings.broker
+    with_namesrv = f" and name server is {named.namesrv}" if named.namesrv else ""
     run(
         app,
         lambda: (
-            f"The broker[{settings.broker_name}, {settings.ip1}:{app.port}] boot success. "
+            f"The broker[{named.broker_name}, {named.ip1}:{app.port}] boot success. "
             f"serializeType=JSON{with_namesrv}"
         ),
     )
 
 
-def run(app: App, ready: Callable[[], str]) -> None:
-    """Start, say that all is well in one line, serve until a signal, stop."""
-    logs.configure(os.environ.get("FLAREMQ_LOG_LEVEL", "INFO"))
+def _print_settings(sections: tuple[Any, ...], *, only_important: bool = False) -> None:
+    for section in sections:
+        for name, value in dump(section):
+            if not only_important or name in IMPORTANT:
+                typer.echo(f"{name}={value}")
+
+
+def run(app: App, ready: Callable[[], str], level: str = "INFO") -> None:
+    """Start, say that all is well, serve until a signal, stop."""
+    logs.configure(os.environ.get("FLAREMQ_LOG_LEVEL", level))
     with asyncio.Runner(loop_factory=_new_loop) as runner:
         runner.run(_serve(app, ready))
 

@@ -22,6 +22,7 @@ from flaremq.store.disk import Disk
 _CONTENT: Final = b"lock"
 _RANGE: Final = 1  # Java locks the first byte alone; so do we, or we would not see each other.
 _FLOCK: Final = struct.Struct("hhqqi")  # Linux: type, whence, start, length, pid.
+_FREE: Final = -1
 
 # A POSIX lock does not keep its own process out, so folders that are open here are noted here too.
 _ours: Final[set[tuple[int, int]]] = set()
@@ -79,6 +80,27 @@ class StoreLock:
         self.release()
 
 
+def holder(root: Path) -> int | None:
+    """The pid of whoever has opened this store, 0 if that is not told, None if nobody has.
+
+    For those who only look: nothing is changed, and a store of this process keeps its lock.
+    """
+    path = root / "lock"
+    with _ours_lock:
+        try:
+            folder = root.stat()
+            if (folder.st_dev, folder.st_ino) in _ours:
+                return os.getpid()
+            fd = os.open(path, os.O_RDONLY)
+        except OSError:
+            return None
+        try:
+            pid = _asked(fd)
+        finally:
+            os.close(fd)
+    return None if pid == _FREE else pid
+
+
 class AbortFile:
     """The mark of a running store. If it is there before a start, the last stop was not clean."""
 
@@ -131,11 +153,15 @@ def _refusal(fd: int, path: Path, error: OSError) -> StoreError:
 
 def _holder(fd: int) -> int:
     """The pid of whoever holds the lock, 0 if the system does not tell (another host, another kernel)."""
+    return max(0, _asked(fd))
+
+
+def _asked(fd: int) -> int:
     if sys.platform != "linux":
-        return 0
+        return _FREE  # There is no portable way to ask.
     asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, _RANGE, 0)
     try:
         kind, *_, pid = _FLOCK.unpack(fcntl.fcntl(fd, fcntl.F_GETLK, asked))
     except OSError:
-        return 0
-    return max(0, int(pid)) if kind != fcntl.F_UNLCK else 0
+        return _FREE
+    return max(0, int(pid)) if kind != fcntl.F_UNLCK else _FREE

@@ -164,7 +164,7 @@ class StoreScan:
             at = entry.physical_offset - file.offset
             end = min(at + entry.size, len(view))
             count, _, _ = walk(view, at, end, file.offset, facts, _CHECK)
-            if not count or not _agrees(view, facts, (os.fsencode(topic), queue_id), entry.queue_offset):
+            if not count or not agrees(view, facts, (os.fsencode(topic), queue_id), entry.queue_offset):
                 return
             yield view[at:end]
 
@@ -182,7 +182,7 @@ class StoreScan:
         return None
 
 
-def _agrees(view: memoryview, facts: array[int], key: Key, queue_offset: int) -> bool:
+def agrees(view: memoryview, facts: array[int], key: Key, queue_offset: int) -> bool:
     """Whether a record says that it lies at this place of this queue, or that it lies in this light queue."""
     at = facts[Fact.TOPIC_AT]
     if view[at : at + facts[Fact.TOPIC_SIZE]] == key[0]:

@@ -1,0 +1,44 @@
+# What the lazy names of the package are, for type checkers. At run time `__init__.py` finds them.
+from flaremq.admin.admin import Admin as Admin
+from flaremq.base.errors import FlareError as FlareError
+from flaremq.client.balance import by_hash as by_hash
+from flaremq.client.consumer.lite import LitePullConsumer as LitePullConsumer
+from flaremq.client.consumer.lite import PullConsumer as PullConsumer
+from flaremq.client.consumer.outcome import Later as Later
+from flaremq.client.consumer.outcome import reject as reject
+from flaremq.client.consumer.push import PushConsumer as PushConsumer
+from flaremq.client.instance import Client as Client
+from flaremq.client.message import Receipt as Receipt
+from flaremq.client.message import ReceivedMessage as ReceivedMessage
+from flaremq.client.message import SendStatus as SendStatus
+from flaremq.client.outgoing import split_batches as split_batches
+from flaremq.client.producer import Producer as Producer
+from flaremq.client.settings import ClientSettings as ClientSettings
+from flaremq.client.settings import ConsumerSettings as ConsumerSettings
+from flaremq.client.settings import ProducerSettings as ProducerSettings
+from flaremq.model.message import Message as Message
+from flaremq.model.message import MessageQueue as MessageQueue
+from flaremq.protocol.bodies.group import ConsumeFromWhere as ConsumeFromWhere
+
+__all__ = [
+    "Admin",
+    "Client",
+    "ClientSettings",
+    "ConsumeFromWhere",
+    "ConsumerSettings",
+    "FlareError",
+    "Later",
+    "LitePullConsumer",
+    "Message",
+    "MessageQueue",
+    "Producer",
+    "ProducerSettings",
+    "PullConsumer",
+    "PushConsumer",
+    "Receipt",
+    "ReceivedMessage",
+    "SendStatus",
+    "by_hash",
+    "reject",
+    "split_batches",
+]

@@ -1,0 +1,65 @@
+"""Operating a cluster from a program: topics, groups, brokers, messages, NameServers.
+
+    async with Admin("127.0.0.1:9876") as admin:
+        await admin.topics.create("orders", TopicSettings(read_queues=4, write_queues=4))
+        progress = await admin.groups.progress("billing")
+
+Works with RocketMQ 4.9 and 5.x as well. What a server's version does not have is a NotServed.
+Blocking programs take `flaremq.admin.sync.Admin`, which has the same parts and methods.
+"""
+
+from __future__ import annotations
+
+from typing import Self
+
+from flaremq.admin.brokers import Brokers
+from flaremq.admin.groups import Groups
+from flaremq.admin.messages import Messages
+from flaremq.admin.namesrvs import Namesrvs
+from flaremq.admin.servers import Servers
+from flaremq.admin.topics import Topics
+from flaremq.base.errors import UsageError
+from flaremq.client import forks
+from flaremq.client.api import Api
+from flaremq.client.instance import settings_of
+from flaremq.client.namesrvs import NameServers
+from flaremq.client.settings import ClientSettings
+from flaremq.remoting.caller import Caller
+from flaremq.remoting.settings import CallerSettings
+
+
+class Admin:
+    """Lives in one event loop, from `start` to `stop`; `async with` does both."""
+
+    def __init__(self, namesrv: str | None = None, *, settings: ClientSettings | None = None) -> None:
+        """Without either, the environment names the NameServers (see ClientSettings)."""
+        self.settings = settings_of(namesrv, settings)
+        caller_settings = CallerSettings(connect_timeout_ms=round(self.settings.connect_timeout_s * 1000))
+        self._caller = Caller(caller_settings, None, self.settings.tls)
+        namesrvs = NameServers(self.settings.addresses, self._caller)
+        servers = Servers(Api(self._caller, namesrvs, self.settings.timeout_s))
+        self._stopped = False
+        self.topics = Topics(servers)
+        self.groups = Groups(servers)
+        self.brokers = Brokers(servers)
+        self.messages = Messages(servers)
+        self.namesrvs = Namesrvs(servers)
+
+    async def start(self) -> None:
+        """Connections are made when they are needed, so this asks nobody. Again is harmless."""
+        if self._stopped:
+            raise UsageError("this admin was stopped: make another one")
+        forks.note(self._caller)
+
+    async def stop(self) -> None:
+        """Close all connections. Again is harmless."""
+        if not self._stopped:
+            self._stopped = True
+            await self._caller.aclose()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()

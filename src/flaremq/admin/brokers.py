@@ -1,0 +1,264 @@
+"""Brokers and clusters: who is there, how they do, how they are set, what they should clean up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from flaremq.admin.brokervalues import (
+    BrokerConsumeStats,
+    BrokerInfo,
+    BrokerRates,
+    BrokerRuntime,
+    Cluster,
+    GroupLag,
+    HaStatus,
+    ProducerInfo,
+    Rate,
+    Settings,
+    SlaveState,
+)
+from flaremq.admin.outcome import Answers
+from flaremq.admin.servers import Server, Servers
+from flaremq.admin.wording import (
+    first_number,
+    settings_of_text,
+    settings_to_text,
+    time_or_none,
+    version_name,
+    whole,
+)
+from flaremq.base.errors import InvalidParameter, Refused
+from flaremq.client.api import body_of, header_of
+from flaremq.protocol.bodies.cluster import HARuntimeInfo, KVTable
+from flaremq.protocol.bodies.running import ProducerTableInfo
+from flaremq.protocol.bodies.stats import BrokerStatsData, BrokerStatsItem, ConsumeStatsList
+from flaremq.protocol.codes import RequestCode, ResponseCode
+from flaremq.protocol.headers import broker as headers
+from flaremq.protocol.headers import namesrv
+
+
+class Brokers:
+    """`broker` is a name or host:port. Where neither it nor a cluster is named, all masters are meant."""
+
+    def __init__(self, servers: Servers) -> None:
+        self._servers = servers
+
+    # Who is there.
+
+    async def clusters(self) -> tuple[Cluster, ...]:
+        table = (await self._servers.api.cluster()).cluster_addr_table
+        return tuple(Cluster(name, tuple(sorted(brokers))) for name, brokers in sorted(table.items()))
+
+    async def list(
+        self, *, cluster: str | None = None, broker: str | None = None, runtime: bool = True
+    ) -> Answers[BrokerInfo]:
+        """Masters and slaves, by cluster, name and id. One that does not answer is listed all the same."""
+        servers = await self._servers.all(cluster, broker)
+        asked = await self._servers.try_each(servers if runtime else (), self._runtime)
+        found = tuple(
+            BrokerInfo(each.cluster, each.name, each.id, each.address, asked.found.get(each.title))
+            for each in servers
+        )
+        return Answers(found, asked.failed)
+
+    async def runtime(self, broker: str) -> BrokerRuntime:
+        """How one broker does."""
+        return await self._runtime(await self._servers.one(broker))
+
+    async def _runtime(self, server: Server) -> BrokerRuntime:
+        answer = await self._servers.api.ask(server.address, RequestCode.GET_BROKER_RUNTIME_INFO)
+        return _runtime_of(body_of(KVTable, answer).table)
+
+    # How they are set.
+
+    async def config(self, *, cluster: str | None = None, broker: str | None = None) -> Answers[Settings]:
+        async def ask(server: Server) -> Settings:
+            answer = await self._servers.api.ask(server.address, RequestCode.GET_BROKER_CONFIG)
+            return Settings(server.name, server.address, settings_of_text(answer.body))
+
+        servers = await self._servers.masters(cluster, broker)
+        found = await self._servers.each(servers, ask, "settings of brokers")
+        return Answers(tuple(found.found.values()), found.failed)
+
+    async def update_config(
+        self, changes: Mapping[str, str], *, cluster: str | None = None, broker: str | None = None
+    ) -> tuple[str, ...]:
+        """Change these settings; the names of the brokers that did. Incomplete if not all could."""
+        body = settings_to_text(changes)
+        return await self._tell(RequestCode.UPDATE_BROKER_CONFIG, cluster, broker, body)
+
+    # How they do.
+
+    async def consume_stats(self, broker: str, *, ordered: bool = False) -> BrokerConsumeStats:
+        """How far all groups are on one broker; with `ordered` only with ordered topics."""
+        server = await self._servers.one(broker)
+        header = headers.GetBrokerConsumeStatsRequestHeader(is_order=ordered)
+        answer = await self._servers.api.ask(server.address, RequestCode.GET_BROKER_CONSUME_STATS, header)
+        said = body_of(ConsumeStatsList, answer)
+        queues = [
+            GroupLag(group, queue, row.broker_offset, row.consumer_offset, time_or_none(row.last_timestamp))
+            for table in said.consume_stats_list
+            for group, stats in table.items()
+            for each in stats
+            for queue, row in each.offset_table.items()
+        ]
+        queues.sort(key=lambda each: (each.group, each.queue))
+        return BrokerConsumeStats(server.name, tuple(queues), said.total_diff, said.total_inflight_diff)
+
+    async def rates(
+        self, figure: str, key: str, *, cluster: str | None = None, broker: str | None = None
+    ) -> Answers[BrokerRates]:
+        """A figure such as TOPIC_PUT_NUMS of a key: `topic`, or `topic@group` for GROUP_GET_NUMS.
+
+        Brokers that have no such figure are left out: nothing has happened there yet.
+        """
+        header = headers.ViewBrokerStatsDataRequestHeader(stats_name=figure, stats_key=key)
+
+        async def ask(server: Server) -> BrokerRates | None:
+            try:
+                answer = await self._servers.api.ask(
+                    server.address, RequestCode.VIEW_BROKER_STATS_DATA, header
+                )
+            except Refused as error:
+                if error.response_code == ResponseCode.SYSTEM_ERROR and "not exist" in (error.remark or ""):
+                    return None
+                raise
+            said = body_of(BrokerStatsData, answer)
+            return BrokerRates(server.name, *map(_rate, (said.stats_minute, said.stats_hour, said.stats_day)))
+
+        servers = await self._servers.masters(cluster, broker)
+        found = await self._servers.each(servers, ask, f"{figure} of {key}")
+        return Answers(tuple(each for each in found.found.values() if each is not None), found.failed)
+
+    async def producers(
+        self, *, cluster: str | None = None, broker: str | None = None
+    ) -> Answers[ProducerInfo]:
+        """All producers that are connected."""
+
+        async def ask(server: Server) -> ProducerTableInfo:
+            answer = await self._servers.api.ask(server.address, RequestCode.GET_ALL_PRODUCER_INFO)
+            return body_of(ProducerTableInfo, answer)
+
+        servers = await self._servers.masters(cluster, broker)
+        asked = await self._servers.each(servers, ask, "producers")
+        found: dict[tuple[str, str], ProducerInfo] = {}
+        for table in asked.found.values():
+            for group, members in table.data.items():
+                for each in members:
+                    found[group, each.client_id] = ProducerInfo(
+                        group,
+                        each.client_id,
+                        (each.remote_ip or "").lstrip("/"),
+                        each.language.name if each.language is not None else "OTHER",
+                        version_name(each.version),
+                        each.last_update_timestamp,
+                    )
+        return Answers(tuple(found[key] for key in sorted(found)), asked.failed)
+
+    async def ha_status(self, broker: str) -> HaStatus:
+        """How slaves keep up with their master. 5.0 and newer."""
+        server = await self._servers.one(broker)
+        answer = await self._servers.api.ask(server.address, RequestCode.GET_BROKER_HA_STATUS)
+        said = body_of(HARuntimeInfo, answer)
+        slaves = tuple(
+            SlaveState(
+                each.addr or "",
+                each.slave_ack_offset,
+                each.diff,
+                each.in_sync,
+                each.transferred_byte_in_second,
+            )
+            for each in said.ha_connection_info
+        )
+        master = None if said.master else said.ha_client_runtime_info.master_addr
+        return HaStatus(server.name, said.master, said.master_commit_log_max_offset, slaves, master)
+
+    # What they should do.
+
+    async def clean_expired_queues(
+        self, *, cluster: str | None = None, broker: str | None = None
+    ) -> tuple[str, ...]:
+        """Queues lose what points to deleted files."""
+        return await self._tell(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, cluster, broker)
+
+    async def clean_unused_topics(
+        self, *, cluster: str | None = None, broker: str | None = None
+    ) -> tuple[str, ...]:
+        """Queues of topics that nobody knows any more are removed."""
+        return await self._tell(RequestCode.CLEAN_UNUSED_TOPIC, cluster, broker)
+
+    async def delete_expired_files(
+        self, *, cluster: str | None = None, broker: str | None = None
+    ) -> tuple[str, ...]:
+        """Log files past their time are deleted now and not in the night."""
+        return await self._tell(RequestCode.DELETE_EXPIRED_COMMITLOG, cluster, broker)
+
+    async def _tell(
+        self, code: RequestCode, cluster: str | None, broker: str | None, body: bytes | None = None
+    ) -> tuple[str, ...]:
+        async def tell(server: Server) -> None:
+            await self._servers.api.ask(server.address, code, None, body)
+
+        return tuple(await self._servers.every(await self._servers.masters(cluster, broker), tell, code.name))
+
+    async def wipe_write_perm(self, broker: str) -> Mapping[str, int]:
+        """Producers keep away from a broker: how many topics that meant, by NameServer."""
+        name = await self._named(broker)
+        header = namesrv.WipeWritePermOfBrokerRequestHeader(broker_name=name)
+
+        async def tell(server: Server) -> int:
+            code = RequestCode.WIPE_WRITE_PERM_OF_BROKER
+            answer = await self._servers.api.ask(server.address, code, header)
+            return header_of(namesrv.WipeWritePermOfBrokerResponseHeader, answer).wipe_topic_count
+
+        return await self._servers.every(self._servers.namesrvs(), tell, f"write permission of {name}")
+
+    async def add_write_perm(self, broker: str) -> Mapping[str, int]:
+        """They may come back."""
+        name = await self._named(broker)
+        header = namesrv.AddWritePermOfBrokerRequestHeader(broker_name=name)
+
+        async def tell(server: Server) -> int:
+            code = RequestCode.ADD_WRITE_PERM_OF_BROKER
+            answer = await self._servers.api.ask(server.address, code, header)
+            return header_of(namesrv.AddWritePermOfBrokerResponseHeader, answer).add_topic_count
+
+        return await self._servers.every(self._servers.namesrvs(), tell, f"write permission of {name}")
+
+    async def _named(self, broker: str) -> str:
+        server = await self._servers.one(broker)
+        if not server.cluster:
+            raise InvalidParameter(f"no NameServer knows a broker at {broker}: see `brokers.list`")
+        return server.name
+
+
+def _rate(item: BrokerStatsItem) -> Rate:
+    return Rate(item.sum, item.tps, item.avgpt)
+
+
+def _runtime_of(table: Mapping[str, str]) -> BrokerRuntime:
+    active = table.get("brokerActive")
+    return BrokerRuntime(
+        version=table.get("brokerVersionDesc"),
+        active=None if active is None else active == "true",
+        boot_ms=whole(table.get("bootTimestamp")),
+        put_tps=first_number(table.get("putTps")),
+        get_tps=first_number(table.get("getTransferredTps") or table.get("getTransferedTps")),
+        put_today=_between(table, "msgPutTotalTodayMorning", "msgPutTotalTodayNow"),
+        get_today=_between(table, "msgGetTotalTodayMorning", "msgGetTotalTodayNow"),
+        put_yesterday=_between(table, "msgPutTotalYesterdayMorning", "msgPutTotalTodayMorning"),
+        get_yesterday=_between(table, "msgGetTotalYesterdayMorning", "msgGetTotalTodayMorning"),
+        disk_ratio=first_number(table.get("commitLogDiskRatio")),
+        earliest_ms=time_or_none(whole(table.get("earliestMessageTimeStamp")) or 0),
+        log_min_offset=whole(table.get("commitLogMinOffset")),
+        log_max_offset=whole(table.get("commitLogMaxOffset")),
+        dispatch_behind=whole(table.get("dispatchBehindBytes")),
+        send_waiting=whole(table.get("sendThreadPoolQueueSize")),
+        pull_waiting=whole(table.get("pullThreadPoolQueueSize")),
+        table=dict(sorted(table.items())),
+    )
+
+
+def _between(table: Mapping[str, str], before: str, after: str) -> int | None:
+    least, most = whole(table.get(before)), whole(table.get(after))
+    return None if least is None or most is None else most - least

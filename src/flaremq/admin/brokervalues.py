@@ -1,0 +1,142 @@
+"""Values about brokers, clusters and NameServers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from flaremq.model.message import MessageQueue
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    name: str
+    brokers: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerRuntime:
+    """What a broker says about itself. Figures that its version does not tell are None."""
+
+    version: str | None
+    active: bool | None
+    boot_ms: int | None
+    put_tps: float | None
+    """Messages in, per second, over the last 10 s."""
+    get_tps: float | None
+    """Messages out."""
+    put_today: int | None
+    get_today: int | None
+    put_yesterday: int | None
+    get_yesterday: int | None
+    disk_ratio: float | None
+    """How full the disk of the log is, 0 to 1."""
+    earliest_ms: int | None
+    """When the oldest message was stored."""
+    log_min_offset: int | None
+    log_max_offset: int | None
+    dispatch_behind: int | None
+    """Bytes that are stored and not yet in queues."""
+    send_waiting: int | None
+    pull_waiting: int | None
+    table: Mapping[str, str] = field(hash=False, repr=False)
+    """All that it said, by RocketMQ's names."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerInfo:
+    """A broker that the NameServers know. `runtime` is None where it did not answer, or was not asked."""
+
+    cluster: str
+    name: str
+    id: int
+    """0: a master."""
+    address: str
+    runtime: BrokerRuntime | None = None
+
+    @property
+    def is_master(self) -> bool:
+        return self.id == 0
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The settings of one server, by RocketMQ's names."""
+
+    server: str
+    """Name of a broker, or address of a NameServer."""
+    address: str
+    values: Mapping[str, str] = field(hash=False)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLag:
+    """How far a group is with a queue of one broker."""
+
+    group: str
+    queue: MessageQueue
+    broker_offset: int
+    consumer_offset: int
+    last_consumed_ms: int | None
+
+    @property
+    def lag(self) -> int:
+        return max(0, self.broker_offset - self.consumer_offset)
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerConsumeStats:
+    broker: str
+    queues: tuple[GroupLag, ...]
+    lag: int
+    inflight: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    sum: int
+    tps: float
+    average: float
+    """What one call brought: messages, bytes or milliseconds, as the figure is."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerRates:
+    """A figure of one broker over the last minute, hour and day."""
+
+    broker: str
+    minute: Rate
+    hour: Rate
+    day: Rate
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerInfo:
+    group: str
+    client_id: str
+    address: str
+    language: str
+    version_name: str
+    last_seen_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class SlaveState:
+    """One slave, as its master sees it."""
+
+    address: str
+    ack_offset: int
+    behind: int
+    """Bytes."""
+    in_sync: bool
+    bytes_per_second: int
+
+
+@dataclass(frozen=True, slots=True)
+class HaStatus:
+    broker: str
+    is_master: bool
+    log_max_offset: int
+    slaves: tuple[SlaveState, ...]
+    master_address: str | None = None
+    """Of a slave."""

@@ -1,0 +1,206 @@
+"""Single messages: found, read in a range, tracked, consumed on demand, given another chance."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterable
+
+from flaremq.admin import resend as resends
+from flaremq.admin import scans, tracks
+from flaremq.admin.messagevalues import (
+    FOUND_MAX,
+    DirectResult,
+    FoundMessage,
+    Resent,
+    Scan,
+    TimeRange,
+    Track,
+    found_in,
+)
+from flaremq.admin.outcome import Answers
+from flaremq.admin.rosters import MEMBER_TIMEOUT_S, Rosters
+from flaremq.admin.servers import Server, Servers
+from flaremq.admin.topics import Topics
+from flaremq.base.errors import (
+    ConsumerOffline,
+    InvalidParameter,
+    Malformed,
+    MessageNotFound,
+    Refused,
+)
+from flaremq.client.api import body_of
+from flaremq.model.message import MessageQueue
+from flaremq.model.msgid import OffsetId, decode_offset_id
+from flaremq.model.names import check_group, check_topic
+from flaremq.protocol.bodies.group import ConsumeMessageDirectlyResult
+from flaremq.protocol.codes import RequestCode, ResponseCode
+from flaremq.protocol.headers import pull as headers
+from flaremq.protocol.headers.group import ConsumeMessageDirectlyResultRequestHeader
+
+
+class Messages:
+    def __init__(self, servers: Servers) -> None:
+        self._servers = servers
+        self._topics = Topics(servers)
+        self._rosters = Rosters(servers)
+
+    # Finding.
+
+    async def get(self, message_id: str, topic: str | None = None) -> FoundMessage:
+        """By either kind of id. With the id that a sender gave it, its topic must be named.
+
+        MessageNotFound where nobody has it.
+        """
+        place = _place_of(message_id)
+        if topic is not None:
+            check_topic(topic)
+        address = str(place.host)
+        server = next((each for each in await self._servers.all() if each.address == address), None)
+        found = await self._at(server, place.physical_offset, topic) if server is not None else None
+        if found is not None:
+            return found
+        if topic is None:
+            where = f"no broker is at {address}" if server is None else f"{server.name} has none there"
+            raise MessageNotFound(
+                f"message {message_id}: {where}. If its sender gave it this id, name the topic too"
+            )
+        copies = await self.by_unique_key(topic, message_id)
+        if not copies:
+            asked = f"; {', '.join(copies.failed)} could not be asked" if copies.failed else ""
+            raise MessageNotFound(f"message {message_id} is not in topic {topic!r}, or no more{asked}")
+        return copies[0]
+
+    async def _at(self, server: Server, physical_offset: int, topic: str | None) -> FoundMessage | None:
+        """What lies there, if that is a record. What is no such id may still look like one."""
+        header = headers.ViewMessageRequestHeader(offset=physical_offset, topic=topic)
+        try:
+            answer = await self._servers.api.ask(server.address, RequestCode.VIEW_MESSAGE_BY_ID, header)
+            return next(iter(found_in(answer.body or b"", server.name)), None)
+        except Refused as error:
+            if error.response_code == ResponseCode.SYSTEM_ERROR:
+                return None
+            raise
+        except Malformed:
+            return None
+
+    async def by_unique_key(self, topic: str, unique_key: str) -> Answers[FoundMessage]:
+        """All copies with the id that a sender gave, the oldest first: a send may have been repeated."""
+        told = await self._query(topic, unique_key, TimeRange(), 32, unique=True)
+        found = [each for each in told if each.stored.unique_key == unique_key]
+        return Answers(tuple(sorted(found, key=lambda each: each.stored_ms)), told.failed)
+
+    async def by_key(
+        self, topic: str, key: str, within: TimeRange | None = None, *, count_max: int = FOUND_MAX
+    ) -> Answers[FoundMessage]:
+        """Messages with this key, the newest first; so many of each broker at most."""
+        if count_max < 1:
+            raise InvalidParameter(f"count_max={count_max}: 1 is the least")
+        told = await self._query(topic, key, within or TimeRange(), count_max, unique=False)
+        # Brokers find by a hash, and another key may have the same.
+        found = [each for each in told if key in each.keys or key == each.stored.unique_key]
+        found.sort(key=lambda each: (-each.stored_ms, each.queue, each.queue_offset))
+        return Answers(tuple(found), told.failed)
+
+    async def _query(
+        self, topic: str, key: str, within: TimeRange, count_max: int, *, unique: bool
+    ) -> Answers[FoundMessage]:
+        check_topic(topic)
+        if not key.strip():
+            raise InvalidParameter("the key is empty: messages are found by one that their sender gave")
+        header = headers.QueryMessageRequestHeader(
+            topic=topic,
+            key=key,
+            max_num=count_max,
+            begin_timestamp=within.begin_ms,
+            end_timestamp=within.end_ms,
+            unique_key_query=unique,
+        )
+
+        async def ask(server: Server) -> tuple[FoundMessage, ...]:
+            try:
+                answer = await self._servers.api.ask(server.address, RequestCode.QUERY_MESSAGE, header)
+            except Refused as error:
+                if error.response_code == ResponseCode.QUERY_NOT_FOUND:
+                    return ()
+                raise
+            return tuple(found_in(answer.body or b"", server.name))
+
+        told = await self._servers.each(await self._servers.of_topic(topic), ask, f"messages of {key}")
+        every: Iterable[FoundMessage] = (each for some in told.found.values() for each in some)
+        return Answers(tuple(each for each in every if each.topic == topic), told.failed)
+
+    async def by_offset(self, queue: MessageQueue, offset: int) -> FoundMessage:
+        """MessageNotFound where the queue has none at this offset."""
+        check_topic(queue.topic)
+        if offset < 0:
+            raise InvalidParameter(f"offset {offset}: 0 is the least")
+        server = await self._servers.one(queue.broker_name)
+        return await scans.at(self._servers, server, queue, offset)
+
+    def scan(self, wanted: Scan) -> AsyncGenerator[FoundMessage, None]:
+        """Messages of a topic, queue by queue, in the order of each; at most `count_max` of them.
+
+        Those that come after the begin are left out. Where a broker fails, the queues of the others are
+        read, and then Incomplete is raised.
+        """
+        check_topic(wanted.topic)
+        return scans.scan(self._servers, wanted)
+
+    # What becomes of one.
+
+    async def track(self, message: FoundMessage) -> Answers[Track]:
+        """What became of it in each group that consumes its topic, or did."""
+        groups = await self._topics.consumers(message.topic)
+        found = await asyncio.gather(
+            *(tracks.track(self._servers, self._rosters, message, group) for group in groups)
+        )
+        return Answers(tuple(found), groups.failed)
+
+    async def consume_directly(
+        self, message: FoundMessage, group: str, client_id: str | None = None
+    ) -> DirectResult:
+        """Have a member of a group, or this one, consume it now, whatever its offset."""
+        check_group(group)
+        server = await self._servers.one(message.broker)
+        online = await self._rosters.connections(server, group)
+        known = sorted(each.client_id for each in online.connection_set) if online is not None else []
+        if not known:
+            raise ConsumerOffline(
+                f"nobody of group {group!r} is connected to {message.broker}, where the message is: "
+                "start a consumer of it"
+            )
+        if client_id is not None and client_id not in known:
+            raise InvalidParameter(
+                f"group {group!r} has no member {client_id!r}, there are: {', '.join(known)}"
+            )
+        chosen = client_id if client_id is not None else known[0]
+        header = ConsumeMessageDirectlyResultRequestHeader(
+            consumer_group=group,
+            client_id=chosen,
+            msg_id=message.offset_id,
+            broker_name=message.broker,
+            topic=message.topic,
+        )
+        code = RequestCode.CONSUME_MESSAGE_DIRECTLY
+        answer = await self._servers.api.ask(server.address, code, header, None, MEMBER_TIMEOUT_S)
+        said = body_of(ConsumeMessageDirectlyResult, answer)
+        return DirectResult(
+            group,
+            chosen,
+            said.consume_result,
+            said.order,
+            said.auto_commit,
+            said.remark,
+            said.spent_time_mills,
+        )
+
+    async def resend(self, letter: FoundMessage) -> Resent:
+        """Give a dead letter to its group once more, by way of its retry topic. The letter itself stays."""
+        return await resends.resend(self._servers, letter)
+
+
+def _place_of(message_id: str) -> OffsetId:
+    try:
+        return decode_offset_id(message_id)
+    except Malformed as error:
+        raise InvalidParameter(f"{error}: give the id of a message, or look by key") from None

@@ -1,0 +1,183 @@
+"""Values about single messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Final
+
+from flaremq.base.errors import InvalidParameter
+from flaremq.client.message import BODY_SIZE_MAX
+from flaremq.model import sysflag
+from flaremq.model.batch import unwrap
+from flaremq.model.columns import Bytes
+from flaremq.model.compression import decompress
+from flaremq.model.message import MessageQueue, StoredMessage
+from flaremq.model.record import decode_many
+from flaremq.protocol.bodies.group import ALL, CMResult
+
+TIME_MAX_MS: Final = (1 << 63) - 1
+FOUND_MAX: Final = 64
+"""How many messages of one key are looked for, unless more are wanted."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundMessage:
+    """A message as it lies in a broker."""
+
+    broker: str
+    """Name of the broker; its address where no NameServer knows the broker."""
+    stored: StoredMessage
+    """The record. Its body may still be compressed: ours is not."""
+
+    @property
+    def topic(self) -> str:
+        return self.stored.topic
+
+    @property
+    def queue(self) -> MessageQueue:
+        return MessageQueue(self.stored.topic, self.broker, self.stored.queue_id)
+
+    @property
+    def queue_offset(self) -> int:
+        return self.stored.queue_offset
+
+    @property
+    def message_id(self) -> str:
+        """The id that its sender gave it; where it gave none, the one that says where it lies."""
+        return self.stored.unique_key or self.offset_id
+
+    @property
+    def offset_id(self) -> str:
+        return self.stored.message_id
+
+    @property
+    def tags(self) -> str | None:
+        return self.stored.tags
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return self.stored.keys
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        return self.stored.properties
+
+    def get(self, name: str) -> str | None:
+        """One property."""
+        return self.stored.get(name)
+
+    @property
+    def body(self) -> bytes:
+        """Decompressed anew at each call. Malformed where it is not what the record says."""
+        return decompress(self.stored.body, self.stored.sys_flag, BODY_SIZE_MAX)
+
+    @property
+    def born_ms(self) -> int:
+        return self.stored.born_timestamp_ms
+
+    @property
+    def stored_ms(self) -> int:
+        return self.stored.store_timestamp_ms
+
+    @property
+    def reconsume_times(self) -> int:
+        return self.stored.reconsume_times
+
+
+def found_in(records: Bytes, broker: str) -> Iterator[FoundMessage]:
+    """All messages of an answer, also those that lie in one record together. Malformed if it has others."""
+    for stored in decode_many(records):
+        if not sysflag.is_inner_batch(stored.sys_flag):
+            yield FoundMessage(broker, stored)
+            continue
+        body = decompress(stored.body, stored.sys_flag, BODY_SIZE_MAX)
+        plain = replace(stored, body=body, sys_flag=stored.sys_flag & ~sysflag.COMPRESSED)
+        for inner in unwrap(plain):
+            yield FoundMessage(broker, inner)
+
+
+@dataclass(frozen=True, slots=True)
+class TimeRange:
+    """When messages were stored; both ends count."""
+
+    begin_ms: int = 0
+    end_ms: int = TIME_MAX_MS
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.begin_ms <= self.end_ms:
+            raise InvalidParameter(
+                f"a time from {self.begin_ms} to {self.end_ms} ms: the begin must not be behind the end"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scan:
+    """Which messages of a topic are to be read."""
+
+    topic: str
+    within: TimeRange = TimeRange()
+    broker: str | None = None
+    """Only the queues of this one."""
+    queue_id: int | None = None
+    """Only the queues of this number."""
+    begin_offset: int | None = None
+    """From this offset of each queue on."""
+    end_offset: int | None = None
+    """Up to the one before this."""
+    tags: str = ALL
+    """`TagA || TagB`: the broker leaves out all others."""
+    count_max: int = 1000
+    """After so many it ends."""
+
+    def __post_init__(self) -> None:
+        if self.count_max < 1:
+            raise InvalidParameter(f"count_max={self.count_max}: 1 is the least")
+
+
+class TrackState(Enum):
+    """What became of a message in one group."""
+
+    CONSUMED = "consumed"
+    FILTERED = "filtered"
+    """The group is past it, but does not want its tag."""
+    NOT_YET = "not yet consumed"
+    PULLS = "pulls"
+    """The group fetches when it likes and keeps its own account."""
+    BROADCASTS = "broadcasts"
+    """Each member gets all messages and keeps its own account."""
+    OFFLINE = "offline"
+    """Nobody of the group is connected, and it has no offset here."""
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Track:
+    group: str
+    state: TrackState
+    online: bool
+    why: str | None = None
+    """What went wrong, with UNKNOWN."""
+
+
+@dataclass(frozen=True, slots=True)
+class DirectResult:
+    """What a consumer made of a message that it was told to consume."""
+
+    group: str
+    client_id: str
+    result: CMResult | None
+    order: bool
+    auto_commit: bool
+    remark: str | None
+    spent_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Resent:
+    """Where the copy of a dead letter lies."""
+
+    queue: MessageQueue
+    queue_offset: int
+    offset_id: str

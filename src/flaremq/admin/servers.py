@@ -1,0 +1,163 @@
+"""Which servers are meant, and asking all of them at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from flaremq.admin.outcome import Gathered
+from flaremq.base.errors import FlareError, Incomplete, InvalidParameter, TopicNotFound
+from flaremq.client.api import Api
+from flaremq.protocol.bodies.cluster import ClusterInfo
+from flaremq.protocol.bodies.route import MASTER_ID, BrokerData
+
+T = TypeVar("T")
+
+_AT_ONCE_MAX: Final = 32  # Questions under way: a cluster of hundreds is asked in turns.
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Server:
+    """A broker that can be asked."""
+
+    name: str
+    address: str
+    cluster: str = ""
+    id: int = MASTER_ID
+
+    @property
+    def title(self) -> str:
+        """By which answers are told apart: the name alone is that of the master and all its slaves."""
+        return self.name if self.id == MASTER_ID else f"{self.name}:{self.id}"
+
+
+class Servers:
+    def __init__(self, api: Api) -> None:
+        self.api = api
+        self._slots = asyncio.Semaphore(_AT_ONCE_MAX)
+
+    # Which ones.
+
+    async def masters(self, cluster: str | None = None, broker: str | None = None) -> tuple[Server, ...]:
+        """The master of this broker, or all masters of this cluster, or all there are."""
+        found = [each for each in await self.all(cluster, broker) if each.id == MASTER_ID]
+        if found:
+            return tuple(found)
+        where = f"broker {broker!r}" if broker else f"cluster {cluster!r}" if cluster else "any cluster"
+        raise InvalidParameter(f"{where} has no master now: see `brokers.list`, and start one")
+
+    async def all(self, cluster: str | None = None, broker: str | None = None) -> tuple[Server, ...]:
+        """The same with slaves."""
+        info = await self.api.cluster()
+        if cluster is not None and cluster not in info.cluster_addr_table:
+            known = ", ".join(sorted(info.cluster_addr_table)) or "none"
+            raise InvalidParameter(f"cluster {cluster!r} is not known, there are: {known}")
+        found = [each for each in _listed(info) if cluster is None or each.cluster == cluster]
+        if broker is not None:
+            found = _chosen(found, broker)
+        return tuple(found)
+
+    async def one(self, broker: str) -> Server:
+        """This broker: by its address, or the master of this name, or a slave where it has no master."""
+        return (await self.all(None, broker))[0]
+
+    async def of_topic(self, topic: str) -> tuple[Server, ...]:
+        """The brokers of a topic: of each its master, or a slave where that is away. TopicNotFound."""
+        found = await self.of_topic_or_none(topic)
+        if found is None:
+            raise self.topic_not_found(topic)
+        return found
+
+    def topic_not_found(self, topic: str) -> TopicNotFound:
+        return TopicNotFound(
+            f"topic {topic!r} is unknown to the NameServer {self.api.namesrvs.chosen}: "
+            "see `topics.list` for those that are there"
+        )
+
+    async def of_topic_or_none(self, topic: str) -> tuple[Server, ...] | None:
+        route = await self.api.route(topic)
+        return None if route is None else tuple(_reachable(route.broker_datas))
+
+    def namesrvs(self) -> tuple[Server, ...]:
+        """The NameServers, each called by its address."""
+        return tuple(Server(address, address) for address in self.api.namesrvs.addresses)
+
+    # Asking them.
+
+    async def each(
+        self, servers: Iterable[Server], ask: Callable[[Server], Awaitable[T]], what: str
+    ) -> Gathered[T]:
+        """What each says. Raises only if none of them says anything."""
+        gathered = await self.try_each(servers, ask)
+        if gathered.failed and not gathered.found:
+            raise _failure(what, (), gathered.failed)
+        return gathered
+
+    async def every(
+        self, servers: Iterable[Server], ask: Callable[[Server], Awaitable[T]], what: str
+    ) -> Mapping[str, T]:
+        """The same for a change: it raises if one of them fails."""
+        gathered = await self.try_each(servers, ask)
+        if gathered.failed:
+            raise _failure(what, tuple(gathered.found), gathered.failed)
+        return gathered.found
+
+    async def try_each(self, servers: Iterable[Server], ask: Callable[[Server], Awaitable[T]]) -> Gathered[T]:
+        found: dict[str, T] = {}
+        failed: dict[str, FlareError] = {}
+
+        async def one(server: Server) -> None:
+            try:
+                async with self._slots:
+                    found[server.title] = await ask(server)
+            except FlareError as error:
+                failed[server.title] = error
+
+        listed = tuple(servers)
+        async with asyncio.TaskGroup() as tasks:
+            for server in listed:
+                tasks.create_task(one(server))
+        order = [server.title for server in listed]
+        return Gathered(
+            {title: found[title] for title in order if title in found},
+            {title: failed[title] for title in order if title in failed},
+        )
+
+
+def _failure(what: str, done: tuple[str, ...], failed: Mapping[str, FlareError]) -> FlareError:
+    if len(failed) == 1 and not done:
+        return next(iter(failed.values()))
+    return Incomplete(what, done, failed)
+
+
+def _listed(info: ClusterInfo) -> list[Server]:
+    """All brokers, by cluster, name and id."""
+    return [
+        Server(name, data.broker_addrs[number], cluster, number)
+        for cluster, names in sorted(info.cluster_addr_table.items())
+        for name in sorted(names)
+        if (data := info.broker_addr_table.get(name)) is not None
+        for number in sorted(data.broker_addrs)
+    ]
+
+
+def _chosen(servers: list[Server], broker: str) -> list[Server]:
+    found = [each for each in servers if broker in (each.name, each.address)]
+    if found:
+        return found
+    host, _, port = broker.rpartition(":")
+    if host and port.isdigit():
+        return [Server(broker, broker)]  # One that no NameServer knows can still be asked.
+    known = ", ".join(sorted({each.name for each in servers})) or "none"
+    raise InvalidParameter(f"broker {broker!r} is not known, there are: {known}; host:port will do too")
+
+
+def _reachable(brokers: Iterable[BrokerData]) -> list[Server]:
+    found = []
+    for data in sorted(brokers, key=lambda each: each.broker_name):
+        if data.broker_addrs:
+            number = min(data.broker_addrs)
+            found.append(Server(data.broker_name, data.broker_addrs[number], data.cluster or "", number))
+    return found

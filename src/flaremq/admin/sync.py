@@ -1,0 +1,142 @@
+"""The same for programs that block.
+
+with Admin("127.0.0.1:9876") as admin:
+    admin.topics.create("orders")
+    for message in admin.messages.scan(Scan(topic="orders")):
+        ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Generator
+from typing import Generic, TypeVar, cast
+
+from flaremq.admin import admin as core
+from flaremq.admin.brokers import Brokers as AsyncBrokers
+from flaremq.admin.groups import Groups as AsyncGroups
+from flaremq.admin.messages import Messages as AsyncMessages
+from flaremq.admin.messagevalues import FoundMessage, Scan
+from flaremq.admin.namesrvs import Namesrvs as AsyncNamesrvs
+from flaremq.admin.topics import Topics as AsyncTopics
+from flaremq.client.instance import settings_of
+from flaremq.client.portal import Facade, Portal, blocking
+from flaremq.client.settings import ClientSettings
+
+T = TypeVar("T")
+
+
+class Admin(Facade[core.Admin]):
+    """Connects on first use, or with `with`. Threads may share it."""
+
+    def __init__(self, namesrv: str | None = None, *, settings: ClientSettings | None = None) -> None:
+        self.settings = settings_of(namesrv, settings)
+        super().__init__(lambda: core.Admin(settings=self.settings), "flaremq-admin")
+        self.topics = Topics(self, "topics")
+        self.groups = Groups(self, "groups")
+        self.brokers = Brokers(self, "brokers")
+        self.messages = Messages(self, "messages")
+        self.namesrvs = Namesrvs(self, "namesrvs")
+
+    def is_at(self, portal: Portal) -> bool:
+        """Whether its calls still run there."""
+        return self._portal is portal
+
+
+class Part(Generic[T]):
+    """A part of the core, as `blocking` wants it: it says where its calls are to run."""
+
+    def __init__(self, admin: Admin, name: str) -> None:
+        self._admin = admin
+        self._name = name
+
+    def _inside(self) -> tuple[Portal, T]:
+        portal, admin = self._admin._inside()
+        return portal, cast(T, getattr(admin, self._name))
+
+
+class Topics(Part[AsyncTopics]):
+    list = blocking(AsyncTopics.list)
+    route = blocking(AsyncTopics.route)
+    get = blocking(AsyncTopics.get)
+    create = blocking(AsyncTopics.create)
+    update = blocking(AsyncTopics.update)
+    set_perm = blocking(AsyncTopics.set_perm)
+    set_order_conf = blocking(AsyncTopics.set_order_conf)
+    delete = blocking(AsyncTopics.delete)
+    stats = blocking(AsyncTopics.stats)
+    consumers = blocking(AsyncTopics.consumers)
+    producers = blocking(AsyncTopics.producers)
+
+
+class Groups(Part[AsyncGroups]):
+    list = blocking(AsyncGroups.list)
+    summaries = blocking(AsyncGroups.summaries)
+    get = blocking(AsyncGroups.get)
+    create = blocking(AsyncGroups.create)
+    update = blocking(AsyncGroups.update)
+    delete = blocking(AsyncGroups.delete)
+    members = blocking(AsyncGroups.members)
+    running = blocking(AsyncGroups.running)
+    positions = blocking(AsyncGroups.positions)
+    progress = blocking(AsyncGroups.progress)
+    topics = blocking(AsyncGroups.topics)
+    spans = blocking(AsyncGroups.spans)
+    reset = blocking(AsyncGroups.reset)
+    skip = blocking(AsyncGroups.skip)
+    clone = blocking(AsyncGroups.clone)
+    forbid = blocking(AsyncGroups.forbid)
+    allow = blocking(AsyncGroups.allow)
+    forbidden = blocking(AsyncGroups.forbidden)
+    set_mode = blocking(AsyncGroups.set_mode)
+
+
+class Brokers(Part[AsyncBrokers]):
+    clusters = blocking(AsyncBrokers.clusters)
+    list = blocking(AsyncBrokers.list)
+    runtime = blocking(AsyncBrokers.runtime)
+    config = blocking(AsyncBrokers.config)
+    update_config = blocking(AsyncBrokers.update_config)
+    consume_stats = blocking(AsyncBrokers.consume_stats)
+    rates = blocking(AsyncBrokers.rates)
+    producers = blocking(AsyncBrokers.producers)
+    clean_expired_queues = blocking(AsyncBrokers.clean_expired_queues)
+    clean_unused_topics = blocking(AsyncBrokers.clean_unused_topics)
+    delete_expired_files = blocking(AsyncBrokers.delete_expired_files)
+    wipe_write_perm = blocking(AsyncBrokers.wipe_write_perm)
+    add_write_perm = blocking(AsyncBrokers.add_write_perm)
+    ha_status = blocking(AsyncBrokers.ha_status)
+
+
+class Messages(Part[AsyncMessages]):
+    get = blocking(AsyncMessages.get)
+    by_unique_key = blocking(AsyncMessages.by_unique_key)
+    by_key = blocking(AsyncMessages.by_key)
+    by_offset = blocking(AsyncMessages.by_offset)
+    track = blocking(AsyncMessages.track)
+    consume_directly = blocking(AsyncMessages.consume_directly)
+    resend = blocking(AsyncMessages.resend)
+
+    def scan(self, wanted: Scan) -> Generator[FoundMessage, None, None]:
+        """Messages of a topic, queue by queue, in the order of each; at most `count_max` of them."""
+        portal, messages = self._inside()
+        found = messages.scan(wanted)
+        try:
+            while (message := portal.run(_next(found))) is not None:
+                yield message
+        finally:
+            if self._admin.is_at(portal):  # Else it went with the loop that it was in.
+                portal.run(found.aclose())
+
+
+async def _next(found: AsyncGenerator[FoundMessage, None]) -> FoundMessage | None:
+    return await anext(found, None)
+
+
+class Namesrvs(Part[AsyncNamesrvs]):
+    addresses = blocking(AsyncNamesrvs.addresses)
+    config = blocking(AsyncNamesrvs.config)
+    update_config = blocking(AsyncNamesrvs.update_config)
+    kv_put = blocking(AsyncNamesrvs.kv_put)
+    kv_get = blocking(AsyncNamesrvs.kv_get)
+    kv_delete = blocking(AsyncNamesrvs.kv_delete)
+    kv_list = blocking(AsyncNamesrvs.kv_list)

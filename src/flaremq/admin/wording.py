@@ -1,0 +1,77 @@
+"""Between texts of servers and our values: settings as Java's properties, versions by name, figures."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from flaremq.base.errors import InvalidParameter
+from flaremq.base.propertiesfile import parse_properties
+from flaremq.model.properties import decode_text
+
+_FIRST: Final = 212  # V4_0_0_SNAPSHOT: from here on each release has two numbers, its snapshot and itself.
+_HIGHER: Final = 612
+_LONG_MAX: Final = (1 << 63) - 1
+_ESCAPED: Final = re.compile(r"[\\\t\n\r\f#!=: ]|[^\x20-\x7e]")
+_LETTERS: Final = {"\t": "\\t", "\n": "\\n", "\r": "\\r", "\f": "\\f"}
+
+
+def version_name(version: int) -> str:
+    """`V5_3_3` for the number that says so on the wire."""
+    if version >= _HIGHER:
+        return "HIGHER_VERSION"
+    if version < _FIRST:
+        return f"V3 ({version})"  # All before Apache: no rule makes a name of their numbers.
+    step = (version - _FIRST) // 2
+    end = "" if version % 2 else "_SNAPSHOT"
+    return f"V{4 + step // 100}_{step // 10 % 10}_{step % 10}{end}"
+
+
+def settings_of_text(body: bytes | memoryview | None) -> dict[str, str]:
+    """The settings that a server answers with."""
+    return parse_properties(decode_text(bytes(body or b"")))
+
+
+def settings_to_text(changes: Mapping[str, str]) -> bytes:
+    """As Java reads them: plain ASCII, all else escaped."""
+    if not changes:
+        raise InvalidParameter("no settings are given: name at least one, as in {'fileReservedTime': '48'}")
+    for name in changes:
+        if not name.strip():
+            raise InvalidParameter(f"a setting is called {name!r}: wanted is RocketMQ's name of one")
+    return "".join(f"{_escaped(name)}={_escaped(value)}\n" for name, value in changes.items()).encode("ascii")
+
+
+def _escaped(text: str) -> str:
+    return _ESCAPED.sub(lambda found: _escape(found[0]), text)
+
+
+def _escape(letter: str) -> str:
+    if letter in _LETTERS:
+        return _LETTERS[letter]
+    if " " <= letter <= "~":
+        return "\\" + letter
+    units = letter.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
+
+
+def whole(text: str | None) -> int | None:
+    """A whole number, if it is one."""
+    try:
+        return None if text is None else int(text)
+    except ValueError:
+        return None
+
+
+def first_number(text: str | None) -> float | None:
+    """The first of several numbers with blanks between, if it is one."""
+    try:
+        return float(text.split()[0]) if text and text.strip() else None
+    except ValueError:
+        return None
+
+
+def time_or_none(timestamp_ms: int) -> int | None:
+    """Servers say 0, less, or the largest number there is where there is no time to tell."""
+    return timestamp_ms if 0 < timestamp_ms < _LONG_MAX else None

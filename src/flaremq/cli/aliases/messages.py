@@ -1,0 +1,199 @@
+"""mqadmin's commands about messages."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Annotated
+
+import typer
+
+from flaremq.admin.messagevalues import Scan
+from flaremq.base.errors import InvalidParameter
+from flaremq.cli import message, send
+from flaremq.cli.aliases.options import Begin, End, Namesrv, RouteCluster, Topic, truth
+from flaremq.cli.connect import connected
+from flaremq.cli.documents import line_of, message_document
+from flaremq.cli.options import Json
+from flaremq.cli.render import Output, dumps
+
+_ALL = (1 << 31) - 1
+_CONSUMED_MAX = 128
+
+Ids = Annotated[str, typer.Option("-i", "--msgId", metavar="ID,ID,...")]
+ForGroup = Annotated[str | None, typer.Option("-g", "--consumerGroup", help="Have this group consume it.")]
+Client = Annotated[str | None, typer.Option("-d", "--clientId", help="This member of it.")]
+Format = Annotated[str | None, typer.Option("-f", "--bodyFormat", help="Accepted: text where it is UTF-8.")]
+Charset = Annotated[str | None, typer.Option("-c", "--charsetName", help="Accepted: bodies are UTF-8.")]
+Tags = Annotated[str, typer.Option("-s", "--subExpression", metavar="TagA || TagB")]
+Body = Annotated[str | None, typer.Option("-d", "--printBody", metavar="true|false", help="Whether to.")]
+AnyGroup = Annotated[str | None, typer.Option("-g", "--consumerGroup", help="Accepted: none is touched.")]
+BrokerName = Annotated[str, typer.Option("-b", "--brokerName")]
+QueueId = Annotated[int, typer.Option("-i", "--queueId", "--qid", min=0)]
+
+
+def query_msg_by_id(
+    ids: Ids,
+    topic: Annotated[str | None, typer.Option("-t", "--topic")] = None,
+    group: ForGroup = None,
+    client: Client = None,
+    body_format: Format = None,  # noqa: ARG001
+    cluster: RouteCluster = None,  # noqa: ARG001
+    namesrv: Namesrv = None,
+    json: Json = False,
+) -> None:
+    """Show messages by their ids, or have them consumed once more."""
+    if group is not None:
+        message.consume(ids, group, topic, client, namesrv, json=json)
+    elif "," not in ids:
+        message.get_message(ids, topic, namesrv, track=True, json=json)
+    else:
+        with connected(namesrv, None) as admin:
+            found = [admin.messages.get(each, topic) for each in ids.split(",") if each]
+        message.show_messages(found, {}, Output(json))
+
+
+def query_msg_by_unique_key(
+    ids: Ids,
+    topic: Topic,
+    group: ForGroup = None,
+    client: Client = None,
+    show_all: Annotated[bool, typer.Option("-a", "--showAll", help="All copies of it.")] = False,
+    cluster: RouteCluster = None,  # noqa: ARG001
+    namesrv: Namesrv = None,
+    json: Json = False,
+) -> None:
+    """Show a message by the id that its sender gave it."""
+    if not show_all:
+        query_msg_by_id(ids, topic, group, client, namesrv=namesrv, json=json)
+        return
+    with connected(namesrv, None) as admin:
+        found = admin.messages.by_unique_key(topic, ids)
+    message.show_messages(found, found.failed, Output(json))
+
+
+def query_msg_by_key(
+    topic: Topic,
+    key: Annotated[str, typer.Option("-k", "--msgKey")],
+    begin: Begin = None,
+    end: End = None,
+    limit: Annotated[int, typer.Option("-m", "--maxNum", min=1)] = 64,
+    cluster: RouteCluster = None,  # noqa: ARG001
+    namesrv: Namesrv = None,
+    json: Json = False,
+) -> None:
+    """Find messages by a key."""
+    message.by_key(topic, key, namesrv, from_time=begin, to_time=end, limit=limit, json=json)
+
+
+def query_msg_by_offset(
+    topic: Topic,
+    broker: BrokerName,
+    queue: QueueId,
+    offset: Annotated[int, typer.Option("-o", "--offset", min=0)],
+    body_format: Format = None,  # noqa: ARG001
+    namesrv: Namesrv = None,
+    json: Json = False,
+) -> None:
+    """Show the message at one place."""
+    message.at_offset(topic, broker, queue, offset, namesrv, json=json)
+
+
+def print_msg(
+    topic: Topic,
+    charset: Charset = None,  # noqa: ARG001
+    tags: Tags = "*",
+    begin: Begin = None,
+    end: End = None,
+    body: Body = None,
+    namesrv: Namesrv = None,
+    json: Json = False,
+) -> None:
+    """Print all messages of a topic."""
+    wanted = Scan(topic=topic, within=message.within(begin, end), tags=tags, count_max=_ALL)
+    _print(wanted, namesrv, json=json, body=truth(body, True))
+
+
+def print_msg_by_queue(
+    topic: Topic,
+    broker: Annotated[str, typer.Option("-a", "--brokerName")],
+    queue: QueueId,
+    charset: Charset = None,  # noqa: ARG001
+    tags: Tags = "*",
+    begin: Begin = None,
+    end: End = None,
+    show: Annotated[str | None, typer.Option("-p", "--print", metavar="true|false")] = None,
+    body: Body = None,
+    count_tags: Annotated[str | None, typer.Option("-f", "--calculate", metavar="true|false")] = None,
+    namesrv: Namesrv = None,
+    json: Json = False,
+) -> None:
+    """Print the messages of a queue, or count them by tag."""
+    wanted = Scan(
+        topic=topic,
+        within=message.within(begin, end),
+        broker=broker,
+        queue_id=queue,
+        tags=tags,
+        count_max=_ALL,
+    )
+    if truth(show, usual=not truth(count_tags)):
+        _print(wanted, namesrv, json=json, body=truth(body))
+    if truth(count_tags):
+        with connected(namesrv, None) as admin:
+            counts = Counter(each.tags for each in admin.messages.scan(wanted))
+        out = Output(json)
+        document = [{"tags": tag, "messages": count} for tag, count in counts.most_common()]
+        out.show(document, lambda: out.table(("tags", ">messages"), counts.most_common()))
+
+
+def _print(wanted: Scan, namesrv: str | None, *, json: bool, body: bool) -> None:
+    """One by one, as they are read: there may be millions."""
+    with connected(namesrv, None) as admin:
+        for each in admin.messages.scan(wanted):
+            if json:
+                typer.echo(dumps(message_document(each.stored, each.broker)))
+            else:
+                typer.echo(line_of(each.stored, each.broker, body=body))
+
+
+def consume_message(
+    topic: Topic,
+    broker: Annotated[str | None, typer.Option("-b", "--brokerName")] = None,
+    queue: Annotated[int | None, typer.Option("-i", "--queueId", min=0)] = None,
+    offset: Annotated[int | None, typer.Option("-o", "--offset", min=0)] = None,
+    group: AnyGroup = None,  # noqa: ARG001
+    begin: Annotated[str | None, typer.Option("-s", "--beginTimestamp")] = None,
+    end: End = None,
+    count: Annotated[int, typer.Option("-c", "--MessageNumber", min=1)] = _CONSUMED_MAX,
+    namesrv: Namesrv = None,
+    json: Json = False,
+) -> None:
+    """Read messages of a topic. No group's offset moves."""
+    message.query(
+        topic,
+        namesrv,
+        from_time=begin,
+        to_time=end,
+        broker=broker,
+        queue=queue,
+        from_offset=offset,
+        limit=count,
+        json=json,
+    )
+
+
+def send_message(
+    topic: Topic,
+    body: Annotated[str, typer.Option("-p", "--body")],
+    keys: Annotated[str | None, typer.Option("-k", "--key", "--keys")] = None,
+    tags: Annotated[str | None, typer.Option("-c", "--tags")] = None,
+    broker: Annotated[str | None, typer.Option("-b", "--broker")] = None,
+    queue: Annotated[int | None, typer.Option("-i", "--qid", min=0)] = None,
+    namesrv: Namesrv = None,
+    json: Json = False,
+) -> None:
+    """Send a message."""
+    if (broker is None) != (queue is None):
+        raise InvalidParameter("one queue needs both -b BROKER and -i QUEUE")
+    to = None if broker is None else f"{broker}:{queue}"
+    send.command(topic, body, namesrv, tags=tags, key=(keys or "").split(), queue=to, json=json)

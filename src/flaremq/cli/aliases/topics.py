@@ -1,0 +1,156 @@
+"""mqadmin's commands about topics."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from flaremq.admin.topicvalues import TopicChange, TopicSettings
+from flaremq.base.errors import InvalidParameter, TopicNotFound
+from flaremq.cli import ordering, topic, traffic
+from flaremq.cli.aliases.options import (
+    BrokerAddr,
+    Cluster,
+    Namesrv,
+    RouteCluster,
+    Topic,
+    signed_attributes,
+    truth,
+)
+from flaremq.cli.connect import connected
+from flaremq.cli.options import Json
+from flaremq.cli.render import Output
+
+_UNIT, _UNIT_SUB = 1, 2
+
+ByCluster = Annotated[bool, typer.Option("-c", "--clusterModel", help="Accepted: clusters are told anyway.")]
+
+
+def update_topic(
+    topic_name: Topic,
+    namesrv: Namesrv = None,
+    broker: BrokerAddr = None,
+    cluster: Cluster = None,
+    read_queues: Annotated[int, typer.Option("-r", "--readQueueNums", min=0)] = 8,
+    write_queues: Annotated[int, typer.Option("-w", "--writeQueueNums", min=0)] = 8,
+    perm: Annotated[str, typer.Option("-p", "--perm", metavar="2|4|6")] = "6",
+    order: Annotated[str | None, typer.Option("-o", "--order", metavar="true|false")] = None,
+    unit: Annotated[str | None, typer.Option("-u", "--unit", metavar="true|false")] = None,
+    unit_sub: Annotated[str | None, typer.Option("-s", "--hasUnitSub", metavar="true|false")] = None,
+    attributes: Annotated[str | None, typer.Option("-a", "--attributes", metavar="+a=b,-c")] = None,
+    json: Json = False,
+) -> None:
+    """Make a topic, or make it so."""
+    if (broker is None) == (cluster is None):
+        raise InvalidParameter("say where: -b BROKER or -c CLUSTER")
+    changes = signed_attributes(attributes)
+    settings = TopicSettings(
+        read_queues=read_queues,
+        write_queues=write_queues,
+        perm=topic.perm_of(perm),
+        order=truth(order),
+        attributes={name: value for name, value in changes.items() if value is not None},
+        sys_flag=truth(unit) * _UNIT | truth(unit_sub) * _UNIT_SUB,
+    )
+    removed: dict[str, str | None] = dict.fromkeys(name for name, value in changes.items() if value is None)
+    with connected(namesrv, None) as admin:
+        made = admin.topics.create(topic_name, settings, cluster=cluster, broker=broker)
+        if removed:
+            admin.topics.update(topic_name, TopicChange(attributes=removed), cluster=cluster, broker=broker)
+    Output(json).done(f"Topic {topic_name} is on {', '.join(made)}.", topic=topic_name, brokers=list(made))
+
+
+def delete_topic(topic_name: Topic, cluster: Cluster, namesrv: Namesrv = None, json: Json = False) -> None:
+    """Delete a topic."""
+    topic.delete_topic(topic_name, namesrv, cluster=cluster, yes=True, json=json)
+
+
+def update_topic_perm(
+    topic_name: Topic,
+    perm: Annotated[str, typer.Option("-p", "--perm", metavar="2|4|6")],
+    namesrv: Namesrv = None,
+    broker: BrokerAddr = None,
+    cluster: Cluster = None,
+    json: Json = False,
+) -> None:
+    """Change what clients may do with a topic."""
+    topic.update_topic(topic_name, namesrv, perm=perm, broker=broker, cluster=cluster, json=json)
+
+
+def topic_route(
+    topic_name: Topic,
+    namesrv: Namesrv = None,
+    as_list: Annotated[bool, typer.Option("-l", "--list", help="Accepted: it is a table anyway.")] = False,  # noqa: ARG001
+    json: Json = False,
+) -> None:
+    """Where a topic is."""
+    topic.topic_route(topic_name, namesrv, json=json)
+
+
+def topic_status(
+    topic_name: Topic,
+    namesrv: Namesrv = None,
+    cluster: RouteCluster = None,  # noqa: ARG001
+    json: Json = False,
+) -> None:
+    """What each queue holds."""
+    topic.topic_stats(topic_name, namesrv, json=json)
+
+
+def topic_cluster_list(topic_name: Topic, namesrv: Namesrv = None, json: Json = False) -> None:
+    """Clusters of a topic."""
+    with connected(namesrv, None) as admin:
+        found = [each for each in admin.topics.list() if each.name == topic_name]
+        if not found:
+            raise TopicNotFound(f"topic {topic_name!r} is unknown: see `flaremq topic list --all`")
+    out, clusters = Output(json), list(found[0].clusters)
+    out.show(
+        {"topic": topic_name, "clusters": clusters},
+        lambda: out.table(("cluster",), [(each,) for each in clusters]),
+    )
+
+
+def topic_list(
+    namesrv: Namesrv = None,
+    by_cluster: ByCluster = False,  # noqa: ARG001
+    json: Json = False,
+) -> None:
+    """All topics."""
+    topic.list_topics(namesrv, all_kinds=True, json=json)
+
+
+def update_order_conf(
+    topic_name: Topic,
+    method: Annotated[str, typer.Option("-m", "--method", metavar="put|get|delete")],
+    conf: Annotated[str | None, typer.Option("-v", "--orderConf", metavar="BROKER:COUNT;...")] = None,
+    namesrv: Namesrv = None,
+    json: Json = False,
+) -> None:
+    """Which queues producers of an ordered topic keep to."""
+    if method not in ("put", "get", "delete"):
+        raise InvalidParameter(f"-m {method}: wanted is put, get or delete")
+    if method == "put" and not conf:
+        raise InvalidParameter("-m put needs -v, as in -v 'broker-a:4;broker-b:4'")
+    wanted = conf if method == "put" else None
+    ordering.order(topic_name, wanted, method == "delete", namesrv, yes=True, json=json)
+
+
+def allocate_mq(
+    topic_name: Topic,
+    clients: Annotated[str, typer.Option("-i", "--ipList", metavar="A,B,...")],
+    namesrv: Namesrv = None,
+    json: Json = False,
+) -> None:
+    """Which queues these members would get."""
+    ordering.allocate(topic_name, [each for each in clients.split(",") if each], namesrv, json=json)
+
+
+def stats_all(
+    namesrv: Namesrv = None,
+    active: Annotated[bool, typer.Option("-a", "--activeTopic")] = False,
+    topic_name: Annotated[str | None, typer.Option("-t", "--topic")] = None,
+    json: Json = False,
+) -> None:
+    """What goes in and out of topics."""
+    traffic.rates(topic_name, active, namesrv, json=json)

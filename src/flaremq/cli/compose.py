@@ -1,0 +1,95 @@
+"""From texts to servers: what `namesrv`, `broker`, `up` and servers inside tests have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from flaremq.base.settings import Sources, load
+from flaremq.broker.app import Broker, BrokerConfig
+from flaremq.broker.settings import BrokerServerSettings, BrokerSettings, FamilySettings
+from flaremq.namesrv.app import NameServer
+from flaremq.namesrv.settings import NamesrvServerSettings, NamesrvSettings
+from flaremq.remoting.settings import CallerSettings
+from flaremq.remoting.tls import TlsSettings
+from flaremq.store.settings import StoreSettings
+
+_BROKER_SECTIONS: Final = (
+    BrokerSettings, BrokerServerSettings, CallerSettings, StoreSettings, FamilySettings, TlsSettings
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class NamesrvConfig:
+    """Both sections of a NameServer's configuration."""
+
+    namesrv: NamesrvSettings
+    server: NamesrvServerSettings
+
+    @classmethod
+    def load(cls, sources: Sources) -> NamesrvConfig:
+        return cls(*load(sources, NamesrvSettings, NamesrvServerSettings))
+
+    @property
+    def sections(self) -> tuple[Any, ...]:
+        return self.namesrv, self.server
+
+    def build(self) -> NameServer:
+        return NameServer(self.namesrv, self.server)
+
+
+def load_broker(sources: Sources) -> BrokerConfig:
+    settings, server, caller, store, families, tls = load(sources, *_BROKER_SECTIONS)
+    return BrokerConfig(
+        broker=settings, server=server, caller=caller, store=store, families=families, tls=tls
+    )
+
+
+def broker_sections(config: BrokerConfig) -> tuple[Any, ...]:
+    """In the order in which they are printed."""
+    return config.broker, config.server, config.caller, config.store, config.families, config.tls
+
+
+def flags(options: Mapping[str, object]) -> list[str]:
+    """Options as an operator would write them."""
+    return [
+        f"{name}={str(value).lower() if isinstance(value, bool) else value}"
+        for name, value in options.items()
+    ]
+
+
+class Together:
+    """A NameServer and brokers in one process and one event loop."""
+
+    def __init__(self, namesrv: NamesrvConfig, host: str) -> None:
+        self._host = f"[{host}]" if ":" in host else host
+        self._namesrv = namesrv.build()
+        self.brokers: list[Broker] = []
+
+    @property
+    def namesrv(self) -> str:
+        """The address of the NameServer, once it is started."""
+        return f"{self._host}:{self._namesrv.port}"
+
+    async def start(self) -> None:
+        await self._namesrv.start()
+
+    async def add(self, config: BrokerConfig) -> Broker:
+        """Start a broker. Its settings should name our NameServer, which knows it when this returns."""
+        broker = Broker(config)
+        await broker.start()
+        self.brokers.append(broker)
+        return broker
+
+    async def remove(self, broker: Broker) -> None:
+        self.brokers.remove(broker)
+        await broker.stop()
+
+    async def stop(self) -> None:
+        """The last broker first, and the NameServer after all of them, so that each can say goodbye."""
+        try:
+            while self.brokers:
+                await self.remove(self.brokers[-1])
+        finally:
+            await self._namesrv.stop()

@@ -1,0 +1,58 @@
+"""From a command to a cluster, and what is said when not all of its servers answer."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Final
+
+from flaremq.admin.outcome import Failed
+from flaremq.admin.sync import Admin
+from flaremq.base.errors import InvalidParameter
+from flaremq.base.logs import ROOT
+from flaremq.cli.profiles import choose
+from flaremq.cli.render import note
+from flaremq.client.settings import ClientSettings
+
+_SILENT: Final = logging.NullHandler()
+
+
+def client_settings(namesrv: str | None, profile: str | None) -> ClientSettings:
+    """Of a client for the cluster that is meant. What it would log, a command says in its own words."""
+    logging.getLogger(ROOT).addHandler(_SILENT)
+    return ClientSettings(namesrv=choose(namesrv, profile).namesrv, timeout_s=5.0)
+
+
+@contextmanager
+def connected(namesrv: str | None, profile: str | None) -> Iterator[Admin]:
+    """An Admin for that cluster."""
+    with Admin(settings=client_settings(namesrv, profile)) as admin:
+        yield admin
+
+
+def failures(failed: Failed) -> dict[str, str]:
+    """For a document: who could not be asked, and why."""
+    return {name: str(error) for name, error in sorted(failed.items())}
+
+
+def note_failures(failed: Failed) -> None:
+    """For people: the result is not whole."""
+    for name, error in sorted(failed.items()):
+        note(f"{name} is not in this, as it did not answer: {error}")
+
+
+def pairs_of(words: list[str] | None, what: str) -> dict[str, str]:
+    """`key=value` words as a table."""
+    found: dict[str, str] = {}
+    for word in words or []:
+        name, equals, value = word.partition("=")
+        if not equals or not name.strip():
+            raise InvalidParameter(f"{what} {word!r} is not key=value")
+        found[name.strip()] = value
+    return found
+
+
+def text_of(pairs: Mapping[str, object]) -> str:
+    """A table in one cell."""
+    return " ".join(f"{name}={value}" for name, value in sorted(pairs.items()))

@@ -1,0 +1,246 @@
+"""`flaremq demo`: a real cluster at work on this machine, one of its brokers killed, and nothing lost."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
+from pathlib import Path
+from time import perf_counter
+from typing import Annotated, Final
+
+import typer
+from rich.console import Console
+from rich.live import Live
+from rich.panel import Panel
+from rich.table import Table
+
+from flaremq.admin.admin import Admin
+from flaremq.admin.topicvalues import TopicSettings
+from flaremq.base.errors import FlareError
+from flaremq.base.logs import ROOT
+from flaremq.cli.orders import TOPIC, Ledger, Shop, consumers
+from flaremq.cli.plots import plot
+from flaremq.cli.processes import Process, free_port, properties_file
+from flaremq.client.instance import Client
+from flaremq.client.portal import new_loop
+from flaremq.client.producer import Producer
+from flaremq.client.settings import ClientSettings
+
+_BACKLOG: Final = 20_000
+_RATE: Final = 1_500
+_CATCH_UP_LIMIT_S: Final = 40.0
+_WIDTH: Final = 40
+_SMALL: Final = {
+    "mappedFileSizeCommitLog": 64 << 20,
+    "mappedFileSizeConsumeQueue": 20_000 * 20,
+    "maxHashSlotNum": 100_000,
+    "maxIndexNum": 400_000,
+    "shutdownWaitTimeSeconds": 2,
+    "diskMaxUsedSpaceRatio": 99,
+}
+
+
+def command(
+    folder: Annotated[
+        Path, typer.Option("--folder", help="Where servers keep their files, and the results lie.")
+    ] = Path("flaremq-demo"),
+    seconds: Annotated[float, typer.Option("-s", "--seconds", min=6, help="How long orders come in.")] = 24,
+) -> None:
+    """See everything at work: a cluster, producers, consumers, a broker that is killed, and a summary."""
+    logging.getLogger(ROOT).addHandler(logging.NullHandler())  # What happens, the demo says itself.
+    place = (folder / time.strftime("%Y%m%d-%H%M%S")).resolve()
+    place.mkdir(parents=True)
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(Demo(place, seconds).run())
+
+
+class Demo:
+    def __init__(self, folder: Path, seconds: float) -> None:
+        self._folder = folder
+        self._seconds = seconds
+        self._console = Console()
+        self._ledger = Ledger()
+        self._running = ExitStack()
+        self._servers: dict[str, Process] = {}
+
+    async def run(self) -> None:
+        say = self._console.print
+        cast = "2 NameServers, 2 brokers, a shop that sells, billing by two consumers, and an audit"
+        say(Panel(cast, title="FlareMQ demo"))
+        try:
+            with self._console.status("starting the servers, each in a process of its own"):
+                namesrv = await asyncio.to_thread(self._start)
+            for name, process in self._servers.items():
+                say(f"  [green]✓[/] {name:10} {process.address}  pid {process.pid}")
+            settings = ClientSettings(namesrv=namesrv, refresh_s=2, heartbeat_s=2)
+            await self._story(settings)
+            await self._look_up(settings)
+            self._summary()
+        finally:
+            with self._console.status("stopping what was started"):
+                await asyncio.to_thread(self._running.close)
+        say("all servers are stopped")
+        if self._ledger.lost:
+            raise FlareError(f"{len(self._ledger.lost)} acknowledged orders were not consumed: this is a bug")
+
+    # Servers.
+
+    def _start(self) -> str:
+        for name in ("namesrv-1", "namesrv-2"):
+            options: dict[str, object] = {"kvConfigPath": self._folder / name / "kvConfig.json"}
+            self._serve("namesrv", name, free_port(), options)
+        namesrv = ";".join(process.address for process in self._servers.values())
+        for name in ("broker-a", "broker-b"):
+            options = {
+                "brokerName": name,
+                "brokerIP1": "127.0.0.1",
+                "brokerIP2": "127.0.0.1",
+                "namesrvAddr": namesrv,
+                "storePathRootDir": self._folder / name / "store",
+                **_SMALL,
+            }
+            self._serve("broker", name, free_port(neighbours=(-2, 1)), options)
+        return namesrv
+
+    def _serve(self, what: str, name: str, port: int, options: dict[str, object]) -> None:
+        folder = self._folder / name
+        folder.mkdir()
+        properties_file(folder, {"listenPort": port, "bindAddress": "127.0.0.1", **options})
+        self._begin(what, name, port)
+
+    def _begin(self, what: str, name: str, port: int) -> None:
+        process = Process(what, name, port, self._folder / name)
+        self._running.callback(process.end)
+        self._servers[name] = process.wait_ready()
+
+    async def _kill(self, name: str) -> None:
+        self._ledger.mark(f"{name} killed")
+        await asyncio.to_thread(self._servers[name].kill)
+
+    async def _return(self, name: str) -> None:
+        dead = self._servers[name]
+        await asyncio.to_thread(self._begin, dead.what, name, dead.port)
+        self._ledger.mark(f"{name} back")
+
+    # The story.
+
+    async def _story(self, settings: ClientSettings) -> None:
+        say, ledger = self._console.print, self._ledger
+        async with Admin(settings=settings) as admin:
+            await admin.topics.create(TOPIC, TopicSettings(read_queues=4, write_queues=4))
+        say(f"  [green]✓[/] topic {TOPIC} with 4 queues on each broker")
+        async with Client(settings=settings) as client, Producer("shop", client=client) as producer:
+            shop = Shop(producer, ledger)
+            ledger.began_s = perf_counter()
+            async with self._watched("orders come in, nobody reads them yet"):
+                await shop.sell(_BACKLOG)
+            async with AsyncExitStack() as stack:
+                ledger.mark("consumers join")
+                for consumer in consumers(settings, ledger, self._folder):
+                    await stack.enter_async_context(consumer)
+                async with self._watched("billing and audit join, orders keep coming"):
+                    await shop.sell_steadily(_RATE, self._seconds * 0.4)
+                async with self._watched("broker-b is killed (kill -9): sends go to broker-a"):
+                    await self._kill("broker-b")
+                    await shop.sell_steadily(_RATE, self._seconds * 0.3)
+                async with self._watched("broker-b returns with all that it had"):
+                    selling = shop.sell_steadily(_RATE, self._seconds * 0.3)
+                    await asyncio.gather(self._return("broker-b"), selling)
+                async with self._watched("no more orders: the backlog falls to nothing"):
+                    await self._caught_up()
+
+    async def _caught_up(self) -> None:
+        ledger = self._ledger
+        deadline_s = ledger.now_s() + _CATCH_UP_LIMIT_S
+        while ledger.lost and ledger.now_s() < deadline_s:
+            await asyncio.sleep(0.25)
+        ledger.mark("all consumed")
+
+    @asynccontextmanager
+    async def _watched(self, title: str) -> AsyncIterator[None]:
+        """Show the counts while something goes on, and leave a line about it."""
+        began_s = self._ledger.now_s()
+        with Live(self._board(title), console=self._console, refresh_per_second=4, transient=True) as live:
+            task = asyncio.create_task(self._sampling(title, live))
+            try:
+                yield
+            finally:
+                task.cancel()
+        last = self._ledger.sample()
+        self._console.print(
+            f"  [green]✓[/] {title}: {last.sold:,} sent, {sum(last.billed):,} billed, "
+            f"{last.audited:,} audited, backlog {last.backlog:,} ({last.at_s - began_s:.1f} s)"
+        )
+
+    async def _sampling(self, title: str, live: Live) -> None:
+        while True:
+            self._ledger.sample()
+            live.update(self._board(title))
+            await asyncio.sleep(0.25)
+
+    def _board(self, title: str) -> Table:
+        samples = self._ledger.samples or [self._ledger.sample()]
+        now, before = samples[-1], samples[max(len(samples) - 5, 0)]
+        span_s = max(now.at_s - before.at_s, 1e-9)
+        board = Table(title=title, title_justify="left", show_edge=False)
+        for name, justify in (("", "left"), ("messages", "right"), ("per second", "right"), ("", "left")):
+            board.add_column(name, justify="right" if justify == "right" else "left")
+        rows = (
+            ("sent", now.sold, before.sold),
+            ("billing 1", now.billed[0], before.billed[0]),
+            ("billing 2", now.billed[1], before.billed[1]),
+            ("audit", now.audited, before.audited),
+            ("backlog", now.backlog, before.backlog),
+        )
+        most = max(now.sold, 1)
+        for name, count, earlier in rows:
+            bar = "█" * min(round(_WIDTH * count / most), _WIDTH)
+            board.add_row(name, f"{count:,}", f"{(count - earlier) / span_s:+,.0f}", bar)
+        return board
+
+    # What came of it.
+
+    async def _look_up(self, settings: ClientSettings) -> None:
+        number = next(iter(reversed(self._ledger.sold)))
+        async with Admin(settings=settings) as admin:
+            found = await admin.messages.by_key(TOPIC, number)
+        table = Table(title=f"looked up by its key {number}", title_justify="left", show_edge=False)
+        for name in ("broker", "queue", "offset", "tags", "body"):
+            table.add_column(name)
+        for message in found:
+            place = (message.broker, str(message.stored.queue_id), str(message.queue_offset))
+            table.add_row(*place, message.tags or "", message.body.decode())
+        self._console.print(table)
+
+    def _summary(self) -> None:
+        ledger, last = self._ledger, self._ledger.sample()
+        facts = {
+            "orders acknowledged": len(ledger.sold),
+            "sends that failed": ledger.failed,
+            "billed by consumer 1": last.billed[0],
+            "billed by consumer 2": last.billed[1],
+            "audited (broadcasting)": last.audited,
+            "delivered more than once": ledger.repeated,
+            "lost": len(ledger.lost),
+        }
+        table = Table(title="summary", title_justify="left", show_edge=False)
+        table.add_column("what")
+        table.add_column("count", justify="right")
+        for name, count in facts.items():
+            colour = "bold green" if name == "lost" and not count else ""
+            table.add_row(name, f"{count:,}", style=colour)
+        self._console.print(table)
+        (self._folder / "summary.json").write_text(json.dumps(facts, indent=2) + "\n")
+        picture = self._folder / "rates.png"
+        drawn = plot(ledger.samples, ledger.marks, picture)
+        places = {
+            "servers' files and logs": self._folder,
+            "summary": self._folder / "summary.json",
+            "plot": picture if drawn else "none, as matplotlib is not installed",
+        }
+        lines = "\n".join(f"{name:24} {where}" for name, where in places.items())
+        self._console.print(Panel(lines, title="where everything is"), soft_wrap=True)

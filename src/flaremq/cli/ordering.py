@@ -1,0 +1,61 @@
+"""Which queues are whose: `flaremq topic allocate` and `flaremq topic order`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from flaremq.base.errors import InvalidParameter
+from flaremq.cli.connect import connected
+from flaremq.cli.options import Json, Namesrv, Profile, TopicName, Yes
+from flaremq.cli.render import Output, confirm
+from flaremq.model.allocate import Average
+from flaremq.model.message import MessageQueue
+
+
+def allocate(
+    topic: TopicName,
+    client: Annotated[list[str], typer.Argument(metavar="CLIENT...", help="Ids or addresses of members.")],
+    namesrv: Namesrv = None,
+    profile: Profile = None,
+    json: Json = False,
+) -> None:
+    """Which queues these members would get, if they were a group."""
+    out = Output(json)
+    with connected(namesrv, profile) as admin:
+        route = admin.topics.route(topic)
+    queues = [MessageQueue(topic, each.broker, n) for each in route.queues for n in range(each.read_queues)]
+    shares = {each: Average().allocate(each, queues, client) for each in client}
+    document = {
+        each: [{"broker": q.broker_name, "queue_id": q.queue_id} for q in share]
+        for each, share in shares.items()
+    }
+    rows = [(each, q.broker_name, q.queue_id) for each, share in shares.items() for q in share]
+    out.show(document, lambda: out.table(("client", "broker", ">queue"), rows))
+
+
+def order(
+    topic: TopicName,
+    conf: Annotated[
+        str | None, typer.Option("--set", metavar="BROKER:COUNT;...", help="Queues of each broker.")
+    ] = None,
+    delete: Annotated[bool, typer.Option("--delete", help="Producers need not keep to it any more.")] = False,
+    namesrv: Namesrv = None,
+    profile: Profile = None,
+    yes: Yes = False,
+    json: Json = False,
+) -> None:
+    """Which queues producers of an ordered topic keep to, even while a broker is away."""
+    if conf is not None and delete:
+        raise InvalidParameter("--set and --delete: give one of them")
+    out = Output(json)
+    with connected(namesrv, profile) as admin:
+        if conf is None and not delete:
+            found = admin.namesrvs.kv_get("ORDER_TOPIC_CONFIG", topic)
+            out.show({"topic": topic, "order_conf": found}, lambda: typer.echo(found or "-"))
+            return
+        if delete:
+            confirm(f"This would delete the order of topic {topic}", yes)
+        done = admin.topics.set_order_conf(topic, conf)
+    out.done(f"Told to {', '.join(done)}.", topic=topic, order_conf=conf, namesrvs=list(done))

@@ -1,0 +1,77 @@
+"""`flaremq profile`: names for the clusters that one works with."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from flaremq.cli.options import Json
+from flaremq.cli.profiles import USUAL, choose, load_profiles, profiles_path
+from flaremq.cli.render import Output
+
+app = typer.Typer(no_args_is_help=True, help="Names for the clusters you work with.")
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Of the profile.")]
+
+
+@app.command("list")
+def list_profiles(json: Json = False) -> None:
+    """Show all profiles, and which cluster a command would talk to now."""
+    found, out = load_profiles(profiles_path()), Output(json)
+    target = choose(None, None)
+
+    def for_people() -> None:
+        rows = [
+            ("*" if name == found.in_use else "", name, namesrv)
+            for name, namesrv in sorted(found.namesrvs.items())
+        ]
+        out.table(("in use", "name", "namesrv"), rows)
+        typer.echo(f"Commands talk to {target.namesrv} ({target.why}). The file is {found.path}.")
+
+    document = {
+        "file": str(found.path),
+        "in_use": found.in_use,
+        "profiles": {name: {"namesrv": namesrv} for name, namesrv in sorted(found.namesrvs.items())},
+        "target": {"namesrv": target.namesrv, "why": target.why},
+    }
+    out.show(document, for_people)
+
+
+@app.command("set")
+def set_profile(
+    name: Name,
+    namesrv: Annotated[
+        str, typer.Option("-n", "--namesrv", metavar="HOST:PORT", help="NameServers of the cluster.")
+    ] = USUAL,
+    use: Annotated[bool, typer.Option("--use", help="Use it from now on.")] = False,
+    json: Json = False,
+) -> None:
+    """Make a profile, or change one."""
+    profiles = load_profiles(profiles_path()).set(name, namesrv)
+    if use:
+        profiles = profiles.use(name)
+    profiles.save()
+    Output(json).done(f"Profile {name} is {profiles.get(name)}.", profile=name, namesrv=profiles.get(name))
+
+
+@app.command("use")
+def use_profile(
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Of the profile.")] = None,
+    none: Annotated[bool, typer.Option("--none", help="Use none.")] = False,
+    json: Json = False,
+) -> None:
+    """Talk to this cluster whenever nothing else is said."""
+    if (name is None) != none:
+        raise typer.BadParameter("give the name of a profile, or --none")
+    profiles = load_profiles(profiles_path()).use(name)
+    profiles.save()
+    sentence = f"Commands talk to {profiles.get(name)} from now on." if name else "No profile is in use now."
+    Output(json).done(sentence, in_use=name)
+
+
+@app.command("remove")
+def remove_profile(name: Name, json: Json = False) -> None:
+    """Forget a profile."""
+    load_profiles(profiles_path()).remove(name).save()
+    Output(json).done(f"Profile {name} is forgotten.", profile=name)

@@ -1,0 +1,172 @@
+"""Which cluster a command is for.
+
+The first that is said counts: the flag --namesrv, the variables FLAREMQ_NAMESRV and NAMESRV_ADDR, the
+profile named by --profile or FLAREMQ_PROFILE, the profile in use, and at last 127.0.0.1:9876. But a
+--profile that stands on the command line is said more loudly than a variable, and counts before it.
+
+Profiles lie in a file of a user's own, ~/.config/flaremq/profiles.toml:
+
+    use = "test"
+
+    [profiles.test]
+    namesrv = "10.0.0.1:9876;10.0.0.2:9876"
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+from flaremq.base.errors import ConfigError
+
+USUAL: Final = "127.0.0.1:9876"
+VARIABLES: Final = ("FLAREMQ_NAMESRV", "NAMESRV_ADDR")
+_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_FIRST_LINES: Final = "# Clusters that the flaremq command knows by name: see `flaremq profile --help`.\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """NameServers, and who named them."""
+
+    namesrv: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Profiles:
+    """What the file says."""
+
+    path: Path
+    namesrvs: Mapping[str, str] = field(default_factory=dict)
+    """By the name of the profile."""
+    in_use: str | None = None
+
+    def get(self, name: str) -> str:
+        if name not in self.namesrvs:
+            known = ", ".join(sorted(self.namesrvs)) or "none"
+            raise ConfigError(
+                f"profile {name!r} is not in {self.path}, which has {known}: "
+                f"make it by `flaremq profile set {name} --namesrv host:port`"
+            )
+        return self.namesrvs[name]
+
+    def set(self, name: str, namesrv: str) -> Profiles:
+        if not _NAME.fullmatch(name):
+            raise ConfigError(f"profile {name!r}: a name has letters, digits, - and _, 64 of them at most")
+        return replace(self, namesrvs={**self.namesrvs, name: check_namesrv(namesrv)})
+
+    def use(self, name: str | None) -> Profiles:
+        if name is not None:
+            self.get(name)
+        return replace(self, in_use=name)
+
+    def remove(self, name: str) -> Profiles:
+        self.get(name)
+        left = {each: namesrv for each, namesrv in self.namesrvs.items() if each != name}
+        return replace(self, namesrvs=left, in_use=None if self.in_use == name else self.in_use)
+
+    def save(self) -> None:
+        text = _FIRST_LINES
+        if self.in_use is not None:
+            text += f'use = "{self.in_use}"\n'
+        for name, namesrv in sorted(self.namesrvs.items()):
+            text += f'\n[profiles.{name}]\nnamesrv = "{namesrv}"\n'
+        beside = self.path.with_suffix(".new")
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            beside.write_text(text)
+            beside.replace(self.path)
+        except OSError as error:
+            raise ConfigError(
+                f"{self.path} cannot be written: {error.strerror or error}; see who owns it"
+            ) from error
+
+
+def profiles_path(environ: Mapping[str, str] = os.environ) -> Path:
+    home = environ.get("XDG_CONFIG_HOME")
+    return (Path(home) if home else Path.home() / ".config") / "flaremq" / "profiles.toml"
+
+
+def load_profiles(path: Path) -> Profiles:
+    """What lies there; nothing if there is no file. ConfigError names the line that cannot be."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        found = tomllib.loads(text)
+    except FileNotFoundError:
+        return Profiles(path)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror or error}; see who owns it") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} is not UTF-8 at byte {error.start}: save it as UTF-8") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path}: {error}: mend that line, or delete the file to begin anew") from None
+    return _understood(path, text, found)
+
+
+def _understood(path: Path, text: str, found: dict[str, Any]) -> Profiles:
+    def wrong(word: str, complaint: str) -> ConfigError:
+        return ConfigError(f"{path}, line {_line_of(text, word)}: {complaint}")
+
+    for key in sorted(found.keys() - {"use", "profiles"}):
+        raise wrong(key, f"{key!r} means nothing here; wanted are use and [profiles.NAME]")
+    tables = found.get("profiles", {})
+    if not isinstance(tables, dict):
+        raise wrong("profiles", "profiles must be tables, as [profiles.NAME]")
+    namesrvs: dict[str, str] = {}
+    for name, table in tables.items():
+        if not isinstance(table, dict) or not isinstance(table.get("namesrv"), str):
+            raise wrong(name, f'profile {name!r} needs a line namesrv = "host:port"')
+        for key in sorted(table.keys() - {"namesrv"}):
+            raise wrong(key, f"{key!r} of profile {name!r} means nothing here; wanted is namesrv")
+        try:
+            namesrvs[name] = check_namesrv(table["namesrv"])
+        except ConfigError as error:
+            raise wrong(table["namesrv"], str(error)) from None
+    in_use = found.get("use")
+    if in_use is not None and in_use not in namesrvs:
+        raise wrong("use", f"use = {in_use!r}, but there is no [profiles.{in_use}]")
+    return Profiles(path, namesrvs, in_use)
+
+
+def _line_of(text: str, word: str) -> int:
+    """The first line that has it: near enough for somebody who looks."""
+    return next((number for number, line in enumerate(text.splitlines(), 1) if word in line), 1)
+
+
+def check_namesrv(text: str) -> str:
+    """host:port;host:port with one separator and no blanks; ConfigError if it is none."""
+    addresses = [part.strip() for part in text.replace(",", ";").split(";") if part.strip()]
+    for address in addresses or [""]:
+        host, _, port = address.rpartition(":")
+        is_port = port.isascii() and port.isdigit() and 0 < int(port) < 65536
+        if not host.strip("[]") or not is_port or not host.isprintable() or set('"\\') & set(host):
+            raise ConfigError(
+                f"NameServer {address!r} is no address: wanted is host:port, or host:port;host:port"
+            )
+    return ";".join(addresses)
+
+
+def choose(namesrv: str | None, profile: str | None, environ: Mapping[str, str] = os.environ) -> Target:
+    """The NameServers of a command, from its flags and from what else is said."""
+    if namesrv and profile:
+        raise ConfigError(f"--namesrv {namesrv} and --profile {profile}: give one of them")
+    if namesrv:
+        return Target(check_namesrv(namesrv), "--namesrv")
+    if profile:
+        return Target(load_profiles(profiles_path(environ)).get(profile), f"--profile {profile}")
+    for variable in VARIABLES:
+        if environ.get(variable):
+            return Target(check_namesrv(environ[variable]), variable)
+    profiles = load_profiles(profiles_path(environ))
+    named = environ.get("FLAREMQ_PROFILE")
+    if named:
+        return Target(profiles.get(named), f"FLAREMQ_PROFILE={named}")
+    if profiles.in_use is not None:
+        return Target(profiles.get(profiles.in_use), f"profile {profiles.in_use}")
+    return Target(USUAL, "nothing else was said")

@@ -1,0 +1,180 @@
+"""How results are shown: tables for people, one JSON document for programs.
+
+On a terminal tables fit its width: wide cells are folded. On a pipe they are columns
+with blanks between them, as wide as they need to be: a script finds every word whole.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib import import_module
+from typing import Any, Final, TextIO
+
+import typer
+
+from flaremq.base.errors import UsageError
+
+_CONTROLS: Final = {
+    **{code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))},
+    **{code: f"\\u{code:04x}" for code in range(0xD800, 0xE000)},  # Halves of letters, which no stream takes.
+}
+_SIZES: Final = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+class NotConfirmed(UsageError):
+    """A command that destroys something was neither confirmed nor forced."""
+
+
+class Output:
+    """Where one command writes to. With `json` there is one document on stdout, and nothing else."""
+
+    def __init__(self, json: bool = False) -> None:
+        self.json = json
+
+    def show(self, document: object, for_people: Callable[[], None]) -> None:
+        """The same result, for whoever asks."""
+        if self.json:
+            self.document(document)
+        else:
+            for_people()
+
+    def document(self, document: object) -> None:
+        typer.echo(dumps(document, indent=2))
+
+    def done(self, sentence: str, **facts: object) -> None:
+        """Something was done, and there is not more to tell than a sentence."""
+        self.show({"done": True, **facts}, lambda: typer.echo(safe(sentence)))
+
+    def would(self, sentences: Sequence[str], **facts: object) -> None:
+        """What a dry run found."""
+
+        def say() -> None:
+            for sentence in sentences:
+                typer.echo(safe(f"would {sentence}"))
+
+        self.show({"done": False, "dry_run": True, **facts}, say)
+
+    def table(self, columns: Sequence[str], rows: Iterable[Sequence[object]], title: str = "") -> None:
+        """For people. Columns whose names begin with > are numbers and stand on the right."""
+        shown = [[cell(value) for value in row] for row in rows]
+        if sys.stdout.isatty():
+            _rich_table(columns, shown, title)
+        else:
+            _plain_table(columns, shown, title)
+
+    def facts(self, pairs: Iterable[tuple[str, object]], title: str = "") -> None:
+        """Names and values, one below the other."""
+        listed = [(name, cell(value)) for name, value in pairs]
+        width = max((len(name) for name, _ in listed), default=0)
+        if title:
+            typer.secho(title, bold=True)
+        for name, value in listed:
+            typer.echo(f"{name:<{width}}  {value}".rstrip())
+
+
+def note(sentence: str) -> None:
+    """For people, beside the result: it is no part of what a program reads."""
+    typer.echo(f"flaremq: {safe(sentence)}", err=True)
+
+
+def confirm(what: str, yes: bool) -> None:
+    """Go on only if the user wants it. `what` is a sentence that says what will be lost."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise NotConfirmed(f"{what}: add --yes if you mean it, as there is no terminal to ask at")
+    typer.echo(safe(what) + ".", err=True)
+    if not typer.confirm("Go on?", err=True):
+        raise NotConfirmed("nothing was done")
+
+
+def dumps(document: object, indent: int | None = None) -> str:
+    """JSON with letters as they are, where the terminal can show them."""
+    text = json.dumps(document, indent=indent, ensure_ascii=False, default=str)
+    try:
+        text.encode(getattr(sys.stdout, "encoding", None) or "utf-8")
+    except UnicodeEncodeError:
+        return json.dumps(document, indent=indent, default=str)
+    return text
+
+
+def cell(value: object) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:,.1f}"
+    return safe(str(value))
+
+
+def safe(text: str) -> str:
+    """Names and bodies come from others: no control character of theirs reaches a terminal."""
+    return text.translate(_CONTROLS)
+
+
+def size(count: int) -> str:
+    """Bytes for people."""
+    number, unit = float(count), 0
+    while number >= 1024 and unit < len(_SIZES) - 1:
+        number, unit = number / 1024, unit + 1
+    return f"{number:.0f} {_SIZES[unit]}" if unit == 0 or number >= 100 else f"{number:.1f} {_SIZES[unit]}"
+
+
+def _plain_table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str) -> None:
+    if title:
+        typer.echo(title)
+    heads = [name.lstrip(">").upper().replace(" ", "_") for name in columns]
+    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
+    for row in (heads, *rows):
+        pieces = [
+            f"{text:>{width}}" if name.startswith(">") else f"{text:<{width}}"
+            for text, width, name in zip(row, widths, columns, strict=True)
+        ]
+        typer.echo("  ".join(pieces).rstrip())
+
+
+def _rich_table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str) -> None:
+    # No lines: their place is worth more to names that would be folded.
+    table = import_module("rich.table").Table(
+        title=title or None, title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0)
+    )
+    text = import_module("rich.text").Text
+    for name in columns:
+        justify = "right" if name.startswith(">") else "left"
+        table.add_column(name.lstrip(">"), justify=justify, overflow="fold")
+    for row in rows:
+        table.add_row(*(text(each) for each in row))  # Text, or brackets in a name would be markup.
+    import_module("rich.console").Console().print(table)
+
+
+class Progress:
+    """How far something long has come, on a terminal only. `at` may be called as often as one likes."""
+
+    def __init__(self, what: str, total: int, stream: TextIO | None = None) -> None:
+        self._what, self._total = what, max(1, total)
+        self._stream = stream or sys.stderr
+        self._bar: Any = None
+        self._task: Any = None
+
+    def __enter__(self) -> Progress:
+        if self._stream.isatty():
+            console = import_module("rich.console").Console(file=self._stream)
+            self._bar = import_module("rich.progress").Progress(console=console, transient=True)
+            self._task = self._bar.add_task(self._what, total=self._total)
+            self._bar.start()
+        return self
+
+    def at(self, done: int) -> None:
+        if self._bar is not None:
+            self._bar.update(self._task, completed=done)
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+
+def pairs(found: Mapping[str, object]) -> list[tuple[str, object]]:
+    return sorted(found.items())

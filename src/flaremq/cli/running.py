@@ -1,0 +1,73 @@
+"""What a consumer says about itself, shown."""
+
+from __future__ import annotations
+
+import typer
+
+from flaremq.cli.render import Output, safe
+from flaremq.cli.times import both, local
+from flaremq.protocol.bodies.running import ConsumerRunningInfo
+
+
+def show_running(info: ConsumerRunningInfo, out: Output) -> None:
+    out.table(
+        ("topic", "broker", ">queue", ">offset", ">cached", ">MiB", "last pull", "last consumed"),
+        [
+            (
+                *(queue.topic, queue.broker_name, queue.queue_id, state.commit_offset),
+                *(state.cached_msg_count, state.cached_msg_size_in_mib),
+                *(local(state.last_pull_timestamp), local(state.last_consume_timestamp)),
+            )
+            for queue, state in sorted(info.mq_table.items())
+        ],
+    )
+    if info.mq_pop_table:
+        rows = [(q.topic, q.broker_name, q.queue_id, s.wait_ack_count) for q, s in info.mq_pop_table.items()]
+        out.table(("topic", "broker", ">queue", ">waits for ack"), rows)
+    out.table(
+        ("topic", ">pull ms", ">pulls/s", ">consume ms", ">ok/s", ">failed/s", ">failed in an hour"),
+        [
+            (
+                *(topic, s.pull_rt, s.pull_tps, s.consume_rt, s.consume_ok_tps, s.consume_failed_tps),
+                s.consume_failed_msgs,
+            )
+            for topic, s in sorted(info.status_table.items())
+        ],
+    )
+    if info.jstack:
+        typer.echo("\n".join(safe(line) for line in info.jstack.splitlines()))
+
+
+def running_document(info: ConsumerRunningInfo) -> dict[str, object]:
+    return {
+        "properties": dict(info.properties),
+        "subscriptions": [
+            {"topic": each.topic, "expression": each.sub_string} for each in info.subscription_set
+        ],
+        "queues": [
+            {
+                "topic": queue.topic,
+                "broker": queue.broker_name,
+                "queue_id": queue.queue_id,
+                "offset": state.commit_offset,
+                "cached_messages": state.cached_msg_count,
+                "cached_mib": state.cached_msg_size_in_mib,
+                "locked": state.locked,
+                **both("last_pull", state.last_pull_timestamp),
+                **both("last_consumed", state.last_consume_timestamp),
+            }
+            for queue, state in sorted(info.mq_table.items())
+        ],
+        "rates": {
+            topic: {
+                "pull_ms": s.pull_rt,
+                "pull_tps": s.pull_tps,
+                "consume_ms": s.consume_rt,
+                "ok_tps": s.consume_ok_tps,
+                "failed_tps": s.consume_failed_tps,
+                "failed_in_an_hour": s.consume_failed_msgs,
+            }
+            for topic, s in sorted(info.status_table.items())
+        },
+        "stacks": info.jstack,
+    }

@@ -1,0 +1,73 @@
+"""Which commands there are. Help and completion read this table alone, so that neither loads a command.
+
+A row names the module of a command, which offers one of two things:
+
+    app         a typer.Typer: a command with commands of its own, as `flaremq topic list`
+    command     a function with typer's annotations, as `flaremq send`
+
+A module that offers several has `:name` behind it in their rows. It is imported when one of its commands
+is called, and not before.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+SERVERS: Final = "Servers"
+MESSAGES: Final = "Messages"
+ADMIN: Final = "Administration"
+TOOLS: Final = "Tools"
+
+
+class Row(NamedTuple):
+    """One command."""
+
+    place: str
+    help: str
+    panel: str
+    hidden: bool = False
+
+
+COMMANDS: Final[Mapping[str, Row]] = {
+    "up": Row("flaremq.cli.up", "Run a NameServer and a broker in one process.", SERVERS),
+    "namesrv": Row("flaremq.cli.serve:namesrv_command", "Run a NameServer.", SERVERS),
+    "broker": Row("flaremq.cli.serve:broker_command", "Run a broker.", SERVERS),
+    "send": Row("flaremq.cli.send", "Send messages.", MESSAGES),
+    "tail": Row("flaremq.cli.tail", "Show the messages of a topic as they arrive.", MESSAGES),
+    "message": Row("flaremq.cli.message", "Find messages, and have them consumed again.", MESSAGES),
+    "topic": Row("flaremq.cli.topic", "List, show, create and delete topics.", ADMIN),
+    "group": Row("flaremq.cli.group", "Consumer groups: their lag, clients and offsets.", ADMIN),
+    "cluster": Row("flaremq.cli.cluster", "Brokers and NameServers: status and settings.", ADMIN),
+    "store": Row("flaremq.cli.inspection.commands", "Inspect, verify and export a store folder.", TOOLS),
+    "profile": Row("flaremq.cli.profile", "Names for the clusters you work with.", TOOLS),
+    "bench": Row("flaremq.cli.bench", "Measure how fast a cluster is.", TOOLS),
+    "demo": Row("flaremq.cli.demo", "See everything at work, with explanations.", TOOLS),
+}
+
+_ALIASES: Final = {
+    "topics": "updateTopic deleteTopic updateTopicPerm topicRoute topicStatus topicClusterList topicList "
+    "updateOrderConf allocateMQ statsAll",
+    "groups": "updateSubGroup deleteSubGroup consumerProgress consumerStatus getConsumerConfig "
+    "consumerConnection producerConnection resetOffsetByTime cloneGroupOffset skipAccumulatedMessage",
+    "messages": "queryMsgById queryMsgByKey queryMsgByUniqueKey queryMsgByOffset printMsg printMsgByQueue "
+    "sendMessage consumeMessage",
+    "brokers": "clusterList brokerStatus getBrokerConfig updateBrokerConfig cleanExpiredCQ cleanUnusedTopic "
+    "deleteExpiredCommitLog wipeWritePerm addWritePerm getNamesrvConfig updateNamesrvConfig "
+    "updateKvConfig deleteKvConfig",
+}
+_WORD: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
+
+ALIASES: Final[Mapping[str, Row]] = {
+    name: Row(
+        f"flaremq.cli.aliases.{module}:{_WORD.sub('_', name).lower()}",
+        f"What mqadmin calls {name}.",
+        ADMIN,
+        hidden=True,
+    )
+    for module, names in _ALIASES.items()
+    for name in names.split()
+}
+"""Names of mqadmin, with mqadmin's options, for those who have them in their fingers. A function is
+called like its alias, in Python's way: update_topic."""

@@ -1,0 +1,130 @@
+"""What goes in and out of topics, and who sends: `flaremq topic rates` and `flaremq topic producers`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+from flaremq.admin.brokervalues import BrokerRates
+from flaremq.admin.sync import Admin
+from flaremq.admin.topicvalues import TopicKind
+from flaremq.base.errors import FlareError
+from flaremq.cli.connect import connected, failures, note_failures
+from flaremq.cli.options import Json, Namesrv, Profile, TopicName
+from flaremq.cli.render import Output
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """Of a topic and one of its groups; None for what there is not."""
+
+    topic: str
+    group: str | None
+    lag: int | None
+    in_tps: float
+    in_today: int
+    out_tps: float | None = None
+    out_today: int | None = None
+
+    @property
+    def is_active(self) -> bool:
+        return bool(self.in_today or self.out_today)
+
+
+def rates(
+    topic: Annotated[str | None, typer.Argument(metavar="[TOPIC]", help="Only this one.")] = None,
+    active: Annotated[bool, typer.Option("-a", "--active", help="Only where something goes on.")] = False,
+    namesrv: Namesrv = None,
+    profile: Profile = None,
+    json: Json = False,
+) -> None:
+    """How much comes in, how much each group takes, and how far behind it is."""
+    out = Output(json)
+    found: list[Traffic] = []
+    with connected(namesrv, profile) as admin:
+        kinds = (TopicKind.NORMAL, TopicKind.RETRY)
+        names = [topic] if topic else [each.name for each in admin.topics.list() if each.kind in kinds]
+        for name in names:
+            found += _of_topic(admin, name)
+    shown = [each for each in found if each.is_active or not active]
+    document = [
+        {
+            "topic": each.topic,
+            "group": each.group,
+            "lag": each.lag,
+            "in_tps": each.in_tps,
+            "out_tps": each.out_tps,
+            "in_today": each.in_today,
+            "out_today": each.out_today,
+        }
+        for each in shown
+    ]
+    rows = [(e.topic, e.group, e.lag, e.in_tps, e.out_tps, e.in_today, e.out_today) for e in shown]
+    columns = ("topic", "group", ">lag", ">in/s", ">out/s", ">in today", ">out today")
+    out.show(document, lambda: out.table(columns, rows))
+
+
+def _of_topic(admin: Admin, topic: str) -> list[Traffic]:
+    in_tps, in_today = _sums(admin.brokers.rates("TOPIC_PUT_NUMS", topic))
+    groups = admin.topics.consumers(topic)
+    if not groups:
+        return [Traffic(topic, None, None, in_tps, in_today)]
+    found = []
+    for group in groups:
+        out_tps, out_today = _sums(admin.brokers.rates("GROUP_GET_NUMS", f"{topic}@{group}"))
+        found.append(Traffic(topic, group, _lag(admin, group, topic), in_tps, in_today, out_tps, out_today))
+    return found
+
+
+def _lag(admin: Admin, group: str, topic: str) -> int | None:
+    try:
+        return admin.groups.progress(group, topic, owners=False).topics.get(topic)
+    except FlareError:
+        return None  # A group that was deleted meanwhile, or has no offsets yet.
+
+
+def _sums(found: Iterable[BrokerRates]) -> tuple[float, int]:
+    """Per second now, and of the last day or as much of it as there is."""
+    listed = list(found)
+    return (
+        sum(each.minute.tps for each in listed),
+        sum(each.day.sum or each.hour.sum or each.minute.sum for each in listed),
+    )
+
+
+def producers(
+    topic: TopicName,
+    group: Annotated[str, typer.Argument(metavar="GROUP", help="Of the producers.")],
+    namesrv: Namesrv = None,
+    profile: Profile = None,
+    json: Json = False,
+) -> None:
+    """Producers of a group that are connected to the brokers of a topic."""
+    out = Output(json)
+    with connected(namesrv, profile) as admin:
+        found = admin.topics.producers(topic, group)
+
+    def for_people() -> None:
+        rows = [(c.client_id, c.address, c.language, c.version_name, ", ".join(c.brokers)) for c in found]
+        out.table(("client", "address", "language", "version", "brokers"), rows)
+        note_failures(found.failed)
+
+    document = {
+        "topic": topic,
+        "group": group,
+        "clients": [
+            {
+                "client_id": c.client_id,
+                "address": c.address,
+                "language": c.language,
+                "version": c.version_name,
+                "brokers": list(c.brokers),
+            }
+            for c in found
+        ],
+        "failed": failures(found.failed),
+    }
+    out.show(document, for_people)

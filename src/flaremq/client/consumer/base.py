@@ -1,0 +1,199 @@
+"""What all consumers have in common: joining a group and leaving it, and what brokers may ask of them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Self
+
+from flaremq.base.errors import FlareError, NotServed, UsageError
+from flaremq.base.lifecycle import Owned
+from flaremq.client.consumer.holdings import Consumption, Holdings
+from flaremq.client.consumer.member import Member
+from flaremq.client.consumer.offsets import LocalOffsets, RemoteOffsets
+from flaremq.client.consumer.pull import PullKind
+from flaremq.client.consumer.rebalance import Rebalancer
+from flaremq.client.consumer.running import running_info
+from flaremq.client.instance import Client
+from flaremq.client.settings import ConsumerSettings
+from flaremq.model.message import MessageQueue
+from flaremq.protocol.bodies.group import CheckClientRequestBody, ConsumeMessageDirectlyResult, ConsumerData
+from flaremq.protocol.bodies.running import ConsumerRunningInfo
+
+log = logging.getLogger(__name__)
+
+
+class Consumer:
+    """One member of a consumer group, from `start` to `stop`; `async with` does both."""
+
+    def __init__(
+        self, member: Member, consumption: Consumption, kind: PullKind, *, owns_client: bool
+    ) -> None:
+        self._member = member
+        self._owns_client = owns_client
+        offsets = RemoteOffsets(member) if member.is_clustering else LocalOffsets(member)
+        self._holdings = Holdings(member, offsets, consumption, kind)
+        self._rebalancer = Rebalancer(member, self._holdings)
+        self._tasks = Owned(on_crash=lambda _error: None)
+        self._started = False
+        self._stopping: asyncio.Task[None] | None = None
+
+    @property
+    def group(self) -> str:
+        return self._member.group
+
+    @property
+    def client(self) -> Client:
+        return self._member.client
+
+    @property
+    def settings(self) -> ConsumerSettings:
+        return self._member.settings
+
+    # Life.
+
+    async def start(self) -> None:
+        """Join the group. Returns when the first share of queues is known, if servers are there."""
+        if self._stopping is not None:
+            raise UsageError(f"this consumer of {self.group!r} was stopped: make another one")
+        if self._started:
+            return
+        self._prepare()
+        self._started = True
+        self._member.started_ms = self.client.clock.now_ms()
+        try:
+            await self.client.start()
+            await self.client.add_consumer(self)
+        except BaseException:
+            self._started = False  # Nothing has begun that could be stopped.
+            if self.client.members.consumers.get(self.group) is self:
+                self.client.members.remove_consumer(self.group)
+            if self._owns_client:
+                await self.client.stop()
+            raise
+        try:
+            await self._check_expressions()
+            self._begin()
+            self._holdings.start()
+            settled = await self._rebalancer.round()
+            self._tasks.spawn("rebalance", self._rebalancer.run(settled))
+        except BaseException:
+            await self.stop()
+            raise
+
+    def _prepare(self) -> None:
+        """Before anything is asked of anybody. May raise what is wrong with the program."""
+
+    def _begin(self) -> None:
+        """Messages may come from now on."""
+
+    async def _finish(self) -> None:
+        """No more come: end what is under way."""
+
+    async def _check_expressions(self) -> None:
+        """A broker says now whether it can read an expression, instead of at every pull."""
+        for topic, subscription in self._member.subscriptions.items():
+            route = self.client.routes.known(topic)
+            if not subscription.is_sql or route is None:
+                continue
+            body = CheckClientRequestBody(
+                client_id=self.client.client_id, group=self.group, subscription_data=subscription
+            )
+            for broker in route.data.broker_datas:
+                address = self.client.routes.address(broker.broker_name)
+                if address is not None:
+                    await self._check(address, body)
+
+    async def _check(self, address: str, body: CheckClientRequestBody) -> None:
+        try:
+            await self.client.api.check_client(address, body)
+        except NotServed:
+            pass  # Too old to be asked: its pulls will tell.
+        except FlareError as error:
+            if error.address is not None:  # Else it is away, and says nothing about the expression.
+                raise
+
+    async def stop(self) -> None:
+        """Fetch no more, end what is under way, store offsets and leave. Again is harmless."""
+        if self._stopping is None:
+            self._stopping = asyncio.get_running_loop().create_task(self._stop(), name="stop-consumer")
+        await asyncio.shield(self._stopping)  # Who gives up waiting does not keep us from leaving in order.
+
+    async def _stop(self) -> None:
+        try:
+            if self._started:
+                await self._leave()
+        finally:
+            if self._owns_client:
+                await self.client.stop()
+
+    async def _leave(self) -> None:
+        try:
+            await self._tasks.aclose(timeout_s=5)
+            self._holdings.rest()
+            await self._finish()
+        finally:
+            await self._holdings.close()
+            await self.client.remove_consumer(self.group)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    def _check_running(self) -> None:
+        if not self._started or self._stopping is not None:
+            raise UsageError(
+                f"the consumer of {self.group!r} is not running: use `async with`, or call start() first"
+            )
+
+    # What it has.
+
+    @property
+    def subscriptions(self) -> Mapping[str, str]:
+        """Topics, and the expressions they are subscribed with."""
+        return {topic: each.sub_string for topic, each in self._member.subscriptions.items()}
+
+    @property
+    def assignment(self) -> frozenset[MessageQueue]:
+        """The queues that are ours now."""
+        return frozenset(self._holdings.queues)
+
+    def _subscribed(self) -> None:
+        """Subscriptions have changed."""
+        if self._started:
+            self.client.beat_soon()
+            self.client.refresh_soon()
+            self._rebalancer.soon()
+
+    # What the client asks of its consumers.
+
+    def topics(self) -> Iterable[str]:
+        return list(self._member.subscriptions)
+
+    def heartbeat(self) -> ConsumerData:
+        return self._member.heartbeat()
+
+    def rebalance_soon(self) -> None:
+        self._rebalancer.soon()
+
+    async def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
+        for queue, offset in offsets.items():
+            if queue.topic == topic and self._holdings.get(queue) is not None:
+                log.warning("group %s: %s is reset to %d by an operator", self.group, queue, offset)
+                await self._holdings.move(queue, offset, sure=True)
+
+    def positions(self, topic: str) -> Mapping[MessageQueue, int]:
+        return {queue: at for queue, at in self._holdings.positions().items() if queue.topic == topic}
+
+    def running_info(self, *, stacks: bool) -> ConsumerRunningInfo:
+        return running_info(self._member, self._holdings, stacks=stacks)
+
+    async def consume_directly(self, record: bytes, broker_name: str) -> ConsumeMessageDirectlyResult:
+        raise NotServed(
+            f"group {self.group!r} asks for its messages: {len(record)} bytes from {broker_name!r} cannot be "
+            "pushed to it; use a push consumer"
+        )

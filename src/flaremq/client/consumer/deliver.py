@@ -1,0 +1,353 @@
+"""Delivery: what is fetched goes to handlers, and what they say becomes done, later or dead.
+
+    arrived > queues in turn > [run: as many messages as take about a millisecond] > handler > report
+
+A worker gets neighbouring messages of one queue at a time: one for a slow handler, so that all work in
+parallel, more the faster it is, so that what a run costs is shared by many. While a handler is stuck
+with one message, the rest of its run goes to others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+from collections import deque
+from collections.abc import Mapping
+from time import monotonic
+from typing import Final
+
+from flaremq.base.lifecycle import Owned
+from flaremq.client.consumer.member import Member
+from flaremq.client.consumer.outcome import Later
+from flaremq.client.consumer.processqueue import ProcessQueue, Run
+from flaremq.client.consumer.sendback import Returns
+from flaremq.client.consumer.workers import (
+    Batch,
+    Callee,
+    Crew,
+    Handler,
+    Manner,
+    Report,
+    perform,
+    perform_async,
+)
+from flaremq.client.message import ReceivedMessage
+from flaremq.model.message import MessageQueue
+
+log = logging.getLogger(__name__)
+
+AGAIN_S: Final = 5.0
+"""When a message that nobody takes back is tried here again."""
+RUN_MAX: Final = 32
+_RUN_S: Final = 0.001
+_STUCK_S: Final = 0.2
+
+
+class Delivery:
+    """What both kinds have in common; `settle` is what they differ in."""
+
+    def __init__(self, member: Member, handlers: Mapping[str, Callee | None], returns: Returns) -> None:
+        """A topic whose handler is None is read by iterators."""
+        self._member = member
+        self._settings = member.settings
+        self._handlers = handlers
+        self._returns = returns
+        self._crew = Crew(f"flaremq-{member.group}", self._settings.concurrency)
+        self._tasks = Owned(on_crash=lambda _error: None)
+        self._ready: deque[ProcessQueue] = deque()
+        self._unread: deque[ProcessQueue] = deque()
+        self._running: set[Run] = set()
+        self._lent: dict[ReceivedMessage, Run] = {}
+        self._pace_s: dict[str, float] = {}
+        self._timers: set[asyncio.TimerHandle] = set()
+        self._waiters: list[asyncio.Future[None]] = []
+        self._returning = 0
+        self._manner = Manner(self._settings.batch_max)
+        self.is_resting = True
+        """Nothing new is begun."""
+        self._closing = self._closed = False
+
+    # Life.
+
+    def start(self) -> None:
+        self.is_resting = False
+        self._tasks.spawn("watch-handlers", self._watch())
+
+    def rest(self, is_resting: bool) -> None:
+        self.is_resting = is_resting
+        self._change()
+        self._pump()
+
+    async def close(self, limit_s: float) -> None:
+        """Begin nothing more, wait for what runs, then forget it."""
+        self.is_resting = self._closing = True
+        self._change()
+        try:
+            async with asyncio.timeout(limit_s):
+                while self._running or self._returning:
+                    await self._changes()
+        except TimeoutError:
+            log.warning(
+                "group %s: %d handlers still run after %g s: what they have will be delivered again",
+                *(self._member.group, len(self._running), limit_s),
+            )
+        finally:
+            self._closed = True
+            for timer in self._timers:
+                timer.cancel()
+            self._crew.close()
+            await self._tasks.aclose(timeout_s=5)
+
+    def _change(self) -> None:
+        """Wake those who wait for anything."""
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def _changes(self) -> None:
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        await waiter
+
+    def is_running(self, queue: MessageQueue) -> bool:
+        return any(run.queue.queue == queue for run in (*self._running, *self._lent.values()))
+
+    async def ended(self, queue: MessageQueue, limit_s: float) -> None:
+        try:
+            async with asyncio.timeout(limit_s):
+                while self.is_running(queue):
+                    await self._changes()
+        except TimeoutError:
+            log.warning(
+                "group %s: a handler still has a message of %s, which is given away",
+                self._member.group,
+                queue,
+            )
+
+    # From queues to handlers.
+
+    def arrived(self, held: ProcessQueue) -> None:
+        if not held.is_listed and held.is_waiting:
+            held.is_listed = True
+            self._ready.append(held)
+        self._pump()
+
+    def _pump(self) -> None:
+        """Give work to whoever has none."""
+        while self._ready and not self.is_resting and len(self._running) < self._settings.concurrency:
+            held = self._ready.popleft()
+            held.is_listed = False
+            self._serve(held)
+
+    def reconsider(self) -> None:
+        """Another topic has a handler, or none."""
+        unread, self._unread = self._unread, deque()
+        for held in unread:
+            held.is_listed = False
+            self.arrived(held)
+
+    def may_begin(self, held: ProcessQueue) -> bool:
+        return not held.dropped
+
+    def _serve(self, held: ProcessQueue) -> None:
+        first = held.peek()
+        if first is None or not self.may_begin(held):
+            return
+        topic = first.topic if held.is_retry else held.queue.topic
+        if topic in self._handlers and self._handlers[topic] is None:
+            held.is_listed = True
+            self._unread.append(held)
+            self._change()
+            return
+        run = held.take(1 if held.is_retry else self._length(topic))
+        assert run is not None
+        self._begin(run, topic)
+        if held.is_waiting and self.may_begin(held):
+            held.is_listed = True
+            self._ready.append(held)
+
+    def _length(self, topic: str) -> int:
+        """How many messages take about a millisecond; whole batches, if the handler gets batches."""
+        batch_max = self._settings.batch_max
+        count = int(_RUN_S / max(self._pace_s.get(topic, 1.0), 1e-9))
+        return max(min(count, RUN_MAX) // batch_max * batch_max, batch_max)
+
+    def _begin(self, run: Run, topic: str) -> None:
+        callee = self._handlers.get(topic)
+        self._running.add(run)
+        self.begun(run)
+        if callee is None:  # A retry of a topic that nobody subscribes to any more.
+            run.todo.clear()
+            why = Later(f"nobody here subscribes to {topic} any more")
+            self._finished(Report(run, failures=[(run.left, why)]), topic)
+        elif callee.is_async:
+            self._tasks.spawn("handle", self._handle(run, callee.handler, topic))
+        else:
+            handler, manner = callee.handler, self._manner
+            self._crew.submit(
+                lambda: perform(run, handler, manner), lambda report: self._finished(report, topic)
+            )
+
+    def begun(self, run: Run) -> None:
+        """Somebody has it now."""
+
+    async def _handle(self, run: Run, handler: Handler, topic: str) -> None:
+        try:
+            report = await perform_async(run, handler, self._manner)
+        except asyncio.CancelledError:
+            self._running.discard(run)
+            raise
+        self._finished(report, topic)
+
+    def _finished(self, report: Report, topic: str) -> None:
+        run, held = report.run, report.run.queue
+        self._running.discard(run)
+        if self._closed:
+            return  # It was not waited for: whoever has the queue next gets it again.
+        if report.handled:
+            pace_s = self._pace_s.get(topic, 1.0)
+            self._pace_s[topic] = pace_s + 0.2 * (report.took_s / report.handled - pace_s)
+            failed = sum(len(batch) for batch, _ in report.failures)
+            self._member.figures.consumed(topic, report.took_s, report.handled - failed, failed)
+            held.consumed_ms = self._member.client.clock.now_ms()
+        for batch, error in report.failures:
+            self._told(batch, error)
+        self.settle(run, report.failures)
+        self._change()
+        self.arrived(held)
+
+    def _told(self, batch: Batch, error: BaseException) -> None:
+        """One line for a failure; where it comes from is for those who look closely."""
+        first, group = batch[0], self._member.group
+        if isinstance(error, Later):
+            log.info("group %s: message %s comes later: %s", group, first.message_id, error)
+            return
+        more = f" and {len(batch) - 1} more" if len(batch) > 1 else ""
+        log.warning(
+            "group %s: the handler of %s failed for message %s%s: %s: %s",
+            *(group, first.topic, first.message_id, more, type(error).__name__, error),
+        )
+        log.debug("how it failed for message %s", first.message_id, exc_info=error)
+
+    def settle(self, run: Run, failures: list[tuple[Batch, BaseException]]) -> None:
+        """What a run has come to is noted in its queue."""
+        raise NotImplementedError
+
+    async def call_once(self, message: ReceivedMessage) -> BaseException | None:
+        """Call its handler outside of all order; how it failed, if it did."""
+        callee = self._handlers.get(message.topic)
+        if callee is None:
+            return Later(f"{message.topic} has no handler here")
+        run = Run(ProcessQueue(message.queue, message.queue_offset), [message])
+        manner = Manner(self._settings.batch_max)
+        if callee.is_async:
+            report = await perform_async(run, callee.handler, manner)
+        else:
+            report = await self._crew.result(functools.partial(perform, run, callee.handler, manner))
+        return report.failures[0][1] if report.failures else None
+
+    # Giving back.
+
+    def give_back(self, run: Run, levels: Mapping[ReceivedMessage, int]) -> None:
+        """All of the run, to its broker; what it does not take is tried here again."""
+        self._returning += 1
+        self._tasks.spawn("give-back", self._give_back(run, levels))
+
+    async def _give_back(self, run: Run, levels: Mapping[ReceivedMessage, int]) -> None:
+        held = run.queue
+        try:
+            for message in run.left:
+                if held.dropped:
+                    return  # Whoever has the queue now gets them again.
+                if await self._returns.give_back(message, levels.get(message, 0)):
+                    held.done(run, [message])
+            if len(run):
+                self.later(AGAIN_S, run)
+        finally:
+            self._returning -= 1
+            self._change()
+
+    def later(self, delay_s: float, run: Run) -> None:
+        """Deliver it once more, after a while."""
+        if self._closed:
+            return
+
+        def now() -> None:
+            self._timers.discard(timer)
+            self.returned(run)
+
+        timer = asyncio.get_running_loop().call_later(delay_s, now)
+        self._timers.add(timer)
+
+    # Messages that are read without a handler.
+
+    def lend_nowait(self) -> ReceivedMessage | None:
+        """The next message for who takes care of it; `ended_by` must tell what became of it."""
+        for _ in range(len(self._unread)):
+            if self.is_resting:
+                return None
+            held = self._unread.popleft()
+            held.is_listed = False
+            if held.peek() is None or not self.may_begin(held):
+                continue
+            run = held.take(1)
+            assert run is not None
+            message = run.todo.popleft()
+            run.now, run.began_s = (message,), monotonic()
+            self._lent[message] = run
+            self.begun(run)
+            self.arrived(held)
+            return message
+        return None
+
+    async def lend(self) -> ReceivedMessage | None:
+        """The same, waiting for it; None when this is closed."""
+        while (message := self.lend_nowait()) is None:
+            if self._closing:
+                return None
+            await self._changes()
+        return message
+
+    def is_lent(self, message: ReceivedMessage) -> bool:
+        return message in self._lent
+
+    def ended_by(self, message: ReceivedMessage, error: BaseException | None = None) -> None:
+        """It is consumed, or not, because of this. Again is harmless."""
+        run = self._lent.pop(message, None)
+        if run is None:
+            return
+        took_s = monotonic() - run.began_s
+        failures: list[tuple[Batch, BaseException]] = [] if error is None else [((message,), error)]
+        run.now = ()
+        self._finished(Report(run, 1, took_s, failures), message.topic)
+
+    def take_back(self, message: ReceivedMessage) -> None:
+        """Nobody has taken care of it: the next who asks gets it."""
+        run = self._lent.pop(message, None)
+        if run is not None:
+            self.returned(run)
+
+    def returned(self, run: Run) -> None:
+        run.queue.hand_back(run)
+        self.arrived(run.queue)
+
+    # Handlers that take long.
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(_STUCK_S)
+            now_s = monotonic()
+            for run in list(self._running):
+                if run.now and now_s - run.began_s > _STUCK_S:
+                    self.stuck(run)
+            for run in [*self._running, *self._lent.values()]:
+                if run.now and now_s - run.began_s > self._settings.consume_timeout_s:
+                    self.too_long(run)
+
+    def stuck(self, run: Run) -> None:
+        """A handler has had a message for a while."""
+
+    def too_long(self, run: Run) -> None:
+        """It has had it for so long that it is not waited for any more."""

@@ -1,0 +1,270 @@
+"""The queues that are ours: taken, fetched, moved and given away."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from flaremq.base.errors import FlareError
+from flaremq.base.lifecycle import Owned
+from flaremq.client.consumer.locks import RENEW_S, Locks
+from flaremq.client.consumer.member import Member
+from flaremq.client.consumer.offsets import Offsets
+from flaremq.client.consumer.processqueue import ProcessQueue
+from flaremq.client.consumer.pull import PUSH, Puller, PullKind
+from flaremq.client.consumer.troubles import Troubles
+from flaremq.model.message import MessageQueue
+
+log = logging.getLogger(__name__)
+
+STALE_S: Final = 120.0
+"""A queue for which nothing was asked for so long is begun anew."""
+_LEAVE_LIMIT_S: Final = 20.0
+"""How long an orderly queue that is given away waits for the message that a handler still has."""
+
+_CLOSE_LIMIT_S: Final = 5.0
+
+
+class Consumption(Protocol):
+    """Who consumes what is fetched, as the holdings see it."""
+
+    def arrived(self, held: ProcessQueue) -> None:
+        """There is something to take."""
+
+    async def ended(self, queue: MessageQueue, limit_s: float) -> None:
+        """Wait until no handler has a message of it."""
+
+
+@dataclass(slots=True)
+class _Held:
+    state: ProcessQueue
+    puller: Puller
+    task: asyncio.Task[None]
+
+
+class Holdings:
+    def __init__(
+        self, member: Member, offsets: Offsets, consumption: Consumption, kind: PullKind = PUSH
+    ) -> None:
+        self._member = member
+        self._clock = member.client.clock
+        self.offsets = offsets
+        self._consumption = consumption
+        self._kind = kind
+        self.troubles = Troubles(member.group)
+        self.locks = Locks(member, self.troubles)
+        self._held: dict[MessageQueue, _Held] = {}
+        self._leaving: dict[MessageQueue, asyncio.Task[None]] = {}
+        self._tasks = Owned(on_crash=lambda _error: None)
+        self._is_suspended = self._closed = False
+        self.on_left: Callable[[], None] = lambda: None
+        """Told when a queue is given away for good."""
+
+    @property
+    def queues(self) -> Mapping[MessageQueue, ProcessQueue]:
+        return {queue: held.state for queue, held in self._held.items()}
+
+    def get(self, queue: MessageQueue) -> ProcessQueue | None:
+        held = self._held.get(queue)
+        return None if held is None else held.state
+
+    @property
+    def _locks_queues(self) -> bool:
+        return self._member.settings.orderly and self._member.is_clustering
+
+    # More and fewer.
+
+    async def change(self, mine: Collection[MessageQueue], topic: str | None = None) -> bool:
+        """Hold these, and no others (of one topic). False if that could not be done with all of them yet."""
+        wanted = set(mine)
+        ours = [queue for queue in self._held if topic is None or queue.topic == topic]
+        gone = [queue for queue in ours if queue not in wanted]
+        stale = [queue for queue in ours if queue in wanted and self._is_stale(self._held[queue])]
+        for queue in stale:
+            log.warning(
+                "group %s: nothing was asked of %s for long: it begins anew", self._member.group, queue
+            )
+        await self.drop([*gone, *stale])
+        fresh = [queue for queue in mine if queue not in self._held]
+        ready = [queue for queue in fresh if queue not in self._leaving]
+        locked_s = self._clock.monotonic_s()
+        if ready and self._locks_queues:
+            locked = await self.locks.ask(ready)
+            ready = [queue for queue in ready if queue in locked]
+        begun = await asyncio.gather(*(self._begin(queue, locked_s) for queue in ready))
+        if gone or any(begun):
+            where = "" if topic is None else f" of {topic}"
+            log.info(
+                "group %s has %d queues%s now: %d new, %d given away",
+                *(self._member.group, len(wanted), where, sum(begun), len(gone)),
+            )
+        return sum(begun) == len(fresh)
+
+    def _is_stale(self, held: _Held) -> bool:
+        if held.task.done():
+            return not held.state.dropped
+        quiet_s = self._clock.monotonic_s() - held.state.pulled_s
+        return not held.puller.is_resting and quiet_s > STALE_S
+
+    async def _begin(self, queue: MessageQueue, locked_s: float) -> bool:
+        try:
+            offset = await self.offsets.start(queue)
+        except FlareError as error:
+            self.troubles.note(queue.broker_name, f"the start of {queue}", error)
+            return False
+        if self._closed:
+            return False
+        if queue in self._held:
+            return True  # Another round was quicker: two pullers would deliver everything twice.
+        state = ProcessQueue(queue, offset)
+        if self._locks_queues:
+            state.lock(locked_s, self._clock.now_ms())
+        self._hold(state)
+        return True
+
+    def _hold(self, state: ProcessQueue) -> None:
+        state.paused = state.paused or self._is_suspended
+        state.pulled_s = self._clock.monotonic_s()
+        puller = Puller(self._member, state, self, self._kind)
+        queue = state.queue
+        task = self._tasks.spawn(f"pull-{queue.topic}-{queue.broker_name}-{queue.queue_id}", puller.run())
+        self._held[queue] = _Held(state, puller, task)
+
+    async def drop(self, queues: Iterable[MessageQueue]) -> None:
+        """Give these away: what was consumed of them is stored, what was not is for somebody else."""
+        dropped = [held for queue in queues if (held := self._held.pop(queue, None)) is not None]
+        for held in dropped:
+            held.state.dropped = True
+            held.task.cancel()
+        if self._locks_queues:
+            for held in dropped:
+                self._leaving[held.state.queue] = self._tasks.spawn("leave", self._leave(held.state))
+        elif dropped and self._member.settings.auto_commit:
+            await self.offsets.store(self._positions([held.state for held in dropped]))
+        for held in dropped:
+            self.offsets.forget(held.state.queue)
+
+    async def _leave(self, state: ProcessQueue) -> None:
+        """In order: the handler ends, the offset is stored, and only then somebody else may begin."""
+        queue = state.queue
+        try:
+            await self._consumption.ended(queue, _LEAVE_LIMIT_S)
+            await self.offsets.store(self._positions([state]), sure=True)
+            await self.locks.give_up([queue])
+        finally:
+            self.offsets.forget(queue)
+            self._leaving.pop(queue, None)
+            self.on_left()
+
+    # What pullers tell.
+
+    def arrived(self, held: ProcessQueue) -> None:
+        self._consumption.arrived(held)
+
+    def pulled(self, topic: str, took_s: float, count: int) -> None:
+        self._member.figures.pulled(topic, took_s, count)
+
+    def may_commit(self, held: ProcessQueue) -> bool:
+        if not held.is_answered or not self._member.is_clustering:
+            return False
+        return not self._locks_queues or held.is_locked(self._clock.monotonic_s())
+
+    def moved(self, held: ProcessQueue, offset: int) -> None:
+        log.info(
+            "group %s: %s goes on from %d, not %d", self._member.group, held.queue, offset, held.next_offset
+        )
+        held.dropped = True  # At once: its puller must not ask again before the move.
+        stores = self._member.settings.auto_commit
+        self._tasks.spawn("move", self.move(held.queue, offset, sure=stores))
+
+    async def move(self, queue: MessageQueue, offset: int, *, sure: bool) -> None:
+        """Forget what was fetched of a queue and go on from there; `sure` also stores that offset."""
+        held = self._held.pop(queue, None)
+        if held is None:
+            return
+        before = held.state
+        before.dropped = True
+        state = ProcessQueue(queue, offset)
+        state.locked, state.locked_s, state.locked_ms = before.locked, before.locked_s, before.locked_ms
+        state.paused, state.is_answered = before.paused, sure
+        if held.task is not asyncio.current_task():
+            held.task.cancel()
+        self._hold(state)
+        if sure:
+            await self.offsets.store({queue: offset}, sure=True)
+
+    # Rest.
+
+    def suspend(self, is_suspended: bool) -> None:
+        self._is_suspended = is_suspended
+        self.pause(list(self._held), is_suspended)
+
+    def pause(self, queues: Iterable[MessageQueue], is_paused: bool) -> None:
+        for queue in queues:
+            held = self._held.get(queue)
+            if held is not None:
+                held.state.paused = is_paused
+                held.puller.stir()
+
+    # Offsets.
+
+    def _positions(self, states: Iterable[ProcessQueue]) -> dict[MessageQueue, int]:
+        """Of those that a broker has confirmed, and that nobody else can have by now."""
+        now_s, locks = self._clock.monotonic_s(), self._locks_queues
+        return {
+            each.queue: each.commit_offset
+            for each in states
+            if each.is_answered and (not locks or each.is_locked(now_s))
+        }
+
+    def positions(self) -> dict[MessageQueue, int]:
+        return {queue: held.state.commit_offset for queue, held in self._held.items()}
+
+    async def commit(self, *, sure: bool = False) -> None:
+        await self.offsets.store(self._positions(held.state for held in self._held.values()), sure=sure)
+
+    # Life.
+
+    def start(self) -> None:
+        self._tasks.spawn("commit-offsets", self._commits())
+        if self._locks_queues:
+            self._tasks.spawn("renew-locks", self._renewals())
+
+    async def _commits(self) -> None:
+        while True:
+            await asyncio.sleep(self._member.settings.commit_s)
+            if self._member.settings.auto_commit:
+                await self.commit()
+            self._member.figures.sample()
+
+    async def _renewals(self) -> None:
+        while True:
+            await asyncio.sleep(RENEW_S)
+            for state in await self.locks.renew(self.queues):
+                self._consumption.arrived(state)
+
+    def rest(self) -> None:
+        """No more pulls."""
+        self._closed = True
+        for held in self._held.values():
+            held.task.cancel()
+
+    async def close(self) -> None:
+        """Store what was consumed, and leave all queues to others."""
+        self.rest()
+        held = [each.state for each in self._held.values()]
+        try:
+            if self._leaving:
+                await asyncio.wait(self._leaving.values(), timeout=_CLOSE_LIMIT_S)
+            if self._member.settings.auto_commit:
+                await self.commit(sure=True)
+            if self._locks_queues:
+                await self.locks.give_up([each.queue for each in held])
+        finally:
+            for state in held:
+                state.dropped = True
+            self._held.clear()
+            await self._tasks.aclose(timeout_s=_CLOSE_LIMIT_S)

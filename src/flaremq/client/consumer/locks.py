@@ -1,0 +1,84 @@
+"""Locks of queues, for consumers that keep the order: brokers give each queue to one of them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from flaremq.base.errors import FlareError
+from flaremq.client.consumer.member import Member
+from flaremq.client.consumer.processqueue import ProcessQueue
+from flaremq.client.consumer.troubles import Troubles
+from flaremq.model.message import MessageQueue
+
+log = logging.getLogger(__name__)
+
+RENEW_S: Final = 20.0
+"""How often locks are asked for again; they count for half as long again."""
+
+
+class Locks:
+    def __init__(self, member: Member, troubles: Troubles) -> None:
+        self._member = member
+        self._troubles = troubles
+
+    async def ask(self, queues: Iterable[MessageQueue]) -> frozenset[MessageQueue]:
+        """Those that are ours now."""
+        found = await asyncio.gather(*(self._ask(name, each) for name, each in _by_broker(queues).items()))
+        return frozenset().union(*(each for each in found if each is not None))
+
+    async def renew(self, held: Mapping[MessageQueue, ProcessQueue]) -> list[ProcessQueue]:
+        """Ask again for all of them; those that were not locked and are now."""
+        fresh: list[ProcessQueue] = []
+        for name, queues in _by_broker(held).items():
+            now_s, now_ms = self._member.client.clock.monotonic_s(), self._member.client.clock.now_ms()
+            ours = await self._ask(name, queues)
+            if ours is None:
+                continue  # Nobody has said no: they count until they are too old.
+            for queue in queues:
+                one = held.get(queue)
+                if one is None or one.dropped:
+                    continue
+                if queue not in ours:
+                    if one.locked:
+                        log.warning("group %s has lost the lock of %s", self._member.group, queue)
+                    one.locked = False
+                    continue
+                if not one.is_locked(now_s):
+                    fresh.append(one)
+                one.lock(now_s, now_ms)
+        return fresh
+
+    async def _ask(self, broker_name: str, queues: list[MessageQueue]) -> frozenset[MessageQueue] | None:
+        """None where the broker cannot be asked."""
+        client, group = self._member.client, self._member.group
+        address = client.routes.master(broker_name)
+        if address is None:
+            client.refresh_soon()
+            return None
+        try:
+            return await client.api.lock(address, group, client.client_id, queues)
+        except FlareError as error:
+            self._troubles.note(broker_name, "a lock", error)
+            return None
+
+    async def give_up(self, queues: Iterable[MessageQueue]) -> None:
+        """Another member need not wait until they are too old. Whether it arrives, nobody says."""
+        client, group = self._member.client, self._member.group
+        for name, each in _by_broker(queues).items():
+            address = client.routes.master(name)
+            if address is None or client.caller.open_connection(address) is None:
+                continue
+            try:
+                await client.api.unlock(address, group, client.client_id, each)
+            except FlareError as error:
+                log.debug("group %s: locks at %s are left to die: %s", group, name, error)
+
+
+def _by_broker(queues: Iterable[MessageQueue]) -> dict[str, list[MessageQueue]]:
+    found: dict[str, list[MessageQueue]] = {}
+    for queue in queues:
+        found.setdefault(queue.broker_name, []).append(queue)
+    return found

@@ -1,0 +1,76 @@
+"""A member of a consumer group: its client, its settings and what it has subscribed to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from flaremq.base.errors import NoRoute, UsageError
+from flaremq.client.consumer.figures import Figures
+from flaremq.client.instance import Client
+from flaremq.client.settings import ConsumerSettings
+from flaremq.model.message import MessageQueue
+from flaremq.model.names import check_topic
+from flaremq.protocol.bodies.group import (
+    ALL,
+    SQL92,
+    TAG,
+    ConsumerData,
+    ConsumeType,
+    MessageModel,
+    SubscriptionData,
+)
+
+
+@dataclass(slots=True)
+class Member:
+    """What all parts of a consumer share."""
+
+    client: Client
+    group: str
+    settings: ConsumerSettings
+    kind: ConsumeType = ConsumeType.CONSUME_PASSIVELY
+    subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
+    started_ms: int = 0
+    figures: Figures = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.figures = Figures(self.client.clock)
+
+    @property
+    def is_clustering(self) -> bool:
+        """Members share queues, and offsets lie with the brokers."""
+        return not self.settings.broadcasting
+
+    def subscribe(self, topic: str, tags: str | None = None, sql: str | None = None) -> None:
+        """Another expression for a topic that is subscribed to already takes its place."""
+        check_topic(topic)
+        if tags is not None and sql is not None:
+            raise UsageError(f"a subscription to {topic!r} has tags and SQL: brokers take one of them")
+        expression, kind = (sql, SQL92) if sql is not None else (tags or ALL, TAG)
+        if not expression.strip():
+            raise UsageError(f"a subscription to {topic!r} has an empty expression: leave it out to get all")
+        version = self.client.clock.now_ms()
+        before = self.subscriptions.get(topic)
+        if before is not None:  # Brokers keep what they know unless the new one is newer.
+            version = max(version, before.sub_version + 1)
+        self.subscriptions[topic] = SubscriptionData.of(topic, expression, kind, version)
+
+    def unsubscribe(self, topic: str) -> None:
+        self.subscriptions.pop(topic, None)
+
+    def heartbeat(self) -> ConsumerData:
+        return ConsumerData(
+            group_name=self.group,
+            consume_type=self.kind,
+            message_model=MessageModel.CLUSTERING if self.is_clustering else MessageModel.BROADCASTING,
+            consume_from_where=self.settings.start_from,
+            subscription_data_set=tuple(self.subscriptions.values()),
+        )
+
+    def address(self, queue: MessageQueue) -> str:
+        """Where offsets of a queue are asked for and stored: the master, or whoever is there instead."""
+        found = self.client.routes.address(queue.broker_name)
+        if found is None:
+            self.client.refresh_soon()
+            raise NoRoute(f"no broker named {queue.broker_name!r} is known now: see that it runs")
+        return found

@@ -1,0 +1,170 @@
+"""How far a group is: kept by brokers, or in a file where every consumer of the group gets everything."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from flaremq.base.errors import FlareError, Malformed, Unreachable
+from flaremq.client.consumer.member import Member
+from flaremq.model.message import MessageQueue
+from flaremq.model.names import is_retry
+from flaremq.protocol import beans
+from flaremq.protocol.bodies.group import ConsumeFromWhere
+
+log = logging.getLogger(__name__)
+
+_HALF_AN_HOUR_MS = 30 * 60 * 1000
+
+
+class Offsets(Protocol):
+    async def start(self, queue: MessageQueue) -> int:
+        """Where a queue that has just become ours is to be read from."""
+
+    async def committed(self, queue: MessageQueue) -> int | None:
+        """What is stored for it; None if nothing is."""
+
+    async def store(self, positions: Mapping[MessageQueue, int], *, sure: bool = False) -> None:
+        """Keep these. `sure` waits until they are kept; whatever fails is told in the log, and done later."""
+
+    def forget(self, queue: MessageQueue) -> None:
+        """It is not ours any more."""
+
+
+async def first_offset(member: Member, queue: MessageQueue) -> int:
+    """Where a group begins that has no offset yet. Retries are never skipped by a group that starts late."""
+    api, settings, address = member.client.api, member.settings, member.address(queue)
+    if settings.start_from is ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET:
+        return 0  # A pull from there is moved to the first message that still exists.
+    if settings.start_from is ConsumeFromWhere.CONSUME_FROM_TIMESTAMP:
+        if is_retry(queue.topic):
+            return await api.max_offset(address, queue)
+        timestamp_ms = settings.start_timestamp_ms or member.started_ms - _HALF_AN_HOUR_MS
+        return await api.offset_by_time(address, queue, timestamp_ms)
+    return 0 if is_retry(queue.topic) else await api.max_offset(address, queue)
+
+
+class RemoteOffsets:
+    """At the brokers, for groups whose members share the queues."""
+
+    def __init__(self, member: Member) -> None:
+        self._member = member
+        self._stored: dict[MessageQueue, int] = {}
+
+    async def start(self, queue: MessageQueue) -> int:
+        found = await self.committed(queue)
+        return await first_offset(self._member, queue) if found is None else found
+
+    async def committed(self, queue: MessageQueue) -> int | None:
+        member = self._member
+        found = await member.client.api.committed(member.address(queue), member.group, queue)
+        return None if found is None or found < 0 else found
+
+    async def store(self, positions: Mapping[MessageQueue, int], *, sure: bool = False) -> None:
+        by_broker: dict[str, dict[MessageQueue, int]] = {}
+        for queue, offset in positions.items():
+            if sure or self._stored.get(queue) != offset:
+                by_broker.setdefault(queue.broker_name, {})[queue] = offset
+        await asyncio.gather(*(self._store(each, sure) for each in by_broker.values()))
+
+    async def _store(self, positions: Mapping[MessageQueue, int], sure: bool) -> None:
+        """Those of one broker: if it is away, one call finds out."""
+        member = self._member
+        for queue, offset in positions.items():
+            try:
+                address = member.address(queue)
+                await member.client.api.commit(address, member.group, queue, offset, oneway=not sure)
+                self._stored[queue] = offset
+            except FlareError as error:
+                level = logging.WARNING if sure else logging.DEBUG
+                log.log(
+                    level, "group %s: offset %d of %s is not stored: %s", member.group, offset, queue, error
+                )
+                if isinstance(error, Unreachable):
+                    return
+
+    def forget(self, queue: MessageQueue) -> None:
+        self._stored.pop(queue, None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffsetSerializeWrapper:
+    """Java's name for what the file holds."""
+
+    offset_table: Mapping[MessageQueue, int] = field(default_factory=dict)
+
+
+class LocalOffsets:
+    """In a file of ours, `<folder>/<client id>/<group>/offsets.json`, with the one before it as .bak.
+
+    The client id is part of the place, as in Java. So it is of use after a restart only where it is the
+    same again: give ClientSettings an `instance_name`.
+    """
+
+    def __init__(self, member: Member) -> None:
+        self._member = member
+        folder = member.settings.offsets_folder
+        self.path = folder / member.client.client_id / member.group / "offsets.json"
+        self._table: dict[MessageQueue, int] | None = None
+        self._writing = asyncio.Lock()
+
+    async def start(self, queue: MessageQueue) -> int:
+        found = await self.committed(queue)
+        return await first_offset(self._member, queue) if found is None else found
+
+    async def committed(self, queue: MessageQueue) -> int | None:
+        return (await self._read()).get(queue)
+
+    async def store(self, positions: Mapping[MessageQueue, int], *, sure: bool = False) -> None:  # noqa: ARG002
+        table = await self._read()
+        if all(table.get(queue) == offset for queue, offset in positions.items()):
+            return
+        table.update(positions)
+        async with self._writing:
+            text = beans.encode(OffsetSerializeWrapper(offset_table=table))
+            try:
+                await asyncio.to_thread(_write, self.path, text)
+            except OSError as error:
+                log.warning("group %s: offsets are not stored: %s", self._member.group, error)
+
+    def forget(self, queue: MessageQueue) -> None:
+        """The file keeps it: the queue may come back."""
+
+    async def _read(self) -> dict[MessageQueue, int]:
+        if self._table is None:
+            found = await asyncio.to_thread(_load, self.path)
+            self._table = found if self._table is None else self._table
+        return self._table
+
+
+def _load(path: Path) -> dict[MessageQueue, int]:
+    """What the file says, or its .bak if it cannot be read; nothing if there is neither."""
+    for each in (path, path.with_name(path.name + ".bak")):
+        try:
+            text = each.read_bytes()
+            if text.strip():
+                return dict(beans.decode(OffsetSerializeWrapper, text).offset_table)
+        except FileNotFoundError:
+            continue
+        except (OSError, Malformed, json.JSONDecodeError) as error:
+            log.warning("offsets in %s cannot be read: %s", each, error)
+    return {}
+
+
+def _write(path: Path, text: bytes) -> None:
+    """All of it or nothing, whenever the power goes."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_name(path.name + ".tmp")
+    with fresh.open("wb") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    if path.exists():
+        path.replace(path.with_name(path.name + ".bak"))
+    fresh.replace(path)

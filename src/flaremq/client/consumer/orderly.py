@@ -1,0 +1,97 @@
+"""Delivery in order: one message of a queue at a time, and a failed one before any other of its queue."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from flaremq.client.consumer.deliver import AGAIN_S, Delivery
+from flaremq.client.consumer.member import Member
+from flaremq.client.consumer.outcome import DEAD, level_of
+from flaremq.client.consumer.processqueue import ProcessQueue, Run
+from flaremq.client.consumer.sendback import Returns
+from flaremq.client.consumer.workers import Batch, Callee, Manner
+from flaremq.client.message import ReceivedMessage
+from flaremq.model.message import MessageQueue
+
+
+class Orderly(Delivery):
+    """A queue is busy from the begin of a run to its end, the rests between two tries included."""
+
+    def __init__(self, member: Member, handlers: Mapping[str, Callee | None], returns: Returns) -> None:
+        super().__init__(member, handlers, returns)
+        self._busy: set[MessageQueue] = set()
+        """By name: a queue that was moved, or came back, is a new object while a handler has the old."""
+        self._waiting: dict[MessageQueue, ProcessQueue] = {}
+        self._manner = Manner(self._settings.batch_max, self._may_go_on)
+
+    # Whose turn it is.
+
+    def _may_go_on(self, run: Run) -> bool:
+        """Asked before every message, also by threads: who has lost a queue must leave it alone at once."""
+        held = run.queue
+        return not held.dropped and not self.is_resting and self._is_ours(held)
+
+    def _is_ours(self, held: ProcessQueue) -> bool:
+        return not self._member.is_clustering or held.is_locked(self._member.client.clock.monotonic_s())
+
+    def may_begin(self, held: ProcessQueue) -> bool:
+        if held.queue in self._busy:
+            self._waiting[held.queue] = held
+            return False
+        return not held.dropped and self._is_ours(held)
+
+    def begun(self, run: Run) -> None:
+        self._busy.add(run.queue.queue)
+
+    def _free(self, queue: MessageQueue) -> None:
+        self._busy.discard(queue)
+        held = self._waiting.pop(queue, None)
+        if held is not None:
+            self.arrived(held)
+
+    def returned(self, run: Run) -> None:
+        run.queue.hand_back(run)
+        self._free(run.queue.queue)
+        self.arrived(run.queue)
+
+    # What runs come to.
+
+    def settle(self, run: Run, failures: list[tuple[Batch, BaseException]]) -> None:
+        held = run.queue
+        failed = [message for batch, _ in failures for message in batch]
+        unfinished = {message.queue_offset for message in (*failed, *run.todo)}
+        held.done(
+            run, [each for each in run.left if each.queue_offset not in unfinished] if unfinished else None
+        )
+        if failed and not held.dropped:
+            self._failed(run, failed, level_of(failures[0][1]))
+            return
+        if unfinished:
+            held.hand_back(run)
+        self._free(held.queue)
+
+    def _failed(self, run: Run, failed: list[ReceivedMessage], level: int) -> None:
+        """Again after a rest; or to the dead letters, if it was tried often enough or the handler says so."""
+        most = self._settings.attempts_max
+        dead = [each for each in failed if level == DEAD or 0 <= most <= each.reconsume_times + 1]
+        for message in failed:
+            message.tried_again()
+        if dead and self._member.is_clustering:
+            self._returning += 1
+            self._tasks.spawn("bury", self._bury(run, dead))
+        else:
+            self.later(self._settings.suspend_s, run)
+
+    async def _bury(self, run: Run, dead: list[ReceivedMessage]) -> None:
+        """The queue goes on behind them, but not before the broker has them."""
+        delay_s = 0.0
+        try:
+            for message in dead:
+                if await self._returns.give_back(message, DEAD):
+                    run.queue.done(run, [message])
+                else:
+                    delay_s = AGAIN_S
+        finally:
+            self._returning -= 1
+            self._change()
+        self.later(delay_s, run)

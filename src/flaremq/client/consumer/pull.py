@@ -1,0 +1,201 @@
+"""Fetching: a coroutine per queue that asks its broker for more whenever there is room for it.
+
+The broker holds a request while there is nothing new, so a quiet queue costs one request every
+`poll_s`. With a request goes the offset that may be stored, which saves most commits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from flaremq.base import errors
+from flaremq.base.errors import Busy, FlareError, NoRoute, NotServed
+from flaremq.client.api import Pulled
+from flaremq.client.consumer.member import Member
+from flaremq.client.consumer.processqueue import Limits, ProcessQueue
+from flaremq.client.consumer.troubles import Troubles
+from flaremq.client.message import ReceivedMessage, received
+from flaremq.protocol.bodies.group import SubscriptionData
+from flaremq.protocol.bodies.route import MASTER_ID
+from flaremq.protocol.codes import RequestCode, ResponseCode
+from flaremq.protocol.headers import pull as headers
+
+log = logging.getLogger(__name__)
+
+_NOT_KNOWN: Final = (
+    *(errors.SubscriptionMissing, errors.SubscriptionOld),
+    *(errors.FilterDataMissing, errors.FilterDataOld),
+)
+"""A heartbeat mends it."""
+_BUSY_DELAY_S: Final = 0.02
+_QUICK_S: Final = 0.005
+_IDLE_DELAY_S: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class PullKind:
+    """How pushing and lite pulling consumers differ, as far as a broker sees it."""
+
+    code: RequestCode = RequestCode.PULL_MESSAGE
+    flags: int = headers.SUSPEND
+    sends_subscription: bool = False
+    """With every pull, so that no heartbeat need have told it before."""
+
+
+PUSH: Final = PullKind()
+LITE: Final = PullKind(
+    RequestCode.LITE_PULL_MESSAGE, headers.SUSPEND | headers.SUBSCRIPTION | headers.LITE_PULL, True
+)
+
+
+class Keeper(Protocol):
+    """Who keeps the queue, as its puller sees it."""
+
+    troubles: Troubles
+
+    def arrived(self, held: ProcessQueue) -> None:
+        """There is more to consume."""
+
+    def moved(self, held: ProcessQueue, offset: int) -> None:
+        """The broker says to go on from another offset, and to forget what was fetched."""
+
+    def may_commit(self, held: ProcessQueue) -> bool: ...
+    def pulled(self, topic: str, took_s: float, count: int) -> None: ...
+
+
+class Puller:
+    """Fetches one queue, until it is cancelled or the queue is dropped."""
+
+    def __init__(self, member: Member, held: ProcessQueue, keeper: Keeper, kind: PullKind = PUSH) -> None:
+        self._member = member
+        self._client = member.client
+        self._held = held
+        self._keeper = keeper
+        self._kind = kind
+        settings = member.settings
+        self._limits = Limits(
+            settings.queue_count_max,
+            settings.queue_size_max,
+            None if settings.orderly else settings.span_max,
+        )
+        self._broker_id = MASTER_ID
+        self._code = kind.code
+        self._stirred = asyncio.Event()
+        held.on_room = self._stirred.set
+        self.is_resting = False
+        """Whether it waits for room, and not for a broker."""
+
+    def stir(self) -> None:
+        """Look again whether there may be a pull."""
+        self._stirred.set()
+
+    async def run(self) -> None:
+        held, settings, clock = self._held, self._member.settings, self._client.clock
+        while not held.dropped:
+            await self._room()
+            held.pulled_s, held.pulled_ms = clock.monotonic_s(), clock.now_ms()
+            try:
+                await self._pull()
+            except FlareError as error:
+                await self._failed(error)
+            else:
+                if settings.pull_interval_s:
+                    await asyncio.sleep(settings.pull_interval_s)
+
+    async def _room(self) -> None:
+        """Wait until the queue may have more, without looking again and again."""
+        held, said = self._held, False
+        while True:
+            self._stirred.clear()
+            excess = held.excess(self._limits)
+            if excess is None and not held.paused:
+                return
+            if excess is not None and not said:
+                log.debug("group %s rests from pulling %s: %s", self._member.group, held.queue, excess)
+                said = True
+            self.is_resting = True
+            try:
+                await self._stirred.wait()
+            finally:
+                self.is_resting = False
+
+    async def _pull(self) -> None:
+        held, client, keeper = self._held, self._client, self._keeper
+        queue = held.queue
+        subscription = self._member.subscriptions.get(queue.topic)
+        address = client.routes.address(queue.broker_name, self._broker_id)
+        if address is None:
+            raise NoRoute(f"no broker named {queue.broker_name!r} is known now: see that it runs")
+        if subscription is None:
+            raise errors.SubscriptionMissing(f"nobody subscribes to {queue.topic!r} any more")
+        offset, began_s = held.next_offset, client.clock.monotonic_s()
+        header = self._header(subscription, commits=address == client.routes.master(queue.broker_name))
+        pulled = await client.api.pull(address, self._code, header, self._member.settings.pull_timeout_s)
+        keeper.troubles.over(queue.broker_name)
+        if held.dropped or held.next_offset != offset:
+            return  # It was given away, or moved, while the broker looked.
+        self._broker_id = pulled.suggested_broker_id
+        if pulled.code == ResponseCode.PULL_OFFSET_MOVED:
+            keeper.moved(held, pulled.next_offset)
+            return
+        took_s = client.clock.monotonic_s() - began_s
+        messages = self._wanted(pulled, subscription, offset) if pulled.code == ResponseCode.SUCCESS else []
+        held.put(messages, pulled.next_offset)
+        keeper.pulled(queue.topic, took_s, len(messages))
+        if messages:
+            keeper.arrived(held)
+        elif pulled.next_offset == offset and took_s < _QUICK_S:
+            await asyncio.sleep(
+                _IDLE_DELAY_S
+            )  # A broker that does not hold pulls would be asked without end.
+
+    def _header(self, subscription: SubscriptionData, *, commits: bool) -> headers.PullMessageRequestHeader:
+        held, member, kind = self._held, self._member, self._kind
+        queue, settings = held.queue, member.settings
+        flags, commit_offset = kind.flags, 0
+        if commits and kind.code == RequestCode.PULL_MESSAGE and self._keeper.may_commit(held):
+            flags, commit_offset = flags | headers.COMMIT_OFFSET, held.commit_offset
+        return headers.PullMessageRequestHeader(
+            consumer_group=member.group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            queue_offset=held.next_offset,
+            max_msg_nums=settings.pull_batch,
+            sys_flag=flags,
+            commit_offset=commit_offset,
+            suspend_timeout_millis=round(settings.poll_s * 1000),
+            subscription=subscription.sub_string if kind.sends_subscription else None,
+            sub_version=subscription.sub_version,
+            expression_type=subscription.expression_type,
+            bname=queue.broker_name,
+        )
+
+    def _wanted(self, pulled: Pulled, subscription: SubscriptionData, offset: int) -> list[ReceivedMessage]:
+        """What the answer holds for us: tags may share a hash, and a batch may begin before the offset."""
+        messages = received(pulled.body, self._held.queue)
+        if messages and messages[0].queue_offset < offset:
+            messages = [each for each in messages if each.queue_offset >= offset]
+        if subscription.tags_set:
+            tags = frozenset(subscription.tags_set)
+            messages = [each for each in messages if each.tags in tags]
+        return messages
+
+    async def _failed(self, error: FlareError) -> None:
+        """Say what is wrong, once for all queues of a broker, and rest."""
+        delay_s = self._member.settings.error_delay_s
+        if isinstance(error, NotServed) and self._code == RequestCode.LITE_PULL_MESSAGE:
+            self._code = RequestCode.PULL_MESSAGE  # A broker before 4.7: it knows the older request.
+            return
+        if isinstance(error, Busy):
+            delay_s = min(delay_s, _BUSY_DELAY_S)
+        elif isinstance(error, _NOT_KNOWN):
+            log.debug("group %s: %s", self._member.group, error)
+            self._client.beat_soon()
+        else:
+            self._keeper.troubles.note(self._held.queue.broker_name, "a pull", error)
+            self._broker_id = MASTER_ID
+            self._client.refresh_soon()
+        await asyncio.sleep(delay_s)

@@ -1,0 +1,188 @@
+"""Consuming messages, from an event loop: handlers that are called, or a loop that asks.
+
+    consumer = PushConsumer(group="billing", namesrv="127.0.0.1:9876")
+
+    @consumer.subscribe("Orders", tags="paid || refunded")
+    async def bill(message: ReceivedMessage) -> None:
+        ...
+
+    await consumer.run()
+
+A handler that returns has consumed its message; one that raises gets it again later. Every message is
+delivered at least once: after a crash, or when queues change hands, some come twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from flaremq.base.errors import UsageError
+from flaremq.client.consumer.base import Consumer
+from flaremq.client.consumer.concurrent import Concurrent
+from flaremq.client.consumer.deliver import Delivery
+from flaremq.client.consumer.directly import directly
+from flaremq.client.consumer.inbox import Inbox, Messages
+from flaremq.client.consumer.member import Member
+from flaremq.client.consumer.orderly import Orderly
+from flaremq.client.consumer.outcome import Later
+from flaremq.client.consumer.pull import PUSH
+from flaremq.client.consumer.sendback import Returns
+from flaremq.client.consumer.workers import Callee
+from flaremq.client.instance import Client, client_of
+from flaremq.client.message import ReceivedMessage
+from flaremq.client.settings import ClientSettings, ConsumerSettings
+from flaremq.model.names import check_group, retry_topic
+from flaremq.protocol.bodies.group import ConsumeMessageDirectlyResult
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class PushConsumer(Consumer):
+    """One member of a consumer group, whose handlers are called. Messages come in parallel, or in order."""
+
+    def __init__(
+        self,
+        group: str,
+        namesrv: str | None = None,
+        *,
+        settings: ConsumerSettings | None = None,
+        client: Client | ClientSettings | None = None,
+    ) -> None:
+        """Without a client it makes one of its own, for the NameServers at `namesrv`."""
+        check_group(group)
+        used, is_own = client_of(namesrv, client)
+        settings = settings or ConsumerSettings()
+        if not settings.auto_commit:
+            raise UsageError(
+                "auto_commit=False is for consumers that poll: here handlers say what is consumed"
+            )
+        member = Member(used, group, settings)
+        self._handlers: dict[str, Callee | None] = {}
+        self._returns = Returns(member)
+        kind = Orderly if member.settings.orderly else Concurrent
+        self._delivery: Delivery = kind(member, self._handlers, self._returns)
+        self._inbox = Inbox(self._delivery)
+        super().__init__(member, self._delivery, PUSH, owns_client=is_own)
+
+    # Subscriptions.
+
+    def subscribe(
+        self,
+        topic: str,
+        handler: Callable[..., Any] | None = None,
+        *,
+        tags: str | None = None,
+        sql: str | None = None,
+    ) -> Callable[[F], F]:
+        """Consume a topic: all of it, or what `tags` ("a || b") or an SQL expression choose.
+
+        The handler is given here, or decorated with what this returns. Without one, messages of the topic
+        are read by `async for message in consumer`. An async handler runs in the event loop, a plain
+        function in a thread. A handler gets a message, or a list where the settings have `batch_max`.
+        """
+        self._member.subscribe(topic, tags, sql)
+        self._handlers[topic] = None if handler is None else Callee(handler)
+        self._subscribed()
+
+        def decorate(function: F) -> F:
+            self._handlers[topic] = Callee(function)
+            self._subscribed()
+            return function
+
+        return decorate
+
+    def unsubscribe(self, topic: str) -> None:
+        """Consume no more of it.
+
+        Members of a group should subscribe alike: brokers count members of the group and not of a topic,
+        so our share of its queues is read by nobody while others of the group still subscribe to it.
+        """
+        self._member.unsubscribe(topic)
+        self._handlers.pop(topic, None)
+        self._subscribed()
+
+    def _subscribed(self) -> None:
+        if self._started:
+            self._delivery.reconsider()
+        super()._subscribed()
+
+    @property
+    def subscriptions(self) -> Mapping[str, str]:
+        """Topics, and the expressions they are subscribed with."""
+        return {topic: self._member.subscriptions[topic].sub_string for topic in self._handlers}
+
+    # Life.
+
+    def _prepare(self) -> None:
+        if not self._handlers:
+            raise UsageError(f"the consumer of {self.group!r} has no subscription: call subscribe() first")
+        if self._member.is_clustering:
+            self._member.subscribe(retry_topic(self.group))
+
+    def _begin(self) -> None:
+        self._delivery.start()
+
+    async def _finish(self) -> None:
+        try:
+            await self._delivery.close(self.settings.wait_at_stop_s)
+        finally:
+            await self._returns.close()
+
+    async def run(self) -> None:
+        """Consume until SIGINT or SIGTERM comes, or this is cancelled; then stop in order."""
+        await self.start()
+        loop, asked = asyncio.get_running_loop(), asyncio.Event()
+        watched = []
+        for number in (signal.SIGINT, signal.SIGTERM):
+            with suppress(NotImplementedError, RuntimeError, ValueError):  # Only in the main thread of Unix.
+                loop.add_signal_handler(number, asked.set)
+                watched.append(number)
+        try:
+            await asked.wait()
+        finally:
+            for number in watched:
+                loop.remove_signal_handler(number)
+            await self.stop()
+
+    def suspend(self) -> None:
+        """Rest: no more is fetched, and no handler begins. Queues stay ours."""
+        self._holdings.suspend(True)
+        self._delivery.rest(True)
+
+    def resume(self) -> None:
+        self._holdings.suspend(False)
+        self._delivery.rest(False)
+
+    # Without handlers.
+
+    def __aiter__(self) -> Messages:
+        """Messages of topics without a handler, one by one.
+
+        Asking for the next one acknowledges the last. Who leaves the loop, by `break` or an exception, has
+        not acknowledged it: it is delivered again, here in the next loop or to somebody else later.
+        """
+        return self._inbox.read()
+
+    def messages(self) -> Messages:
+        """The same for who says of each message what became of it: `ack` or `retry`, in any order."""
+        return self._inbox.read_explicitly()
+
+    async def ack(self, message: ReceivedMessage) -> None:
+        """It is consumed."""
+        self._inbox.end(message)
+
+    async def retry(self, message: ReceivedMessage, *, delay_level: int = 0) -> None:
+        """Deliver it again later; level -1 lays it with the dead letters."""
+        self._inbox.end(message, Later("the program asks for it", delay_level=delay_level))
+
+    async def commit(self) -> None:
+        """Store offsets now, instead of within `commit_s`."""
+        self._check_running()
+        await self._holdings.commit(sure=True)
+
+    async def consume_directly(self, record: bytes, broker_name: str) -> ConsumeMessageDirectlyResult:
+        return await directly(self._member, self._delivery, record, broker_name)

@@ -1,0 +1,131 @@
+"""Which queues are ours: every member computes its share alone, from the same lists in the same order."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from typing import Final
+
+from flaremq.base.errors import FlareError
+from flaremq.client.consumer.holdings import Holdings
+from flaremq.client.consumer.member import Member
+from flaremq.client.routes import Route
+from flaremq.model.message import MessageQueue
+from flaremq.model.names import is_retry
+
+log = logging.getLogger(__name__)
+
+_FIRST_DELAY_S: Final = 0.1
+"""After a round that was not a success; each next one waits twice as long, up to the usual time."""
+
+
+class Rebalancer:
+    def __init__(self, member: Member, holdings: Holdings) -> None:
+        self._member = member
+        self._client = member.client
+        self._holdings = holdings
+        self._asked = asyncio.Event()
+        self._one_at_a_time = asyncio.Lock()
+        self._unknown: set[str] = set()
+        self._again_s = _FIRST_DELAY_S
+        self.assigned: tuple[MessageQueue, ...] | None = None
+        """What the program has chosen; then nothing is shared out."""
+        holdings.on_left = self.soon
+
+    def soon(self) -> None:
+        """Somebody came or went. Whoever says so while a round runs is served by the next one, together."""
+        self._asked.set()
+
+    async def run(self, settled: bool) -> None:
+        """Again and again, until it is cancelled. `settled` is what a first round came to."""
+        usual_s = self._member.settings.rebalance_s
+        while True:
+            if settled:
+                wait_s, self._again_s = usual_s, _FIRST_DELAY_S
+            else:
+                wait_s = min(self._again_s, usual_s)
+                self._again_s = min(self._again_s * 2, usual_s)
+            try:
+                async with asyncio.timeout(wait_s):
+                    await self._asked.wait()
+            except TimeoutError:
+                pass
+            settled = await self.round()
+
+    async def round(self) -> bool:
+        """Look at every topic once; whether all is as it should be."""
+        async with self._one_at_a_time:
+            return await self._round()
+
+    async def _round(self) -> bool:
+        self._asked.clear()
+        if self.assigned is not None:
+            return await self._take(self.assigned)
+        subscribed = list(self._member.subscriptions)
+        await self._holdings.drop([queue for queue in self._holdings.queues if queue.topic not in subscribed])
+        settled = True
+        for topic in subscribed:
+            try:
+                settled &= await self._topic(topic)
+            except FlareError as error:
+                self._holdings.troubles.note(topic, "sharing out queues", error)
+                settled = False
+            else:
+                self._holdings.troubles.over(topic)
+        if not settled:
+            log.debug("group %s is not settled yet", self._member.group)
+        return settled
+
+    async def _take(self, queues: tuple[MessageQueue, ...]) -> bool:
+        """Hold exactly these, as far as it is known where they are."""
+        for topic in {queue.topic for queue in queues}:
+            try:
+                if self._client.routes.known(topic) is None:
+                    await self._client.routes.refresh(topic)
+            except FlareError as error:
+                self._holdings.troubles.note(topic, "the route", error)
+        return await self._holdings.change(queues)
+
+    async def _topic(self, topic: str) -> bool:
+        route = self._client.routes.known(topic) or await self._client.routes.refresh(topic)
+        if route is None:
+            if topic not in self._unknown:
+                self._unknown.add(topic)
+                level = logging.DEBUG if is_retry(topic) else logging.WARNING
+                log.log(level, "topic %s is unknown to the NameServer: waiting for it", topic)
+            return False
+        self._unknown.discard(topic)
+        mine = await self._share(route)
+        return mine is not None and await self._holdings.change(mine, topic)
+
+    async def _share(self, route: Route) -> list[MessageQueue] | None:
+        """None as long as the broker does not know that we are a member."""
+        if not self._member.is_clustering:
+            return list(route.readable)
+        me = self._client.client_id
+        members = await self._members(route)
+        if me not in members:
+            await self._client.beat()
+            return None
+        return self._member.settings.strategy.allocate(me, route.readable, members)
+
+    async def _members(self, route: Route) -> tuple[str, ...]:
+        """As the first broker says that can be asked."""
+        brokers = [data.broker_name for data in route.data.broker_datas]
+        random.shuffle(brokers)
+        failure: FlareError | None = None
+        for name in brokers:
+            address = self._client.routes.address(name)
+            if address is None:
+                continue
+            try:
+                return await self._client.api.members(address, self._member.group)
+            except FlareError as error:
+                failure = error
+                if error.address is not None:  # It has an answer: that it knows no such group yet.
+                    return ()
+        if failure is not None:
+            self._client.refresh_soon()
+            raise failure
+        return ()

@@ -1,0 +1,176 @@
+"""How handlers are called: a run of messages at a time, in a task of the loop or in a thread."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import itertools
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from queue import SimpleQueue
+from time import monotonic
+from typing import Any, TypeAlias, TypeVar
+
+from flaremq.client.consumer.outcome import Later
+from flaremq.client.consumer.processqueue import Run
+from flaremq.client.message import ReceivedMessage
+
+T = TypeVar("T")
+Handler: TypeAlias = Callable[[Any], Any]
+"""Takes a message, or a list of them where `batch_max` is above 1; async or not."""
+Batch: TypeAlias = Sequence[ReceivedMessage]
+
+_numbers = itertools.count(1)
+
+
+def is_async(handler: Handler) -> bool:
+    call = getattr(handler, "__call__", None)  # noqa: B004 - An object may have an async one.
+    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(call)
+
+
+class Callee:
+    """A handler, and how it is called."""
+
+    __slots__ = ("handler", "is_async")
+
+    def __init__(self, handler: Handler) -> None:
+        self.handler = handler
+        self.is_async = is_async(handler)
+
+
+@dataclass(slots=True)
+class Report:
+    """What became of a run."""
+
+    run: Run
+    handled: int = 0
+    took_s: float = 0.0
+    failures: list[tuple[Batch, BaseException]] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """How a handler wants its messages."""
+
+    batch_max: int = 1
+    may_go_on: Callable[[Run], bool] | None = None
+    """Asked before each message where order counts; then a failure also ends the run."""
+
+    def next(self, run: Run) -> Batch:
+        """What the handler gets now; nothing if it is to get no more."""
+        if self.may_go_on is not None and not self.may_go_on(run):
+            return ()
+        todo, found = run.todo, []
+        try:
+            found.append(todo.popleft())
+            while len(found) < self.batch_max:
+                found.append(todo.popleft())
+        except IndexError:  # Not asked for before: somebody else may take what is left at any time.
+            pass
+        run.began_s = monotonic()
+        run.now = found
+        return found
+
+
+def perform(run: Run, handler: Handler, manner: Manner) -> Report:
+    """Call a plain handler for all of a run. Whatever it raises is its answer."""
+    report, began_s = Report(run), monotonic()
+    is_single = manner.batch_max == 1
+    while batch := manner.next(run):
+        report.handled += len(batch)
+        failure: BaseException | None = None
+        try:
+            result = handler(batch[0] if is_single else batch)
+            if isinstance(result, Later):
+                failure = result
+        except BaseException as error:  # noqa: BLE001 - A thread that a handler ends would be missed.
+            failure = error
+        if failure is not None:
+            report.failures.append((batch, failure))
+            if manner.may_go_on is not None:
+                break
+    run.now = ()
+    report.took_s = monotonic() - began_s
+    return report
+
+
+async def perform_async(run: Run, handler: Handler, manner: Manner) -> Report:
+    """The same for an async one. When we are cancelled ourselves, the run has no end."""
+    report, began_s = Report(run), monotonic()
+    is_single = manner.batch_max == 1
+    task = asyncio.current_task()
+    while batch := manner.next(run):
+        report.handled += len(batch)
+        failure: BaseException | None = None
+        try:
+            result = await handler(batch[0] if is_single else batch)
+            if isinstance(result, Later):
+                failure = result
+        except asyncio.CancelledError as error:
+            if task is not None and task.cancelling():
+                raise
+            failure = error  # Something within the handler was cancelled, not we.
+        except Exception as error:  # noqa: BLE001 - Whatever it is, it is the handler's answer.
+            failure = error
+        if failure is not None:
+            report.failures.append((batch, failure))
+            if manner.may_go_on is not None:
+                break
+    run.now = ()
+    report.took_s = monotonic() - began_s
+    return report
+
+
+class Crew:
+    """Threads for plain handlers. They start when they are needed, and do not keep a process alive."""
+
+    def __init__(self, name: str, size_max: int) -> None:
+        self._name = name
+        self._size_max = size_max
+        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._threads: list[threading.Thread] = []
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._under_way = 0
+
+    def submit(self, job: Callable[[], T], then: Callable[[T], None]) -> None:
+        """Do the job in a thread, and tell the loop of it, once."""
+        loop = self._loop = self._loop or asyncio.get_running_loop()
+        self._under_way += 1
+
+        def told(result: T) -> None:
+            self._under_way -= 1
+            then(result)
+
+        def work() -> None:
+            result = job()
+            with suppress(RuntimeError):  # The loop is closed: nobody wants to know any more.
+                loop.call_soon_threadsafe(told, result)
+
+        self._jobs.put(work)
+        if self._under_way > len(self._threads) < self._size_max:
+            thread = threading.Thread(target=self._work, name=f"{self._name}-{next(_numbers)}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    async def result(self, job: Callable[[], T]) -> T:
+        """Wait for a job."""
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+        def told(result: T) -> None:
+            if not future.done():
+                future.set_result(result)
+
+        self.submit(job, told)
+        return await future
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            job()
+
+    def close(self) -> None:
+        """Threads end when their handlers return."""
+        for _ in self._threads:
+            self._jobs.put(None)
+        self._threads = []

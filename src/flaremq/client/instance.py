@@ -1,0 +1,227 @@
+"""A client: connections, routes and heartbeats that producers and consumers share.
+
+Each producer or consumer makes a client of its own unless it is given one, so most programs never
+meet this class. Sharing one saves connections where a program has many of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Iterable
+from dataclasses import replace
+from typing import Any, Self
+
+from flaremq.base.clock import Clock, SystemClock
+from flaremq.base.errors import FlareError, UsageError
+from flaremq.base.lifecycle import Owned
+from flaremq.client import forks
+from flaremq.client.api import Api
+from flaremq.client.identity import client_id, own_ip, unique_ids
+from flaremq.client.incoming import Incoming
+from flaremq.client.members import ConsumerMember, Members
+from flaremq.client.namesrvs import NameServers
+from flaremq.client.routes import Routes
+from flaremq.client.settings import ClientSettings
+from flaremq.protocol.bodies.route import MASTER_ID
+from flaremq.protocol.headers.group import UnregisterClientRequestHeader
+from flaremq.remoting.caller import Caller
+from flaremq.remoting.settings import CallerSettings
+
+log = logging.getLogger(__name__)
+
+_SOON_S = 1.0  # Between two rounds of heartbeats that errors ask for.
+
+
+class Client:
+    """Lives in one event loop, from `start` to `stop`; `async with` does both."""
+
+    def __init__(
+        self,
+        namesrv: str | None = None,
+        *,
+        settings: ClientSettings | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.settings = settings_of(namesrv, settings)
+        self.clock = clock or SystemClock()
+        self.members = Members()
+        self.caller = Caller(
+            CallerSettings(connect_timeout_ms=round(self.settings.connect_timeout_s * 1000)),
+            Incoming(self.members).router(),
+            self.settings.tls,
+        )
+        self.caller.on_close = self._lost
+        self.namesrvs = NameServers(self.settings.addresses, self.caller)
+        self.api = Api(self.caller, self.namesrvs, self.settings.timeout_s)
+        self.routes = Routes(self.api)
+        self.routes.on_change.append(self._route_changed)
+        ip = own_ip(self.namesrvs.chosen)
+        self.client_id = client_id(ip, self.settings.instance_name, self.settings.unit_name)
+        self.message_ids = unique_ids(ip, self.clock)
+        self._tasks = Owned(on_crash=lambda _error: None)
+        self._refresh_now, self._beat_now = asyncio.Event(), asyncio.Event()
+        self._silent: set[str] = set()  # Brokers that did not take the last heartbeat.
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopped = False
+
+    async def start(self) -> None:
+        """Again is harmless."""
+        if self._stopped:
+            raise UsageError("this client was stopped: make another one")
+        loop = asyncio.get_running_loop()
+        if self._loop is not None:
+            if self._loop is not loop:
+                raise UsageError(
+                    "a client belongs to the event loop that it was started in: make another one"
+                )
+            return
+        self._loop = loop
+        forks.note(self.caller)
+        self._tasks.spawn("refresh-routes", self._refresh())
+        self._tasks.spawn("heartbeats", self._heartbeats())
+
+    async def stop(self) -> None:
+        """Close all connections. Producers and consumers of it must have stopped before."""
+        if self._stopped:
+            return
+        self._stopped = True
+        await self._tasks.aclose(timeout_s=5)
+        await self.caller.aclose()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    def spawn(self, name: str, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """A task that ends with the client at the latest."""
+        return self._tasks.spawn(name, work)
+
+    # Those who use it.
+
+    def add_producer(self, group: str) -> None:
+        self.members.add_producer(group)
+        self._beat_now.set()
+
+    async def remove_producer(self, group: str) -> None:
+        if self.members.remove_producer(group):
+            await self._unregister(producer_group=group)
+
+    async def add_consumer(self, consumer: ConsumerMember) -> None:
+        """Its topics are looked up and the brokers told before this returns, as far as both are there."""
+        self.members.add_consumer(consumer)
+        await self.routes.refresh_all(consumer.topics())
+        await self.beat()
+
+    async def remove_consumer(self, group: str) -> None:
+        self.members.remove_consumer(group)
+        await self._unregister(consumer_group=group)
+
+    async def _unregister(
+        self, *, producer_group: str | None = None, consumer_group: str | None = None
+    ) -> None:
+        header = UnregisterClientRequestHeader(
+            client_id=self.client_id, producer_group=producer_group, consumer_group=consumer_group
+        )
+        for address, _ in self._addresses():
+            if self.caller.open_connection(address) is None:
+                continue  # Who has no connection of ours does not count us as alive.
+            try:
+                await self.api.unregister(address, header)
+            except FlareError as error:
+                log.info("%s could not be told that we leave: %s", address, error)
+
+    # Heartbeats.
+
+    def beat_soon(self) -> None:
+        self._beat_now.set()
+
+    async def beat(self) -> None:
+        """Tell every broker now that we are alive, and what our consumers want."""
+        await asyncio.gather(*(self._beat(address, is_master) for address, is_master in self._addresses()))
+
+    async def _beat(self, address: str, is_master: bool) -> None:
+        data = self.members.heartbeat(self.client_id, to_master=is_master)
+        if data is None:
+            return
+        try:
+            await self.api.heartbeat(address, data)
+        except FlareError as error:
+            if address not in self._silent:
+                self._silent.add(address)
+                log.warning("broker %s takes no heartbeat: %s", address, error)
+                self.refresh_soon()
+            return
+        if address in self._silent:
+            self._silent.discard(address)
+            log.warning("broker %s takes heartbeats again", address)
+
+    def _addresses(self) -> Iterable[tuple[str, bool]]:
+        """Of all brokers that any route names, and whether each is a master."""
+        found = {
+            address: number == MASTER_ID
+            for broker in self.routes.brokers.values()
+            for number, address in broker.broker_addrs.items()
+        }
+        return found.items()
+
+    async def _heartbeats(self) -> None:
+        while True:
+            await _woken(self._beat_now, self.settings.heartbeat_s)
+            await self.beat()
+            await asyncio.sleep(min(_SOON_S, self.settings.heartbeat_s))
+
+    # Routes.
+
+    def refresh_soon(self) -> None:
+        self._refresh_now.set()
+
+    async def _refresh(self) -> None:
+        while True:
+            await _woken(self._refresh_now, self.settings.refresh_s)
+            await self.routes.refresh_all(self.members.topics())
+            await asyncio.sleep(min(_SOON_S, self.settings.refresh_s))
+
+    def _route_changed(self, topic: str) -> None:
+        self._beat_now.set()  # A broker may be new, and must know us before it serves a pull.
+        for consumer in self.members.consumers.values():
+            if topic in consumer.topics():
+                consumer.rebalance_soon()
+
+    def _lost(self, address: str) -> None:
+        """A connection is gone. The broker has forgotten us, or is no more: the next beat and route tell."""
+        if self._stopped or self._loop is None:
+            return
+        if address in (known for known, _ in self._addresses()) and address not in self._silent:
+            log.warning("the connection to broker %s is gone", address)
+        self._beat_now.set()
+        self._refresh_now.set()
+
+
+def settings_of(namesrv: str | None, settings: ClientSettings | None) -> ClientSettings:
+    """The settings that a program means: the address stands for itself, or in a whole set of them."""
+    if settings is None:
+        return ClientSettings() if namesrv is None else ClientSettings(namesrv=namesrv)
+    return settings if namesrv is None else replace(settings, namesrv=namesrv)
+
+
+def client_of(namesrv: str | None, client: Client | ClientSettings | None) -> tuple[Client, bool]:
+    """The client that a producer or consumer is to use, and whether it is its own to start and stop."""
+    if isinstance(client, Client):
+        if namesrv is not None:
+            raise UsageError(f"namesrv={namesrv!r} and a client, which has NameServers of its own: give one")
+        return client, False
+    return Client(namesrv, settings=client), True
+
+
+async def _woken(event: asyncio.Event, limit_s: float) -> None:
+    """Wait until somebody asks, or the time has come."""
+    try:
+        async with asyncio.timeout(limit_s):
+            await event.wait()
+    except TimeoutError:
+        pass
+    event.clear()

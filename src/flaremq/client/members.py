@@ -1,0 +1,90 @@
+"""What a client knows of its producers and consumers. They come and go; the client stays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+from flaremq.base.errors import UsageError
+from flaremq.model.message import MessageQueue
+from flaremq.protocol.bodies.group import (
+    ConsumeMessageDirectlyResult,
+    ConsumerData,
+    HeartbeatData,
+    ProducerData,
+)
+from flaremq.protocol.bodies.running import ConsumerRunningInfo
+
+
+class ConsumerMember(Protocol):
+    """A consumer, as its client sees it."""
+
+    @property
+    def group(self) -> str: ...
+
+    def topics(self) -> Iterable[str]:
+        """Whose routes it needs."""
+
+    def heartbeat(self) -> ConsumerData:
+        """What brokers are to know of it."""
+
+    def rebalance_soon(self) -> None:
+        """Members or queues have changed: look at once whose queues are whose."""
+
+    async def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
+        """Go on from these, as an operator wishes."""
+
+    def positions(self, topic: str) -> Mapping[MessageQueue, int]:
+        """How far it is with its queues."""
+
+    def running_info(self, *, stacks: bool) -> ConsumerRunningInfo: ...
+
+    async def consume_directly(self, record: bytes, broker_name: str) -> ConsumeMessageDirectlyResult:
+        """Consume this one now, whatever its offset, and tell what came of it."""
+
+
+class Members:
+    """Producer groups are counted, as many producers may share one; a consumer group is here once."""
+
+    def __init__(self) -> None:
+        self._producers: dict[str, int] = {}
+        self.consumers: dict[str, ConsumerMember] = {}
+
+    @property
+    def producer_groups(self) -> tuple[str, ...]:
+        return tuple(self._producers)
+
+    def add_producer(self, group: str) -> None:
+        self._producers[group] = self._producers.get(group, 0) + 1
+
+    def remove_producer(self, group: str) -> bool:
+        """Whether that was the last of its group."""
+        left = self._producers.get(group, 0) - 1
+        if left > 0:
+            self._producers[group] = left
+            return False
+        return self._producers.pop(group, None) is not None
+
+    def add_consumer(self, consumer: ConsumerMember) -> None:
+        if consumer.group in self.consumers:
+            raise UsageError(
+                f"group {consumer.group!r} has a consumer in this client already, and brokers tell consumers "
+                "apart by their client: give the other one a client of its own"
+            )
+        self.consumers[consumer.group] = consumer
+
+    def remove_consumer(self, group: str) -> None:
+        self.consumers.pop(group, None)
+
+    def topics(self) -> set[str]:
+        return {topic for consumer in self.consumers.values() for topic in consumer.topics()}
+
+    def heartbeat(self, client_id: str, *, to_master: bool) -> HeartbeatData | None:
+        """What a broker is told; None where there is nothing to tell it: producers talk to masters only."""
+        if not self.consumers and not (to_master and self._producers):
+            return None
+        return HeartbeatData(
+            client_id=client_id,
+            producer_data_set=tuple(ProducerData(group_name=group) for group in self._producers),
+            consumer_data_set=tuple(consumer.heartbeat() for consumer in self.consumers.values()),
+        )

@@ -1,0 +1,239 @@
+"""What a producer gets for a message, and what a consumer gets: a receipt, and the message itself.
+
+A consumer receives records by the thousand, so a received message is its record and little more:
+what nobody asks for is never decoded.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from enum import Enum
+from typing import Final, NamedTuple
+
+from flaremq.base.errors import Malformed
+from flaremq.base.units import MiB
+from flaremq.model import layout, sysflag
+from flaremq.model import properties as names
+from flaremq.model.batch import unwrap
+from flaremq.model.columns import Bytes, Check, Fact, facts_table
+from flaremq.model.compression import decompress
+from flaremq.model.host import Host
+from flaremq.model.message import MessageQueue, StoredMessage
+from flaremq.model.msgid import encode_offset_id
+from flaremq.model.names import is_retry
+from flaremq.model.properties import decode_properties, decode_text, find_property
+from flaremq.model.record import decode, walk
+from flaremq.protocol.codes import ResponseCode
+
+BODY_SIZE_MAX: Final = 256 * MiB
+"""What a compressed body may become."""
+
+_ROWS: Final = 1024  # Of one walk: no pull brings more.
+_TIMES: Final = struct.Struct(">iq")  # Reconsume times and prepared offset, just before the body's length.
+
+
+class SendStatus(Enum):
+    """How well a message is kept. Whatever it says, the message is stored."""
+
+    OK = ResponseCode.SUCCESS
+    FLUSH_LATE = ResponseCode.FLUSH_DISK_TIMEOUT
+    """Java's FLUSH_DISK_TIMEOUT: not yet on the disk."""
+    NO_SLAVE = ResponseCode.SLAVE_NOT_AVAILABLE
+    SLAVE_LATE = ResponseCode.FLUSH_SLAVE_TIMEOUT
+
+
+class Receipt(NamedTuple):
+    """That a message is stored, and where."""
+
+    message_id: str
+    """The id that the sender gave it (UNIQ_KEY); of a batch all of them, with commas between."""
+    queue: MessageQueue
+    queue_offset: int
+    offset_id: str
+    """The id that says where it lies; of a batch all of them, with commas between."""
+    status: SendStatus = SendStatus.OK
+
+
+class ReceivedMessage:
+    """One message, as a consumer gets it. Read only."""
+
+    __slots__ = ("_body_at", "_body_size", "_properties_at", "_record", "_sys_flag", "queue", "queue_offset")
+
+    def __init__(self, record: bytes, queue: MessageQueue, facts: Sequence[int]) -> None:
+        """`facts` are the columns of the record (model.columns.Fact), as a walk over it alone gives them."""
+        self._record = record
+        self.queue = queue
+        """Where it comes from."""
+        self.queue_offset: int = facts[Fact.QUEUE_OFFSET]
+        self._sys_flag: int = facts[Fact.SYS_FLAG]
+        self._body_at: int = facts[Fact.BODY_AT]
+        self._body_size: int = facts[Fact.BODY_SIZE]
+        self._properties_at: int = facts[Fact.PROPERTIES_AT]
+
+    @property
+    def topic(self) -> str:
+        """The topic that it was sent to, for one that is tried again too."""
+        topic = self.queue.topic
+        return (self.get(names.RETRY_TOPIC) or topic) if is_retry(topic) else topic
+
+    @property
+    def body(self) -> bytes:
+        body = self._record[self._body_at : self._body_at + self._body_size]
+        return decompress(body, self._sys_flag, BODY_SIZE_MAX) if self._sys_flag & 1 else body
+
+    @property
+    def size(self) -> int:
+        """Of the whole record, in bytes."""
+        return len(self._record)
+
+    # What the sender said.
+
+    @property
+    def tags(self) -> str | None:
+        return self.get(names.TAGS)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return tuple((self.get(names.KEYS) or "").split())
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """All of them, the system's too. Decoded anew at each call: `get` is for a single one."""
+        return decode_properties(self._record[self._properties_at :])
+
+    def get(self, name: str) -> str | None:
+        found = find_property(self._record[self._properties_at :], name.encode())
+        return None if found is None else decode_text(found)
+
+    @property
+    def message_id(self) -> str:
+        """The id that the sender gave it; where it gave none, the one that says where it lies."""
+        return self.get(names.UNIQ_KEY) or self.offset_id
+
+    @property
+    def sharding_key(self) -> str | None:
+        return self.get(names.SHARDING_KEY)
+
+    # What the broker says.
+
+    @property
+    def stored(self) -> StoredMessage:
+        """All that the record says, decoded."""
+        return decode(self._record, check=Check.NOTHING)
+
+    @property
+    def offset_id(self) -> str:
+        return encode_offset_id(self.store_host, self.physical_offset)
+
+    @property
+    def physical_offset(self) -> int:
+        at = layout.PHYSICAL_OFFSET_AT
+        return int.from_bytes(self._record[at : at + 8], "big", signed=True)
+
+    @property
+    def flag(self) -> int:
+        return self.stored.flag
+
+    @property
+    def born_timestamp_ms(self) -> int:
+        return self.stored.born_timestamp_ms
+
+    @property
+    def born_host(self) -> Host:
+        return self.stored.born_host
+
+    @property
+    def store_timestamp_ms(self) -> int:
+        return self.stored.store_timestamp_ms
+
+    @property
+    def store_host(self) -> Host:
+        return self.stored.store_host
+
+    @property
+    def reconsume_times(self) -> int:
+        """How often it has been tried in vain."""
+        times: int = _TIMES.unpack_from(self._record, self._body_at - 16)[0]
+        return times
+
+    def tried_again(self) -> None:
+        """Count one more try in vain that no broker knows of: where order counts, a message waits here."""
+        at = self._body_at - 16
+        times = (self.reconsume_times + 1).to_bytes(4, "big")
+        self._record = self._record[:at] + times + self._record[at + 4 :]
+
+    @property
+    def broker_name(self) -> str:
+        return self.queue.broker_name
+
+    def __repr__(self) -> str:
+        return (
+            f"<{self.topic} {self.message_id} at {self.queue.broker_name}:{self.queue.queue_id}"
+            f"/{self.queue_offset}, {self._body_size} bytes>"
+        )
+
+
+class InnerMessage(ReceivedMessage):
+    """One of the messages that lie in a record together (an inner batch)."""
+
+    __slots__ = ("_inner",)
+
+    def __init__(
+        self, record: bytes, queue: MessageQueue, facts: Sequence[int], inner: StoredMessage
+    ) -> None:
+        super().__init__(record, queue, facts)
+        self._inner = inner
+        self.queue_offset = inner.queue_offset
+
+    @property
+    def body(self) -> bytes:
+        return self._inner.body
+
+    @property
+    def size(self) -> int:
+        return self._inner.size
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        return self._inner.properties
+
+    def get(self, name: str) -> str | None:
+        return self._inner.get(name)
+
+    @property
+    def stored(self) -> StoredMessage:
+        return self._inner
+
+
+def received(body: Bytes, queue: MessageQueue) -> list[ReceivedMessage]:
+    """All messages of a pull's answer, in order. Malformed where the bytes are no records."""
+    data = bytes(body)
+    found: list[ReceivedMessage] = []
+    rows = min(_ROWS, len(data) // layout.FIXED_SIZE + 1)  # No record is smaller than that.
+    at, width, table = 0, Fact.WIDTH, facts_table(rows)
+    while at < len(data):
+        count, end, stop = walk(data, at, len(data), 0, table, Check.NOTHING)
+        if not count:
+            raise Malformed(f"{queue}: at byte {end} of {len(data)} there is no record ({stop})", end)
+        for row in range(count):
+            facts = table[row * width : row * width + width]
+            begin, size = facts[Fact.OFFSET], facts[Fact.SIZE]
+            facts[Fact.BODY_AT] -= begin
+            facts[Fact.PROPERTIES_AT] -= begin
+            record = data[begin : begin + size]
+            if sysflag.is_inner_batch(facts[Fact.SYS_FLAG]):
+                found += [InnerMessage(record, queue, facts, each) for each in _inner(record)]
+            else:
+                found.append(ReceivedMessage(record, queue, facts))
+        at = end
+    return found
+
+
+def _inner(record: bytes) -> list[StoredMessage]:
+    whole = decode(record, check=Check.NOTHING)
+    if sysflag.is_compressed(whole.sys_flag):
+        body = decompress(whole.body, whole.sys_flag, BODY_SIZE_MAX)
+        whole = replace(whole, body=body, sys_flag=whole.sys_flag & ~sysflag.COMPRESSED)
+    return unwrap(whole)

@@ -1,0 +1,42 @@
+"""The NameServers as a client sees them: one chosen at random and kept, the next when it fails."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Sequence
+
+from flaremq.base.errors import NoNameServer, Unreachable
+from flaremq.protocol.command import Command
+from flaremq.remoting.caller import Caller
+
+log = logging.getLogger(__name__)
+
+
+class NameServers:
+    def __init__(self, addresses: Sequence[str], caller: Caller) -> None:
+        self.addresses = tuple(addresses)
+        self._caller = caller
+        self._chosen = random.randrange(len(self.addresses))
+
+    @property
+    def chosen(self) -> str:
+        return self.addresses[self._chosen]
+
+    async def call(self, request: Command, timeout_s: float) -> tuple[str, Command]:
+        """Who answered, and the answer, whatever its code. NoNameServer when none of them does."""
+        failures: list[str] = []
+        for _ in self.addresses:
+            address = self.chosen
+            try:
+                answer = await self._caller.call(address, request, timeout_s)
+            except Unreachable as error:
+                failures.append(str(error))
+                self._chosen = (self._chosen + 1) % len(self.addresses)
+                continue
+            if failures:
+                log.warning("NameServer %s is used now: %s", address, "; ".join(failures))
+            return address, answer
+        raise NoNameServer(
+            f"no NameServer answers ({'; '.join(failures)}): see whether one runs there, or name another"
+        )

@@ -1,0 +1,227 @@
+"""A message on its way out: checked, named, perhaps compressed, and made into a request.
+
+A Parcel is what a Message becomes, and also what our own parts send, whose properties a user may not
+set: a message that is to be tried again, for one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from flaremq.base.errors import BodyTooLarge, MessageIllegal, PropertiesTooLong, UsageError
+from flaremq.client.message import Receipt, SendStatus
+from flaremq.client.settings import ProducerSettings
+from flaremq.model import properties as names
+from flaremq.model import sysflag
+from flaremq.model.batch import BatchPart, join_batch
+from flaremq.model.compression import compress
+from flaremq.model.layout import PROPERTIES_SIZE_MAX
+from flaremq.model.message import Message, MessageQueue
+from flaremq.model.msgid import UniqueIds
+from flaremq.model.names import AUTO_CREATE_TOPIC, check_topic, is_retry
+from flaremq.model.properties import encode_properties
+from flaremq.protocol import fields
+from flaremq.protocol.codes import ONE_WAY, RequestCode
+from flaremq.protocol.command import Command
+from flaremq.protocol.headers.send import SendMessageRequestHeader, SendMessageResponseHeader, encode_send
+
+_BATCH_SLACK: Final = 1024  # Between a batch and the limit of a message, for the envelope.
+
+
+@dataclass(frozen=True, slots=True)
+class Parcel:
+    """What one request carries."""
+
+    topic: str
+    body: bytes
+    properties: dict[str, str]
+    flag: int = 0
+    sys_flag: int = 0
+    is_batch: bool = False
+    message_id: str = ""
+    """UNIQ_KEY; of a batch all of them, with commas between."""
+
+
+class Packer:
+    """Makes parcels of messages for one producer."""
+
+    def __init__(self, settings: ProducerSettings, ids: UniqueIds) -> None:
+        self._settings = settings
+        self._ids = ids
+        self._checked: set[str] = set()  # Topics whose names can be.
+
+    def pack(self, message: Message, message_id: str | None = None) -> Parcel:
+        """Raises MessageIllegal or InvalidName, before anything is sent."""
+        self.check(message)
+        properties = message.property_map()
+        message_id = properties[names.UNIQ_KEY] = message_id or self._ids.next()
+        body, sys_flag = self.squeezed(message.body)
+        return Parcel(message.topic, body, properties, message.flag, sys_flag, message_id=message_id)
+
+    def pack_parcel(self, parcel: Parcel) -> Parcel:
+        """One of our own, named and compressed like all others."""
+        message_id = parcel.properties.get(names.UNIQ_KEY) or self._ids.next()
+        body, sys_flag = (parcel.body, parcel.sys_flag) if parcel.sys_flag else self.squeezed(parcel.body)
+        properties = {**parcel.properties, names.UNIQ_KEY: message_id}
+        return replace(parcel, body=body, sys_flag=sys_flag, properties=properties, message_id=message_id)
+
+    def pack_batch(self, messages: Sequence[Message]) -> Parcel:
+        """Many messages of one topic in one request; they are stored together or not at all."""
+        _check_batch(messages)
+        ids = self._ids.take(len(messages))
+        parts = []
+        for message, message_id in zip(messages, ids, strict=True):
+            self.check(message)
+            parts.append(BatchPart(message.flag, message.body, message_text(message, message_id).encode()))
+        body = join_batch(parts)
+        if len(body) > self._settings.message_size_max:
+            raise MessageIllegal(
+                f"a batch of {len(messages)} messages has {len(body)} bytes, limit is "
+                f"{self._settings.message_size_max}: split_batches makes smaller ones"
+            )
+        wait = "true" if messages[0].wait_store else "false"
+        return Parcel(messages[0].topic, body, {names.WAIT: wait}, is_batch=True, message_id=",".join(ids))
+
+    def check(self, message: Message) -> None:
+        if message.topic not in self._checked:
+            check_topic(message.topic)
+            self._checked.add(message.topic)
+        size, limit = len(message.body), self._settings.message_size_max
+        if not size:
+            raise MessageIllegal(
+                f"a message to {message.topic!r} has no body: brokers refuse it; send a byte"
+            )
+        if size > limit:
+            raise BodyTooLarge(size, limit)
+
+    def squeezed(self, body: bytes) -> tuple[bytes, int]:
+        """The body as it is sent, and the sysFlag that says so."""
+        settings = self._settings
+        if len(body) < settings.compress_over:
+            return body, 0
+        kind = settings.compression_type
+        return compress(body, kind, settings.compress_level), sysflag.COMPRESSED | kind
+
+
+def split_batches(messages: Sequence[Message], size_max: int = 1024 * 1024) -> list[list[Message]]:
+    """Batches, in order, none of them of more than `size_max` bytes: what `send_batch` takes.
+
+    MessageIllegal for a message that is too large for any.
+    """
+    batches: list[list[Message]] = []
+    room = 0
+    for message in messages:
+        size = batched_size(message)
+        if size > size_max:
+            raise MessageIllegal(f"a message of {size} bytes fits no batch of {size_max}: send it alone")
+        if size > room:
+            batches.append([])
+            room = size_max
+        batches[-1].append(message)
+        room -= size
+    return batches
+
+
+def batched_size(message: Message) -> int:
+    """Bytes that it takes within a batch, its id included."""
+    properties = encode_properties({**message.property_map(), names.UNIQ_KEY: "0" * 32})
+    return BatchPart(message.flag, message.body, properties).size
+
+
+def _check_batch(messages: Sequence[Message]) -> None:
+    if not messages:
+        raise UsageError("a batch of no messages: send at least one")
+    first = messages[0]
+    if is_retry(first.topic):
+        raise MessageIllegal(f"topic {first.topic!r} takes no batches: send its messages one by one")
+    for message in messages:
+        if message.topic != first.topic:
+            raise MessageIllegal(
+                f"a batch for {first.topic!r} holds a message for {message.topic!r}: one topic each"
+            )
+        if message.wait_store != first.wait_store:
+            raise MessageIllegal("a batch in which only some messages have wait_store: all or none")
+        if message.delay_level:
+            raise MessageIllegal(
+                f"a batch with delay_level {message.delay_level}: send delayed messages alone"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Sender:
+    """What all requests of one producer have in common."""
+
+    group: str
+    topic_queues: int
+
+    def request(
+        self, parcel: Parcel, queue: MessageQueue, born_ms: int, *, is_oneway: bool = False
+    ) -> Command:
+        properties = dict(parcel.properties)
+        times = most = None
+        if is_retry(parcel.topic):  # The header says it, and the broker stores it from there.
+            times = properties.pop(names.RECONSUME_TIME, None)
+            most = properties.pop(names.MAX_RECONSUME_TIMES, None)
+        header = SendMessageRequestHeader(
+            producer_group=self.group,
+            topic=parcel.topic,
+            default_topic=AUTO_CREATE_TOPIC,
+            default_topic_queue_nums=self.topic_queues,
+            queue_id=queue.queue_id,
+            sys_flag=parcel.sys_flag,
+            born_timestamp=born_ms,
+            flag=parcel.flag,
+            properties=property_text(properties),
+            reconsume_times=int(times) if times else 0,
+            unit_mode=False,
+            max_reconsume_times=int(most) if most else None,
+            batch=parcel.is_batch,
+            bname=queue.broker_name,
+        )
+        code = RequestCode.SEND_BATCH_MESSAGE if parcel.is_batch else RequestCode.SEND_MESSAGE_V2
+        flag = ONE_WAY if is_oneway else 0
+        return Command(code=code, flag=flag, ext_fields=encode_send(code, header), body=parcel.body)
+
+
+def property_text(properties: dict[str, str]) -> str:
+    """As it goes into the header."""
+    return _checked("".join([f"{name}\x01{value}\x02" for name, value in properties.items()]))
+
+
+def message_text(message: Message, message_id: str) -> str:
+    """The same for a message with this id, without a dictionary on the way."""
+    text = f"WAIT\x01{'true' if message.wait_store else 'false'}\x02UNIQ_KEY\x01{message_id}\x02"
+    if message.tags:
+        text = f"TAGS\x01{message.tags}\x02{text}"
+    if message.keys:
+        text = f"KEYS\x01{' '.join(message.keys)}\x02{text}"
+    if message.properties:
+        text = "".join([f"{name}\x01{value}\x02" for name, value in message.properties.items()]) + text
+    if message.delay_level:
+        text = f"DELAY\x01{message.delay_level}\x02{text}"
+    if message.sharding_key:
+        text = f"__SHARDINGKEY\x01{message.sharding_key}\x02{text}"
+    return _checked(text)
+
+
+def _checked(text: str) -> str:
+    if not text.isascii():
+        text = text.encode("utf-8", "replace").decode()  # Half a pair of surrogates has no bytes.
+    if len(text) * 4 > PROPERTIES_SIZE_MAX and len(text.encode()) > PROPERTIES_SIZE_MAX:
+        raise PropertiesTooLong(len(text.encode()), PROPERTIES_SIZE_MAX)
+    return text
+
+
+def receipt_of(answer: Command, queue: MessageQueue, message_id: str) -> Receipt:
+    """What the answer to a send that was stored says."""
+    found = fields.decode(SendMessageResponseHeader, answer.fields)
+    landed = queue if found.queue_id == queue.queue_id else replace(queue, queue_id=found.queue_id)
+    return Receipt(
+        message_id,
+        landed,
+        found.queue_offset,
+        found.msg_id,
+        SendStatus(answer.code),
+    )

@@ -1,0 +1,243 @@
+"""Many messages under way at a time: frames are made and written in runs, receipts come as they come.
+
+A run costs one write per broker and no task or future per message. What is not ordinary about a
+message (a failed attempt, a broker that is gone) is left to the producer's plain way, one by one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Final, NamedTuple, Protocol
+
+from flaremq.base.errors import CallTimeout, FlareError, ManyFailed
+from flaremq.client.balance import Selector
+from flaremq.client.frames import FrameMaker
+from flaremq.client.message import Receipt
+from flaremq.model.message import Message, MessageQueue
+from flaremq.protocol.codes import RequestCode
+from flaremq.protocol.command import Command
+from flaremq.remoting.connection import Connection
+
+_RUN: Final = 64
+"""Messages that are made and written at a time."""
+_AGAIN_AT_ONCE: Final = 64
+"""Failed messages that are tried again at a time."""
+
+
+class Under(NamedTuple):
+    """A message that is under way."""
+
+    place: int
+    """Among the results."""
+    message: Message
+    message_id: str
+    queue: MessageQueue
+
+
+class Sends(Protocol):
+    """What a producer does for a pipeline."""
+
+    frames: FrameMaker
+
+    def next_ids(self, count: int) -> list[str]: ...
+    def now_ms(self) -> int: ...
+    def placed_nowait(
+        self, message: Message, to: MessageQueue | Selector | None
+    ) -> tuple[MessageQueue, Connection] | None:
+        """Where it goes, if that is known and connected."""
+
+    async def placed(
+        self, message: Message, to: MessageQueue | Selector | None
+    ) -> tuple[MessageQueue, Connection]: ...
+    def receipt(
+        self, answer: Command, queue: MessageQueue, address: str, code: int, message_id: str
+    ) -> Receipt: ...
+    async def again(
+        self, under: Under, to: MessageQueue | Selector | None, error: FlareError, timeout_s: float
+    ) -> Receipt: ...
+
+
+class Pipeline:
+    """One call of `send_many`."""
+
+    def __init__(self, sends: Sends, window: int, timeout_s: float) -> None:
+        self._sends = sends
+        self._window = window
+        self._timeout_s = timeout_s
+        self._results: list[Receipt | FlareError | None] = []
+        self._lines: dict[Connection, Line] = {}
+        self._failed: list[tuple[Under, FlareError]] = []
+        self._outstanding = 0
+        self._progress = asyncio.Event()
+
+    async def run(self, messages: Iterable[Message], to: MessageQueue | Selector | None) -> list[Receipt]:
+        """Send all of them; the whole of `send_many`."""
+        pending = iter(messages)
+        try:
+            while part := list(itertools.islice(pending, min(_RUN, self._window))):
+                await self.feed(part, to)
+            await self.finish(to)
+        finally:
+            self.close()
+        return self._receipts()
+
+    async def feed(self, part: Sequence[Message], to: MessageQueue | Selector | None = None) -> None:
+        """Write these as soon as the window has room for them; it must be large enough for all."""
+        await self._until(self._window - len(part))
+        await self._write(part, to)
+
+    async def finish(self, to: MessageQueue | Selector | None = None) -> None:
+        """Wait for what is outstanding, and try again what failed."""
+        await self._until(0)
+        await self._again(to)
+
+    def close(self) -> None:
+        """Forget what is outstanding. Needed after `finish` failed, harmless after it did not."""
+        for line in self._lines.values():
+            line.forget()
+
+    # Out.
+
+    async def _write(self, part: Sequence[Message], to: MessageQueue | Selector | None) -> None:
+        sends, lines, place = self._sends, self._lines, len(self._results)
+        born_ms, ids = sends.now_ms(), sends.next_ids(len(part))
+        self._results += [None] * len(part)
+        for message, message_id in zip(part, ids, strict=True):
+            try:
+                queue, connection = sends.placed_nowait(message, to) or await sends.placed(message, to)
+                line = lines.get(connection) or self._line(connection)
+                line.add(Under(place, message, message_id, queue), sends.frames, born_ms)
+            except FlareError as error:
+                self._results[place] = error  # It never left: nothing is to be tried again.
+            place += 1
+        for line in self._lines.values():
+            if line.frames:
+                line.write()
+            await line.connection.writable()
+
+    def _line(self, connection: Connection) -> Line:
+        line = self._lines[connection] = Line(self, connection)
+        return line
+
+    # In.
+
+    def sent(self) -> None:
+        self._outstanding += 1
+
+    def stored(self, under: Under, receipt: Receipt) -> None:
+        self._outstanding -= 1
+        self._results[under.place] = receipt
+        self._progress.set()
+
+    def answered(self, under: Under, address: str, answer: Command) -> None:
+        self._outstanding -= 1
+        self._progress.set()
+        code = RequestCode.SEND_MESSAGE_V2
+        try:
+            self._results[under.place] = self._sends.receipt(
+                answer, under.queue, address, code, under.message_id
+            )
+        except FlareError as error:
+            self._failed.append((under, error))
+
+    def lost(self, under: Under, error: FlareError) -> None:
+        self._outstanding -= 1
+        self._progress.set()
+        self._failed.append((under, error))
+
+    async def _until(self, at_most: int) -> None:
+        """Wait until no more than so many are outstanding. Where no answer comes at all, they have failed."""
+        while self._outstanding > at_most:
+            self._progress.clear()
+            try:
+                async with asyncio.timeout(self._timeout_s):
+                    await self._progress.wait()
+            except TimeoutError:
+                for line in self._lines.values():
+                    line.give_up(self._timeout_s)
+
+    # What failed.
+
+    async def _again(self, to: MessageQueue | Selector | None) -> None:
+        slots = asyncio.Semaphore(_AGAIN_AT_ONCE)
+
+        async def again(under: Under, error: FlareError) -> None:
+            async with slots:
+                try:
+                    receipt = await self._sends.again(under, to, error, self._timeout_s)
+                except FlareError as last:
+                    self._results[under.place] = last
+                else:
+                    self._results[under.place] = receipt
+
+        await asyncio.gather(*(again(under, error) for under, error in self._failed))
+
+    def _receipts(self) -> list[Receipt]:
+        receipts = [result for result in self._results if isinstance(result, Receipt)]
+        if len(receipts) == len(self._results):
+            return receipts
+        failures = [result for result in self._results if isinstance(result, FlareError)]
+        reasons = "; ".join(list(dict.fromkeys(map(str, failures)))[:3])
+        raise ManyFailed(
+            f"{len(failures)} of {len(self._results)} messages were not stored: {reasons}", self._results
+        )
+
+
+class Line:
+    """What a pipeline has under way on one connection."""
+
+    def __init__(self, pipeline: Pipeline, connection: Connection) -> None:
+        self._pipeline = pipeline
+        self.connection = connection
+        host, port = connection.address
+        self._address = f"{host}:{port}"
+        self._under: dict[int, Under] = {}
+        self.frames: list[bytes] = []
+
+    def add(self, under: Under, frames: FrameMaker, born_ms: int) -> None:
+        pending = self.connection.pending
+        opaque = pending.next_opaque()
+        self.frames.append(frames.frame(under.message, under.queue, under.message_id, born_ms, opaque))
+        self._under[opaque] = under
+        pending.taken_by[opaque] = self
+        self._pipeline.sent()
+
+    def write(self) -> None:
+        self.connection.send_bytes(b"".join(self.frames))
+        self.frames.clear()
+
+    def stored(self, opaque: int, queue_id: int, queue_offset: int, offset_id: str) -> None:
+        under = self._under.pop(opaque, None)
+        if under is not None:
+            queue = under.queue
+            if queue.queue_id != queue_id:
+                queue = replace(queue, queue_id=queue_id)
+            self._pipeline.stored(under, Receipt(under.message_id, queue, queue_offset, offset_id))
+
+    def answered(self, opaque: int, response: Command) -> None:
+        under = self._under.pop(opaque, None)
+        if under is not None:
+            self._pipeline.answered(under, self._address, response)
+
+    def lost(self, opaque: int, error: Exception) -> None:
+        under = self._under.pop(opaque, None)
+        if under is not None:
+            assert isinstance(error, FlareError)
+            self._pipeline.lost(under, error)
+
+    def give_up(self, timeout_s: float) -> None:
+        """Nothing has come for too long."""
+        error = CallTimeout(
+            f"{self._address} did not answer {len(self._under)} sends within {timeout_s:g} s: "
+            "some may be stored all the same"
+        )
+        for opaque in list(self._under):
+            self.connection.pending.forget(opaque)
+            self.lost(opaque, error)
+
+    def forget(self) -> None:
+        for opaque in self._under:
+            self.connection.pending.forget(opaque)

@@ -1,0 +1,178 @@
+"""How blocking programs use the async core: one thread with one event loop, and calls into it.
+
+Nothing of the core is written twice. A facade names the methods that it offers, one line each:
+
+    class Producer(Facade[core.Producer]):
+        send = blocking(core.Producer.send)
+
+so both have the same parameters, the same documentation and, to a type checker, the same types.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from importlib import import_module
+from types import TracebackType
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
+
+from flaremq.base.errors import UsageError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+C = TypeVar("C", bound="Core")
+_STOP_LIMIT_S = 30.0
+
+
+class Core(Protocol):
+    """What can be put behind a facade."""
+
+    async def start(self) -> None: ...
+    async def stop(self) -> None: ...
+
+
+class Portal:
+    """A thread with an event loop. It belongs to the process that made it: a fork has no such thread."""
+
+    def __init__(self, name: str) -> None:
+        self.pid = os.getpid()
+        self._loop = new_loop()
+        self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_forever()
+        finally:  # In this thread: that of the caller may have a loop of its own, as in a notebook.
+            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+            self._loop.close()
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the caller runs in the thread of the loop, where waiting for it would be for ever."""
+        return threading.current_thread() is self._thread
+
+    def run(self, work: Coroutine[Any, Any, R]) -> R:
+        """Do this in the loop and wait for it. An interrupted wait cancels the work."""
+        if self.is_here:
+            work.close()
+            raise UsageError(
+                "a blocking call from within the client's own thread would wait for ever: use async"
+            )
+        future = self.submit(work)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()  # Ctrl-C, or somebody else's exception: nobody waits for it any more.
+            raise
+
+    def submit(self, work: Coroutine[Any, Any, R]) -> Future[R]:
+        """Do this in the loop; do not wait."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def close(self) -> None:
+        if self.pid != os.getpid() or not self._thread.is_alive():
+            return
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(_STOP_LIMIT_S)
+
+
+class Facade(Generic[C]):
+    """A core that lives in the loop of a portal, from `start` to `stop`: of its own, or of one it shares."""
+
+    def __init__(self, make: Callable[[], C], name: str, shares: Facade[Any] | None = None) -> None:
+        """`make` makes the core, without doing anything yet; its complaints are heard here."""
+        self._make = make
+        self._name = name
+        self._shares = shares
+        self._core = make()
+        self._portal: Portal | None = None
+        self._spent = False
+
+    @property
+    def is_running(self) -> bool:
+        return self._portal is not None and self._portal.pid == os.getpid()
+
+    def start(self) -> None:
+        """Connect. Again is harmless; `with` does it, and so does the first call."""
+        if self.is_running:
+            return
+        if self._portal is not None or self._spent:
+            _left_to_the_parent.append((self._portal, self._core))
+            self._core = self._make()
+        portal = self._shares._inside()[0] if self._shares is not None else Portal(self._name)
+        try:
+            portal.run(self._core.start())
+        except BaseException:
+            self._leave(portal)
+            raise
+        self._portal, self._spent = portal, True
+
+    def stop(self) -> None:
+        """Finish what is under way and disconnect. Again is harmless."""
+        portal, self._portal = self._portal, None
+        if portal is None or portal.pid != os.getpid():
+            return
+        try:
+            portal.run(self._core.stop())
+        finally:
+            self._leave(portal)
+
+    def _leave(self, portal: Portal) -> None:
+        if self._shares is None:
+            portal.close()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _inside(self) -> tuple[Portal, C]:
+        """The portal and the core; started on first use, and anew in a process that was forked."""
+        self.start()
+        assert self._portal is not None
+        return self._portal, self._core
+
+    def _apply(self, work: Callable[[C], R]) -> R:
+        """A method of the core that does not wait: in the loop while the core runs there, else here."""
+        if not self.is_running:
+            return work(self._core)
+
+        async def in_the_loop() -> R:
+            return work(self._core)
+
+        assert self._portal is not None
+        return self._portal.run(in_the_loop())
+
+
+_left_to_the_parent: list[object] = []
+"""What a forked process inherited: kept, because collecting it would close what the parent still uses."""
+
+
+def blocking(
+    method: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]],
+) -> Callable[Concatenate[Any, P], R]:
+    """The same method for a facade: it waits."""
+
+    @functools.wraps(method)
+    def call(self: Facade[Any], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        portal, core = self._inside()
+        return portal.run(method(core, *args, **kwargs))
+
+    return call
+
+
+def new_loop() -> asyncio.AbstractEventLoop:
+    try:
+        return import_module("uvloop").new_event_loop()  # type: ignore[no-any-return]
+    except ImportError:  # There is none for this platform: asyncio's own loop does, more slowly.
+        return asyncio.new_event_loop()

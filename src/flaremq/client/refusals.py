@@ -1,0 +1,64 @@
+"""What a server's "no" means: an error of ours with its code, its words and what to do next."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from flaremq.base import errors
+from flaremq.base.errors import FlareError, Refused
+from flaremq.protocol.codes import ResponseCode, request_name, response_name
+from flaremq.protocol.command import Command
+
+_CLASSES: Final[Mapping[int, type[FlareError]]] = {
+    ResponseCode.SYSTEM_BUSY: errors.Busy,
+    ResponseCode.FLOW_CONTROL: errors.Busy,
+    ResponseCode.REQUEST_CODE_NOT_SUPPORTED: errors.NotServed,
+    ResponseCode.MESSAGE_ILLEGAL: errors.MessageIllegal,
+    ResponseCode.SERVICE_NOT_AVAILABLE: errors.ServiceStops,
+    ResponseCode.GO_AWAY: errors.ServiceStops,
+    ResponseCode.NO_PERMISSION: errors.NoPermission,
+    ResponseCode.TOPIC_NOT_EXIST: errors.TopicNotFound,
+    ResponseCode.SUBSCRIPTION_PARSE_FAILED: errors.InvalidExpression,
+    ResponseCode.SUBSCRIPTION_NOT_EXIST: errors.SubscriptionMissing,
+    ResponseCode.SUBSCRIPTION_NOT_LATEST: errors.SubscriptionOld,
+    ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST: errors.GroupNotFound,
+    ResponseCode.FILTER_DATA_NOT_EXIST: errors.FilterDataMissing,
+    ResponseCode.FILTER_DATA_NOT_LATEST: errors.FilterDataOld,
+    ResponseCode.INVALID_PARAMETER: errors.InvalidParameter,
+    ResponseCode.CONSUMER_NOT_ONLINE: errors.ConsumerOffline,
+}
+
+_NEXT: Final[Mapping[int, str]] = {
+    ResponseCode.SYSTEM_ERROR: "the server's log says more",
+    ResponseCode.SYSTEM_BUSY: "send less at a time, or try again in a moment",
+    ResponseCode.FLOW_CONTROL: "ask less often, or try again in a moment",
+    ResponseCode.REQUEST_CODE_NOT_SUPPORTED: "this server is of a kind or version that does not have it",
+    ResponseCode.SERVICE_NOT_AVAILABLE: "try another broker; see this one's disk, and whether it is stopping",
+    ResponseCode.GO_AWAY: "the server is stopping; try again, another one will serve",
+    ResponseCode.NO_PERMISSION: "ask the operator for the permission, or use another topic or group",
+    ResponseCode.TOPIC_NOT_EXIST: "create the topic first",
+    ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST: "create the group first",
+    ResponseCode.SUBSCRIPTION_PARSE_FAILED: "correct the expression",
+    ResponseCode.SUBSCRIPTION_NOT_EXIST: "the next heartbeat brings the subscription; try again",
+    ResponseCode.QUERY_NOT_FOUND: "nothing is there under this name",
+    ResponseCode.CONSUMER_NOT_ONLINE: "start a consumer of the group first",
+    ResponseCode.CONSUME_MSG_TIMEOUT: "the consumer took too long; see what it does",
+}
+
+_RETRIABLE: Final = frozenset({ResponseCode.SYSTEM_ERROR})
+
+
+def error_for(address: str, request: int, answer: Command) -> FlareError:
+    """The error that an answer stands for. Raise it."""
+    code = answer.code
+    name = response_name(code)
+    words = f": {answer.remark.strip()}" if answer.remark and answer.remark.strip() else ""
+    after = f" ({_NEXT[code]})" if code in _NEXT else ""
+    error = _CLASSES.get(code, Refused)(f"{address} refuses {request_name(request)}, {name}{words}{after}")
+    error.response_code = code
+    error.remark = answer.remark
+    error.address = address
+    if code in _RETRIABLE:
+        error.retriable = True
+    return error

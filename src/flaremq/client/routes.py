@@ -1,0 +1,200 @@
+"""Where topics are: routes as NameServers tell them, kept, asked for anew, and made into queues."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from flaremq.base.errors import FlareError, NoRoute, TopicNotFound
+from flaremq.client.api import Api
+from flaremq.model.message import MessageQueue
+from flaremq.model.names import AUTO_CREATE_TOPIC
+from flaremq.protocol.bodies.route import MASTER_ID, BrokerData, TopicRouteData
+
+log = logging.getLogger(__name__)
+
+READ: Final = 4
+WRITE: Final = 2
+
+OnChange = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One topic, as a producer and a consumer see it."""
+
+    topic: str
+    data: TopicRouteData = field(repr=False)
+    writable: tuple[MessageQueue, ...]
+    """Of brokers whose master is there, in the order of their names."""
+    readable: tuple[MessageQueue, ...]
+    is_guess: bool = False
+    """Made of the template for new topics: the topic itself is not there yet."""
+
+
+def route_of(topic: str, data: TopicRouteData, *, is_guess: bool = False) -> Route:
+    masters = {each.broker_name for each in data.broker_datas if MASTER_ID in each.broker_addrs}
+    known = {each.broker_name for each in data.broker_datas if each.broker_addrs}
+    if data.order_topic_conf:
+        writable = _ordered(topic, data.order_topic_conf)
+    else:
+        writable = tuple(
+            MessageQueue(topic, each.broker_name, number)
+            for each in sorted(data.queue_datas, key=lambda queues: queues.broker_name)
+            if each.perm & WRITE and each.broker_name in masters
+            for number in range(each.write_queue_nums)
+        )
+    readable = tuple(
+        MessageQueue(topic, each.broker_name, number)
+        for each in sorted(data.queue_datas, key=lambda queues: queues.broker_name)
+        if each.perm & READ and each.broker_name in known
+        for number in range(each.read_queue_nums)
+    )
+    return Route(topic, data, writable, readable, is_guess)
+
+
+def _ordered(topic: str, conf: str) -> tuple[MessageQueue, ...]:
+    """`broker-a:4;broker-b:4`: for ordered topics queues stay where they are, even while a broker is away."""
+    pairs = (part.partition(":") for part in conf.split(";") if part.strip())
+    return tuple(
+        MessageQueue(topic, name.strip(), number)
+        for name, _, count in pairs
+        if count.strip().isdigit()
+        for number in range(int(count))
+    )
+
+
+def guessed(topic: str, template: TopicRouteData, queues_max: int) -> Route:
+    """The route that a topic will have once a first send has created it."""
+    queues = tuple(
+        replace(
+            each,
+            read_queue_nums=min(each.write_queue_nums, queues_max),
+            write_queue_nums=min(each.write_queue_nums, queues_max),
+        )
+        for each in template.queue_datas
+    )
+    return route_of(topic, replace(template, queue_datas=queues), is_guess=True)
+
+
+class Routes:
+    """Routes of all topics that somebody here has asked for."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self._routes: dict[str, Route] = {}
+        self._brokers: dict[str, BrokerData] = {}
+        self._asking: dict[str, asyncio.Task[Route | None]] = {}
+        self.on_change: list[OnChange] = []
+        """Told the topic whose route is another one now."""
+
+    def known(self, topic: str) -> Route | None:
+        """The route as it was told last, without asking."""
+        return self._routes.get(topic)
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        return tuple(self._routes)
+
+    async def get(self, topic: str) -> Route:
+        """Known, or asked for now. TopicNotFound where nobody knows it."""
+        route = self._routes.get(topic)
+        if route is None or route.is_guess:
+            route = await self.refresh(topic) or route
+        if route is None:
+            raise TopicNotFound(
+                f"topic {topic!r} is unknown to the NameServer {self._api.namesrvs.chosen}: "
+                "create it, or send to it where brokers create topics by themselves"
+            )
+        return route
+
+    async def get_for_send(self, topic: str, queues_max: int) -> Route:
+        """The same for a producer, whose first send may create the topic."""
+        route = self._routes.get(topic)
+        if route is not None and route.writable:
+            return route
+        route = await self.refresh(topic)
+        if route is None:
+            template = await self._api.route(AUTO_CREATE_TOPIC)
+            if template is None:
+                raise TopicNotFound(
+                    f"topic {topic!r} is unknown to the NameServer {self._api.namesrvs.chosen}, "
+                    "and no broker there creates topics by itself: create it first"
+                )
+            route = guessed(topic, template, queues_max)
+            self._keep(route)
+        if not route.writable:
+            raise NoRoute(
+                f"topic {topic!r} has no queue that can be written to: "
+                "see that a master of it is alive and that it has the permission"
+            )
+        return route
+
+    async def refresh(self, topic: str) -> Route | None:
+        """Ask now; whoever else wants to know at the same time shares the answer. None: unknown."""
+        asking = self._asking.get(topic)
+        if asking is None:
+            asking = self._asking[topic] = asyncio.create_task(self._ask(topic), name=f"route-{topic}")
+            asking.add_done_callback(lambda task: self._asked(topic, task))
+        return await asyncio.shield(asking)
+
+    def _asked(self, topic: str, task: asyncio.Task[Route | None]) -> None:
+        self._asking.pop(topic, None)
+        if not task.cancelled():
+            task.exception()  # Whoever waited has it; if nobody waits any more, nobody needs it.
+
+    async def _ask(self, topic: str) -> Route | None:
+        data = await self._api.route(topic)
+        if data is None:
+            return None
+        route = route_of(topic, data)
+        self._keep(route)
+        return route
+
+    async def refresh_all(self, topics: Iterable[str] = ()) -> None:
+        """All that are known, and these. A topic that cannot be asked for keeps the route it had."""
+        for topic in sorted({*self._routes, *topics}):
+            try:
+                if await self.refresh(topic) is None:
+                    log.debug("topic %s is unknown to the NameServer", topic)
+            except FlareError as error:
+                log.warning("the route of %s could not be asked for: %s", topic, error)
+                return  # The next topic would wait for the same NameServers.
+
+    def _keep(self, route: Route) -> None:
+        for broker in route.data.broker_datas:
+            self._brokers[broker.broker_name] = broker
+        before = self._routes.get(route.topic)
+        self._routes[route.topic] = route
+        if before is None or (before.writable, before.readable, before.data.broker_datas) != (
+            route.writable,
+            route.readable,
+            route.data.broker_datas,
+        ):
+            for told in list(self.on_change):
+                told(route.topic)
+
+    # Brokers.
+
+    @property
+    def brokers(self) -> Mapping[str, BrokerData]:
+        """All that any route has named, by name."""
+        return self._brokers
+
+    def master(self, broker_name: str) -> str | None:
+        """The address of a broker's master, if it has one now."""
+        found = self._brokers.get(broker_name)
+        return None if found is None else found.broker_addrs.get(MASTER_ID)
+
+    def address(self, broker_name: str, broker_id: int = MASTER_ID) -> str | None:
+        """Of this broker with this id; of the next slave, or of any, where that one is not there."""
+        found = self._brokers.get(broker_name)
+        addresses = {} if found is None else found.broker_addrs
+        if broker_id in addresses:
+            return addresses[broker_id]
+        if broker_id != MASTER_ID and broker_id + 1 in addresses:
+            return addresses[broker_id + 1]
+        return next(iter(addresses.values()), None)

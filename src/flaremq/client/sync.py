@@ -1,0 +1,293 @@
+"""The clients for programs that block: the same names, the same methods, without `await`.
+
+    with Producer(group="orders", namesrv="127.0.0.1:9876") as producer:
+        receipt = producer.send(Message("Orders", b"...", tags="paid", keys=["o-17"]))
+
+Everything runs in the event loop of one thread per client; any number of threads may call. A
+process that forks may go on using a producer: the child connects anew.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import Any, TypeAlias, TypeVar
+
+from flaremq.client import instance
+from flaremq.client import producer as producers
+from flaremq.client.balance import Selector, by_hash
+from flaremq.client.consumer import lite, push
+from flaremq.client.consumer.outcome import Later, reject
+from flaremq.client.message import Receipt, ReceivedMessage, SendStatus
+from flaremq.client.outgoing import split_batches
+from flaremq.client.portal import Facade, Portal, blocking
+from flaremq.client.settings import ClientSettings, ConsumerSettings, ProducerSettings
+from flaremq.model.message import Message, MessageQueue
+
+__all__ = [
+    "Client",
+    "ClientSettings",
+    "ConsumerSettings",
+    "Later",
+    "LitePullConsumer",
+    "Message",
+    "MessageQueue",
+    "Producer",
+    "ProducerSettings",
+    "PullConsumer",
+    "PushConsumer",
+    "Receipt",
+    "ReceivedMessage",
+    "SendStatus",
+    "by_hash",
+    "reject",
+    "split_batches",
+]
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+Handler: TypeAlias = Callable[..., Any]
+
+
+class Client(Facade[instance.Client]):
+    """Connections and routes that producers and consumers share; most programs need none."""
+
+    def __init__(self, namesrv: str | None = None, *, settings: ClientSettings | None = None) -> None:
+        super().__init__(lambda: instance.Client(namesrv, settings=settings), "flaremq-client")
+
+    @property
+    def client_id(self) -> str:
+        return self._core.client_id
+
+
+class Producer(Facade[producers.Producer]):
+    __doc__ = producers.Producer.__doc__
+
+    def __init__(
+        self,
+        group: str,
+        namesrv: str | None = None,
+        *,
+        settings: ProducerSettings | None = None,
+        client: Client | ClientSettings | None = None,
+    ) -> None:
+        super().__init__(
+            lambda: producers.Producer(group, namesrv, settings=settings, client=_core(client)),
+            f"flaremq-producer-{group}",
+            _shared(client),
+        )
+
+    send = blocking(producers.Producer.send)
+    send_batch = blocking(producers.Producer.send_batch)
+    send_many = blocking(producers.Producer.send_many)
+    send_oneway = blocking(producers.Producer.send_oneway)
+    queues = blocking(producers.Producer.queues)
+
+    def send_async(
+        self,
+        message: Message,
+        *,
+        to: MessageQueue | Selector | None = None,
+        timeout_s: float | None = None,
+    ) -> Future[Receipt]:
+        """Send without waiting: the future has the receipt, or the error, and takes callbacks."""
+        portal, core = self._inside()
+        return portal.submit(core.send(message, to=to, timeout_s=timeout_s))
+
+
+class PushConsumer(Facade[push.PushConsumer]):
+    __doc__ = push.PushConsumer.__doc__
+
+    def __init__(
+        self,
+        group: str,
+        namesrv: str | None = None,
+        *,
+        settings: ConsumerSettings | None = None,
+        client: Client | ClientSettings | None = None,
+    ) -> None:
+        self._subscribed: dict[str, tuple[Handler | None, str | None, str | None]] = {}
+        self._asked_to_stop = threading.Event()
+
+        def make() -> push.PushConsumer:
+            made = push.PushConsumer(group, namesrv, settings=settings, client=_core(client))
+            for topic, (handler, tags, sql) in self._subscribed.items():
+                made.subscribe(topic, handler, tags=tags, sql=sql)
+            return made
+
+        super().__init__(make, f"flaremq-consumer-{group}", _shared(client))
+
+    def subscribe(
+        self, topic: str, handler: Handler | None = None, *, tags: str | None = None, sql: str | None = None
+    ) -> Callable[[F], F]:
+        """Consume a topic: all of it, or what `tags` ("a || b") or an SQL expression choose.
+
+        The handler is given here, or decorated with what this returns. It runs in threads, several at a
+        time unless the consumer is orderly. Without one, `for message in consumer` reads the topic.
+        """
+        self._subscribe(topic, handler, tags, sql)
+
+        def decorate(function: F) -> F:
+            self._subscribe(topic, function, tags, sql)
+            return function
+
+        return decorate
+
+    def _subscribe(self, topic: str, handler: Handler | None, tags: str | None, sql: str | None) -> None:
+        self._subscribed[topic] = handler, tags, sql
+
+        self._apply(lambda core: core.subscribe(topic, handler, tags=tags, sql=sql))
+
+    def unsubscribe(self, topic: str) -> None:
+        """Consume no more of it. Its queues go to other members, if they want them."""
+        self._subscribed.pop(topic, None)
+        self._apply(lambda core: core.unsubscribe(topic))
+
+    def suspend(self) -> None:
+        """Rest: no more is fetched, and no handler begins. Queues stay ours."""
+        self._apply(lambda core: core.suspend())
+
+    def resume(self) -> None:
+        self._apply(lambda core: core.resume())
+
+    def run(self) -> None:
+        """Consume until SIGINT or SIGTERM comes, or another thread calls `stop`; then stop in order."""
+        self._asked_to_stop.clear()
+        with _signals(self._asked_to_stop):
+            self.start()
+            try:
+                self._asked_to_stop.wait()
+            finally:
+                self.stop()
+
+    def stop(self) -> None:
+        self._asked_to_stop.set()
+        super().stop()
+
+    commit = blocking(push.PushConsumer.commit)
+    ack = blocking(push.PushConsumer.ack)
+    retry = blocking(push.PushConsumer.retry)
+
+    def __iter__(self) -> Iterator[ReceivedMessage]:
+        """Messages of topics without a handler. Asking for the next one acknowledges the last."""
+        return self._read(push.PushConsumer.__aiter__)
+
+    def messages(self) -> Iterator[ReceivedMessage]:
+        """The same for who says of each message what became of it: `ack` or `retry`, in any order."""
+        return self._read(push.PushConsumer.messages)
+
+    def _read(
+        self, begin: Callable[[push.PushConsumer], AsyncIterator[ReceivedMessage]]
+    ) -> Iterator[ReceivedMessage]:
+        portal, _ = self._inside()
+        return each(portal, self._apply(begin))
+
+    @property
+    def assignment(self) -> frozenset[MessageQueue]:
+        """The queues that are ours now."""
+        return self._core.assignment if self.is_running else frozenset()
+
+
+class LitePullConsumer(Facade[lite.LitePullConsumer]):
+    __doc__ = lite.LitePullConsumer.__doc__
+
+    def __init__(
+        self,
+        group: str,
+        namesrv: str | None = None,
+        *,
+        settings: ConsumerSettings | None = None,
+        client: Client | ClientSettings | None = None,
+    ) -> None:
+        self._subscribed: dict[str, tuple[str | None, str | None]] = {}
+
+        def make() -> lite.LitePullConsumer:
+            made = lite.LitePullConsumer(group, namesrv, settings=settings, client=_core(client))
+            for topic, (tags, sql) in self._subscribed.items():
+                made.subscribe(topic, tags=tags, sql=sql)
+            return made
+
+        super().__init__(make, f"flaremq-consumer-{group}", _shared(client))
+
+    def subscribe(self, topic: str, *, tags: str | None = None, sql: str | None = None) -> None:
+        """Share the queues of a topic with the group: all messages, or what tags or SQL choose."""
+        self._apply(lambda core: core.subscribe(topic, tags=tags, sql=sql))
+        self._subscribed[topic] = tags, sql
+
+    def unsubscribe(self, topic: str) -> None:
+        self._apply(lambda core: core.unsubscribe(topic))
+        self._subscribed.pop(topic, None)
+
+    assign = blocking(lite.LitePullConsumer.assign)
+    queues = blocking(lite.LitePullConsumer.queues)
+    poll = blocking(lite.LitePullConsumer.poll)
+    commit = blocking(lite.LitePullConsumer.commit)
+    committed = blocking(lite.LitePullConsumer.committed)
+    seek = blocking(lite.LitePullConsumer.seek)
+    seek_to_begin = blocking(lite.LitePullConsumer.seek_to_begin)
+    seek_to_end = blocking(lite.LitePullConsumer.seek_to_end)
+    seek_to_time = blocking(lite.LitePullConsumer.seek_to_time)
+    begin_offset = blocking(lite.LitePullConsumer.begin_offset)
+    end_offset = blocking(lite.LitePullConsumer.end_offset)
+    offset_for_time = blocking(lite.LitePullConsumer.offset_for_time)
+
+    def position(self, queue: MessageQueue) -> int:
+        """The offset of the next message that a poll returns from it."""
+        return self._apply(lambda core: core.position(queue))
+
+    def pause(self, queues: Iterable[MessageQueue]) -> None:
+        """Fetch nothing more of these, and return nothing of them, until `resume`."""
+        self._apply(lambda core: core.pause(queues))
+
+    def resume(self, queues: Iterable[MessageQueue]) -> None:
+        self._apply(lambda core: core.resume(queues))
+
+    def __iter__(self) -> Iterator[ReceivedMessage]:
+        """Messages one by one; asking for the next acknowledges the last. It ends when the consumer stops."""
+        portal, core = self._inside()
+        return each(portal, core)
+
+    @property
+    def assignment(self) -> frozenset[MessageQueue]:
+        """The queues that are ours now."""
+        return self._core.assignment if self.is_running else frozenset()
+
+
+PullConsumer = LitePullConsumer
+
+
+def each(portal: Portal, messages: AsyncIterator[ReceivedMessage]) -> Iterator[ReceivedMessage]:
+    """An async iterator, read by a program that blocks."""
+
+    async def next_one() -> ReceivedMessage | None:
+        return await anext(messages, None)
+
+    while (message := portal.run(next_one())) is not None:
+        yield message
+
+
+def _core(client: Client | ClientSettings | None) -> instance.Client | ClientSettings | None:
+    return client._inside()[1] if isinstance(client, Client) else client
+
+
+def _shared(client: Client | ClientSettings | None) -> Client | None:
+    return client if isinstance(client, Client) else None
+
+
+@contextmanager
+def _signals(asked: threading.Event) -> Iterator[None]:
+    """SIGINT and SIGTERM ask for an end, where this is the thread that hears them."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {
+        number: signal.signal(number, lambda *_: asked.set()) for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

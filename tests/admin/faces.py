@@ -1,0 +1,41 @@
+"""The blocking admin with the face of the async one, so that one suite tests both."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import Any
+
+from flaremq.admin import sync
+from flaremq.admin.messagevalues import FoundMessage, Scan
+
+
+class Unblocked:
+    """Each call blocks a thread of its own, while the loop of the test serves it."""
+
+    def __init__(self, admin: sync.Admin) -> None:
+        self.topics = _Part(admin.topics)
+        self.groups = _Part(admin.groups)
+        self.brokers = _Part(admin.brokers)
+        self.messages = _Messages(admin.messages)
+        self.namesrvs = _Part(admin.namesrvs)
+
+
+class _Part:
+    def __init__(self, part: Any) -> None:
+        self._part = part
+
+    def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
+        method = getattr(self._part, name)
+
+        async def call(*args: object, **kwargs: object) -> Any:
+            return await asyncio.to_thread(method, *args, **kwargs)
+
+        return call
+
+
+class _Messages(_Part):
+    async def scan(self, wanted: Scan) -> AsyncGenerator[FoundMessage, None]:
+        found = self._part.scan(wanted)
+        while (message := await asyncio.to_thread(next, found, None)) is not None:
+            yield message

@@ -1,0 +1,134 @@
+"""`flaremq group`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from tests.admin.member import Member
+from tests.cli.conftest import Ask
+
+from flaremq.model.message import MessageQueue
+from flaremq.testing.embedded import EmbeddedThread
+
+
+@pytest.fixture
+def topic(ask: Ask, request: pytest.FixtureRequest) -> str:
+    """A topic of a test's own, with four messages."""
+    name: str = request.node.name.removeprefix("test_")[:60]
+    assert ask("topic", "create", name, "-q", 1).status == 0
+    for broker in ("broker-a", "broker-b"):
+        assert ask("send", name, "x", "--count", 2, "--queue", f"{broker}:0").status == 0
+    return name
+
+
+@pytest.fixture
+def member(servers: EmbeddedThread) -> Iterator[Member]:
+    """A consumer that lives in the loop of the servers."""
+
+    async def made() -> Member:
+        return Member()
+
+    found = servers.run(made())
+    yield found
+    servers.run(found.__aexit__())
+
+
+def test_a_group_is_made_shown_changed_and_deleted(ask: Ask) -> None:
+    assert ask("group", "create", "billing", "--retries", 3, "--orderly").status == 0
+    shown = ask("group", "show", "billing", "--json").document["brokers"]["broker-b"]
+    assert (shown["retryMaxTimes"], shown["consumeMessageOrderly"]) == (3, True)
+    assert ask("group", "update", "billing", "--no-consume").status == 0
+    shown = ask("group", "show", "billing", "--json").document["brokers"]["broker-a"]
+    assert (shown["retryMaxTimes"], shown["consumeEnable"]) == (3, False)
+    assert "billing" in ask("group", "list").out
+    assert "billing" in [g["group"] for g in ask("group", "list", "--names", "--json").document["groups"]]
+    assert "flaremq group update" in ask("group", "create", "billing").complaint
+    assert "would delete group billing" in ask("group", "delete", "billing", "--dry-run").out
+    assert "--yes" in ask("group", "delete", "billing").complaint
+    assert ask("group", "delete", "billing", "--yes").status == 0
+    assert "'billing'" in ask("group", "show", "billing").complaint
+
+
+def test_a_reset_shows_old_and_new_offsets_and_the_lag_follows(ask: Ask, topic: str) -> None:
+    ask("group", "create", "mover")
+    dry = ask("group", "reset", "mover", topic, "--to", "begin", "--dry-run", "--json").document
+    assert (dry["done"], len(dry["moves"])) == (False, 2)
+    assert ask("group", "progress", "mover", "--json").document["lag"] == 0
+    assert "--yes" in ask("group", "reset", "mover", topic, "--to", "begin").complaint
+    done = ask("group", "reset", "mover", topic, "--to", "begin", "--yes", "--json").document
+    assert done["done"] and {move["new"] for move in done["moves"]} == {0}
+    progress = ask("group", "progress", "mover", "--json").document
+    assert (progress["lag"], progress["topics"][topic], progress["members"]) == (4, 4, 0)
+    assert "Lag 4;" in ask("group", "progress", "mover", "--topic", topic).out
+
+    ended = ask("group", "reset", "mover", topic, "--offset", "broker-a:0=1", "--yes")
+    assert ended.status == 0, ended.err
+    queues = ask("group", "progress", "mover", "--topic", topic, "--json").document["queues"]
+    assert {q["broker"]: q["consumer_offset"] for q in queues} == {"broker-a": 1, "broker-b": 0}
+    shown = ask("group", "reset", "mover", topic, "--to", "end", "--dry-run").out
+    assert "would be moved" in shown and "+1" in shown
+    assert ask("group", "reset", "mover", topic, "--to", "now", "--yes").status == 0
+    assert ask("group", "progress", "mover", "--json").document["lag"] == 0
+
+
+def test_a_group_begins_where_another_is(ask: Ask, topic: str) -> None:
+    for name in ("first", "second"):
+        ask("group", "create", name)
+    ask("group", "reset", "first", topic, "--offset", "broker-a:0=1", "--yes")
+    assert "--yes" in ask("group", "clone", "first", "second", "--topic", topic).complaint
+    assert ask("group", "clone", "first", "second", "--topic", topic, "--yes").status == 0
+    queues = ask("group", "progress", "second", "--topic", topic, "--json").document["queues"]
+    assert {q["broker"]: q["consumer_offset"] for q in queues}["broker-a"] == 1
+
+
+def test_members_their_queues_and_their_state_are_told(
+    ask: Ask, topic: str, servers: EmbeddedThread, member: Member
+) -> None:
+    servers.run(member.join(servers.addresses, "crowd", topic))
+    member.queues = {MessageQueue(topic, "broker-a", 0): 1}
+    ask("group", "reset", "crowd", topic, "--to", "begin", "--yes")
+    found = ask("group", "clients", "crowd", "--json").document
+    assert [each["client_id"] for each in found["clients"]] == [member.client_id]
+    assert {"topic": topic, "kind": "TAG", "expression": "*"} in found["subscriptions"]
+    assert member.client_id in ask("group", "clients", "crowd").out
+
+    queues = ask("group", "progress", "crowd", "--topic", topic, "--json").document["queues"]
+    assert {q["broker"]: q["owner"] for q in queues} == {"broker-a": member.client_id, "broker-b": None}
+
+    running = ask("group", "running", "crowd", "--json").document["clients"][member.client_id]
+    assert (running["queues"][0]["broker"], running["queues"][0]["offset"]) == ("broker-a", 1)
+    assert running["stacks"] is None
+    assert "a stack" in ask("group", "running", "crowd", member.client_id, "--stacks").out
+    assert [
+        g["members"] for g in ask("group", "list", "--json").document["groups"] if g["group"] == "crowd"
+    ] == [1]
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (("create", "a b"), "' '"),
+        (("update", "g"), "name at least one"),
+        (("update", "nowhere", "--retries", "1"), "'nowhere'"),
+        (("progress", "nowhere"), "'nowhere'"),
+        (("clients", "nowhere"), "'nowhere'"),
+        (("running", "nowhere"), "'nowhere'"),
+        (("reset", "g", "t"), "--to begin"),
+        (("reset", "g", "t", "--to", "end", "--offset", "b:1=2"), "--to begin"),
+        (("reset", "g", "t", "--to", "soon"), "'soon'"),
+        (("reset", "g", "t", "--offset", "b:x=2"), "BROKER:QUEUE=OFFSET"),
+        (("reset", "nowhere", "t", "--to", "end", "--yes"), "'nowhere'"),
+    ],
+)
+def test_what_cannot_be_is_one_line(ask: Ask, words: tuple[str, ...], hint: str) -> None:
+    assert hint in ask("group", *words).complaint
+
+
+def test_without_a_broker_the_rest_is_shown_and_told_to_be_a_part(ask: Ask, servers: EmbeddedThread) -> None:
+    ask("group", "create", "partly")
+    servers.stop("broker-b")
+    try:
+        assert list(ask("group", "show", "partly", "--json").document["brokers"]) == ["broker-a"]
+    finally:
+        servers.start("broker-b")

@@ -1,0 +1,152 @@
+"""The frame of the command: what is loaded when, and how errors end."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib.metadata import version
+from importlib.util import find_spec
+
+import pytest
+from tests.cli.commands import flaremq
+
+from flaremq.base.errors import ConfigError
+from flaremq.cli import main as cli
+from flaremq.cli import profile
+from flaremq.cli.table import ALIASES, COMMANDS
+
+
+def is_here(name: str) -> bool:
+    """Whether its module is there: a command may be left out of an installation."""
+    place = {**COMMANDS, **ALIASES}[name].place.partition(":")[0]
+    return find_spec(place) is not None
+
+
+def python(code: str) -> str:
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.strip()
+
+
+def test_help_lists_every_command_and_loads_none_of_them() -> None:
+    code = (
+        "import sys, contextlib\n"
+        "from flaremq.cli.main import app\n"
+        "with contextlib.suppress(SystemExit): app(['--help'], prog_name='flaremq')\n"
+        "print('LOADED', *sorted(m for m in sys.modules if m.startswith('flaremq.')))"
+    )
+    shown, _, loaded = python(code).rpartition("LOADED")
+    assert all(name in shown for name in COMMANDS)
+    assert not any(name in shown for name in ALIASES)
+    assert set(loaded.split()) <= {
+        "flaremq.base", "flaremq.base.errors", "flaremq.cli", "flaremq.cli.main", "flaremq.cli.table"
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("command", "not_loaded"),
+    [
+        ("namesrv", ("rich", "flaremq.client", "flaremq.admin")),
+        ("broker", ("rich", "flaremq.client", "flaremq.admin")),
+        ("up", ("rich", "flaremq.client", "flaremq.admin")),
+        ("topic", ("flaremq.broker", "flaremq.namesrv", "flaremq.store")),
+        ("group", ("flaremq.broker", "flaremq.namesrv", "flaremq.store")),
+        ("send", ("flaremq.broker", "flaremq.namesrv", "flaremq.store")),
+        ("tail", ("flaremq.broker", "flaremq.namesrv", "flaremq.store")),
+        ("updateTopic", ("flaremq.broker", "flaremq.namesrv", "flaremq.store")),
+        ("store", ("flaremq.broker", "flaremq.client", "flaremq.remoting")),
+    ],
+)
+def test_a_command_does_not_load_what_others_need(command: str, not_loaded: tuple[str, ...]) -> None:
+    code = f"import sys\nfrom flaremq.cli.main import load\nload({command!r})\nprint(*sys.modules)"
+    loaded = set(python(code).split())
+    assert not {each for each in loaded if each.startswith(tuple(f"{name}." for name in not_loaded))}
+    assert not loaded & set(not_loaded)
+
+
+@pytest.mark.parametrize("name", sorted(filter(is_here, {*COMMANDS, *ALIASES})))
+def test_every_row_of_the_table_leads_to_a_command_with_help(name: str) -> None:
+    ended = flaremq(name, "--help")
+    assert ended.status == 0, ended.err
+    assert "Usage: flaremq" in ended.out and name in ended.out
+
+
+def test_the_version_is_told() -> None:
+    assert flaremq("--version").out == f"flaremq {version('flaremq')}\n"
+
+
+def test_completion_knows_commands_and_their_options_without_loading_all() -> None:
+    def completed(words: str) -> list[str]:
+        environ = {**os.environ, "_FLAREMQ_COMPLETE": "complete_bash", "COMP_WORDS": words}
+        environ["COMP_CWORD"] = str(len(words.split()) - (not words.endswith(" ")))
+        done = subprocess.run(
+            [sys.executable, "-c", "from flaremq.cli.main import main; main()"],
+            env=environ,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return done.stdout.split()
+
+    assert completed("flaremq pro") == ["profile"]
+    assert completed("flaremq profile re") == ["remove"]
+    assert "--namesrv" in completed("flaremq profile set --na")
+
+
+def test_a_wrong_name_is_a_usage_error_with_a_hint() -> None:
+    ended = flaremq("topc")
+    assert ended.status == 2
+    assert "topic" in ended.err
+
+
+def test_an_error_of_ours_is_one_line() -> None:
+    assert "'nobody'" in flaremq("profile", "use", "nobody").complaint
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "words"),
+    [
+        (ConfigError("what\nand why"), 1, ("what and why",)),
+        (KeyboardInterrupt(), 130, ("interrupted",)),
+        (ZeroDivisionError("by zero"), 1, ("bug", "ZeroDivisionError", "by zero", "FLAREMQ_DEBUG=1")),
+        (OSError(5, "the disk burns"), 1, ("bug", "the disk burns")),
+    ],
+)
+def test_whatever_goes_wrong_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, error: BaseException, status: int, words: tuple[str, ...]
+) -> None:
+    def fails(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(profile, "load_profiles", fails)
+    ended = flaremq("profile", "list")
+    assert ended.status == status
+    assert ended.err.startswith("flaremq: ") and ended.err.count("\n") == 1
+    assert all(word in ended.err for word in words)
+    assert ended.out == ""
+
+
+@pytest.mark.parametrize("words", [("--debug", "profile", "list"), ("profile", "list")])
+def test_with_debug_a_bug_shows_where_it_is(monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]) -> None:
+    def fails(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(profile, "load_profiles", fails)
+    monkeypatch.setenv("FLAREMQ_DEBUG", "" if words[0] == "--debug" else "1")
+    ended = flaremq(*words)
+    assert ended.status == 1
+    assert "Traceback" in ended.err and "bug" in ended.err.splitlines()[-1]
+
+
+def test_a_command_whose_module_is_not_installed_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = COMMANDS["demo"]._replace(place="flaremq.cli.nowhere")
+    monkeypatch.setitem(cli._ROWS, "demo", row)
+    assert "demo is not part of this installation" in flaremq("demo").complaint
+
+
+def test_a_reader_that_goes_away_is_no_error() -> None:
+    code = f"{sys.executable} -m flaremq.cli.main broker -p | head -1"
+    done = subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout.count("\n") == 1
+    assert done.stderr == ""

@@ -1,0 +1,121 @@
+"""Servers that die and return while a producer works."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+
+import pytest
+
+from flaremq.base.errors import FlareError
+from flaremq.client.instance import Client
+from flaremq.client.message import Receipt
+from flaremq.client.producer import Producer
+from flaremq.client.settings import ClientSettings, ProducerSettings
+from flaremq.model.message import Message
+from flaremq.testing.cluster import Cluster
+from flaremq.testing.embedded import Embedded
+from flaremq.testing.wireclient import WireClient
+
+
+def quick(namesrv: str) -> Client:
+    """Looks for changes far more often than in earnest."""
+    return Client(settings=ClientSettings(namesrv=namesrv, refresh_s=0.2, heartbeat_s=0.2))
+
+
+async def test_a_send_goes_to_another_broker_when_one_is_gone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with (
+        Embedded(tmp_path, brokers=2) as servers,
+        Client(servers.namesrv) as client,
+        Producer("PID", client=client) as producer,
+    ):
+        await producer.send_many([Message("T", b"x")] * 20)
+        await servers.stop("broker-a")
+        receipts = [await producer.send(Message("T", b"y")) for _ in range(20)]
+        assert {receipt.queue.broker_name for receipt in receipts} == {"broker-b"}
+        many = await producer.send_many([Message("T", b"z")] * 50)
+        assert {receipt.queue.broker_name for receipt in many} == {"broker-b"}
+    assert not [record for record in caplog.records if record.exc_info]
+
+
+async def test_a_broker_that_returns_is_used_again(tmp_path: Path) -> None:
+    async with (
+        Embedded(tmp_path, brokers=2) as servers,
+        quick(servers.namesrv) as client,
+        Producer("PID", client=client, settings=ProducerSettings(avoid_slow=False)) as producer,
+    ):
+        await producer.send_many([Message("T", b"x")] * 20)
+        await servers.stop("broker-a")
+        await producer.send(Message("T", b"y"))
+        await servers.start("broker-a")
+        async with asyncio.timeout(20):
+            while (await producer.send(Message("T", b"z"))).queue.broker_name != "broker-a":
+                pass
+
+
+async def test_the_only_broker_is_killed_and_returns_and_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
+    with Cluster(tmp_path) as cluster:
+        namesrv = cluster.namesrv()
+        broker = cluster.broker(namesrv=namesrv.address)
+        acknowledged: list[tuple[Receipt, bytes]] = []
+        failed = 0
+        async with quick(namesrv.address) as client, Producer("PID", client=client) as producer:
+            for number in range(3000):
+                if number == 1000:
+                    broker.kill()
+                if number == 1200:
+                    broker = await asyncio.to_thread(cluster.again, broker)
+                body = b"%d" % number
+                try:
+                    acknowledged.append((await producer.send(Message("T", body)), body))
+                except FlareError:
+                    failed += 1
+        async with WireClient() as wire:
+            stored = {
+                (queue, message.queue_offset): message.body
+                for queue in range(4)
+                for message in await wire.read_all(broker.address, "T", queue)
+            }
+    assert 0 < failed < 1500
+    for receipt, body in acknowledged:
+        assert stored[(receipt.queue.queue_id, receipt.queue_offset)] == body
+
+
+async def test_one_of_two_name_servers_is_enough(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with Cluster(tmp_path) as cluster:
+        first, second = cluster.namesrv("first"), cluster.namesrv("second")
+        both = f"{first.address};{second.address}"
+        cluster.broker(namesrv=both)
+        async with quick(both) as client, Producer("PID", client=client) as producer:
+            await producer.send(Message("T", b"x"))
+            kept, other = (
+                (first, second) if producer.client.namesrvs.chosen == first.address else (second, first)
+            )
+            kept.kill()
+            await producer.send(Message("U", b"x"))
+            assert producer.client.namesrvs.chosen == other.address
+            kept = await asyncio.to_thread(cluster.again, kept)
+            other.kill()
+            await producer.send(Message("T", b"x"))
+    warnings = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert any("is used now" in record.getMessage() for record in warnings)
+    assert not any(record.exc_info for record in warnings)
+
+
+async def test_sends_under_way_end_well_or_clearly_when_the_producer_is_cancelled(tmp_path: Path) -> None:
+    async with Embedded(tmp_path) as servers, Producer("PID", servers.namesrv) as producer:
+        await producer.send(Message("T", b"x"))
+        tasks = [asyncio.create_task(producer.send(Message("T", b"x"))) for _ in range(100)]
+        many = [asyncio.create_task(producer.send_many(Message("T", b"x") for _ in range(10_000)))]
+        await asyncio.sleep(0)
+        for task in (*tasks[::2], *many):
+            task.cancel()
+        done = await asyncio.gather(*tasks, *many, return_exceptions=True)
+        assert sum(isinstance(each, Receipt) for each in done) >= 50
+        # Nothing of what was cancelled waits for its answer any more, and the connection still serves.
+        await producer.send(Message("T", b"x"))
+        connection = producer.client.caller.open_connection(servers.addresses[0])
+        assert connection is not None and len(connection.pending) == 0

@@ -1,0 +1,79 @@
+"""The examples do what they say. Where the broker needs it, they are given a moment."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from examples import broadcast, filters, in_a_test, many, operate, orderly, producer, pull, retries
+
+from flaremq.testing.cluster import eventually
+from flaremq.testing.embedded import EmbeddedThread
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+
+
+@pytest.fixture
+def namesrv(tmp_path: Path) -> Iterator[str]:
+    with EmbeddedThread(tmp_path / "servers") as servers:
+        yield servers.namesrv
+
+
+async def test_the_first_minute(namesrv: str, capsys: pytest.CaptureFixture[str]) -> None:
+    consumer = importlib.import_module("examples.consumer").make(namesrv)
+    printed: list[str] = []
+
+    async def all_printed() -> bool:
+        printed.append(capsys.readouterr().out)
+        return "".join(printed).count("one book") == 5
+
+    with consumer:
+        assert await asyncio.to_thread(producer.main, namesrv) == 5
+        await eventually("all orders are consumed", all_printed)
+    assert "".join(printed).count("('o-") == 5
+
+
+async def test_many_messages_are_sent(namesrv: str) -> None:
+    assert await many.main(namesrv) == 4001
+
+
+async def test_steps_of_an_order_stay_in_order(namesrv: str) -> None:
+    seen = await orderly.main(namesrv)
+    assert len(seen) == orderly.ORDERS
+    assert all(tuple(steps) == orderly.STEPS for steps in seen.values())
+
+
+async def test_filters_choose(namesrv: str) -> None:
+    assert await filters.main(namesrv) == {"tags": 20, "sql": 10}
+
+
+async def test_broadcasting_reaches_everybody(namesrv: str, tmp_path: Path) -> None:
+    heard = await broadcast.main(namesrv, tmp_path / "offsets")
+    assert all(len(bodies) == 10 for bodies in heard.values())
+
+
+def test_messages_can_be_asked_for(namesrv: str) -> None:
+    assert pull.main(namesrv) == 100
+
+
+async def test_what_fails_is_tried_again_or_buried(namesrv: str) -> None:
+    assert await retries.main(namesrv) == (2, [b"nonsense"])
+
+
+def test_a_cluster_is_operated_by_a_program(namesrv: str) -> None:
+    assert 0 <= operate.main(namesrv) < 20
+
+
+def test_a_broker_lives_in_a_test(tmp_path: Path) -> None:
+    in_a_test.test_my_program_sends_an_order(tmp_path)
+
+
+def test_every_example_is_in_the_list_and_under_test() -> None:
+    listed = (EXAMPLES / "README.md").read_text()
+    tested = Path(__file__).read_text()
+    for path in EXAMPLES.glob("*.py"):
+        assert f"`{path.name}`" in listed
+        assert path.stem in tested

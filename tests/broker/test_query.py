@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from array import array
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
@@ -25,7 +26,7 @@ from flaremq.remoting.router import Family, Peer, Router
 from flaremq.store.api import Selector
 from flaremq.store.store import MessageStore
 from flaremq.testing.builders import NOW_MS, a_message, small_settings
-from flaremq.testing.clock import ManualClock
+from flaremq.testing.clock import ManualClock, settle
 
 KEYS = b"TAGS\x01TagA\x02KEYS\x01order-%d both\x02UNIQ_KEY\x01ID%d\x02"
 
@@ -175,6 +176,18 @@ async def test_a_queue_tells_where_it_begins_and_ends(
     most = await ask(RequestCode.GET_MAX_OFFSET, topic=topic, queueId=queue_id, committed="true")
     least = await ask(RequestCode.GET_MIN_OFFSET, topic=topic, queueId=queue_id)
     assert (most.fields["offset"], least.fields["offset"]) == (str(end), "0")
+
+
+async def test_the_end_of_a_queue_counts_what_another_thread_is_dispatching(
+    ask: Asked, store: MessageStore
+) -> None:
+    """A new queue gets its files in another thread: whoever asks meanwhile waits for it."""
+    store.put(a_message(b"acknowledged"), wait=False)
+    with store.dispatcher._lock:
+        asking = asyncio.create_task(ask(RequestCode.GET_MAX_OFFSET, topic="TopicTest", queueId=0))
+        await settle()
+        assert not asking.done()
+    assert (await asking).fields["offset"] == "6"
 
 
 @pytest.mark.parametrize(("queue_id", "stored_ms"), [(0, NOW_MS), (1, -1)])

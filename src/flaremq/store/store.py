@@ -313,7 +313,7 @@ class MessageStore:
     ) -> ReadResult:
         """Messages of a queue from an offset on."""
         if self.dispatcher.position < self.log.confirmed:
-            self._show()
+            self.show(wait=False)
         return self.reader.get(topic, queue_id, offset, count_max, selector=selector)
 
     def record(self, physical_offset: int) -> memoryview | None:
@@ -330,20 +330,20 @@ class MessageStore:
         unique: bool = False,
     ) -> list[memoryview]:
         """Records with this key stored between two times, oldest first. `unique`: it is a message's id."""
-        self._show()
+        self.show(wait=False)
         limit = self.settings.unique_query_max if unique else min(count_max, self.settings.query_max)
         return self.finder.by_key(topic, key, limit, begin_ms, end_ms)
 
     def offset_by_time(
         self, topic: bytes, queue_id: int, timestamp_ms: int, boundary: Boundary = Boundary.LOWER
     ) -> int:
-        self._show()
+        self.show(wait=False)
         return self.finder.by_time(topic, queue_id, timestamp_ms, boundary)
 
-    def _show(self) -> None:
-        """Whoever looks sees all that was put before, however late it is dispatched."""
+    def show(self, *, wait: bool = True) -> None:
+        """Whoever looks sees all that was put before, but without `wait` not what another thread is at."""
         try:
-            self.dispatcher.catch_up(wait=False)
+            self.dispatcher.catch_up(wait=wait)
         except DiskFull as error:
             log.error("not all messages can be seen: queues wait for disk space: %s", error)
 
@@ -352,7 +352,7 @@ class MessageStore:
         return queue.min_offset if queue else 0
 
     def max_offset(self, topic: bytes, queue_id: int) -> int:
-        self._show()
+        self.show(wait=False)
         queue = self.queues.get(topic, queue_id)
         return queue.max_offset if queue else 0
 

@@ -111,7 +111,12 @@ class Query:
     async def get_max_offset(self, _peer: Peer, request: Command) -> Command:
         """`committed` makes no difference: what is in a queue may be seen."""
         header = fields.decode(headers.GetMaxOffsetRequestHeader, request.fields)
-        return _offset(request, self._store.max_offset(_encoded(header.topic), header.queue_id))
+        topic, store = _encoded(header.topic), self._store
+        end = store.max_offset(topic, header.queue_id)
+        if store.dispatcher.behind:  # Another thread dispatches, what was acknowledged before perhaps: wait for it.
+            await self._aside.run(store.show)
+            end = store.max_offset(topic, header.queue_id)
+        return _offset(request, end)
 
     async def get_min_offset(self, _peer: Peer, request: Command) -> Command:
         header = fields.decode(headers.GetMinOffsetRequestHeader, request.fields)

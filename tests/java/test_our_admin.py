@@ -119,6 +119,8 @@ def test_a_round_with_apaches_servers(java_toolchain: Toolchain, tmp_path: Path)
             wait("the broker is known", lambda: len(admin.brokers.list(runtime=False)) == 1)
             admin.topics.create("orders", FOUR)
             assert admin.topics.get("orders").brokers == {"broker-a": FOUR}
+            # Java counts its rates once a second, and until then refuses to tell anything.
+            wait("the broker has counted once", lambda: not admin.brokers.list().failed)
             (found,) = admin.brokers.list()
             assert found.address == broker.address and found.runtime is not None
             assert found.runtime.version == "V5_3_3"
@@ -390,7 +392,8 @@ def test_brokers_are_those_of_mqadmin(scene: Scene) -> None:
     assert row[:5] == [found.cluster, found.name, str(found.id), found.address, str(found.runtime.version)]
     assert found.runtime.put_today is not None and found.runtime.put_today >= 8
     assert found.runtime.get_tps is not None
-    assert found.runtime.earliest_ms is not None or scene.is_4
+    # 4.x reads twice the largest message to find it, and has no answer while its log is shorter than that.
+    assert (found.runtime.earliest_ms is None) == scene.is_4
     (*_, put_today, get_today) = scene.ask("clusterList", "-m").rows()[0]
     assert (int(put_today), int(get_today)) >= (found.runtime.put_today, found.runtime.get_today or 0)
 

@@ -37,7 +37,7 @@ class Admin:
         caller_settings = CallerSettings(connect_timeout_ms=round(self.settings.connect_timeout_s * 1000))
         self._caller = Caller(caller_settings, None, self.settings.tls)
         namesrvs = NameServers(self.settings.addresses, self._caller)
-        servers = Servers(Api(self._caller, namesrvs, self.settings.timeout_s))
+        self._servers = servers = Servers(Api(self._caller, namesrvs, self.settings.timeout_s))
         self._stopped = False
         self.topics = Topics(servers)
         self.groups = Groups(servers)
@@ -55,6 +55,7 @@ class Admin:
         """Close all connections. Again is harmless."""
         if not self._stopped:
             self._stopped = True
+            self._servers.close()
             await self._caller.aclose()
 
     async def __aenter__(self) -> Self:

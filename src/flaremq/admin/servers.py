@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from flaremq.admin.outcome import Gathered
-from flaremq.base.errors import FlareError, Incomplete, InvalidParameter, TopicNotFound
+from flaremq.base.errors import FlareError, Incomplete, InvalidParameter, TopicNotFound, UsageError
 from flaremq.client.api import Api
 from flaremq.protocol.bodies.cluster import ClusterInfo
 from flaremq.protocol.bodies.route import MASTER_ID, BrokerData
@@ -35,8 +35,19 @@ class Server:
 
 class Servers:
     def __init__(self, api: Api) -> None:
-        self.api = api
+        self._api = api
+        self._closed = False
         self._slots = asyncio.Semaphore(_AT_ONCE_MAX)
+
+    @property
+    def api(self) -> Api:
+        if self._closed:
+            raise UsageError("this admin was stopped: make another one")
+        return self._api
+
+    def close(self) -> None:
+        """Nobody is asked any more: a connection made now would never be closed."""
+        self._closed = True
 
     # Which ones.
 

@@ -163,10 +163,14 @@ def _java_order(text: str) -> bytes:
 
 
 def _sorted_queues(queues: Sequence[MessageQueue]) -> list[MessageQueue]:
+    if all(queue.topic.isascii() and queue.broker_name.isascii() for queue in queues):
+        return sorted(queues)  # Both languages agree, and nothing need be encoded.
     return sorted(queues, key=lambda q: (_java_order(q.topic), _java_order(q.broker_name), q.queue_id))
 
 
 def _sorted_members(members: Sequence[str]) -> list[str]:
+    if all(map(str.isascii, members)):
+        return sorted(members)
     return sorted(members, key=_java_order)
 
 

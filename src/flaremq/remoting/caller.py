@@ -36,6 +36,7 @@ class Caller:
         self._async_slots = asyncio.Semaphore(self._settings.async_max)
         self._oneway_slots = asyncio.Semaphore(self._settings.oneway_max)
         self.on_close: Callable[[str], None] | None = None
+        self._closed = False
 
     async def call(self, address: str, request: Command, timeout_s: float) -> Command:
         """The answer to a request, whatever its code. Raises Unreachable in one of its kinds."""
@@ -112,7 +113,7 @@ class Caller:
             self.on_close(address)
 
     def _on_request(self, connection: Connection, request: Command) -> None:
-        if self._router is not None:
+        if self._router is not None and not self._closed:  # What was read just before is not served.
             self._tasks.spawn("request", self._serve(self._router, connection, request))
 
     async def _serve(self, router: Router, connection: Connection, request: Command) -> None:
@@ -121,6 +122,7 @@ class Caller:
             connection.send(response)
 
     async def aclose(self) -> None:
+        self._closed = True
         for connection in self._connections.values():
             connection.close()
         self._connections.clear()

@@ -187,8 +187,9 @@ class Connection(asyncio.BufferedProtocol):
         self.is_full = False
         while self._waiting:
             self._waiting.popleft()()
+        why = exc or "it was closed"
         self.pending.fail(
-            ConnectionLost(f"the connection to {self.address[0]}:{self.address[1]} is gone: {exc}")
+            ConnectionLost(f"the connection to {self.address[0]}:{self.address[1]} is gone: {why}")
         )
         if not self.closed.done():
             self.closed.set_result(None)

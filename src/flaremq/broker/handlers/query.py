@@ -113,7 +113,7 @@ class Query:
         header = fields.decode(headers.GetMaxOffsetRequestHeader, request.fields)
         topic, store = _encoded(header.topic), self._store
         end = store.max_offset(topic, header.queue_id)
-        if store.dispatcher.behind:  # Another thread dispatches, what was acknowledged before perhaps: wait for it.
+        if store.dispatcher.behind:  # Another thread dispatches, perhaps what was acknowledged: wait for it.
             await self._aside.run(store.show)
             end = store.max_offset(topic, header.queue_id)
         return _offset(request, end)

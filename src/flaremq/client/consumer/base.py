@@ -55,8 +55,7 @@ class Consumer:
 
     async def start(self) -> None:
         """Join the group. Returns when the first share of queues is known, if servers are there."""
-        if self._stopping is not None:
-            raise UsageError(f"this consumer of {self.group!r} was stopped: make another one")
+        self._check_not_stopped()
         if self._started:
             return
         self._prepare()
@@ -74,13 +73,19 @@ class Consumer:
             raise
         try:
             await self._check_expressions()
+            self._check_not_stopped()  # Somebody may have done it while servers were asked.
             self._begin()
             self._holdings.start()
             settled = await self._rebalancer.round()
+            self._check_not_stopped()
             self._tasks.spawn("rebalance", self._rebalancer.run(settled))
         except BaseException:
             await self.stop()
             raise
+
+    def _check_not_stopped(self) -> None:
+        if self._stopping is not None:
+            raise UsageError(f"this consumer of {self.group!r} was stopped: make another one")
 
     def _prepare(self) -> None:
         """Before anything is asked of anybody. May raise what is wrong with the program."""

@@ -152,12 +152,19 @@ class Holdings:
         queue = state.queue
         try:
             await self._consumption.ended(queue, _LEAVE_LIMIT_S)
+            await self._lock_again(state)
             await self.offsets.store(self._positions([state]), sure=True)
             await self.locks.give_up([queue])
         finally:
             self.offsets.forget(queue)
             self._leaving.pop(queue, None)
             self.on_left()
+
+    async def _lock_again(self, state: ProcessQueue) -> None:
+        """Who leaves is not renewed: after a slow handler the lock may count no more, though we have it."""
+        now_s = self._clock.monotonic_s()
+        if state.locked and not state.is_locked(now_s) and state.queue in await self.locks.ask([state.queue]):
+            state.lock(now_s, self._clock.now_ms())
 
     # What pullers tell.
 

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+import sys
+from typing import Any, Final
 
 from typer.testing import CliRunner
 
 from flaremq.cli.main import app
+
+AT_A_TERMINAL: Final = [
+    sys.executable,
+    "-c",
+    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    "from flaremq.cli.main import main; main()",
+]
+"""`flaremq` in a process of its own that Ctrl-C ends, even where tests run in the background."""
 
 
 class Ended:

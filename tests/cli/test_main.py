@@ -11,10 +11,11 @@ from importlib.util import find_spec
 import pytest
 from tests.cli.commands import flaremq
 
-from flaremq.base.errors import ConfigError
+from flaremq.base.errors import ConfigError, FlareError, GroupNotFound, TopicNotFound, Unreachable
 from flaremq.cli import main as cli
 from flaremq.cli import profile
 from flaremq.cli.table import ALIASES, COMMANDS
+from flaremq.testing.cluster import free_port
 
 
 def is_here(name: str) -> bool:
@@ -76,22 +77,79 @@ def test_the_version_is_told() -> None:
     assert flaremq("--version").out == f"flaremq {version('flaremq')}\n"
 
 
-def test_completion_knows_commands_and_their_options_without_loading_all() -> None:
-    def completed(words: str) -> list[str]:
-        environ = {**os.environ, "_FLAREMQ_COMPLETE": "complete_bash", "COMP_WORDS": words}
-        environ["COMP_CWORD"] = str(len(words.split()) - (not words.endswith(" ")))
-        done = subprocess.run(
-            [sys.executable, "-c", "from flaremq.cli.main import main; main()"],
-            env=environ,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        return done.stdout.split()
+def completed(shell: str, words: str) -> str:
+    """What a shell is told when Tab is pressed behind these words."""
+    environ = {**os.environ, "_FLAREMQ_COMPLETE": f"complete_{shell}", "COMP_WORDS": words}
+    environ["COMP_CWORD"] = str(len(words.split()) - (not words.endswith(" ")))
+    environ["_TYPER_COMPLETE_ARGS"] = words
+    environ["_TYPER_COMPLETE_FISH_ACTION"] = "get-args"
+    done = subprocess.run(
+        [sys.executable, "-c", "from flaremq.cli.main import main; main()"],
+        env=environ,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stderr == ""
+    return done.stdout
 
-    assert completed("flaremq pro") == ["profile"]
-    assert completed("flaremq profile re") == ["remove"]
-    assert "--namesrv" in completed("flaremq profile set --na")
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        ("flaremq pro", ["profile"]),
+        ("flaremq profile re", ["remove"]),
+        ("flaremq topic cr", ["create"]),
+        ("flaremq cluster config ", ["get", "set"]),
+        ("flaremq bench ", ["send", "consume", "latency"]),
+        ("flaremq group reset --dr", ["--dry-run"]),
+        ("flaremq profile set --na", ["--namesrv"]),
+        ("flaremq nonsense x", []),
+    ],
+)
+def test_a_shell_completes_commands_and_options(words: str, wanted: list[str]) -> None:
+    assert completed("bash", words).split() == wanted
+
+
+def test_other_shells_complete_too() -> None:
+    in_zsh = completed("zsh", "flaremq cluster config ")
+    assert '"get":' in in_zsh and '"set":' in in_zsh
+    assert completed("fish", "flaremq topic cr").startswith("create\t")
+
+
+def test_a_shell_completes_names_of_profiles() -> None:
+    flaremq("profile", "set", "production")
+    assert completed("bash", "flaremq profile use pro").split() == ["production"]
+    assert completed("bash", "flaremq topic list --profile ").split() == ["production"]
+
+
+@pytest.mark.parametrize("name", ["", *sorted(COMMANDS)])
+def test_only_the_top_command_offers_to_install_completion(name: str) -> None:
+    shown = flaremq(*([name] if name else []), "--help").out
+    assert ("--install-completion" in shown) == (not name)
+
+
+@pytest.mark.parametrize(
+    ("error", "hint"),
+    [
+        (TopicNotFound("topic 'x' is unknown: see `topics.list`"), "see `flaremq topic list`"),
+        (GroupNotFound("no master knows group 'x': see `groups.list`"), "see `flaremq group list`"),
+        (Unreachable("no: see whether one runs there, or name another"), "`flaremq up`"),
+    ],
+)
+def test_what_to_do_next_is_told_in_commands(
+    monkeypatch: pytest.MonkeyPatch, error: FlareError, hint: str
+) -> None:
+    def fails(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(profile, "load_profiles", fails)
+    assert hint in flaremq("profile", "list").complaint
+
+
+def test_without_a_server_it_is_told_how_to_have_one() -> None:
+    complaint = flaremq("topic", "list", "-n", f"127.0.0.1:{free_port()}").complaint
+    assert "--namesrv" in complaint and "`flaremq up`" in complaint
 
 
 def test_a_wrong_name_is_a_usage_error_with_a_hint() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,14 +12,12 @@ from typing import Any
 
 import pytest
 from tests.admin.member import Member
-from tests.cli.commands import Ended, flaremq
+from tests.cli.commands import AT_A_TERMINAL, Ended, flaremq
 from tests.cli.conftest import Ask
 
 from flaremq.cli.send import _paced
 from flaremq.testing.cluster import free_port
 from flaremq.testing.embedded import EmbeddedThread
-
-FLAREMQ = [sys.executable, "-m", "flaremq.cli.main"]
 
 
 def documents(ended: Ended) -> list[dict[str, Any]]:
@@ -36,6 +33,7 @@ def read(ask: Ask, topic: str, *words: object) -> list[dict[str, Any]]:
 
 
 def test_a_message_is_sent_with_all_that_it_carries(ask: Ask) -> None:
+    ask("topic", "create", "full")
     words = ("--tags", "TagA", "-k", "k1", "-k", "k2", "-p", "a=1", "-p", "b=x=y")
     (receipt,) = documents(ask("send", "full", "Grüße", *words, "--json"))
     assert (receipt["topic"], receipt["status"]) == ("full", "OK")
@@ -47,6 +45,7 @@ def test_a_message_is_sent_with_all_that_it_carries(ask: Ask) -> None:
 
 
 def test_each_line_of_stdin_is_a_message(ask: Ask) -> None:
+    ask("topic", "create", "lines")
     lines = [str(n) for n in range(700)]
     ended = ask("send", "lines", "--quiet", given="\r\n".join(lines[:2]) + "\n\n" + "\n".join(lines[2:]))
     assert ended.out == "700 messages are stored.\n"
@@ -54,6 +53,7 @@ def test_each_line_of_stdin_is_a_message(ask: Ask) -> None:
 
 
 def test_a_file_is_one_message(ask: Ask, tmp_path: Path) -> None:
+    ask("topic", "create", "files")
     (tmp_path / "body").write_bytes(b"\xff\n\x00")
     assert ask("send", "files", "--file", tmp_path / "body").status == 0
     (found,) = read(ask, "files")
@@ -115,7 +115,7 @@ async def test_a_rate_is_kept() -> None:
 
 @contextmanager
 def tailing(servers: EmbeddedThread, topic: str, *words: str) -> Iterator[subprocess.Popen[str]]:
-    given = [*FLAREMQ, "tail", topic, "-n", servers.namesrv, *words]
+    given = [*AT_A_TERMINAL, "tail", topic, "-n", servers.namesrv, *words]
     with subprocess.Popen(given, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             yield process
@@ -150,6 +150,7 @@ def test_it_goes_on_when_a_broker_comes_back(ask: Ask, servers: EmbeddedThread) 
 
 
 def test_tags_sql_and_limits_choose(ask: Ask) -> None:
+    ask("topic", "create", "chosen")
     for n in range(6):
         ask("send", "chosen", n, "--tags", f"Tag{n % 3}", "-p", f"n={n}")
     assert {m["body"] for m in read(ask, "chosen", "--tags", "Tag0 || Tag2")} == {"0", "2", "3", "5"}
@@ -158,6 +159,7 @@ def test_tags_sql_and_limits_choose(ask: Ask) -> None:
 
 
 def test_a_time_to_begin_at_is_kept(ask: Ask) -> None:
+    ask("topic", "create", "timed")
     ask("send", "timed", "x")
     assert len(read(ask, "timed")) == 1
     assert len(documents(ask("tail", "timed", "--from", "1h", "--no-follow", "--json"))) == 1
@@ -166,6 +168,7 @@ def test_a_time_to_begin_at_is_kept(ask: Ask) -> None:
 
 
 def test_tailing_leaves_no_trace(ask: Ask) -> None:
+    ask("topic", "create", "traceless")
     ask("send", "traceless", "x")
     read(ask, "traceless")
     groups = ask("group", "list", "--names", "--json").document["groups"]
@@ -188,6 +191,7 @@ def test_what_cannot_be_tailed_is_one_line(ask: Ask, words: tuple[str, ...], hin
 
 
 def test_an_expression_that_means_nothing_is_one_line(ask: Ask) -> None:
+    ask("topic", "create", "wrong")
     ask("send", "wrong", "x")
     assert (
         "expression" in ask("tail", "wrong", "--from", "begin", "--no-follow", "--sql", "a = = 1").complaint
@@ -198,6 +202,7 @@ def test_an_expression_that_means_nothing_is_one_line(ask: Ask) -> None:
 
 
 def test_a_message_is_found_by_either_id_by_key_place_and_time(ask: Ask) -> None:
+    ask("topic", "create", "sought")
     (sent,) = documents(ask("send", "sought", "here", "-k", "needle", "--json"))
     ask("send", "sought", "other", "-k", "hay")
     by_offset_id = ask("message", "get", sent["offset_id"], "--json").document
@@ -232,6 +237,7 @@ def test_what_cannot_be_found_is_one_line(ask: Ask, words: tuple[str, ...], hint
 
 
 def test_a_member_is_made_to_consume_a_message(ask: Ask, servers: EmbeddedThread) -> None:
+    ask("topic", "create", "again")
     (sent,) = documents(ask("send", "again", "once more", "--json"))
 
     async def joined() -> Member:
@@ -254,6 +260,7 @@ def test_a_member_is_made_to_consume_a_message(ask: Ask, servers: EmbeddedThread
 
 
 def test_only_dead_letters_are_sent_again(ask: Ask) -> None:
+    ask("topic", "create", "alive")
     (sent,) = documents(ask("send", "alive", "x", "--json"))
     assert "alive" in ask("message", "resend", sent["offset_id"], "--yes").complaint
     ask("topic", "create", "%DLQ%losers", "-q", 1, "-b", "broker-a")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import sys
 from collections.abc import Callable, Coroutine
 from time import perf_counter
@@ -10,19 +11,22 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from flaremq.base.errors import InvalidParameter
+from flaremq.base.errors import FlareError, InvalidParameter
 from flaremq.cli import load
 from flaremq.cli.connect import client_settings
 from flaremq.cli.histogram import Histogram
 from flaremq.cli.options import Json, Namesrv, Profile
-from flaremq.cli.received import Received, follow, ping
-from flaremq.cli.render import Output
+from flaremq.cli.received import STAMP_SIZE, Following, Received, follow, ping
+from flaremq.cli.render import Output, note
 from flaremq.client.portal import new_loop
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Measure a cluster, ours or another.")
 
 TOPIC: Final = "FlareBench"
-_SHARES: Final = (("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999))
+_LOOK_S: Final = 0.5
+_SHARES: Final = (("p50", 0.5), ("p99", 0.99), ("p999", 0.999))
+
+Facts = dict[str, object]
 
 Topic = Annotated[str, typer.Option("-t", "--topic", help="Where to; created where brokers allow that.")]
 Seconds = Annotated[float, typer.Option("-s", "--seconds", min=0.1, help="For how long.")]
@@ -32,9 +36,11 @@ Size = Annotated[int, typer.Option("--size", min=1, max=4 << 20, help="Bytes of 
 @app.command("send")
 def send(
     topic: Topic = TOPIC,
-    connections: Annotated[int, typer.Option("-C", "--connections", min=1, max=1000)] = 1,
+    connections: Annotated[
+        int, typer.Option("-C", "--connections", min=1, max=1000, help="To each broker.")
+    ] = 1,
     window: Annotated[
-        int, typer.Option("-w", "--window", min=1, max=65535, help="Outstanding on each connection.")
+        int, typer.Option("-w", "--window", min=1, max=65535, help="Requests of each that wait for answers.")
     ] = 256,
     size: Size = 128,
     batch: Annotated[int, typer.Option("--batch", min=1, max=10_000, help="Messages in a request.")] = 1,
@@ -61,26 +67,31 @@ def send(
     if batch * size > 4 << 20:
         raise InvalidParameter(f"{batch} messages of {size} bytes pass the 4 MiB of a request: make it less")
     outcome = load.Outcome()
-    _watched(load.run(plan, client_settings(namesrv, profile), outcome), lambda: _sent_line(outcome), json)
-    facts: dict[str, object] = {
-        "messages": outcome.stored,
-        "seconds": round(outcome.elapsed_s, 3),
-        "rate": round(outcome.stored / outcome.elapsed_s, 1),
-        "failed": outcome.failed,
-        **_times("latency", outcome.latency),
-        **(_times("late", outcome.lateness) if rate else {}),
-    }
-    _show(facts, json)
-    if outcome.failed:
-        typer.echo(f"flaremq: {outcome.failed} sends failed, the last one: {outcome.last_error}", err=True)
-        raise typer.Exit(1)
+
+    def facts() -> Facts:
+        return {
+            "messages": outcome.stored,
+            "seconds": round(outcome.elapsed_s, 3),
+            "rate": round(outcome.rate, 1),
+            "failed": outcome.failed,
+            **_times("latency", outcome.latency),
+            **({"unsent": outcome.unsent, **_times("late", outcome.lateness)} if rate else {}),
+        }
+
+    work = load.run(plan, client_settings(namesrv, profile), outcome)
+    _measured(work, lambda: _sent_line(outcome), facts, json)
+    _check(outcome)
 
 
 @app.command("consume")
 def consume(
     topic: Topic = TOPIC,
-    group: Annotated[str, typer.Option("-g", "--group")] = "GID_flaremq_bench",
-    consumers: Annotated[int, typer.Option("-C", "--consumers", min=1, max=1000)] = 1,
+    group: Annotated[
+        str, typer.Option("-g", "--group", help="It goes on where it was the last time.")
+    ] = "GID_flaremq_bench",
+    consumers: Annotated[
+        int, typer.Option("-C", "--consumers", min=1, max=1000, help="They share the queues.")
+    ] = 1,
     begin: Annotated[bool, typer.Option("--from-begin/--from-end", help="Where a new group begins.")] = True,
     seconds: Seconds = 10,
     namesrv: Namesrv = None,
@@ -89,16 +100,26 @@ def consume(
 ) -> None:
     """Consume, and measure how many messages come and how old they are."""
     received = Received()
-    work = follow(received, client_settings(namesrv, profile), topic, group, consumers, seconds, begin=begin)
-    _watched(work, lambda: f"{received.count:,} messages, {received.rate():,.0f}/s", json)
-    facts: dict[str, object] = {
-        "messages": received.count,
-        "bytes": received.size,
-        "seconds": round(received.elapsed_s, 3),
-        "rate": round(received.count / max(received.elapsed_s, 1e-9), 1),
-        **_times("age", received.age),
-    }
-    _show(facts, json)
+    wanted = Following(topic=topic, group=group, consumers=consumers, seconds=seconds, begin=begin)
+
+    def facts() -> Facts:
+        # All at one moment is no rate: then it is over the whole time.
+        rate = received.count / (received.elapsed_s or seconds)
+        return {
+            "messages": received.count,
+            "bytes": received.size,
+            "seconds": round(received.elapsed_s, 3),
+            "rate": round(rate, 1),
+            **_times("age", received.age),
+        }
+
+    work = follow(wanted, client_settings(namesrv, profile), received)
+    _measured(work, lambda: f"{received.count:,} messages, {received.rate():,.0f}/s", facts, json)
+    if not received.count:
+        note(
+            f"nothing came: group {group} has consumed all of {topic}, unless others of the group took it; "
+            f"`flaremq group reset {group} {topic} --to begin` lets it begin anew"
+        )
 
 
 @app.command("latency")
@@ -115,61 +136,82 @@ def latency(
 ) -> None:
     """Send by a plan and consume at the same time: how long from send to answer, and to the consumer."""
     outcome, received = load.Outcome(), Received()
-    plan = load.Plan(topic=topic, size=max(size, 32), rate=rate, seconds=seconds)
+    if size < STAMP_SIZE:
+        raise InvalidParameter(f"--size {size}: a message carries its time, so {STAMP_SIZE} is the least")
+    plan = load.Plan(topic=topic, size=size, rate=rate, seconds=seconds)
+
+    def facts() -> Facts:
+        return {
+            "messages": outcome.stored,
+            "received": received.count,
+            "seconds": round(outcome.elapsed_s, 3),
+            "failed": outcome.failed,
+            "unsent": outcome.unsent,
+            **_times("answer", outcome.latency),
+            **_times("delivery", received.age),
+            **_times("late", outcome.lateness),
+        }
+
     work = ping(plan, client_settings(namesrv, profile), outcome, received)
-    _watched(work, lambda: f"{_sent_line(outcome)}, {received.count:,} received", json)
-    facts: dict[str, object] = {
-        "messages": outcome.stored,
-        "received": received.count,
-        "seconds": round(outcome.elapsed_s, 3),
-        "failed": outcome.failed,
-        **_times("answer", outcome.latency),
-        **_times("delivery", received.age),
-        **_times("late", outcome.lateness),
-    }
-    _show(facts, json)
+    _measured(work, lambda: f"{_sent_line(outcome)}, {received.count:,} received", facts, json)
+    _check(outcome)
+    if received.count < outcome.stored:
+        raise FlareError(f"{outcome.stored - received.count} messages are stored and did not come in time")
+
+
+def _check(outcome: load.Outcome) -> None:
+    if outcome.failed:
+        raise FlareError(f"{outcome.failed} messages failed, the last one: {outcome.last_error}")
 
 
 def _sent_line(outcome: load.Outcome) -> str:
-    rate = outcome.stored / outcome.elapsed_s if outcome.began_s else 0
     p99_ms = outcome.latency.percentile(0.99) * 1e3
-    return f"{outcome.stored:,} messages, {rate:,.0f}/s, p99 {p99_ms:.2f} ms"
+    failed = f", {outcome.failed:,} failed" if outcome.failed else ""
+    return f"{outcome.stored:,} messages, {outcome.rate:,.0f}/s, p99 {p99_ms:.2f} ms{failed}"
 
 
-def _times(name: str, times: Histogram) -> dict[str, object]:
-    found: dict[str, object] = {
-        f"{name}_{label}_ms": round(times.percentile(share) * 1e3, 3) for label, share in _SHARES
-    }
+def _times(name: str, times: Histogram) -> Facts:
+    found: Facts = {f"{name}_{label}_ms": round(times.percentile(share) * 1e3, 3) for label, share in _SHARES}
     found[f"{name}_max_ms"] = round(times.most_s * 1e3, 3)
     return found
 
 
-def _watched(work: Coroutine[Any, Any, None], line: Callable[[], str], json: bool) -> None:
-    """Do it, with a line that changes every half second where a person looks."""
-    with asyncio.Runner(loop_factory=new_loop) as runner:
-        runner.run(_with_line(work, line, shown=not json and sys.stderr.isatty()))
+def _measured(
+    work: Coroutine[Any, Any, None], line: Callable[[], str], facts: Callable[[], Facts], json: bool
+) -> None:
+    """Do it and show what was measured. Ctrl-C ends it early: what came until then is shown all the same."""
+    try:
+        with asyncio.Runner(loop_factory=new_loop) as runner:
+            runner.run(_with_line(work, line, shown=not json and sys.stderr.isatty()))
+    except KeyboardInterrupt:
+        _show(facts(), json)
+        raise
+    _show(facts(), json)
 
 
 async def _with_line(work: Coroutine[Any, Any, None], line: Callable[[], str], *, shown: bool) -> None:
+    """With a line that changes every half second where a person looks."""
     task = asyncio.ensure_future(work)
     began_s = perf_counter()
     try:
-        while not (await asyncio.wait({task}, timeout=0.5))[0]:
+        while not (await asyncio.wait({task}, timeout=_LOOK_S))[0]:
             if shown:
-                print(
-                    f"\r{perf_counter() - began_s:5.1f} s  {line()}\x1b[K",
-                    end="",
-                    file=sys.stderr,
-                    flush=True,
-                )
+                text = f"{perf_counter() - began_s:5.1f} s  {line()}"
+                # A line that the terminal would break could not be taken back.
+                _draw(text[: shutil.get_terminal_size().columns - 1])
         task.result()
     finally:
         task.cancel()
         if shown:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+            _draw("")
+        await asyncio.wait({task})  # It leaves its brokers as it should.
 
 
-def _show(facts: dict[str, object], json: bool) -> None:
+def _draw(text: str) -> None:
+    print(f"\r{text}\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+def _show(facts: Facts, json: bool) -> None:
     out = Output(json)
     out.show(
         facts,
@@ -180,7 +222,7 @@ def _show(facts: dict[str, object], json: bool) -> None:
 
 
 def _label(name: str) -> str:
-    return name.replace("_ms", ", ms").replace("_", " ")
+    return name.replace("_ms", ", ms").replace("p999", "p99.9").replace("_", " ")
 
 
 def _value(value: object) -> str:

@@ -14,7 +14,9 @@ from flaremq.cli.render import Output, confirm
 from flaremq.cli.settings import config_app, kv_app, namesrv_app
 from flaremq.cli.times import both, local
 
-app = typer.Typer(no_args_is_help=True, help="Brokers and NameServers: status and settings.")
+app = typer.Typer(
+    no_args_is_help=True, add_completion=False, help="Brokers and NameServers: status and settings."
+)
 app.add_typer(config_app, name="config")
 app.add_typer(namesrv_app, name="namesrv")
 app.add_typer(kv_app, name="kv")

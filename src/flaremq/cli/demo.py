@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import threading
 import time
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from time import perf_counter
 from typing import Annotated, Final
@@ -20,17 +21,18 @@ from rich.table import Table
 
 from flaremq.admin.admin import Admin
 from flaremq.admin.topicvalues import TopicSettings
-from flaremq.base.errors import FlareError
+from flaremq.base.errors import ConfigError, FlareError
 from flaremq.base.logs import ROOT
 from flaremq.cli.orders import TOPIC, Ledger, Shop, consumers
 from flaremq.cli.plots import plot
-from flaremq.cli.processes import Process, free_port, properties_file
+from flaremq.cli.processes import Process, ProcessFailed, free_port, properties_file
 from flaremq.client.instance import Client
 from flaremq.client.portal import new_loop
 from flaremq.client.producer import Producer
 from flaremq.client.settings import ClientSettings
 
 _BACKLOG: Final = 20_000
+_AT_ONCE: Final = 1_000
 _RATE: Final = 1_500
 _CATCH_UP_LIMIT_S: Final = 40.0
 _WIDTH: Final = 40
@@ -41,6 +43,7 @@ _SMALL: Final = {
     "maxIndexNum": 400_000,
     "shutdownWaitTimeSeconds": 2,
     "diskMaxUsedSpaceRatio": 99,
+    "flushConsumerOffsetInterval": 500,  # What a killed broker has not on disk is consumed once more.
 }
 
 
@@ -52,24 +55,45 @@ def command(
 ) -> None:
     """See everything at work: a cluster, producers, consumers, a broker that is killed, and a summary."""
     logging.getLogger(ROOT).addHandler(logging.NullHandler())  # What happens, the demo says itself.
-    place = (folder / time.strftime("%Y%m%d-%H%M%S")).resolve()
-    place.mkdir(parents=True)
-    with asyncio.Runner(loop_factory=new_loop) as runner:
-        runner.run(Demo(place, seconds).run())
+    demo = Demo(_new_folder(folder), seconds)
+    try:
+        with asyncio.Runner(loop_factory=new_loop) as runner:
+            runner.run(demo.run())
+    except ProcessFailed as error:
+        what, *printed = str(error).splitlines()
+        why = f" {printed[-1].strip()};" if printed else ""
+        raise FlareError(f"{what}{why} all that it printed lies below {demo.folder}") from error
+    finally:
+        demo.close()  # Whatever happened, even to the stopping itself.
+
+
+def _new_folder(folder: Path) -> Path:
+    stem = time.strftime("%Y%m%d-%H%M%S")
+    try:
+        for name in (stem, *(f"{stem}-{number}" for number in range(2, 100))):
+            place = (folder / name).resolve()
+            with suppress(FileExistsError):
+                place.mkdir(parents=True)
+                return place
+    except OSError as error:
+        raise ConfigError(f"--folder {folder} cannot be used: {error.strerror}; give another one") from error
+    raise ConfigError(f"--folder {folder} has many demos of this second: give another one")
 
 
 class Demo:
     def __init__(self, folder: Path, seconds: float) -> None:
-        self._folder = folder
+        self.folder = folder
         self._seconds = seconds
         self._console = Console()
         self._ledger = Ledger()
         self._running = ExitStack()
+        self._may_begin = threading.Lock()
+        self._closed = False
         self._servers: dict[str, Process] = {}
 
     async def run(self) -> None:
         say = self._console.print
-        cast = "2 NameServers, 2 brokers, a shop that sells, billing by two consumers, and an audit"
+        cast = "2 NameServers, 2 brokers, a shop, two consumers that bill, and an audit"
         say(Panel(cast, title="FlareMQ demo"))
         try:
             with self._console.status("starting the servers, each in a process of its own"):
@@ -82,7 +106,7 @@ class Demo:
             self._summary()
         finally:
             with self._console.status("stopping what was started"):
-                await asyncio.to_thread(self._running.close)
+                await asyncio.to_thread(self.close)
         say("all servers are stopped")
         if self._ledger.lost:
             raise FlareError(f"{len(self._ledger.lost)} acknowledged orders were not consumed: this is a bug")
@@ -91,7 +115,7 @@ class Demo:
 
     def _start(self) -> str:
         for name in ("namesrv-1", "namesrv-2"):
-            options: dict[str, object] = {"kvConfigPath": self._folder / name / "kvConfig.json"}
+            options: dict[str, object] = {"kvConfigPath": self.folder / name / "kvConfig.json"}
             self._serve("namesrv", name, free_port(), options)
         namesrv = ";".join(process.address for process in self._servers.values())
         for name in ("broker-a", "broker-b"):
@@ -100,22 +124,31 @@ class Demo:
                 "brokerIP1": "127.0.0.1",
                 "brokerIP2": "127.0.0.1",
                 "namesrvAddr": namesrv,
-                "storePathRootDir": self._folder / name / "store",
+                "storePathRootDir": self.folder / name / "store",
                 **_SMALL,
             }
             self._serve("broker", name, free_port(neighbours=(-2, 1)), options)
         return namesrv
 
     def _serve(self, what: str, name: str, port: int, options: dict[str, object]) -> None:
-        folder = self._folder / name
+        folder = self.folder / name
         folder.mkdir()
         properties_file(folder, {"listenPort": port, "bindAddress": "127.0.0.1", **options})
         self._begin(what, name, port)
 
     def _begin(self, what: str, name: str, port: int) -> None:
-        process = Process(what, name, port, self._folder / name)
-        self._running.callback(process.end)
+        with self._may_begin:
+            if self._closed:  # Ctrl-C came while servers were being started by another thread.
+                raise ProcessFailed(f"{name} is not wanted any more")
+            process = Process(what, name, port, self.folder / name)
+            self._running.callback(process.end)
         self._servers[name] = process.wait_ready()
+
+    def close(self) -> None:
+        """Stop all servers, and let no other begin."""
+        with self._may_begin:
+            self._closed = True
+        self._running.close()
 
     async def _kill(self, name: str) -> None:
         self._ledger.mark(f"{name} killed")
@@ -137,10 +170,11 @@ class Demo:
             shop = Shop(producer, ledger)
             ledger.began_s = perf_counter()
             async with self._watched("orders come in, nobody reads them yet"):
-                await shop.sell(_BACKLOG)
+                for _ in range(_BACKLOG // _AT_ONCE):
+                    await shop.sell(_AT_ONCE)
             async with AsyncExitStack() as stack:
                 ledger.mark("consumers join")
-                for consumer in consumers(settings, ledger, self._folder):
+                for consumer in consumers(settings, ledger, self.folder):
                     await stack.enter_async_context(consumer)
                 async with self._watched("billing and audit join, orders keep coming"):
                     await shop.sell_steadily(_RATE, self._seconds * 0.4)
@@ -171,9 +205,12 @@ class Demo:
             finally:
                 task.cancel()
         last = self._ledger.sample()
+        self._console.print(f"  [green]✓[/] {title} ({last.at_s - began_s:.1f} s)")
         self._console.print(
-            f"  [green]✓[/] {title}: {last.sold:,} sent, {sum(last.billed):,} billed, "
-            f"{last.audited:,} audited, backlog {last.backlog:,} ({last.at_s - began_s:.1f} s)"
+            f"    {last.sold:,} sent, {sum(last.billed):,} billed, {last.audited:,} audited, "
+            f"backlog {last.backlog:,}",
+            style="dim",
+            highlight=False,
         )
 
     async def _sampling(self, title: str, live: Live) -> None:
@@ -208,6 +245,7 @@ class Demo:
         number = next(iter(reversed(self._ledger.sold)))
         async with Admin(settings=settings) as admin:
             found = await admin.messages.by_key(TOPIC, number)
+        self._console.print()
         table = Table(title=f"looked up by its key {number}", title_justify="left", show_edge=False)
         for name in ("broker", "queue", "offset", "tags", "body"):
             table.add_column(name)
@@ -215,32 +253,36 @@ class Demo:
             place = (message.broker, str(message.stored.queue_id), str(message.queue_offset))
             table.add_row(*place, message.tags or "", message.body.decode())
         self._console.print(table)
+        self._console.print()
 
     def _summary(self) -> None:
         ledger, last = self._ledger, self._ledger.sample()
-        facts = {
-            "orders acknowledged": len(ledger.sold),
-            "sends that failed": ledger.failed,
-            "billed by consumer 1": last.billed[0],
-            "billed by consumer 2": last.billed[1],
-            "audited (broadcasting)": last.audited,
-            "delivered more than once": ledger.repeated,
-            "lost": len(ledger.lost),
-        }
+        rows = (
+            ("orders acknowledged", "acknowledged", len(ledger.sold)),
+            ("sends that failed", "failed", ledger.failed),
+            ("billed by consumer 1", "billed_1", last.billed[0]),
+            ("billed by consumer 2", "billed_2", last.billed[1]),
+            ("audited (broadcasting)", "audited", last.audited),
+            ("delivered once more", "repeated", ledger.repeated),
+            ("lost", "lost", len(ledger.lost)),
+        )
         table = Table(title="summary", title_justify="left", show_edge=False)
         table.add_column("what")
         table.add_column("count", justify="right")
-        for name, count in facts.items():
-            colour = "bold green" if name == "lost" and not count else ""
-            table.add_row(name, f"{count:,}", style=colour)
+        for what, name, count in rows:
+            colour = ("bold red" if count else "bold green") if name == "lost" else ""
+            table.add_row(what, f"{count:,}", style=colour)
         self._console.print(table)
-        (self._folder / "summary.json").write_text(json.dumps(facts, indent=2) + "\n")
-        picture = self._folder / "rates.png"
+        found = {name: count for _, name, count in rows}
+        document = {**found, "events": [{"at_s": round(at, 3), "what": what} for at, what in ledger.marks]}
+        (self.folder / "summary.json").write_text(json.dumps(document, indent=2) + "\n")
+        picture = self.folder / "rates.png"
         drawn = plot(ledger.samples, ledger.marks, picture)
         places = {
-            "servers' files and logs": self._folder,
-            "summary": self._folder / "summary.json",
-            "plot": picture if drawn else "none, as matplotlib is not installed",
+            "servers": self.folder,
+            "summary": self.folder / "summary.json",
+            "plot": picture if drawn else "none: pip install 'flaremq\\[demo]' brings what draws it",
         }
-        lines = "\n".join(f"{name:24} {where}" for name, where in places.items())
-        self._console.print(Panel(lines, title="where everything is"), soft_wrap=True)
+        self._console.print()
+        for name, where in places.items():  # No frame, and no break: a path is to be copied.
+            self._console.print(f"  {name:8} {where}", soft_wrap=True, highlight=False)

@@ -16,7 +16,9 @@ from flaremq.cli.render import Output, confirm, safe
 from flaremq.cli.running import running_document, show_running
 from flaremq.model.topic import GroupConfig
 
-app = typer.Typer(no_args_is_help=True, help="Consumer groups: their lag, clients and offsets.")
+app = typer.Typer(
+    no_args_is_help=True, add_completion=False, help="Consumer groups: their lag, clients and offsets."
+)
 
 Enabled = Annotated[
     bool | None, typer.Option("--consume/--no-consume", help="Whether it may consume at all.")

@@ -15,10 +15,10 @@ class Histogram:
         self.count = 0
         self.most_s = 0.0
 
-    def add(self, elapsed_s: float) -> None:
+    def add(self, elapsed_s: float, times: int = 1) -> None:
         bucket = round(math.log(max(elapsed_s, 1e-9)) * _STEPS)
-        self._counts[bucket] = self._counts.get(bucket, 0) + 1
-        self.count += 1
+        self._counts[bucket] = self._counts.get(bucket, 0) + times
+        self.count += times
         if elapsed_s > self.most_s:
             self.most_s = elapsed_s
 

@@ -10,6 +10,7 @@ import asyncio
 import math
 from array import array
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Final
@@ -22,9 +23,11 @@ from flaremq.client.pipeline import Pipeline, Under
 from flaremq.client.producer import Producer
 from flaremq.client.settings import ClientSettings, ProducerSettings
 from flaremq.model.message import Message
+from flaremq.protocol.command import Command
 
 _RUN: Final = 64
 _TICK_S: Final = 0.002
+_REST_S: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +54,8 @@ class Outcome:
 
     stored: int = 0
     failed: int = 0
+    unsent: int = 0
+    """Messages of the plan whose time came and went while those before them were held up."""
     last_error: str = ""
     latency: Histogram = field(default_factory=Histogram)
     lateness: Histogram = field(default_factory=Histogram)
@@ -60,36 +65,39 @@ class Outcome:
 
     @property
     def elapsed_s(self) -> float:
-        return (self.ended_s or perf_counter()) - self.began_s
+        return (self.ended_s or perf_counter()) - self.began_s if self.began_s else 0.0
+
+    @property
+    def rate(self) -> float:
+        """Messages a second that were stored."""
+        return self.stored / self.elapsed_s if self.elapsed_s else 0.0
 
     def note(self, stored: int, began_s: float) -> None:
         self.stored += stored
-        self.latency.add(perf_counter() - began_s)
+        self.latency.add(perf_counter() - began_s, stored)
 
-    def note_failure(self, error: FlareError) -> None:
-        self.failed += 1
+    def note_failure(self, error: FlareError, count: int = 1) -> None:
+        self.failed += count
         self.last_error = str(error)
 
 
 async def run(plan: Plan, settings: ClientSettings, outcome: Outcome) -> None:
-    """All connections at once, until the plan is done."""
-    producing = ProducerSettings(window=max(plan.window, 1), message_size_max=64 << 20, compress_over=1 << 30)
-    clients = [Client(settings=settings) for _ in range(plan.connections)]
-    producers = [Producer("PID_flaremq_bench", settings=producing, client=client) for client in clients]
-    try:
-        for producer in producers:
-            await producer.client.start()
-            await producer.start()
+    """All connections at once, until the plan is done. The first message of each is not counted."""
+    producing = ProducerSettings(window=plan.window, message_size_max=64 << 20, compress_over=1 << 30)
+    async with AsyncExitStack() as stack:
+        producers: list[Producer] = []
+        for _ in range(plan.connections):
+            client = await stack.enter_async_context(Client(settings=settings))
+            producer = Producer("PID_flaremq_bench", settings=producing, client=client)
+            producers.append(await stack.enter_async_context(producer))
             await producer.send(Message(plan.topic, bytes(plan.size), tags=plan.tags))  # Connects, creates.
         outcome.began_s = perf_counter()
-        await asyncio.gather(
-            *(_line(plan, producer, number, outcome) for number, producer in enumerate(producers))
-        )
-        outcome.ended_s = perf_counter()
-    finally:
-        for producer in producers:
-            await producer.stop()
-            await producer.client.stop()
+        try:
+            await asyncio.gather(
+                *(_line(plan, producer, number, outcome) for number, producer in enumerate(producers))
+            )
+        finally:
+            outcome.ended_s = perf_counter()
 
 
 async def _line(plan: Plan, producer: Producer, number: int, outcome: Outcome) -> None:
@@ -101,12 +109,10 @@ async def _line(plan: Plan, producer: Producer, number: int, outcome: Outcome) -
     message = Message(plan.topic, bytes(plan.size), tags=plan.tags)
     try:
         while dues := await pace.next(min(_RUN, plan.window)):
-            pipeline.begun.extend(dues)
-            await pipeline.feed([message] * len(dues))
+            await pipeline.timed([message] * len(dues), dues)
         await pipeline.finish()
     finally:
         pipeline.close()
-    pipeline.settle()
 
 
 async def _batches(plan: Plan, producer: Producer, pace: Pace, outcome: Outcome) -> None:
@@ -115,62 +121,99 @@ async def _batches(plan: Plan, producer: Producer, pace: Pace, outcome: Outcome)
         try:
             await producer.send_batch(messages[: len(dues)])
         except FlareError as error:
-            outcome.note_failure(error)
+            outcome.note_failure(error, len(dues))
         else:
             outcome.note(len(dues), dues[0])
 
 
 class Pace:
-    """When messages of one connection are due."""
+    """When messages of one connection are due. Those of a batch are due together."""
 
     def __init__(self, plan: Plan, number: int, outcome: Outcome) -> None:
         self._outcome = outcome
+        self._batch = plan.batch
         self._begin_s = perf_counter()
         self._end_s = self._begin_s + (plan.seconds if not plan.count else math.inf)
         share, rest = divmod(plan.count, plan.connections)
-        self._left = share + (number < rest) if plan.count else -1
+        self._left: float = share + (number < rest) if plan.count else math.inf
         self._gap_s = plan.connections / plan.rate if plan.rate else 0.0
         self._given = 0
+        self._turn = asyncio.Lock()
 
     async def next(self, most: int) -> Sequence[float]:
         """When each of the next messages was due, one at least; none when all is done."""
-        if self._left >= 0:
-            most = min(most, self._left)
-        now_s = perf_counter()
-        if not most or now_s >= self._end_s:
+        if self._gap_s:
+            async with self._turn:
+                return await self._by_plan(most)
+        now_s, count = perf_counter(), int(min(most, self._left))
+        if now_s >= self._end_s:
             return ()
-        if not self._gap_s:
-            self._left -= most if self._left >= 0 else 0
-            return (now_s,) * most
-        return await self._by_plan(most)
+        self._left -= count
+        return (now_s,) * count
 
     async def _by_plan(self, most: int) -> Sequence[float]:
-        due_s = self._begin_s + self._given * self._gap_s
-        if due_s >= self._end_s:
+        due_s = self._due_s(self._given)
+        if not self._left or due_s >= self._end_s:
             return ()
         while (now_s := perf_counter()) < due_s:
             await asyncio.sleep(max(due_s - now_s, _TICK_S / 2))
-        count = min(most, int((now_s - due_s) / self._gap_s) + 1)
-        dues = [due_s + step * self._gap_s for step in range(count)]
+        if now_s >= self._end_s:
+            # The end of the plan stays where it was: a broker that is too slow shows by what is left.
+            planned = math.ceil((self._end_s - self._begin_s) / self._gap_s)
+            self._outcome.unsent += max(planned - self._given, 0)
+            self._left = 0
+            return ()
+        passed = int((now_s - self._begin_s) / self._gap_s) // self._batch * self._batch
+        count = int(min(most, max(passed - self._given, 0) + self._batch, self._left))
+        dues = [self._due_s(self._given + step) for step in range(count)]
         self._given += count
-        self._left -= count if self._left >= 0 else 0
+        self._left -= count
         self._outcome.lateness.extend(now_s - each for each in dues)
         return dues
 
+    def _due_s(self, number: int) -> float:
+        return self._begin_s + number // self._batch * self._batch * self._gap_s
+
 
 class Timed(Pipeline):
-    """A pipeline that notes how long each message took, and keeps nothing else of it."""
+    """A pipeline that notes how long each message took, and keeps nothing else of it.
+
+    What fails has failed: an attempt later would be another message to whoever measures.
+    """
 
     def __init__(self, producer: Producer, window: int, outcome: Outcome) -> None:
         super().__init__(producer, window, producer.settings.timeout_s)
         self._outcome = outcome
-        self.begun: array[float] = array("d")
+        self._begun: array[float] = array("d")
 
-    def stored(self, under: Under, receipt: Receipt) -> None:
-        super().stored(under, receipt)
-        self._outcome.note(1, self.begun[under.place])
+    async def timed(self, part: Sequence[Message], dues: Sequence[float]) -> None:
+        """Feed these, which were due then."""
+        self._begun.extend(dues)
+        first = len(self._results)
+        await self.feed(part)
+        unplaced = [each for each in self._results[first:] if isinstance(each, FlareError)]
+        for error in unplaced:
+            self._outcome.note_failure(error)
+        if unplaced:
+            await asyncio.sleep(_REST_S)  # With nobody to send to, there is nothing to wait for either.
 
-    def settle(self) -> None:
-        """Count what did not go the quick way: tried again, or failed."""
+    def stored(self, under: Under, receipt: Receipt) -> None:  # noqa: ARG002 - Only when it came matters.
+        self._outstanding -= 1
+        self._progress.set()
+        self._outcome.note(1, self._begun[under.place])
+
+    def answered(self, under: Under, address: str, answer: Command) -> None:
+        super().answered(under, address, answer)
+        if self._results[under.place] is not None:  # Stored, in other words than most receipts have.
+            self._results[under.place] = None
+            self._outcome.note(1, self._begun[under.place])
+        self._count_failures()
+
+    def lost(self, under: Under, error: FlareError) -> None:
+        super().lost(under, error)
+        self._count_failures()
+
+    def _count_failures(self) -> None:
         for _, error in self._failed:
             self._outcome.note_failure(error)
+        self._failed.clear()

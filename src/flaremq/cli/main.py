@@ -25,6 +25,16 @@ from flaremq.cli.table import ALIASES, COMMANDS, Row
 _ROWS: Final = {**COMMANDS, **ALIASES}
 _INTERRUPTED: Final = 130
 _DEBUG: Final = "FLAREMQ_DEBUG"
+_IN_COMMANDS: Final = {
+    "`topics.list`": "`flaremq topic list`",
+    "`groups.list`": "`flaremq group list`",
+    "`brokers.list`": "`flaremq cluster brokers`",
+    "name the topic too": "name its topic by --topic",
+    "see whether one runs there, or name another": (
+        "see whether one runs there, name another by --namesrv, or run one by `flaremq up`"
+    ),
+}
+"""What an error tells a program to do next, and what somebody at a terminal does instead."""
 
 
 class Commands(TyperGroup):
@@ -48,7 +58,7 @@ class Commands(TyperGroup):
         except FlareError as error:
             if _is_debug():
                 traceback.print_exc()
-            typer.echo(f"flaremq: {_one_line(error)}", err=True)
+            typer.echo(f"flaremq: {_in_commands(_one_line(error))}", err=True)
             raise typer.Exit(1) from None
         except Exception as error:
             if _is_for_typer(error):
@@ -100,6 +110,12 @@ def _is_debug() -> bool:
 
 def _one_line(error: BaseException) -> str:
     return " ".join(str(error).split()) or type(error).__name__
+
+
+def _in_commands(sentence: str) -> str:
+    for words, instead in _IN_COMMANDS.items():
+        sentence = sentence.replace(words, instead)
+    return sentence
 
 
 app = typer.Typer(

@@ -16,7 +16,9 @@ from flaremq.cli.render import Output, confirm, dumps, safe
 from flaremq.cli.times import local, parse_time_ms
 from flaremq.model.message import MessageQueue
 
-app = typer.Typer(no_args_is_help=True, help="Find messages, and have them consumed again.")
+app = typer.Typer(
+    no_args_is_help=True, add_completion=False, help="Find messages, and have them consumed again."
+)
 
 BODY_SHOWN = 60
 

@@ -71,10 +71,9 @@ def show_progress(found: GroupProgress, out: Output) -> None:
         ],
     )
     retries = f", {found.retry_lag:,} of them tries again" if found.retry_lag else ""
-    dead = f", {found.dead_letters:,} dead letters" if found.dead_letters else ""
-    typer.echo(
-        f"Lag {found.lag:,}{retries}{dead}; {found.tps:,.1f} messages a second, {found.members} members."
-    )
+    dead = f", {_counted(found.dead_letters, 'dead letter')}" if found.dead_letters else ""
+    members = _counted(found.members, "member")
+    typer.echo(f"Lag {found.lag:,}{retries}{dead}; {found.tps:,.1f} messages a second, {members}.")
     note_failures(found.failed)
 
 
@@ -103,3 +102,7 @@ def reset_document(found: OffsetReset) -> dict[str, object]:
             for m in found.moves
         ],
     }
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"

@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from flaremq.cli.profiles import known_names
+
 Namesrv = Annotated[
     str | None,
     typer.Option(
@@ -13,7 +15,10 @@ Namesrv = Annotated[
     ),
 ]
 Profile = Annotated[
-    str | None, typer.Option("--profile", metavar="NAME", help="The cluster of this profile.")
+    str | None,
+    typer.Option(
+        "--profile", metavar="NAME", help="The cluster of this profile.", autocompletion=known_names
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document, for programs.")]
 Yes = Annotated[bool, typer.Option("-y", "--yes", help="Do not ask.")]

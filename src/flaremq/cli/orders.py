@@ -137,7 +137,7 @@ class Shop:
 def consumers(settings: ClientSettings, ledger: Ledger, folder: Path) -> list[PushConsumer]:
     """Two that share the work of billing, and one of an audit that gets everything."""
     first = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
-    sharing = ConsumerSettings(start_from=first, rebalance_s=5, error_delay_s=0.5)
+    sharing = ConsumerSettings(start_from=first, rebalance_s=5, error_delay_s=0.5, commit_s=0.5)
     all_of_it = ConsumerSettings(
         start_from=first, broadcasting=True, concurrency=50, offsets_folder=folder / "offsets"
     )

@@ -39,6 +39,7 @@ class Process:
         self.address = f"127.0.0.1:{port}"
         self.folder = folder
         self._ready = threading.Event()
+        self._said_ready = False
         self._printed = folder / "printed"
         self._process = subprocess.Popen(
             [sys.executable, "-m", "flaremq.cli.main", what, "-c", str(folder / "conf.properties")],
@@ -70,7 +71,10 @@ class Process:
 
     def wait_ready(self, limit_s: float = READY_LIMIT_S) -> Self:
         came = self._ready.wait(limit_s)
-        if not came or self._process.poll() is not None:
+        if came and not self._said_ready:  # Its pipe is closed, so it ends: maybe not this very moment.
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(STOP_LIMIT_S)
+        if not self._said_ready or self._process.poll() is not None:
             status = self._process.poll()
             self.kill()
             how = f"did not get ready within {limit_s} s" if status is None else f"ended with status {status}"
@@ -113,6 +117,7 @@ class Process:
             for line in self._process.stdout:
                 copy.write(line)
                 if READY in line.decode(errors="replace"):
+                    self._said_ready = True
                     self._ready.set()
         self._ready.set()  # Nothing more comes: whoever waits shall see that it ended.
 

@@ -7,12 +7,12 @@ from typing import Annotated
 import typer
 
 from flaremq.cli.options import Json
-from flaremq.cli.profiles import USUAL, choose, load_profiles, profiles_path
+from flaremq.cli.profiles import USUAL, choose, known_names, load_profiles, profiles_path
 from flaremq.cli.render import Output
 
-app = typer.Typer(no_args_is_help=True, help="Names for the clusters you work with.")
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="Names for the clusters you work with.")
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="Of the profile.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Of the profile.", autocompletion=known_names)]
 
 
 @app.command("list")
@@ -57,7 +57,9 @@ def set_profile(
 
 @app.command("use")
 def use_profile(
-    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Of the profile.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="Of the profile.", autocompletion=known_names)
+    ] = None,
     none: Annotated[bool, typer.Option("--none", help="Use none.")] = False,
     json: Json = False,
 ) -> None:

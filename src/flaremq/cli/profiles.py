@@ -170,3 +170,11 @@ def choose(namesrv: str | None, profile: str | None, environ: Mapping[str, str] 
     if profiles.in_use is not None:
         return Target(profiles.get(profiles.in_use), f"profile {profiles.in_use}")
     return Target(USUAL, "nothing else was said")
+
+
+def known_names() -> list[str]:
+    """For a shell that completes a word: a file that cannot be read has nothing to offer."""
+    try:
+        return sorted(load_profiles(profiles_path()).namesrvs)
+    except ConfigError:
+        return []

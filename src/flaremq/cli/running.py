@@ -23,7 +23,9 @@ def show_running(info: ConsumerRunningInfo, out: Output) -> None:
     )
     if info.mq_pop_table:
         rows = [(q.topic, q.broker_name, q.queue_id, s.wait_ack_count) for q, s in info.mq_pop_table.items()]
+        typer.echo()
         out.table(("topic", "broker", ">queue", ">waits for ack"), rows)
+    typer.echo()
     out.table(
         ("topic", ">pull ms", ">pulls/s", ">consume ms", ">ok/s", ">failed/s", ">failed in an hour"),
         [
@@ -35,6 +37,7 @@ def show_running(info: ConsumerRunningInfo, out: Output) -> None:
         ],
     )
     if info.jstack:
+        typer.echo()
         typer.echo("\n".join(safe(line) for line in info.jstack.splitlines()))
 
 

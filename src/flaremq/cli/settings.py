@@ -14,9 +14,11 @@ from flaremq.cli.connect import connected, failures, note_failures, pairs_of
 from flaremq.cli.options import Broker, Cluster, DryRun, Json, Namesrv, Profile, Yes
 from flaremq.cli.render import Output, confirm
 
-config_app = typer.Typer(no_args_is_help=True, help="Settings of brokers.")
-namesrv_app = typer.Typer(no_args_is_help=True, help="Settings of NameServers.")
-kv_app = typer.Typer(no_args_is_help=True, help="The small table of texts that NameServers keep.")
+config_app = typer.Typer(no_args_is_help=True, add_completion=False, help="Settings of brokers.")
+namesrv_app = typer.Typer(no_args_is_help=True, add_completion=False, help="Settings of NameServers.")
+kv_app = typer.Typer(
+    no_args_is_help=True, add_completion=False, help="The small table of texts that NameServers keep."
+)
 
 Keys = Annotated[list[str] | None, typer.Argument(metavar="[KEY]...", help="Only these settings.")]
 Pairs = Annotated[list[str], typer.Argument(metavar="KEY=VALUE...")]

@@ -16,7 +16,7 @@ from flaremq.cli.options import Broker, Cluster, DryRun, Json, Namesrv, Profile,
 from flaremq.cli.render import Output, confirm
 from flaremq.cli.times import both, local
 
-app = typer.Typer(no_args_is_help=True, help="List, show, create and delete topics.")
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="List, show, create and delete topics.")
 app.command("rates")(traffic.rates)
 app.command("producers")(traffic.producers)
 app.command("allocate")(ordering.allocate)

@@ -16,7 +16,11 @@ from flaremq.cli.options import Json
 from flaremq.cli.render import Output, Progress, dumps, note, size
 from flaremq.cli.times import both, local, parse_time_ms
 
-app = typer.Typer(no_args_is_help=True, help="Inspect, verify and export a store folder. Nothing is changed.")
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    help="Inspect, verify and export a store folder. Nothing is changed.",
+)
 
 Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="storePathRootDir of the broker.")]
 

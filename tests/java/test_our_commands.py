@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from tests.cli.commands import Ended, flaremq
 from tests.java.peers import Apache, Peers
-from tests.java.toolchain import BUILD_LIMIT_S, find_toolchain
+from tests.java.toolchain import Toolchain
 
 from flaremq.testing.cluster import eventually
 
 REGISTERED_LIMIT_S = 60.0
 
-pytestmark = [pytest.mark.java, pytest.mark.timeout(BUILD_LIMIT_S + 120)]
+pytestmark = pytest.mark.java
 
 
 class Site:
@@ -37,11 +37,10 @@ class Site:
 
 
 @pytest.fixture(scope="module", params=["5.3.3", "4.9.7"])
-def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    toolchain = find_toolchain()
-    if isinstance(toolchain, str):
-        pytest.skip(f"no RocketMQ to test against: {toolchain}")
-    kind = Apache(toolchain, version=request.param)
+def site(
+    request: pytest.FixtureRequest, java_toolchain: Toolchain, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Site]:
+    kind = Apache(java_toolchain, version=request.param)
     with Peers(tmp_path_factory.mktemp("apache")) as peers:
         namesrv = peers.namesrv(kind)
         broker = peers.broker(kind, namesrv.address)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import signal
 from pathlib import Path
 
 import pytest
 
-from flaremq.base.errors import FlareError
+from flaremq.base.errors import FlareError, SendFailed
 from flaremq.client.instance import Client
 from flaremq.client.message import Receipt
 from flaremq.client.producer import Producer
@@ -119,3 +121,19 @@ async def test_sends_under_way_end_well_or_clearly_when_the_producer_is_cancelle
         await producer.send(Message("T", b"x"))
         connection = producer.client.caller.open_connection(servers.addresses[0])
         assert connection is not None and len(connection.pending) == 0
+
+
+async def test_a_broker_that_does_not_answer_costs_no_more_than_the_timeout(tmp_path: Path) -> None:
+    with Cluster(tmp_path) as cluster:
+        namesrv = cluster.namesrv()
+        broker = cluster.broker(namesrv=namesrv.address)
+        async with Producer("PID", namesrv.address) as producer:
+            await producer.send(Message("T", b"x"))
+            os.kill(broker.pid, signal.SIGSTOP)
+            try:
+                with pytest.raises(SendFailed, match=r"did not answer a send within 0\.3 s"):
+                    await producer.send(Message("T", b"y"), timeout_s=0.3)
+            finally:
+                os.kill(broker.pid, signal.SIGCONT)
+            receipt = await producer.send(Message("T", b"z"), timeout_s=20)
+            assert receipt.queue.broker_name == "broker-a"

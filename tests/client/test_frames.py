@@ -54,3 +54,7 @@ def test_a_frame_made_in_a_run_says_what_the_plain_request_says(message: Message
     expected = decode_frame(encode_frame(plain))
     found = decode_frame(made)
     assert said(found) == (expected.code, opaque, *said(expected)[2:])
+    parcel = FrameMaker(SENDER, PACKER).parcel_frame(
+        PACKER.pack(message, "ID"), QUEUE, 1_700_000_000_000, opaque
+    )
+    assert said(decode_frame(parcel)) == said(found)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from flaremq.client.outgoing import Packer, Sender, message_text
+from flaremq.client.outgoing import Packer, Parcel, Sender, message_text, property_text
 from flaremq.model.message import Message, MessageQueue
 from flaremq.model.names import AUTO_CREATE_TOPIC
 from flaremq.protocol.codes import CURRENT_VERSION, LanguageCode, RequestCode
@@ -32,6 +32,12 @@ class FrameMaker:
         return send_frame(
             template, message_text(message, message_id), body, (sys_flag, born_ms, message.flag, opaque)
         )
+
+    def parcel_frame(self, parcel: Parcel, queue: MessageQueue, born_ms: int, opaque: int) -> bytes:
+        """The same for a parcel that is neither a batch nor a retry, whose headers say more."""
+        template = self._templates.get(queue) or self._template(queue)
+        numbers = (parcel.sys_flag, born_ms, parcel.flag, opaque)
+        return send_frame(template, property_text(parcel.properties), parcel.body, numbers)
 
     def _template(self, queue: MessageQueue) -> tuple[bytes, bytes, bytes]:
         sender = self._sender

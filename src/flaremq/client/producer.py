@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Final, Self
 
 from flaremq.base.errors import FlareError, NoRoute, SendFailed, Unreachable, UsageError
@@ -21,9 +22,10 @@ from flaremq.client.pipeline import Pipeline, Under
 from flaremq.client.refusals import error_for
 from flaremq.client.routes import Route
 from flaremq.client.settings import ClientSettings, ProducerSettings
+from flaremq.client.single import Place, ask
 from flaremq.model.message import Message, MessageQueue
-from flaremq.model.names import check_group
-from flaremq.protocol.codes import STORED, ResponseCode
+from flaremq.model.names import check_group, is_retry
+from flaremq.protocol.codes import STORED, RequestCode, ResponseCode
 from flaremq.protocol.command import Command
 from flaremq.remoting.connection import Connection
 
@@ -213,12 +215,26 @@ class Producer:
         raise self._failed(parcel, failures, limit_s)
 
     async def _attempt(self, parcel: Parcel, queue: MessageQueue, address: str, limit_s: float) -> Receipt:
-        began_s = self._now_s()
-        request = self._sender.request(parcel, queue, self.client.clock.now_ms())
-        answer = await self.client.caller.call(address, request, limit_s)
+        began_s, born_ms = self._now_s(), self.client.clock.now_ms()
+        answer: Place | Command
+        if parcel.is_batch or is_retry(parcel.topic):
+            request = self._sender.request(parcel, queue, born_ms)
+            answer = await self.client.caller.call(address, request, limit_s)
+        else:
+            caller = self.client.caller
+            connection = caller.open_connection(address) or await caller.connected(address, limit_s)
+            left_s = limit_s - (self._now_s() - began_s)
+            answer = await ask(
+                connection, lambda opaque: self.frames.parcel_frame(parcel, queue, born_ms, opaque), left_s
+            )
         if self._health is not None:
             self._health.took(queue.broker_name, self._now_s() - began_s)
-        return self.receipt(answer, queue, address, request.code, parcel.message_id)
+        if isinstance(answer, Command):
+            code = RequestCode.SEND_BATCH_MESSAGE if parcel.is_batch else RequestCode.SEND_MESSAGE_V2
+            return self.receipt(answer, queue, address, code, parcel.message_id)
+        queue_id, queue_offset, offset_id = answer
+        landed = queue if queue.queue_id == queue_id else replace(queue, queue_id=queue_id)
+        return Receipt(parcel.message_id, landed, queue_offset, offset_id)
 
     def receipt(
         self, answer: Command, queue: MessageQueue, address: str, code: int, message_id: str
@@ -254,8 +270,9 @@ class Producer:
                 (),
             )
         reasons = "; ".join(dict.fromkeys(map(str, failures)))
+        times = "one attempt" if len(failures) == 1 else f"{len(failures)} attempts"
         return SendFailed(
-            f"message {parcel.message_id} to {parcel.topic!r}: {len(failures)} attempts in vain: {reasons}",
+            f"message {parcel.message_id} to {parcel.topic!r}: {times} in vain: {reasons}",
             failures,
         )
 

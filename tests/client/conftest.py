@@ -13,7 +13,7 @@ from flaremq.testing.embedded import EmbeddedThread
 _numbers = itertools.count(1)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedThread]:
     """A NameServer and two brokers. Tests that stop any of them start their own."""
     with EmbeddedThread(tmp_path_factory.mktemp("servers"), brokers=2) as running:

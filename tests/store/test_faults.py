@@ -55,8 +55,20 @@ def put(store: MessageStore, *names: str, queue: Queue = A, size: int = 0) -> No
         assert store.put(a_proof(queue, name, size)).status is PutStatus.PUT_OK
 
 
+_before: set[threading.Thread] = set()
+
+
+@pytest.fixture(autouse=True)
+def threads_of_others() -> None:
+    """Other tests may keep servers in this process."""
+    _before.clear()
+    _before.update(threading.enumerate())
+
+
 def our_threads() -> set[str]:
-    return {thread.name for thread in threading.enumerate() if thread.name.startswith("flaremq-")}
+    """Those that this test has started and not ended."""
+    left = set(threading.enumerate()) - _before
+    return {thread.name for thread in left if thread.name.startswith("flaremq-")}
 
 
 # A sync that fails.

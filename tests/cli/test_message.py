@@ -123,13 +123,18 @@ def tailing(servers: EmbeddedThread, topic: str, *words: str) -> Iterator[subpro
             process.kill()
 
 
-def test_it_waits_for_a_topic_follows_it_and_ends_with_ctrl_c(ask: Ask, servers: EmbeddedThread) -> None:
-    with tailing(servers, "later", "--from", "begin", "--json") as process:
+@pytest.mark.parametrize("begin", ["begin", "end"])
+def test_it_waits_for_a_topic_follows_it_and_ends_with_ctrl_c(
+    ask: Ask, servers: EmbeddedThread, begin: str
+) -> None:
+    """What comes while it waits is shown, wherever it was to begin: it came after the command."""
+    topic = f"later-{begin}"
+    with tailing(servers, topic, "--from", begin, "--json") as process:
         assert process.stdout is not None and process.stderr is not None
-        assert "topic later is not there yet" in process.stderr.readline()
-        ask("send", "later", "first")
+        assert f"topic {topic} is not there yet" in process.stderr.readline()
+        ask("send", topic, "first")
         assert json.loads(process.stdout.readline())["body"] == "first"
-        ask("send", "later", "second")
+        ask("send", topic, "second")
         assert json.loads(process.stdout.readline())["body"] == "second"
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 130

@@ -104,8 +104,10 @@ class Tail:
         queues = await self._queues(wait=self._wanted.follow)
         if not queues:
             raise NoRoute(f"topic {self._wanted.topic!r} has no queue to read: see `flaremq topic show`")
+        # What a topic got while we waited for it came after we had begun to look.
+        begin = "begin" if "topic" in self._complained else self._wanted.begin
         for queue in queues:
-            self._read(queue, self._wanted.begin)
+            self._read(queue, begin)
         return len(queues)
 
     async def _queues(self, *, wait: bool) -> tuple[MessageQueue, ...]:

@@ -23,10 +23,10 @@ from benches.wire import NotMeasured, Side, generator, sides
 from tests.java.peers import Peers
 from tests.java.toolchain import Toolchain, find_toolchain
 
+from flaremq.base.loops import new_loop
 from flaremq.client.consumer.lite import LitePullConsumer
 from flaremq.client.consumer.push import PushConsumer
 from flaremq.client.message import ReceivedMessage
-from flaremq.client.portal import new_loop
 from flaremq.client.producer import Producer
 from flaremq.client.settings import ConsumerSettings, ProducerSettings
 from flaremq.model.message import Message

@@ -12,13 +12,13 @@ from typing import Annotated, Any, Final
 import typer
 
 from flaremq.base.errors import FlareError, InvalidParameter
+from flaremq.base.loops import new_loop
 from flaremq.cli import load
 from flaremq.cli.connect import client_settings
 from flaremq.cli.histogram import Histogram
 from flaremq.cli.options import Json, Namesrv, Profile
 from flaremq.cli.received import STAMP_SIZE, Following, Received, follow, ping
 from flaremq.cli.render import Output, note
-from flaremq.client.portal import new_loop
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Measure a cluster, ours or another.")
 

@@ -23,11 +23,11 @@ from flaremq.admin.admin import Admin
 from flaremq.admin.topicvalues import TopicSettings
 from flaremq.base.errors import ConfigError, FlareError
 from flaremq.base.logs import ROOT
+from flaremq.base.loops import new_loop
 from flaremq.cli.orders import TOPIC, Ledger, Shop, consumers
 from flaremq.cli.plots import plot
 from flaremq.cli.processes import Process, ProcessFailed, free_port, properties_file
 from flaremq.client.instance import Client
-from flaremq.client.portal import new_loop
 from flaremq.client.producer import Producer
 from flaremq.client.settings import ClientSettings
 

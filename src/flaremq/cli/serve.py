@@ -6,13 +6,13 @@ import asyncio
 import os
 import signal
 from collections.abc import Callable
-from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, Protocol
 
 import typer
 
 from flaremq.base import logs
+from flaremq.base.loops import new_loop
 from flaremq.base.options import IMPORTANT
 from flaremq.base.settings import Sources, dump
 from flaremq.broker.app import Broker
@@ -79,15 +79,8 @@ def _print_settings(sections: tuple[Any, ...], *, only_important: bool = False) 
 def run(app: App, ready: Callable[[], str], level: str = "INFO") -> None:
     """Start, say that all is well, serve until a signal, stop."""
     logs.configure(os.environ.get("FLAREMQ_LOG_LEVEL", level))
-    with asyncio.Runner(loop_factory=_new_loop) as runner:
+    with asyncio.Runner(loop_factory=new_loop) as runner:
         runner.run(_serve(app, ready))
-
-
-def _new_loop() -> asyncio.AbstractEventLoop:
-    try:
-        return import_module("uvloop").new_event_loop()  # type: ignore[no-any-return]
-    except ImportError:  # There is none for this platform: asyncio's own loop does, more slowly.
-        return asyncio.new_event_loop()
 
 
 async def _serve(app: App, ready: Callable[[], str]) -> None:

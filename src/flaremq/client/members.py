@@ -50,10 +50,6 @@ class Members:
         self._producers: dict[str, int] = {}
         self.consumers: dict[str, ConsumerMember] = {}
 
-    @property
-    def producer_groups(self) -> tuple[str, ...]:
-        return tuple(self._producers)
-
     def add_producer(self, group: str) -> None:
         self._producers[group] = self._producers.get(group, 0) + 1
 

@@ -16,11 +16,11 @@ import os
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
-from importlib import import_module
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
 
 from flaremq.base.errors import UsageError
+from flaremq.base.loops import new_loop
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -169,10 +169,3 @@ def blocking(
         return portal.run(method(core, *args, **kwargs))
 
     return call
-
-
-def new_loop() -> asyncio.AbstractEventLoop:
-    try:
-        return import_module("uvloop").new_event_loop()  # type: ignore[no-any-return]
-    except ImportError:  # There is none for this platform: asyncio's own loop does, more slowly.
-        return asyncio.new_event_loop()

@@ -20,6 +20,7 @@ from flaremq.cli.inspection.facts import StoreFolder, index_slots
 from flaremq.cli.inspection.queues import Entry, QueueFiles
 from flaremq.model import layout
 from flaremq.model.columns import Check, Fact, Odd, Stop, facts_table
+from flaremq.model.names import SCHEDULE_TOPIC
 from flaremq.model.record import walk
 from flaremq.model.sysflag import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from flaremq.store import indexfile
@@ -29,7 +30,7 @@ _CHECK: Final = Check.BODY_CRC | Check.OFFSET
 _ROWS: Final = 1024
 _CHUNK: Final = 1 << 20
 _MAGICS: Final = (struct.pack(">i", layout.MAGIC_V1), struct.pack(">i", layout.MAGIC_V2))
-_SCHEDULE_TOPIC: Final = b"SCHEDULE_TOPIC_XXXX"
+_SCHEDULE_TOPIC: Final = SCHEDULE_TOPIC.encode()
 _PROBLEMS_MAX: Final = 1000
 _HEAD: Final = struct.Struct(">ii")
 

@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benches import measure, wire
+from benches import clients, measure, wire
+
+from flaremq.testing.embedded import Embedded
 
 SMALL: list[tuple[str, dict[str, Any]]] = [
     ("append", {"messages": 256, "body_size": 128, "batch": 64}),
@@ -58,3 +60,11 @@ def test_a_broker_is_measured_over_the_wire(tmp_path: Path) -> None:
 
 def test_every_bench_is_tried_here() -> None:
     assert {name for name, _ in SMALL} == set(measure.BENCHES)
+
+
+async def test_our_clients_are_measured_in_every_way(tmp_path: Path) -> None:
+    async with Embedded(tmp_path) as servers:
+        for mode, size in (("one", 1), ("many", 64), ("batch", 8), ("push", 0), ("pull", 0)):
+            work = clients.Work(mode, servers.namesrv, "Backlog", 0.02, 0.1, 20, size)
+            assert clients.Work.of(work.words()) == work
+            assert await clients.ours(work) > 0

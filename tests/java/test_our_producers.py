@@ -6,7 +6,6 @@ threads of Java's store them in any.
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import re
 from collections.abc import Iterator
@@ -31,10 +30,6 @@ from tests.client.test_producer import (  # noqa: F401 - Tests and their fixture
 from tests.java.peers import Apache, Peers
 from tests.java.toolchain import Toolchain
 
-from flaremq.model.names import AUTO_CREATE_TOPIC
-from flaremq.testing.cluster import eventually
-from flaremq.testing.wireclient import WireClient
-
 pytestmark = pytest.mark.java
 
 _numbers = itertools.count(1)
@@ -55,19 +50,7 @@ def servers(
     with Peers(tmp_path_factory.mktemp("apache")) as peers:
         namesrv = peers.namesrv(kind)
         brokers = [peers.broker(kind, namesrv.address, name) for name in ("broker-a", "broker-b")]
-        asyncio.run(_both_are_known(namesrv.address))
         yield Servers(namesrv.address, [broker.address for broker in brokers])
-
-
-async def _both_are_known(namesrv: str) -> None:
-    """5.3.3 says that it is ready although its first registration may not have arrived."""
-    async with WireClient() as wire:
-
-        async def known() -> bool:
-            route = await wire.route(namesrv, AUTO_CREATE_TOPIC)
-            return route is not None and len(route.broker_datas) == 2
-
-        await eventually("the NameServer knows both brokers", known, 60)
 
 
 @pytest.fixture

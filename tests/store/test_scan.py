@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import shutil
 import struct
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from flaremq.model import layout
 from flaremq.model.columns import Fact
-from flaremq.model.record import decode
+from flaremq.model.record import decode, decode_many
 from flaremq.store.scan import StoreScan
 from flaremq.store.store import MessageStore
 from flaremq.testing.builders import a_message, records_of, small_settings
@@ -142,3 +143,50 @@ def test_records_of_a_dledger_group_are_unwrapped(tmp_path: Path, blank: bool) -
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / ("0" * 20)).write_bytes((data + tail).ljust(4096, b"\0"))
     assert numbers(StoreScan(tmp_path, [tmp_path / "data"])) == [0, 1, 2, 3, 4]
+
+
+def test_a_file_is_cut_where_records_begin(tmp_path: Path) -> None:
+    written(tmp_path).close()
+    scan = StoreScan(tmp_path)
+    file = scan.log_files()[0]
+    cuts = scan.cuts(file, 10_000)
+    assert cuts[0] == file.offset and 5 <= len(cuts) <= 7
+    pieces = [
+        [walked.facts[row * Fact.WIDTH] for walked in found for row in range(walked.count)]
+        for begin, end in pairwise([*cuts, file.offset + file.size])
+        for found in [scan.file_records(file, begin - file.offset, end)]
+    ]
+    whole = [w.facts[row * Fact.WIDTH] for w in scan.file_records(file) for row in range(w.count)]
+    assert [offset for piece in pieces for offset in piece] == whole
+    assert [piece[0] for piece in pieces] == cuts
+
+
+def test_behind_what_a_running_store_has_dispatched_nothing_is_confirmed(tmp_path: Path) -> None:
+    store = MessageStore(small_settings(tmp_path), owner_dispatches=True)
+    store.open()
+    try:
+        store.put(a_message(b"dispatched"))
+        store.dispatch()
+        end = store.log.end
+        store.put(a_message(b"not dispatched yet"))
+        assert StoreScan(tmp_path).live_end() == end
+    finally:
+        store.close()
+    assert StoreScan(tmp_path).live_end() is None
+
+
+def test_pieces_of_a_queue_hold_its_records_across_files(tmp_path: Path) -> None:
+    written(tmp_path).close()
+    scan = StoreScan(tmp_path)
+    assert scan.queue_bounds("TopicTest", 1) == (0, 100)
+    pieces = list(scan.queue_pieces("TopicTest", 1, 10, 90, 32))
+    assert [int(m.body.rstrip(b".")) for piece in pieces for m in decode_many(piece)] == list(
+        range(31, 271, 3)
+    )
+    assert len(pieces) > 3
+    assert scan.queue_bounds("NoSuchTopic", 0) == (0, 0)
+    min((tmp_path / "commitlog").iterdir()).unlink()
+    left = [
+        m.queue_offset for piece in scan.queue_pieces("TopicTest", 1, 0, 100, 7) for m in decode_many(piece)
+    ]
+    assert left == list(range(left[0], 100)) and left[0] > 10

@@ -21,12 +21,15 @@ from flaremq.model.columns import Check, Fact, Odd, Stop, facts_table
 from flaremq.model.properties import find_property
 from flaremq.model.record import walk
 from flaremq.store.disk import Disk
-from flaremq.store.entries import Key, valid
+from flaremq.store.entries import Key, gather, valid
 from flaremq.store.filequeue import NAME_DIGITS
+from flaremq.store.lock import holder
 
 _ENTRY = struct.Struct(layout.ENTRY_FORMAT)
 _DLEDGER = struct.Struct(layout.DLEDGER_HEADER_FORMAT)
 _ROWS = 1024
+_CUT_ROWS = 8192
+_LONG_MAX = (1 << 63) - 1
 _CHECK = Check.BODY_CRC | Check.OFFSET
 
 
@@ -93,24 +96,60 @@ class StoreScan:
                 return
             at = file.offset + file.size
 
-    def file_records(self, file: LogFile, at: int = 0, end: int | None = None) -> Iterator[Walked]:
-        """Whole records of one file from position `at` on, as far as they begin before offset `end`."""
+    def file_records(
+        self, file: LogFile, at: int = 0, end: int | None = None, rows: int = _ROWS
+    ) -> Iterator[Walked]:
+        """Whole records of one file from position `at` on, as far as they begin before offset `end`,
+        at most `rows` at a time."""
         try:
             view = self._disk.look(file.path)
         except CorruptStore:
             return  # Deleted by the broker meanwhile.
         if _is_dledger(view):
-            yield from _dledger_records(view, file, at, end)
+            yield from _dledger_records(view, file, at, end, rows)
             return
         while True:
-            facts = facts_table(_ROWS)
+            facts = facts_table(rows)
             count, at, stop = walk(view, at, len(view), file.offset, facts, _CHECK)
             if end is not None:
                 count = _rows_before(facts, count, end)
             if count:
                 yield Walked(view, facts, count)
-            if stop != Stop.LIMIT or count < _ROWS:
+            if stop != Stop.LIMIT or count < rows:
                 return
+
+    def cuts(self, file: LogFile, size: int) -> list[int]:
+        """Offsets at which records begin, about `size` bytes apart, the begin of the file first: between
+        two of them a file can be walked alone."""
+        found = [file.offset]
+        for walked in self.file_records(file, rows=_CUT_ROWS, end=file.offset + file.size - size // 2):
+            if _end_of(walked) <= found[-1] + size:
+                continue
+            for f in range(0, walked.count * Fact.WIDTH, Fact.WIDTH):
+                if walked.facts[f + Fact.OFFSET] >= found[-1] + size:
+                    found.append(walked.facts[f + Fact.OFFSET])
+        return found
+
+    def live_end(self) -> int | None:
+        """Where the log of a store that a broker has open can be read to; None if nobody has it open.
+
+        Nothing on disk says what a running broker has confirmed, but it dispatches nothing else: what
+        lies behind the last entry of all queues may still vanish.
+        """
+        if holder(self._root) is None:
+            return None
+        return max((self._dispatched(*queue) for queue in self.queues()), default=0)
+
+    def _dispatched(self, topic: str, queue_id: int) -> int:
+        for file in reversed(self._queue_files(topic, queue_id)):
+            try:
+                view = self._disk.look(file.path)
+            except CorruptStore:
+                continue
+            _, end = valid(view, len(view) // layout.ENTRY_SIZE, _LONG_MAX)
+            if end:
+                return end
+        return 0
 
     def _is_blank(self, file: LogFile, at: int) -> bool:
         """Whether the file says here that the log goes on in the next one."""
@@ -135,29 +174,84 @@ class StoreScan:
 
     def queue_entries(self, topic: str, queue_id: int, begin: int = 0) -> Iterator[QueueEntry]:
         """Entries of a queue from a queue offset on, unchecked; fillers are left out."""
-        folder = self._root / "consumequeue" / topic / str(queue_id)
-        for name in self._disk.names(folder):
-            if not (name.isascii() and name.isdigit()):
-                continue
-            first = int(name) // layout.ENTRY_SIZE
-            try:
-                view = self._disk.look(folder / name)
-            except CorruptStore:
-                continue
-            count, _ = valid(view, len(view) // layout.ENTRY_SIZE, (1 << 63) - 1)
-            for i in range(max(0, begin - first), count):
+        for first, view in self._entry_views(topic, queue_id, begin):
+            for i in range(max(0, begin - first), len(view) // layout.ENTRY_SIZE):
                 offset, size, code = _ENTRY.unpack_from(view, i * layout.ENTRY_SIZE)
                 if size != layout.FILLER_SIZE:
                     yield QueueEntry(first + i, offset, size, code)
+
+    def queue_bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
+        """The first queue offset that has an entry, and the one behind the last."""
+        end = max(
+            (first + len(view) // layout.ENTRY_SIZE for first, view in self._entry_views(topic, queue_id)),
+            default=0,
+        )
+        entry = next(self.queue_entries(topic, queue_id), None)
+        return (end if entry is None else entry.queue_offset), end
+
+    def _queue_files(self, topic: str, queue_id: int) -> list[LogFile]:
+        """Files of a queue. Their offsets count bytes of the queue, as their names do."""
+        folder = self._root / "consumequeue" / topic / str(queue_id)
+        names = [name for name in self._disk.names(folder) if name.isascii() and name.isdigit()]
+        return [LogFile(int(name), self._disk.size(folder / name), folder / name) for name in names]
+
+    def _entry_views(self, topic: str, queue_id: int, begin: int = 0) -> Iterator[tuple[int, memoryview]]:
+        """The sound entries of each file, with the queue offset of the first, from the file of `begin` on."""
+        for file in self._queue_files(topic, queue_id):
+            if file.offset + file.size <= begin * layout.ENTRY_SIZE:
+                continue
+            try:
+                view = self._disk.look(file.path)
+            except CorruptStore:
+                continue
+            count, _ = valid(view, len(view) // layout.ENTRY_SIZE, _LONG_MAX)
+            yield file.offset // layout.ENTRY_SIZE, view[: count * layout.ENTRY_SIZE]
             if count * layout.ENTRY_SIZE < len(view):
                 return
+
+    def queue_pieces(self, topic: str, queue_id: int, begin: int, end: int, rows: int) -> Iterator[bytes]:
+        """Records of a queue's entries [begin, end), back to back, at most `rows` in a piece, unchecked.
+
+        Those whose part of the log is gone are left out.
+        """
+        files = self.log_files()
+        views: dict[int, tuple[LogFile, memoryview]] = {}
+        for first, view in self._entry_views(topic, queue_id, begin):
+            at, stop = max(0, begin - first), min(end - first, len(view) // layout.ENTRY_SIZE)
+            while at < stop:
+                upto = min(at + rows, stop)
+                yield from self._pieces(view[at * layout.ENTRY_SIZE : upto * layout.ENTRY_SIZE], files, views)
+                at = upto
+
+    def _pieces(
+        self, entries: memoryview, files: list[LogFile], views: dict[int, tuple[LogFile, memoryview]]
+    ) -> Iterator[bytes]:
+        """The records of some entries, a piece for each file of the log."""
+        chosen = array("q")
+        for offset, size, _ in _ENTRY.iter_unpack(entries):
+            if size != layout.FILLER_SIZE:
+                chosen.extend((offset, size))
+        first, count = 0, len(chosen) // 2
+        while first < count:
+            found = self._view_of(chosen[2 * first], views, files)
+            if found is None:
+                first += 1
+                continue
+            file, view = found
+            last = first
+            while last < count and chosen[2 * last] + chosen[2 * last + 1] <= file.offset + len(view):
+                last += 1
+            if last > first:
+                yield gather(view, file.offset, chosen, first, last)
+            first = max(last, first + 1)
 
     def queue_records(self, topic: str, queue_id: int, begin: int = 0) -> Iterator[memoryview]:
         """Records of a queue, as far as entry and record agree with each other."""
         views: dict[int, tuple[LogFile, memoryview]] = {}
         facts = facts_table(1)
+        files = self.log_files()
         for entry in self.queue_entries(topic, queue_id, begin):
-            found = self._view_of(entry.physical_offset, views)
+            found = self._view_of(entry.physical_offset, views, files)
             if found is None:
                 continue  # Its part of the log is gone.
             file, view = found
@@ -169,15 +263,18 @@ class StoreScan:
             yield view[at:end]
 
     def _view_of(
-        self, offset: int, views: dict[int, tuple[LogFile, memoryview]]
+        self, offset: int, views: dict[int, tuple[LogFile, memoryview]], files: list[LogFile]
     ) -> tuple[LogFile, memoryview] | None:
         for file, view in views.values():
             if file.offset <= offset < file.offset + file.size:
                 return file, view
-        for file in self.log_files():
+        for file in files if not files or offset < files[-1].offset + files[-1].size else self.log_files():
             if file.offset <= offset < file.offset + file.size:
                 views.clear()  # Queues move forward: one file at a time is enough.
-                views[file.offset] = file, self._disk.look(file.path)
+                try:
+                    views[file.offset] = file, self._disk.look(file.path)
+                except CorruptStore:
+                    return None  # Deleted by the broker meanwhile.
                 return views[file.offset]
         return None
 
@@ -217,18 +314,27 @@ def _is_dledger(view: memoryview) -> bool:
     )
 
 
-def _dledger_records(view: memoryview, file: LogFile, at: int, end: int | None) -> Iterator[Walked]:
+def _dledger_records(
+    view: memoryview, file: LogFile, at: int, end: int | None, rows: int
+) -> Iterator[Walked]:
     """Entry by entry: each wraps one record, and offsets point at the record."""
+    facts, count = facts_table(rows), 0
     while at + layout.DLEDGER_HEADER_SIZE <= len(view):
         magic, size, _, _, position, _, _, _, body_size = _DLEDGER.unpack_from(view, at)
         body_at = at + layout.DLEDGER_HEADER_SIZE
         whole = size == layout.DLEDGER_HEADER_SIZE + body_size and body_at + body_size <= len(view)
         if magic != layout.DLEDGER_MAGIC or position != file.offset + at or body_size < 0 or not whole:
-            return
+            break
         if end is not None and file.offset + body_at >= end:
-            return
-        facts = facts_table(1)
-        count, _, _ = walk(view, body_at, body_at + body_size, file.offset, facts, _CHECK)
-        if count:
+            break
+        one = facts_table(1)
+        noted, _, _ = walk(view, body_at, body_at + body_size, file.offset, one, _CHECK)
+        if noted:
+            facts[count * Fact.WIDTH : (count + 1) * Fact.WIDTH] = one
+            count += 1
+        if count == rows:
             yield Walked(view, facts, count)
+            facts, count = facts_table(rows), 0
         at = body_at + body_size
+    if count:
+        yield Walked(view, facts, count)

@@ -1,0 +1,83 @@
+"""Records that are not plain: compressed bodies, and several messages in one record. A message at a time."""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from dataclasses import replace
+from typing import Final
+
+from flaremq.base.units import MiB
+from flaremq.model import layout, sysflag
+from flaremq.model.batch import unwrap
+from flaremq.model.columns import Bytes, Fact
+from flaremq.model.compression import decompress
+from flaremq.model.message import StoredMessage
+from flaremq.model.record import stored_message
+
+BODY_SIZE_MAX: Final = 256 * MiB
+"""What a compressed body may become."""
+
+_HEAD: Final = struct.Struct(">iiiiiqqiq")  # Total size to born timestamp.
+
+
+def open_bodies(data: Bytes, facts: array[int], count: int) -> bytes:
+    """The compressed bodies, decompressed, one behind the other; the table says where each lies in there
+    by a place below zero."""
+    view, out = memoryview(data), bytearray()
+    for f in range(0, count * Fact.WIDTH, Fact.WIDTH):
+        flag = facts[f + Fact.SYS_FLAG]
+        if sysflag.is_compressed(flag):
+            at = facts[f + Fact.BODY_AT]
+            body = decompress(bytes(view[at : at + facts[f + Fact.BODY_SIZE]]), flag, BODY_SIZE_MAX)
+            facts[f + Fact.BODY_AT], facts[f + Fact.BODY_SIZE] = -len(out) - 1, len(body)
+            out += body
+    return bytes(out)
+
+
+def unwrapped(data: Bytes, facts: array[int], count: int) -> bytes | None:
+    """All these records anew, with one message in each; None if that is so already."""
+    flags = (facts[f + Fact.SYS_FLAG] for f in range(0, count * Fact.WIDTH, Fact.WIDTH))
+    if not any(sysflag.is_inner_batch(flag) for flag in flags):
+        return None
+    view, out = memoryview(data), bytearray()
+    for row in range(count):
+        f = row * Fact.WIDTH
+        if sysflag.is_inner_batch(facts[f + Fact.SYS_FLAG]):
+            for message in unwrap(_plain(stored_message(data, facts, row))):
+                out += _encoded(message)
+        else:
+            end = facts[f + Fact.PROPERTIES_AT] + facts[f + Fact.PROPERTIES_SIZE]
+            out += view[end - facts[f + Fact.SIZE] : end]
+    return bytes(out)
+
+
+def _plain(message: StoredMessage) -> StoredMessage:
+    if not sysflag.is_compressed(message.sys_flag):
+        return message
+    body = decompress(message.body, message.sys_flag, BODY_SIZE_MAX)
+    return replace(message, body=body, sys_flag=sysflag.without_compression(message.sys_flag))
+
+
+def _encoded(message: StoredMessage) -> bytes:
+    """A record of the second kind, whose topic may have any length."""
+    topic = message.topic.encode()
+    tail = struct.pack(">h", len(topic)) + topic
+    tail += struct.pack(">h", len(message.raw_properties)) + message.raw_properties
+    middle = message.born_host.encode() + struct.pack(">q", message.store_timestamp_ms)
+    middle += message.store_host.encode()
+    middle += struct.pack(
+        ">iqi", message.reconsume_times, message.prepared_transaction_offset, len(message.body)
+    )
+    head = _HEAD.pack(
+        _HEAD.size + len(middle) + len(message.body) + len(tail),
+        layout.MAGIC_V2,
+        message.body_crc,
+        message.queue_id,
+        message.flag,
+        message.queue_offset,
+        message.physical_offset,
+        message.sys_flag,
+        message.born_timestamp_ms,
+    )
+    return head + middle + message.body + tail

@@ -1,0 +1,55 @@
+"""The columns that a message becomes, and their Arrow types: those that Spark makes of its own types."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from types import MappingProxyType
+from typing import Final
+
+import pyarrow as pa
+
+from flaremq.base.errors import UsageError
+
+_TIME: Final = pa.timestamp("us", tz="UTC")
+
+TYPES: Final[Mapping[str, pa.DataType]] = MappingProxyType(
+    {
+        "topic": pa.string(),
+        "brokerName": pa.string(),
+        "queueId": pa.int32(),
+        "queueOffset": pa.int64(),
+        "physicalOffset": pa.int64(),
+        "msgId": pa.string(),
+        "keys": pa.string(),
+        "tags": pa.string(),
+        "body": pa.binary(),
+        "properties": pa.map_(pa.string(), pa.string()),
+        "bornTimestamp": _TIME,
+        "storeTimestamp": _TIME,
+        "bornHost": pa.string(),
+        "storeHost": pa.string(),
+        "sysFlag": pa.int32(),
+        "reconsumeTimes": pa.int32(),
+        "preparedTransactionOffset": pa.int64(),
+    }
+)
+"""In the order of a whole row. `keys` is the text of KEYS, with blanks between the keys; `msgId` is the
+sender's id, or where it gave none the one that says where the message lies."""
+
+COLUMNS: Final = tuple(TYPES)
+
+
+def arrow_schema(columns: Sequence[str] = COLUMNS) -> pa.Schema:
+    """Of some columns, in the order in which they are given."""
+    return pa.schema([pa.field(name, type_of(name)) for name in columns])
+
+
+def type_of(column: str) -> pa.DataType:
+    """Raises UsageError for a column that no message has."""
+    found = TYPES.get(column)
+    if found is not None:
+        return found
+    near = get_close_matches(column, COLUMNS, 1, 0.5)
+    hint = f"did you mean {near[0]!r}?" if near else f"columns are {', '.join(COLUMNS)}"
+    raise UsageError(f"a message has no column {column!r}: {hint}")

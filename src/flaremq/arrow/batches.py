@@ -1,4 +1,4 @@
-"""Records become record batches: those of a pull's answers, and those that lie in a store folder.
+"""Records become record batches: those of a pull's answer, and those that lie in a log file.
 
     bytes ─► walk (facts) ─► sift (wanted rows) ─► odd ones opened ─► a buffer per column ─► RecordBatch
 
@@ -9,7 +9,7 @@ becomes several rows, and texts that are no UTF-8 get the marks that Java would 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import Final, TypeAlias
 
@@ -24,7 +24,6 @@ from flaremq.base.units import MiB
 from flaremq.model.columns import Bytes, Check, Fact, Stop, facts_table
 from flaremq.model.properties import TAGS, decode_text
 from flaremq.model.record import walk
-from flaremq.store.scan import Walked
 
 BATCH_BYTES: Final = 1 * MiB
 """What a batch should hold about: below 0.2 MiB its fixed costs show, above 2 MiB it leaves the caches."""
@@ -78,10 +77,10 @@ class Decoder:
             self._learn(at - begun, count)
             yield from self._rows(data, facts, count, only)
 
-    def of_walks(self, walks: Iterable[Walked]) -> Iterator[pa.RecordBatch]:
-        """Rows of records that were walked already, in a store folder."""
-        for walked in walks:
-            yield from self._rows(walked.view, walked.facts, walked.count, self._only)
+    def of_walk(self, data: Bytes, facts: array[int], count: int) -> Iterator[pa.RecordBatch]:
+        """Rows of records that were walked already. The table of facts is used up by it."""
+        self._learn(sum(facts[Fact.SIZE : count * Fact.WIDTH : Fact.WIDTH]), count)
+        yield from self._rows(data, facts, count, self._only)
 
     @property
     def rows_next(self) -> int:

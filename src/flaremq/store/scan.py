@@ -12,6 +12,7 @@ import struct
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from mmap import mmap
 from pathlib import Path
 from typing import NamedTuple
 
@@ -118,16 +119,42 @@ class StoreScan:
             if stop != Stop.LIMIT or count < rows:
                 return
 
+    def next_record(self, file: LogFile, at: int) -> int | None:
+        """Position of the first record that lies at `at` or behind it; None if none does.
+
+        Searched byte by byte, for a place that no other record leads to: behind damage. Only a record that
+        says of itself that it lies just there is taken for one.
+        """
+        view = self._disk.look(file.path)
+        mapped = view.obj
+        assert isinstance(mapped, mmap)
+        magics = [struct.pack(">i", magic) for magic in (layout.MAGIC_V1, layout.MAGIC_V2)]
+        while at + layout.FIXED_SIZE <= len(view):
+            found = [mapped.find(magic, at + layout.MAGIC_AT) for magic in magics]
+            places = [place - layout.MAGIC_AT for place in found if place >= 0]
+            if not places:
+                return None
+            at = min(places)
+            if walk(view, at, len(view), file.offset, facts_table(1), _CHECK)[0]:
+                return at
+            at += 1
+        return None
+
+    def ends(self, file: LogFile, at: int) -> bool:
+        """Whether the file says at this position that it is full."""
+        return self._is_blank(file, at)
+
     def cuts(self, file: LogFile, size: int) -> list[int]:
-        """Offsets at which records begin, about `size` bytes apart, the begin of the file first: between
-        two of them a file can be walked alone."""
+        """Offsets at which records (or their entries) begin, about `size` bytes apart, the begin of the file
+        first: between two of them a file can be walked alone."""
         found = [file.offset]
         for walked in self.file_records(file, rows=_CUT_ROWS, end=file.offset + file.size - size // 2):
             if _end_of(walked) <= found[-1] + size:
                 continue
+            lead = layout.DLEDGER_HEADER_SIZE if _is_dledger(walked.view) else 0
             for f in range(0, walked.count * Fact.WIDTH, Fact.WIDTH):
                 if walked.facts[f + Fact.OFFSET] >= found[-1] + size:
-                    found.append(walked.facts[f + Fact.OFFSET])
+                    found.append(walked.facts[f + Fact.OFFSET] - lead)
         return found
 
     def live_end(self) -> int | None:

@@ -1,0 +1,198 @@
+"""A store folder as batches, without its broker: planned in one process, read piece by piece in others.
+
+A piece is a stretch of the log in which records begin and end, or a stretch of one queue. Reading a piece
+again gives the same rows: what lies below the confirmed end never changes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+
+from flaremq.arrow.batches import Decoder
+from flaremq.base.errors import CorruptStore, Malformed, UsageError
+from flaremq.base.units import MiB
+from flaremq.model.columns import Check, Fact
+from flaremq.store.scan import LogFile, StoreScan
+
+_CUT_BYTES: Final = 8 * MiB
+
+
+@dataclass(frozen=True, slots=True)
+class LogPiece:
+    """Records that begin in [begin, end) of the log, in one file."""
+
+    begin: int
+    end: int
+    file_offset: int
+    size: int
+    """Bytes to read, about: what weighs a piece against others."""
+    is_last: bool
+    """Nothing need follow it: the log may end within."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueuePiece:
+    """Entries [begin, end) of one queue."""
+
+    topic: str
+    queue_id: int
+    begin: int
+    end: int
+
+    @property
+    def size(self) -> int:
+        return self.end - self.begin
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Which store times are wanted: [begin, end), in ms. They are taken as never falling along the log."""
+
+    begin_ms: int = -(1 << 63)
+    end_ms: int = (1 << 63) - 1
+
+
+ALWAYS: Final = Times()
+
+
+@dataclass(frozen=True, slots=True)
+class StoreFolder:
+    """Where a store lies. Its log may lie elsewhere, in several folders."""
+
+    root: Path
+    log_folders: tuple[Path, ...] = ()
+    skips_damage: bool = False
+    """Whether to go on behind what cannot be read, instead of raising CorruptStore."""
+    scan: StoreScan = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "scan", StoreScan(self.root, self.log_folders))
+
+    def __reduce__(self) -> tuple[type[StoreFolder], tuple[object, ...]]:
+        return StoreFolder, (self.root, self.log_folders, self.skips_damage)
+
+    def check(self) -> None:
+        """Raises UsageError where there is no store."""
+        logs = self.log_folders or (self.root / "commitlog",)
+        for folder in (self.root, *logs):
+            if not folder.is_dir():
+                raise UsageError(
+                    f"{folder}: no such folder: wanted is a store, the folder that holds commitlog/ "
+                    "(storePathRootDir of its broker)"
+                )
+
+    # Planning.
+
+    def log_pieces(self, times: Times = ALWAYS, *, tasks: int = 1) -> list[LogPiece]:
+        """All of the log that can be believed and that may hold these times, in order.
+
+        With fewer files than tasks the files are cut, which takes a walk over them; else each is a piece.
+        """
+        files = self._files_of(times)
+        end = self.scan.live_end()
+        pieces: list[LogPiece] = []
+        for file, is_last in files:
+            limit = file.offset + file.size if end is None else min(end, file.offset + file.size)
+            if limit <= file.offset:
+                continue
+            is_last = is_last or (end is not None and end <= file.offset + file.size)
+            cuts = [file.offset]
+            if len(files) < tasks:
+                cuts = [cut for cut in self.scan.cuts(file, _CUT_BYTES) if cut < limit]
+            for begin, stop in zip(cuts, [*cuts[1:], limit], strict=True):
+                last = is_last and stop == limit and end is None
+                pieces.append(LogPiece(begin, stop, file.offset, stop - begin, last))
+        return pieces
+
+    def _files_of(self, times: Times) -> list[tuple[LogFile, bool]]:
+        """Files that may hold these times, and whether nothing comes behind each."""
+        files = self.scan.log_files()
+        found = []
+        for i, file in enumerate(files):
+            last = i == len(files) - 1
+            if not last and self._first_ms(files[i + 1], times.begin_ms) < times.begin_ms:
+                continue  # The next one begins too early already, so all of this one is too early.
+            if self._first_ms(file, times.begin_ms) >= times.end_ms:
+                break
+            found.append((file, last))
+        return found
+
+    def _first_ms(self, file: LogFile, otherwise: int) -> int:
+        walked = next(self.scan.file_records(file, rows=1), None)
+        return otherwise if walked is None else walked.facts[Fact.STORE_TIMESTAMP]
+
+    def queues(self, topics: Sequence[str] = (), pattern: str | None = None) -> list[tuple[str, int]]:
+        """Queues of these topics, or of those whose whole name fits the pattern."""
+        wanted, fits = frozenset(topics), re.compile(pattern) if pattern is not None else None
+        return [
+            (topic, queue_id)
+            for topic, queue_id in self.scan.queues()
+            if (topic in wanted if fits is None else fits.fullmatch(topic))
+        ]
+
+    def queue_pieces(self, queues: Sequence[tuple[str, int]]) -> list[QueuePiece]:
+        found = [
+            QueuePiece(topic, queue_id, *self.scan.queue_bounds(topic, queue_id))
+            for topic, queue_id in queues
+        ]
+        return [piece for piece in found if piece.size]
+
+    # Reading.
+
+    def read(self, piece: LogPiece | QueuePiece, decoder: Decoder) -> Iterator[pa.RecordBatch]:
+        if isinstance(piece, LogPiece):
+            yield from self._read_log(piece, decoder)
+            return
+        pieces = self.scan.queue_pieces(
+            piece.topic, piece.queue_id, piece.begin, piece.end, decoder.rows_next
+        )
+        for data in pieces:
+            try:
+                yield from decoder.batches(data, piece.begin, piece.end, Check.BODY_CRC)
+            except Malformed as error:
+                if self.skips_damage:
+                    continue
+                raise CorruptStore(
+                    f"{self.root}: queue {piece.queue_id} of {piece.topic} points at what is no record: "
+                    f"{error}; `flaremq store verify` tells more, and via=log reads without queues"
+                ) from None
+
+    def _read_log(self, piece: LogPiece, decoder: Decoder) -> Iterator[pa.RecordBatch]:
+        file = next((f for f in self.scan.log_files() if f.offset == piece.file_offset), None)
+        if file is None:
+            raise CorruptStore(
+                f"{self.root}: the log file at offset {piece.file_offset} is gone: its broker deletes the "
+                "oldest; plan again, or copy the store first"
+            )
+        at = piece.begin
+        while True:
+            for walked in self.scan.file_records(file, at - file.offset, piece.end, decoder.rows_next):
+                last = (walked.count - 1) * Fact.WIDTH
+                at = walked.facts[last + Fact.OFFSET] + walked.facts[last + Fact.SIZE]
+                yield from decoder.of_walk(walked.view, walked.facts, walked.count)
+            found = self._behind(file, at, piece)
+            if found is None:
+                return
+            at = found
+
+    def _behind(self, file: LogFile, at: int, piece: LogPiece) -> int | None:
+        """Where to go on if a walk has ended too early at offset `at`; None if it ended where it should."""
+        if at >= piece.end or self.scan.ends(file, at - file.offset):
+            return None
+        place = self.scan.next_record(file, at - file.offset)
+        found = None if place is None else file.offset + place
+        if found is None and piece.is_last:
+            return None  # The log ends here, by zeros or by what a crash has torn.
+        if self.skips_damage:
+            return found if found is not None and found < piece.end else None
+        lost = "" if found is None else f", the next one at {found}"
+        raise CorruptStore(
+            f"{file.path}: at offset {at} there is no whole record{lost}; `flaremq store verify` tells "
+            "more, and onDamage=skip reads what can be read"
+        )

@@ -181,6 +181,10 @@ class Client:
 
 
 class Producer(Client):
+    def heartbeat(self) -> None:
+        """Be known to the brokers now, and not when its turn comes, up to 30 s later."""
+        self._ask("producerHeartbeat")
+
     def send(self, messages: Sequence[Draft], how: How = "sync") -> list[Sent]:
         """A batch gives one result, one-way sends none."""
         drafts = [message.to_json() for message in messages]

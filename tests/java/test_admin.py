@@ -51,6 +51,7 @@ def scene(operator: JavaClients, cluster: Cluster) -> Scene:
             for n, q in enumerate(queues * 2)
         ]
     )
+    producer.heartbeat()
     consumer = operator.push(queues[0].topic, f"consumers-of-{queues[0].topic}")
     assert len(consumer.received(8)) == 8
     return Scene(operator, cluster, queues, sent, producer.group, consumer)

@@ -385,3 +385,14 @@ def test_no_more_than_a_hundred_deviations_are_listed() -> None:
     data = bytearray(file_size(1, 500))
     Header(T0, T0, 0, 0, 1, 500).write(data)
     assert len(check(data, 1, 500)) == 100
+
+
+@given(rows())
+def test_keys_are_counted_as_they_would_be_put(table: FactRows) -> None:
+    counted = {twin.count_keys(table.facts, len(table), table.log) for twin in TWINS}
+    assert len(counted) == 1
+    data = bytearray(file_size(10, 200))
+    TWINS[0].put_many(data, 10, table.facts, len(table), (0, 0), table.log, -(1 << 63))
+    ((keys, last),) = counted
+    assert Header.read(data).next_entry == 1 + keys
+    assert (last >= 0) == (keys > 0)

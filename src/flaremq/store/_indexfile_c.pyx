@@ -108,6 +108,38 @@ def put_many(data not None, int64_t slots, facts not None, int64_t count, tuple 
         PyBuffer_Release(&target)
 
 
+def count_keys(facts not None, int64_t count, log not None):
+    cdef Py_buffer table, source
+    cdef int64_t row, keys = 0, last = -1, found
+    cdef const int64_t* f
+    PyObject_GetBuffer(facts, &table, PyBUF_SIMPLE)
+    try:
+        PyObject_GetBuffer(log, &source, PyBUF_SIMPLE)
+        try:
+            check_rows(&table, count, 0, 0, source.len)
+            for row in range(count):
+                f = <const int64_t*>table.buf + row * F_WIDTH
+                if f[F_SYS_FLAG] & TRANSACTION != ROLLBACK:
+                    found = keys_of(f, <const uint8_t*>source.buf)
+                    if found:
+                        keys += found
+                        last = row
+            return keys, last
+        finally:
+            PyBuffer_Release(&source)
+    finally:
+        PyBuffer_Release(&table)
+
+
+cdef int64_t keys_of(const int64_t* f, const uint8_t* log) noexcept nogil:
+    cdef const uint8_t* p = log + f[F_KEYS]
+    cdef int64_t i, keys = f[F_UNIQUE_KEY + 1] > 0
+    for i in range(f[F_KEYS + 1]):
+        if p[i] != 32 and (i == 0 or p[i - 1] == 32):
+            keys += 1
+    return keys
+
+
 cdef void put_rows(File* file, Py_buffer* table, int64_t count, int64_t* row, int64_t* number,
                    Py_buffer* source, int64_t from_offset) noexcept nogil:
     cdef const uint8_t* log = <const uint8_t*>source.buf

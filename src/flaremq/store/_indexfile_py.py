@@ -66,6 +66,17 @@ def put_many(
     return count, 0
 
 
+def count_keys(facts: array[int], count: int, log: Bytes) -> tuple[int, int]:
+    """How many entries `put_many` makes of these rows, and the last row that has any (-1 without)."""
+    _check_rows(facts, count, 0, 0, len(log))
+    keys, last = 0, -1
+    for row in range(count):
+        f = row * Fact.WIDTH
+        if facts[f + Fact.SYS_FLAG] & _TRANSACTION != _ROLLBACK and (found := len(_keys(log, facts, f))):
+            keys, last = keys + found, row
+    return keys, last
+
+
 def _put(view: memoryview, slots: int, entries_max: int, key: int, place: tuple[int, int]) -> bool:
     """Write one entry and count it in the header at once: a killed process leaves a file that holds."""
     begin_ms, _, begin_offset, _, used, entry = _HEADER.unpack_from(view)

@@ -23,7 +23,7 @@ from flaremq.store.api import ArrivalListener, BitMapper
 from flaremq.store.batchconsumequeue import BatchConsumeQueue, BatchEntry
 from flaremq.store.commitlog import CommitLog
 from flaremq.store.consumequeue import ConsumeQueue
-from flaremq.store.entries import Key, Run, group
+from flaremq.store.entries import Key, Run, group, set_delivery_times
 from flaremq.store.index import Index
 from flaremq.store.put import allows_light_queues
 from flaremq.store.queues import AnyQueue, Queues
@@ -33,7 +33,6 @@ log = logging.getLogger(__name__)
 
 _ENTRY = struct.Struct(layout.ENTRY_FORMAT)
 _ROWS = 1024  # Of one batch: the table stays in the cache.
-_SCHEDULE_TOPIC = b"SCHEDULE_TOPIC_XXXX"
 _LMQ_PREFIX = "%LMQ%"
 _OFFSET_MAX = (1 << 62) // layout.ENTRY_SIZE  # More than any queue will hold, and safe to count with.
 
@@ -133,8 +132,8 @@ class Dispatcher:
     def to_queues(self, facts: array[int], count: int, view: memoryview) -> None:
         """Queue entries alone: recovery gives queues and index their records at different times."""
         odd = _odd_rows(facts, count)
-        for row in odd:
-            self._set_delivery_time(facts, row, view)
+        if odd:
+            set_delivery_times(facts, count, view, self.settings.delay_levels_ms)
         keys, entries, runs, order = group(facts, count, view)
         whole = memoryview(entries)
         for number, key in enumerate(keys):
@@ -254,19 +253,6 @@ class Dispatcher:
             offset, size = facts[f + Fact.OFFSET], facts[f + Fact.SIZE]
             code, store_ms = facts[f + Fact.TAGS_CODE], facts[f + Fact.STORE_TIMESTAMP]
             queue.append(BatchEntry(offset, size, code, store_ms, base, count))
-
-    def _set_delivery_time(self, facts: array[int], row: int, view: memoryview) -> None:
-        """A delayed message waits under its delivery time, which takes the place of the tags code."""
-        f = row * Fact.WIDTH
-        at = facts[f + Fact.TOPIC_AT]
-        topic = bytes(view[at : at + facts[f + Fact.TOPIC_SIZE]])
-        if topic != _SCHEDULE_TOPIC or not facts[f + Fact.ODD] & Odd.DELAY:
-            return
-        level = _integer(decode_properties(bytes(_properties_of(facts, row, view))).get("DELAY", ""))
-        delays_ms = self.settings.delay_levels_ms
-        if level is not None and level > 0:
-            delay_ms = delays_ms[min(level, len(delays_ms)) - 1]
-            facts[f + Fact.TAGS_CODE] = facts[f + Fact.STORE_TIMESTAMP] + delay_ms
 
     def _dispatch_multi(self, facts: array[int], row: int, view: memoryview) -> None:
         """Further queues that a record names itself (light message queues)."""

@@ -24,14 +24,24 @@ from flaremq.model.layout import (
 )
 
 if TYPE_CHECKING or os.environ.get("FLAREMQ_PURE"):
-    from flaremq.store._indexfile_py import key_hash, put_many
+    from flaremq.store._indexfile_py import count_keys, key_hash, put_many
 else:
     try:
-        from flaremq.store._indexfile_c import key_hash, put_many
+        from flaremq.store._indexfile_c import count_keys, key_hash, put_many
     except ImportError:
-        from flaremq.store._indexfile_py import key_hash, put_many
+        from flaremq.store._indexfile_py import count_keys, key_hash, put_many
 
-__all__ = ["Header", "KeyQuery", "check", "entry_at", "file_size", "key_hash", "put_many", "query"]
+__all__ = [
+    "Header",
+    "KeyQuery",
+    "check",
+    "count_keys",
+    "entry_at",
+    "file_size",
+    "key_hash",
+    "put_many",
+    "query",
+]
 
 _HEADER: Final = struct.Struct(INDEX_HEADER_FORMAT)
 _ENTRY: Final = struct.Struct(INDEX_ENTRY_FORMAT)

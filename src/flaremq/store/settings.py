@@ -6,7 +6,6 @@ as it was written and clamped by a property, so that a dump of the settings show
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -14,14 +13,13 @@ from typing import Final
 
 from flaremq.base.errors import ConfigError
 from flaremq.base.settings import check, computed, option
-from flaremq.base.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, KiB, MiB
+from flaremq.base.units import KiB, MiB
 from flaremq.model import layout
+from flaremq.model.delays import LEVELS, parse_levels
 
 # Java keeps sizes and counts in an int, so a larger file would be none of its own.
 _INT_MAX: Final = (1 << 31) - 1
 _HEAD_ROOM: Final = 64 * KiB  # What a record may be larger than the largest body.
-_DELAY: Final = re.compile(r"([0-9]{1,9})([smhd])")
-_DELAY_UNITS_MS: Final = {"s": SECOND_MS, "m": MINUTE_MS, "h": HOUR_MS, "d": DAY_MS}
 
 
 class FlushDisk(Enum):
@@ -168,9 +166,7 @@ class StoreSettings:
     recheck_dispatch_from_queues: bool = option("recheckReputOffsetFromCq", False)
     lmq_enabled: bool = option("enableLmq", False)
     multi_dispatch_enabled: bool = option("enableMultiDispatch", False)
-    delay_levels: str = option(
-        "messageDelayLevel", "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
-    )
+    delay_levels: str = option("messageDelayLevel", LEVELS)
     correct_min_offset_interval_ms: int = option(
         "correctLogicMinOffsetForceInterval", 300_000, minimum=0, unit="span_ms"
     )
@@ -260,14 +256,7 @@ class StoreSettings:
     @property
     def delay_levels_ms(self) -> tuple[int, ...]:
         """The delay of level n is the (n-1)th."""
-        found = [_DELAY.fullmatch(text) for text in self.delay_levels.split()]
-        spans = tuple(int(match[1]) * _DELAY_UNITS_MS[match[2]] for match in found if match)
-        if not spans or len(spans) < len(found):
-            raise ConfigError(
-                f"messageDelayLevel={self.delay_levels!r}: wanted are spans with a blank between them, "
-                "each a number and one of s, m, h, d, such as 1s 30s 5m"
-            )
-        return spans
+        return parse_levels(self.delay_levels)
 
 
 def _clamped(percent: int, low: int, high: int) -> float:

@@ -39,6 +39,14 @@ final class Producers {
         return Messages.queues(named(args).fetchPublishMessageQueues(args.text("topic")));
     }
 
+    /** Makes itself known to the brokers it has talked to, without waiting for its turn. */
+    @SuppressWarnings("deprecation")
+    Object heartbeat(Args args) throws InterruptedException {
+        args.only("name");
+        Version.heartbeat(named(args).getDefaultMQProducerImpl().getmQClientFactory());
+        return null;
+    }
+
     Object send(Args args) throws Exception {
         args.only("name", "how", "messages");
         DefaultMQProducer producer = named(args);

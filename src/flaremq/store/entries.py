@@ -3,6 +3,8 @@
 Takes the compiled twin where it is built; FLAREMQ_PURE=1 forces the Python one.
 """
 
+from __future__ import annotations
+
 import os
 from array import array
 from collections.abc import Sequence

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -69,6 +71,12 @@ def test_a_cluster_is_operated_by_a_program(namesrv: str) -> None:
 
 def test_a_broker_lives_in_a_test(tmp_path: Path) -> None:
     in_a_test.test_my_program_sends_an_order(tmp_path)
+
+
+def test_a_program_is_tested_by_the_plugin() -> None:
+    run = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(EXAMPLES / "test_orders.py")]
+    done = subprocess.run(run, cwd=EXAMPLES.parent, capture_output=True, text=True, timeout=100, check=False)
+    assert "2 passed" in done.stdout, done.stdout
 
 
 def test_every_example_is_in_the_list_and_under_test() -> None:

@@ -14,8 +14,8 @@ import pytest
 from flaremq.base.errors import CallTimeout, ConnectFailed
 from flaremq.broker.aside import Aside
 from flaremq.broker.namesrvs import NameServers
-from flaremq.broker.registration import Calls, Place, Registration
-from flaremq.broker.settings import BrokerSettings
+from flaremq.broker.registration import Calls, Registration
+from flaremq.broker.settings import BrokerSettings, Place
 from flaremq.model.record import crc31
 from flaremq.model.topic import DataVersion, TopicConfig
 from flaremq.namesrv.app import NameServer

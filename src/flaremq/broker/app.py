@@ -31,7 +31,7 @@ from flaremq.broker.settings import BrokerServerSettings, BrokerSettings, Family
 from flaremq.broker.state import State
 from flaremq.broker.stats import Span, Stats
 from flaremq.broker.steps import Steps
-from flaremq.broker.tasks import Chores, Tasks, table
+from flaremq.broker.tasks import Chores, Sleep, Tasks, table
 from flaremq.protocol.answers import SendAnswers
 from flaremq.remoting.caller import Caller
 from flaremq.remoting.connection import Connection
@@ -63,9 +63,13 @@ class BrokerConfig:
 class Broker:
     """One broker of one group. Started and stopped once."""
 
-    def __init__(self, config: BrokerConfig, clock: Clock | None = None) -> None:
+    def __init__(
+        self, config: BrokerConfig, clock: Clock | None = None, *, sleep: Sleep = asyncio.sleep
+    ) -> None:
+        """`sleep` is what periodic work rests by. Sockets have the event loop's own time, always."""
         self._config = config
         self._clock = clock or SystemClock()
+        self._sleep = sleep
         self._settings = config.broker
         self.port = config.server.listen_port or free_port(config.server.bind_address)
         self._aside = Aside(config.families.query_threads)
@@ -142,6 +146,7 @@ class Broker:
             config.families.send_age_ms if config.families.fast_failure else _NO_AGE,
             awaited=lambda: len(self._pulls.parked),
             aside=self._aside,
+            told=lambda: self._registration.told(),
         )
         self._plain = plain
         self._sends = SendLane(self.store, state.topics, plain, answers, answering)
@@ -152,7 +157,13 @@ class Broker:
         self._caller = Caller(config.caller)
         self._namesrvs = NameServers(config.broker.namesrv, by_dns=config.broker.namesrv_by_dns)
         self._registration = Registration(
-            config.broker, state.topics, self._namesrvs, self._caller, self._aside, port=lambda: self.port
+            config.broker,
+            state.topics,
+            self._namesrvs,
+            self._caller,
+            self._aside,
+            port=lambda: self.port,
+            clock=self._clock,
         )
         self._caller.on_close = self._registration.connection_lost
         state.topics.listeners += [self._registration.topics_changed, self._save_topics]
@@ -196,7 +207,7 @@ class Broker:
             expire_subscriptions=state.groups.tell,
             expire_filters=lambda: state.filters.expire(self._clock.now_ms()),
         )
-        self._chores = Tasks(table(self._settings, self._clock, chores), self._clock)
+        self._chores = Tasks(table(self._settings, self._clock, chores), self._clock, sleep=self._sleep)
 
     async def _open_doors(self) -> None:
         """The port of clients, and below it the one without pulls. Not before there is all to serve them."""

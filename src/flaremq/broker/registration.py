@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final, Protocol, TypeAlias
 
 from flaremq.base.clock import Clock, SystemClock
@@ -20,7 +20,7 @@ from flaremq.base.logs import fields as logged
 from flaremq.base.logs import logger
 from flaremq.broker.aside import Aside
 from flaremq.broker.namesrvs import NameServers
-from flaremq.broker.settings import BrokerSettings
+from flaremq.broker.settings import BrokerSettings, Place
 from flaremq.model.record import crc31
 from flaremq.model.topic import PERM_READ, PERM_WRITE, DataVersion, TopicConfig
 from flaremq.protocol import beans, fields
@@ -41,6 +41,7 @@ log = logger("broker.registration")
 _UNREGISTER_TIMEOUT_S: Final = 3.0
 _DOUBLED_MAX: Final = 6
 _AGAIN_S: Final = 1.0
+_TOLD_LIMIT_S: Final = 1.0  # Clients give a send 3 s: one that waits for us must be answered well before.
 _FULL_PERM: Final = PERM_READ | PERM_WRITE
 
 Sleep: TypeAlias = Callable[[float], Awaitable[None]]
@@ -60,19 +61,6 @@ class TopicTable(Protocol):
     def get(self, name: str) -> TopicConfig | None: ...
     def all(self) -> Mapping[str, TopicConfig]: ...
     def put(self, config: TopicConfig) -> None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where clients, and slaves, find the broker."""
-
-    address: str
-    ha_address: str
-
-    @classmethod
-    def of(cls, settings: BrokerSettings, port: int) -> Place:
-        """HA has the port behind the one that clients use."""
-        return cls(_address(settings.ip1, port), _address(settings.ip2, port + 1))
 
 
 class Registration:
@@ -137,6 +125,17 @@ class Registration:
         names = [config.topic_name for config in changed]
         for link in self._links.values():
             link.topics_changed(names)
+
+    def told(self) -> asyncio.Future[Any] | None:
+        """Done when every NameServer that knows us has heard of all changes so far, or has had its time.
+
+        None if there is nobody to wait for: who does not answer anyway is not waited for.
+        """
+        known = [link for link in self._links.values() if link.registered]
+        if not known or not self._running:
+            return None
+        rounds = [link.next_round() for link in known]
+        return self._tasks.spawn("told", asyncio.wait(rounds, timeout=_TOLD_LIMIT_S))
 
     def register_now(self) -> None:
         """Register everything again: what all topics have in common has changed. Without a new version
@@ -233,6 +232,14 @@ class _Link:
         self._force = False
         self._failures = 0
         self._woken = asyncio.Event()
+        self._awaited: list[asyncio.Future[None]] = []
+
+    def next_round(self) -> asyncio.Future[None]:
+        """Done when the round that tells the newest changes has ended, however it ended."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._awaited.append(future)
+        self._woken.set()
+        return future
 
     def topics_changed(self, names: Sequence[str]) -> None:
         self._changed.update(dict.fromkeys(names))
@@ -254,6 +261,7 @@ class _Link:
     async def run(self) -> None:
         while True:
             self._woken.clear()
+            awaited, self._awaited = self._awaited, []
             try:
                 await self._round()
             except FlareError as error:
@@ -264,6 +272,10 @@ class _Link:
             except Exception:
                 self.registered = False
                 log.exception("registering at %s failed and is tried again", self.address)
+            finally:
+                for future in awaited:
+                    if not future.done():
+                        future.set_result(None)
             self.tried.set()
             await self._rest()
 
@@ -384,8 +396,3 @@ class _Link:
             "cluster_name": settings.cluster_name,
             "broker_id": settings.broker_id,
         }
-
-
-def _address(host: str, port: int) -> str:
-    """An IPv6 host needs its brackets, or nobody finds the port."""
-    return f"[{host}]:{port}" if ":" in host and not host.startswith("[") else f"{host}:{port}"

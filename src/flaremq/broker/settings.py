@@ -150,6 +150,19 @@ class BrokerSettings:
         return min(max(self.register_period_ms, 10_000), 60_000) / 1000
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where clients, and slaves, find the broker."""
+
+    address: str
+    ha_address: str
+
+    @classmethod
+    def of(cls, settings: BrokerSettings, port: int) -> Place:
+        """HA has the port behind the one that clients use."""
+        return cls(_address(settings.ip1, port), _address(settings.ip2, port + 1))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FamilySettings:
     """How many requests of each kind may wait, and for how long, before they are refused."""
@@ -180,3 +193,8 @@ class BrokerServerSettings(ServerSettings):
     """The same sockets, on the port where a broker is looked for."""
 
     listen_port: int = option("listenPort", 10911, minimum=0, maximum=65535)
+
+
+def _address(host: str, port: int) -> str:
+    """An IPv6 host needs its brackets, or nobody finds the port."""
+    return f"[{host}]:{port}" if ":" in host and not host.startswith("[") else f"{host}:{port}"

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from flaremq.base.clock import Clock
 from flaremq.base.settings import Sources, load
 from flaremq.broker.app import Broker, BrokerConfig
 from flaremq.broker.settings import BrokerServerSettings, BrokerSettings, FamilySettings
+from flaremq.broker.tasks import Sleep
 from flaremq.namesrv.app import NameServer
 from flaremq.namesrv.settings import NamesrvServerSettings, NamesrvSettings
 from flaremq.remoting.settings import CallerSettings
@@ -62,7 +65,18 @@ def flags(options: Mapping[str, object]) -> list[str]:
 class Together:
     """A NameServer and brokers in one process and one event loop."""
 
-    def __init__(self, namesrv: NamesrvConfig, host: str) -> None:
+    def __init__(
+        self,
+        namesrv: NamesrvConfig,
+        host: str,
+        *,
+        clock: Clock | None = None,
+        sleep: Sleep = asyncio.sleep,
+    ) -> None:
+        """Brokers have the clock, and rest by `sleep`. The NameServer stays with the system's clock: it
+        would take a clock that jumps for the silence of all its brokers, and forget them."""
+        self._clock = clock
+        self._sleep = sleep
         self._host = f"[{host}]" if ":" in host else host
         self._namesrv = namesrv.build()
         self.brokers: list[Broker] = []
@@ -77,7 +91,7 @@ class Together:
 
     async def add(self, config: BrokerConfig) -> Broker:
         """Start a broker. Its settings should name our NameServer, which knows it when this returns."""
-        broker = Broker(config)
+        broker = Broker(config, self._clock, sleep=self._sleep)
         await broker.start()
         self.brokers.append(broker)
         return broker

@@ -1,7 +1,14 @@
-"""A clock that moves when told to, and a way to wait for quiet instead of for time."""
+"""Clocks that move when told to, and a way to wait for quiet instead of for time."""
 
 import asyncio
+import math
+import threading
+import time
+from contextlib import suppress
+from datetime import timedelta
 from typing import Final
+
+from flaremq.base.errors import UsageError
 
 START_MS: Final = 1_700_000_000_000
 """Where a ManualClock begins unless told otherwise: 14 November 2023, 22:13:20 UTC."""
@@ -30,6 +37,52 @@ class ManualClock:
     def step_wall_ms(self, by: int) -> None:
         """Somebody sets the wall clock, forwards or back. The monotonic clock does not notice."""
         self._wall_start_ms += by
+
+
+class MovableClock:
+    """A `Clock` that runs with the system's, ahead of it by all that `advance` has added.
+
+    It never stands still, so whoever waits for a socket or a disk by it is not stuck. Any thread may
+    move it. Those who sleep by it in event loops wake when their time has come, in whichever way.
+    """
+
+    def __init__(self) -> None:
+        self._ahead_ms = 0
+        self._lock = threading.Lock()
+        self._sleepers: dict[asyncio.Event, asyncio.AbstractEventLoop] = {}
+
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000 + self._ahead_ms
+
+    def monotonic_s(self) -> float:
+        return time.monotonic() + self._ahead_ms / 1000
+
+    def advance(self, by: float | timedelta) -> None:
+        """So many seconds pass at once. What was due several times meanwhile happens once, and soon."""
+        seconds = by.total_seconds() if isinstance(by, timedelta) else by
+        if not 0 <= seconds < math.inf:
+            raise UsageError(f"the clock cannot be advanced by {by} s: give 0 or more, time runs one way")
+        with self._lock:
+            self._ahead_ms += round(seconds * 1000)
+            sleepers = list(self._sleepers.items())
+        for woken, loop in sleepers:
+            with suppress(RuntimeError):  # A loop that has ended has nobody to wake.
+                loop.call_soon_threadsafe(woken.set)
+
+    async def sleep(self, seconds: float) -> None:
+        """As asyncio's, by this clock."""
+        until_s, woken = self.monotonic_s() + seconds, asyncio.Event()
+        with self._lock:
+            self._sleepers[woken] = asyncio.get_running_loop()
+        try:
+            while (left_s := until_s - self.monotonic_s()) > 0:
+                woken.clear()  # Set in this loop only, after the clock has moved: none is missed.
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(left_s):
+                        await woken.wait()
+        finally:
+            with self._lock:
+                del self._sleepers[woken]
 
 
 async def settle() -> None:

@@ -22,12 +22,14 @@ from typing import Any, Final, Self, TypeVar
 from flaremq.base.settings import Sources
 from flaremq.broker.app import Broker
 from flaremq.cli.compose import NamesrvConfig, Together, flags, load_broker
+from flaremq.testing.clock import MovableClock
 from flaremq.testing.cluster import SMALL, free_port
 
 T = TypeVar("T")
 
 _HOST: Final = "127.0.0.1"
 _STOP_LIMIT_S: Final = 60.0
+_OFTEN: Final = {"cleanResourceInterval": 200}  # Its thread sleeps by the system's clock, not by a test's.
 
 
 class Embedded:
@@ -35,13 +37,20 @@ class Embedded:
 
     Brokers are broker-a, broker-b and so on, all in one cluster. `options` are RocketMQ's, for
     each of them; they win over our own, which keep files small and waits short. No environment
-    variable has a say here: a test means the same on every machine.
+    variable has a say here: a test means the same on every machine. Brokers run by `clock`, if there
+    is one; NameServer, sockets and clients by the system's.
     """
 
     def __init__(
-        self, folder: Path, *, brokers: int = 1, options: Mapping[str, object] | None = None
+        self,
+        folder: Path,
+        *,
+        brokers: int = 1,
+        options: Mapping[str, object] | None = None,
+        clock: MovableClock | None = None,
     ) -> None:
         assert 0 <= brokers <= 26, brokers
+        self._clock = clock
         self._folder = folder
         self._options = dict(options or {})
         self._names = [f"broker-{chr(ord('a') + n)}" for n in range(brokers)]
@@ -77,7 +86,12 @@ class Embedded:
             "configStorePath": own / "namesrv.properties",
             "shutdownWaitTimeSeconds": 2,
         }
-        self._together = Together(NamesrvConfig.load(Sources.of(None, {}, flags(given))), _HOST)
+        self._together = Together(
+            NamesrvConfig.load(Sources.of(None, {}, flags(given))),
+            _HOST,
+            clock=self._clock,
+            sleep=self._clock.sleep if self._clock is not None else asyncio.sleep,
+        )
         await self._together.start()
         try:
             for name in self._names:
@@ -118,6 +132,7 @@ class Embedded:
             "storePathRootDir": self.store(name),
             **SMALL,
             "shutdownWaitTimeSeconds": 2,
+            **(_OFTEN if self._clock is not None else {}),
             **self._options,
         }
 
@@ -126,9 +141,14 @@ class EmbeddedThread:
     """The same in a thread with a loop of its own."""
 
     def __init__(
-        self, folder: Path, *, brokers: int = 1, options: Mapping[str, object] | None = None
+        self,
+        folder: Path,
+        *,
+        brokers: int = 1,
+        options: Mapping[str, object] | None = None,
+        clock: MovableClock | None = None,
     ) -> None:
-        self._servers = Embedded(folder, brokers=brokers, options=options)
+        self._servers = Embedded(folder, brokers=brokers, options=options, clock=clock)
         self._ready: Future[None] = Future()
         self._thread = threading.Thread(target=self._main, name="embedded", daemon=True)
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from time import perf_counter
-from typing import Final
+from typing import Any, Final
 
 from flaremq.base.errors import Busy, FlareError, MessageIllegal
 from flaremq.base.logs import logger
@@ -69,6 +69,8 @@ class Answering:
     awaited: Callable[[], int]
     """How many pulls wait for messages."""
     aside: Aside
+    told: Callable[[], asyncio.Future[Any] | None]
+    """Done when NameServers have heard of a topic that was just made; None if none need be waited for."""
 
 
 class SendLane:
@@ -97,6 +99,7 @@ class SendLane:
         self._later: asyncio.TimerHandle | None = None
         self._awaited = answering.awaited
         self._aside = answering.aside
+        self._told = answering.told
         self._counted: list[Known] = []
         self._made: set[int] = set()
         self._new_queues = False
@@ -320,13 +323,16 @@ class SendLane:
                 plain.source.send_bytes(encode_frame(self._plain.refusal(request, error)))
             return
         self._stats.put(taken.topic, taken.count, taken.size)
-        if not self._waits.needed or not taken.wait_for:
-            if request.wants_answer:
-                plain.source.send_bytes(encode_frame(taken.answer))
-            return
-        self._take_later(plain.source, request, taken)
+        # As in RocketMQ: whoever hears that his first message is stored also finds its topic's route.
+        told = self._told() if taken.is_first and request.wants_answer else None
+        if told is not None or (self._waits.needed and taken.wait_for):
+            self._take_later(plain.source, request, taken, told)
+        elif request.wants_answer:
+            plain.source.send_bytes(encode_frame(taken.answer))
 
-    def _take_later(self, source: Source, request: Command, taken: Taken) -> None:
+    def _take_later(
+        self, source: Source, request: Command, taken: Taken, told: asyncio.Future[Any] | None
+    ) -> None:
         topic = taken.topic.encode()
 
         def finish(code: int) -> None:
@@ -335,9 +341,18 @@ class SendLane:
                 source.send_bytes(encode_frame(replace(taken.answer, code=code)))
             source.ended()
 
+        def safe(code: int) -> None:
+            if told is None or told.done():
+                finish(code)
+            else:
+                told.add_done_callback(lambda _told: finish(code))
+
         self._overload.hold(topic, taken.count)
         source.begun()
-        self._waits.hold(taken.wait_for, finish)
+        if self._waits.needed and taken.wait_for:
+            self._waits.hold(taken.wait_for, safe)
+        else:
+            safe(ResponseCode.SUCCESS)
 
     def _check_room(self, request: Command) -> None:
         name = "b" if request.code in LETTERED else "topic"

@@ -79,6 +79,8 @@ class Taken:
     size: int
     wait_for: int
     """0: the answer may be given at once."""
+    is_first: bool = False
+    """Its topic was made for it."""
 
 
 class PlainSends:
@@ -111,10 +113,11 @@ class PlainSends:
         header = decode_send(request.code, request.fields)
         if request.body is None:
             raise MessageIllegal("a send without a body: put at least one byte into the message")
+        is_first = self._tables.topics.get(header.topic) is None
         config = self.checked(header)
-        if header.batch:
-            return self._take_batch(host, request, header, config)
-        return self._take_one(host, request, header, config)
+        take = self._take_batch if header.batch else self._take_one
+        taken = take(host, request, header, config)
+        return replace(taken, is_first=True) if is_first else taken
 
     def refusal(self, request: Command, error: FlareError) -> Command:
         """What stood against it; where something is short, in the words that tools look for."""

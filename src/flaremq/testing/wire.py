@@ -1,0 +1,157 @@
+"""Wires to servers that a test can cut: small TCP proxies, all of them in one thread.
+
+    client > [wire] > server
+
+A wire that is cut is silent, as a network is: what was sent waits, nobody is told, and all of it arrives
+when the wire is whole again, unless somebody has given up meanwhile. Or it resets connections and takes no
+new ones, as a firewall that refuses does: then both ends know at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+from contextlib import suppress
+from typing import Final, Self
+
+from flaremq.base.lifecycle import Owned
+from flaremq.client.portal import Portal
+
+_PIECE: Final = 64 << 10
+_BACKLOG: Final = 128
+_NO_LINGER: Final = struct.pack("ii", 1, 0)
+
+
+class Wire:
+    """From an address of its own to a server."""
+
+    def __init__(self, target: tuple[str, int]) -> None:
+        self._target = target
+        self._whole = asyncio.Event()
+        self._whole.set()
+        self._resets = False
+        self._server: asyncio.Server | None = None
+        self._ends: set[asyncio.StreamWriter] = set()
+        self._tasks = Owned(on_crash=lambda _error: None)
+
+    @property
+    def address(self) -> str:
+        assert self._server is not None
+        host, port = self._server.sockets[0].getsockname()[:2]
+        return f"{host}:{port}"
+
+    async def open(self, host: str, port: int) -> None:
+        self._server = await asyncio.start_server(self._accepted, host, port, backlog=_BACKLOG)
+
+    async def aclose(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        self.cut(resets=True)  # Who still waits to write to somebody who does not read is let go.
+        await self._tasks.aclose(timeout_s=5)
+        await asyncio.sleep(0)  # A transport that was aborted closes its socket in the next turn.
+
+    def cut(self, *, resets: bool) -> None:
+        self._whole.clear()
+        self._resets = resets
+        if resets:
+            self._reset_all()
+
+    def mend(self) -> None:
+        self._resets = False
+        self._whole.set()
+
+    def _reset_all(self) -> None:
+        for end in self._ends:
+            _reset(end)
+
+    def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._resets:
+            _reset(writer)
+            return
+        self._ends.add(writer)
+        self._tasks.spawn("wire", self._join(reader, writer))
+
+    async def _join(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One connection, from its first byte to its last."""
+        ends = [writer]
+        try:
+            await self._whole.wait()
+            there, far = await asyncio.open_connection(*self._target)
+            ends.append(far)
+            self._ends.add(far)
+            pumps = [asyncio.ensure_future(self._pump(*each)) for each in ((reader, far), (there, writer))]
+            try:
+                await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for pump in pumps:
+                    pump.cancel()
+                await asyncio.gather(*pumps, return_exceptions=True)
+        except OSError:
+            pass  # The server is not there: whoever came sees that the connection ends.
+        finally:
+            for end in ends:
+                end.close()
+            for end in ends:
+                with suppress(OSError):
+                    await end.wait_closed()
+            self._ends.difference_update(ends)
+
+    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """What has come while the wire was cut is passed on when it is whole, the end of all too."""
+        data = b"-"
+        while data:
+            try:
+                data = await reader.read(_PIECE)
+            except OSError:
+                data = b""
+            await self._whole.wait()
+            writer.write(data)
+            await writer.drain()
+
+
+def _reset(end: asyncio.StreamWriter) -> None:
+    """End a connection so that the peer is told of an error, not of a peaceful end."""
+    if not end.transport.is_closing():
+        end.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
+    end.transport.abort()
+
+
+class Wires:
+    """All wires of a test. Its methods may be called from any thread."""
+
+    def __init__(self) -> None:
+        self._portal = Portal("flaremq-wires")
+        self._wires: list[Wire] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for wire in self._wires:
+            self._portal.run(wire.aclose())
+        self._portal.close()
+
+    def lay(self, target: tuple[str, int], host: str, port: int = 0) -> Wire:
+        """Whoever connects to host and port talks to the target."""
+
+        async def laid() -> Wire:
+            wire = Wire(target)
+            await wire.open(host, port)
+            return wire
+
+        wire = self._portal.run(laid())
+        self._wires.append(wire)
+        return wire
+
+    def cut(self, wire: Wire, *, resets: bool) -> None:
+        async def cut() -> None:
+            wire.cut(resets=resets)
+
+        self._portal.run(cut())
+
+    def mend(self, wire: Wire) -> None:
+        async def mend() -> None:
+            wire.mend()
+
+        self._portal.run(mend())

@@ -7,10 +7,10 @@ again gives the same rows: what lies below the confirmed end never changes.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 import pyarrow as pa
 
@@ -18,9 +18,12 @@ from flaremq.arrow.batches import Decoder
 from flaremq.base.errors import CorruptStore, Malformed, UsageError
 from flaremq.base.units import MiB
 from flaremq.model.columns import Check, Fact
-from flaremq.store.scan import LogFile, StoreScan
+from flaremq.store.scan import LogFile, StoreScan, Walked
+
+__all__ = ["ALWAYS", "Damage", "LogPiece", "Piece", "QueuePiece", "StoreFolder", "Times", "Walked", "share"]
 
 _CUT_BYTES: Final = 8 * MiB
+_QUEUE_ROWS_MIN: Final = 16_384  # A task with fewer costs more than it saves.
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,13 @@ class LogPiece:
     """Nothing need follow it: the log may end within."""
 
 
+class Damage(NamedTuple):
+    """A stretch of the log in which there is no whole record."""
+
+    begin: int
+    end: int
+
+
 @dataclass(frozen=True, slots=True)
 class QueuePiece:
     """Entries [begin, end) of one queue."""
@@ -48,6 +58,10 @@ class QueuePiece:
     @property
     def size(self) -> int:
         return self.end - self.begin
+
+
+Piece: TypeAlias = LogPiece | QueuePiece
+P = TypeVar("P", LogPiece, Piece)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,9 +159,10 @@ class StoreFolder:
 
     # Reading.
 
-    def read(self, piece: LogPiece | QueuePiece, decoder: Decoder) -> Iterator[pa.RecordBatch]:
+    def read(self, piece: Piece, decoder: Decoder) -> Iterator[pa.RecordBatch]:
         if isinstance(piece, LogPiece):
-            yield from self._read_log(piece, decoder)
+            for walked in self.walks(piece, lambda: decoder.rows_next):
+                yield from decoder.of_walk(walked.view, walked.facts, walked.count)
             return
         pieces = self.scan.queue_pieces(
             piece.topic, piece.queue_id, piece.begin, piece.end, decoder.rows_next
@@ -163,7 +178,13 @@ class StoreFolder:
                     f"{error}; `flaremq store verify` tells more, and via=log reads without queues"
                 ) from None
 
-    def _read_log(self, piece: LogPiece, decoder: Decoder) -> Iterator[pa.RecordBatch]:
+    def walks(
+        self, piece: LogPiece, rows: Callable[[], int], damage: list[Damage] | None = None
+    ) -> Iterator[Walked]:
+        """The records of a piece, as many at a time as `rows` says when a walk begins.
+
+        With a list for `damage` nothing is raised: what cannot be read is noted there and passed over.
+        """
         file = next((f for f in self.scan.log_files() if f.offset == piece.file_offset), None)
         if file is None:
             raise CorruptStore(
@@ -172,16 +193,16 @@ class StoreFolder:
             )
         at = piece.begin
         while True:
-            for walked in self.scan.file_records(file, at - file.offset, piece.end, decoder.rows_next):
+            for walked in self.scan.file_records(file, at - file.offset, piece.end, rows()):
                 last = (walked.count - 1) * Fact.WIDTH
                 at = walked.facts[last + Fact.OFFSET] + walked.facts[last + Fact.SIZE]
-                yield from decoder.of_walk(walked.view, walked.facts, walked.count)
-            found = self._behind(file, at, piece)
+                yield walked
+            found = self._behind(file, at, piece, damage)
             if found is None:
                 return
             at = found
 
-    def _behind(self, file: LogFile, at: int, piece: LogPiece) -> int | None:
+    def _behind(self, file: LogFile, at: int, piece: LogPiece, damage: list[Damage] | None) -> int | None:
         """Where to go on if a walk has ended too early at offset `at`; None if it ended where it should."""
         if at >= piece.end or self.scan.ends(file, at - file.offset):
             return None
@@ -189,10 +210,35 @@ class StoreFolder:
         found = None if place is None else file.offset + place
         if found is None and piece.is_last:
             return None  # The log ends here, by zeros or by what a crash has torn.
-        if self.skips_damage:
-            return found if found is not None and found < piece.end else None
-        lost = "" if found is None else f", the next one at {found}"
-        raise CorruptStore(
-            f"{file.path}: at offset {at} there is no whole record{lost}; `flaremq store verify` tells "
-            "more, and onDamage=skip reads what can be read"
-        )
+        if damage is not None:
+            damage.append(Damage(at, piece.end if found is None else min(found, piece.end)))
+        elif not self.skips_damage:
+            lost = "" if found is None else f", the next one at {found}"
+            raise CorruptStore(
+                f"{file.path}: at offset {at} there is no whole record{lost}; `flaremq store verify` tells "
+                "more, and onDamage=skip reads what can be read"
+            )
+        return found if found is not None and found < piece.end else None
+
+
+def share(pieces: Sequence[P], tasks: int) -> list[tuple[P, ...]]:
+    """Neighbours together, in about equal shares, one for each task. Large queues are split for it."""
+    fair = max(1, -(-sum(piece.size for piece in pieces) // max(1, tasks)))
+    shares: list[list[P]] = []
+    room = 0
+    for piece in (part for whole in pieces for part in _split(whole, fair)):
+        if not shares or (room < piece.size // 2 and len(shares) < tasks):
+            shares.append([])
+            room = fair
+        shares[-1].append(piece)
+        room -= piece.size
+    return [tuple(found) for found in shares]
+
+
+def _split(piece: P, fair: int) -> Iterator[P]:
+    if isinstance(piece, LogPiece):  # Cut already, or a whole file.
+        yield piece
+        return
+    step = max(fair, _QUEUE_ROWS_MIN)
+    for begin in range(piece.begin, piece.end, step):
+        yield replace(piece, begin=begin, end=min(begin + step, piece.end))

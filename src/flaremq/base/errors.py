@@ -21,6 +21,7 @@
     │  │  ├─ BodyTooLarge
     │  │  ├─ PropertiesTooLong
     │  │  └─ RecordTooLarge
+    │  ├─ NoJava                    no Java that Spark could run on
     │  └─ StoreClosed               used before open() or after close()
     ├─ PeerError                they: bytes or words from outside that mean nothing
     │  ├─ Malformed                 a record, a batch, a property string, an id
@@ -29,6 +30,8 @@
     │  ├─ SendFailed                every attempt to send a message failed; it has them all
     │  ├─ Incomplete                not all servers did what all were to do; it says which
     │  ├─ ManyFailed                some of many messages were sent in vain; it has all results
+    │  ├─ DataLost                  messages that were to be read are gone; it says which
+    │  ├─ SparkFailed               Spark did not start, or gave up, for a reason of its own
     │  └─ Unreachable               nobody there, or nobody any more; try again, or elsewhere
     │     ├─ ConnectFailed
     │     ├─ ConnectionLost
@@ -202,6 +205,10 @@ class StoreClosed(UsageError):
     response_code = 14  # SERVICE_NOT_AVAILABLE
 
 
+class NoJava(UsageError):
+    """Spark needs a Java, and none that is new enough was found."""
+
+
 class PeerError(FlareError):
     """Somebody outside sent what the protocol does not allow."""
 
@@ -276,6 +283,10 @@ class ManyFailed(PeerError):
         """In the order of the messages: a receipt, or the error that kept it from being one."""
 
 
+class DataLost(PeerError):
+    """Messages that were to be read are gone: deleted before their time, or with their topic."""
+
+
 class Incomplete(PeerError):
     """What was asked of several servers was not done by all of them. `retriable` if all reasons are."""
 
@@ -288,6 +299,10 @@ class Incomplete(PeerError):
         self.failed = dict(failed)
         """Why not, by name, of the others."""
         self.retriable = all(error.retriable for error in failed.values())
+
+
+class SparkFailed(PeerError):
+    """Spark did not start, or gave a job up, for a reason that has no class of its own here."""
 
 
 class StoreError(FlareError):

@@ -27,20 +27,20 @@ _COMPRESSIONS: Final = {
 USUAL_NAMESRV: Final = "127.0.0.1:9876"
 
 
-def _named_by_environment() -> str:
+def named_by_environment() -> str:
     return next((os.environ[name] for name in ENVIRONMENT if os.environ.get(name)), "")
 
 
 def namesrv_or_usual() -> str:
     """The NameServers that the environment names, or the one that is at hand on a laptop."""
-    return _named_by_environment() or USUAL_NAMESRV
+    return named_by_environment() or USUAL_NAMESRV
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientSettings:
     """What all producers and consumers of one client share."""
 
-    namesrv: str = field(default_factory=_named_by_environment)
+    namesrv: str = field(default_factory=named_by_environment)
     """host:port, several with semicolons between. Empty: the environment says it."""
     timeout_s: float = 3.0
     """Of any call that has no limit of its own."""

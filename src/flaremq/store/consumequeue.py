@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from flaremq.base.errors import CorruptStore
 from flaremq.model.layout import ENTRY_FORMAT, ENTRY_SIZE, EXT_ADDRESS_MAX, FILLER_SIZE
-from flaremq.store.entries import valid
+from flaremq.store.entries import FILLER, valid
 from flaremq.store.filequeue import FileQueue
 from flaremq.store.mappedfile import MappedFile
 from flaremq.store.timesearch import GONE, UNKNOWN, Boundary, Span, find_unit
@@ -23,7 +23,6 @@ log = logging.getLogger(__name__)
 
 _ENTRY = struct.Struct(ENTRY_FORMAT)
 _LONG_MAX = (1 << 63) - 1
-_FILLER = _ENTRY.pack(0, FILLER_SIZE, 0)
 _GAP_FILES_MAX = 100  # Missing entries that are believed: 30 million, with files as they are by default.
 _RECOVER_FILES = 3  # Older files are trusted: they were full and flushed long ago.
 
@@ -87,14 +86,14 @@ class ConsumeQueue:
         if count > _GAP_FILES_MAX * per_file:
             return
         for begin in range(0, count, per_file):
-            self._write(memoryview(_FILLER * min(per_file, count - begin)))
+            self._write(memoryview(FILLER * min(per_file, count - begin)))
 
     def _begin_at(self, first: int) -> None:
         """The first file of a queue whose earlier messages are gone, or never were here."""
         at = first * ENTRY_SIZE
         file = self._files.add(at - at % self._files.file_size)
         if at > file.offset:
-            file.append(_FILLER * ((at - file.offset) // ENTRY_SIZE))
+            file.append(FILLER * ((at - file.offset) // ENTRY_SIZE))
         self.min_offset = first
 
     def _write(self, entries: memoryview) -> None:

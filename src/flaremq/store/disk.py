@@ -229,6 +229,17 @@ class Disk:
     def size(self, path: Path) -> int:
         return path.stat().st_size
 
+    def data_from(self, path: Path, at: int) -> int | None:
+        """Where the first byte that was ever written lies from `at` on, as far as the system tells; None
+        where nothing follows. A file that was made ahead is mostly such a hole."""
+        if not hasattr(os, "SEEK_DATA"):
+            return at
+        with path.open("rb") as file:
+            try:
+                return os.lseek(file.fileno(), at, os.SEEK_DATA)
+            except OSError as error:
+                return None if error.errno == errno.ENXIO else at
+
     def modified_ms(self, path: Path) -> int:
         return path.stat().st_mtime_ns // 1_000_000
 

@@ -6,12 +6,14 @@ Takes the compiled twin where it is built; FLAREMQ_PURE=1 forces the Python one.
 from __future__ import annotations
 
 import os
+import struct
 from array import array
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from flaremq.model.columns import Bytes, Fact, Odd
 from flaremq.model.delays import SCHEDULE_TOPIC
+from flaremq.model.layout import ENTRY_FORMAT, FILLER_SIZE
 from flaremq.model.properties import find_property
 from flaremq.store._entries_py import Key, Limit, Run
 
@@ -23,11 +25,28 @@ else:
     except ImportError:
         from flaremq.store._entries_py import choose, gather, group, take, valid
 
-__all__ = ["Key", "Limit", "Run", "choose", "gather", "group", "set_delivery_times", "take", "valid"]
+__all__ = [
+    "FILLER",
+    "Key",
+    "Limit",
+    "Run",
+    "choose",
+    "gather",
+    "group",
+    "set_delivery_times",
+    "take",
+    "valid",
+]
+
+
+FILLER: Final = struct.pack(ENTRY_FORMAT, 0, FILLER_SIZE, 0)
+"""Holds the place of an entry that is not there."""
 
 
 def set_delivery_times(facts: array[int], count: int, log: Bytes, delays_ms: Sequence[int]) -> None:
     """A delayed message waits under its delivery time, which takes the place of the tags code."""
+    if not any(facts[Fact.ODD : count * Fact.WIDTH : Fact.WIDTH]):
+        return
     for f in range(0, count * Fact.WIDTH, Fact.WIDTH):
         if not facts[f + Fact.ODD] & Odd.DELAY:
             continue

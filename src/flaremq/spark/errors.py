@@ -1,0 +1,107 @@
+"""From what Spark raises to what a person can read: one line, and ours if it was ours.
+
+An error of a data source crosses two borders: from a Python worker into Java as the text of a traceback,
+and from Java into Python inside a Java exception, with a page of frames around it. The text is all that
+is left, so the text is what is read. Nothing here needs Spark to be installed.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from flaremq.base import errors
+from flaremq.base.errors import FlareError, SparkFailed
+
+_TEXT_MAX: Final = 600
+"""Of an error that is not ours: what is longer is a plan or a page of frames."""
+
+_OURS: Final = re.compile(r"^[ \t|+]*(?:[\w.$]+: )*?flaremq\.base\.errors\.(\w+):[ \t]?(.*)$", re.MULTILINE)
+_RAISED: Final = re.compile(
+    r"^[ \t|]*((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit)): (.*)$", re.MULTILINE
+)
+# Where the words end, and frames, a plan or the text of the query begin.
+_FRAMES: Final = re.compile(
+    r"\n\s*(?:at [\w.$/<>]+\(|\.\.\. \d+ more|Driver stacktrace:|JVM stacktrace:|Caused by:|={2,3} |\+- |')"
+)
+_STREAM_FAILED: Final = re.compile(r"^Query \[id = [^]]*\] terminated with exception: ")
+_SECOND_FAILURE: Final = "\nDuring handling of the above exception, another exception occurred:"
+_UNBOUND: Final = "UnboundLocalError: cannot access local variable 'reader'"
+_TRACEBACK: Final = "Traceback (most recent call last):"
+_CLASS_MARK: Final = re.compile(r"^\[([A-Z][A-Z0-9_.]*)\]\s*")
+_SQLSTATE: Final = re.compile(r"\s*SQLSTATE: \w{5}\b")
+
+
+def spark_error(error: BaseException) -> FlareError:
+    """The error of ours that lies in what Spark raised, else a SparkFailed in one line.
+
+    A chain of our own errors prints the cause first and the last error raised at the end, so it is the
+    last one in the text that somebody meant to be read.
+    """
+    if isinstance(error, FlareError):
+        return error
+    texts = list(_texts(error))
+    for text in texts:
+        if found := _OURS.findall(text):
+            name, message = found[-1]
+            return _again(name, message.strip())
+    for text in texts:
+        if worker := _from_worker(text):
+            return SparkFailed(worker)
+    return SparkFailed(_plain(texts[0]) if texts else type(error).__name__)
+
+
+def _texts(error: BaseException) -> Iterator[str]:
+    """What the exception and those behind it say, the whole Java text included."""
+    seen: set[int] = set()
+    at: BaseException | None = error
+    while at is not None and id(at) not in seen:
+        seen.add(id(at))
+        if isinstance(at, FlareError):
+            yield f"flaremq.base.errors.{type(at).__name__}: {at}"
+        elif text := str(at).strip():
+            yield text
+        at = at.__cause__ or at.__context__
+
+
+def _again(name: str, message: str) -> FlareError:
+    """An error of the class that was raised far away.
+
+    Some take more than a message when they are made, and what they took is gone; the class still says whose
+    fault it was, so it is made without asking its constructor.
+    """
+    kind = getattr(errors, name, None)
+    if not (isinstance(kind, type) and issubclass(kind, FlareError)):
+        return SparkFailed(f"{name}: {message}")
+    again = kind.__new__(kind)
+    Exception.__init__(again, message)
+    return again
+
+
+def _from_worker(text: str) -> str | None:
+    """The last line of the last traceback: what a Python worker died of."""
+    if _UNBOUND in text:
+        # Spark's own: it forgets that a reader which could not be made cannot be stopped either.
+        text = text[: text.rindex(_SECOND_FAILURE)] if _SECOND_FAILURE in text else text
+    if _TRACEBACK not in text:
+        return None
+    found = _RAISED.findall(text[text.rindex(_TRACEBACK) :])
+    if not found:
+        return None
+    kind, message = found[0]
+    return _shortened(f"{kind.rpartition('.')[2]}: {message.strip()}")
+
+
+def _plain(text: str) -> str:
+    """The words of a Java exception, without its frames, its error class mark and its SQL state."""
+    # Py4J puts a line of its own before: the useful one comes after ": " at the start of the next.
+    if text.startswith("An error occurred while calling"):
+        text = text.partition("\n")[2].removeprefix(": ") or text
+    text = _FRAMES.split(text, maxsplit=1)[0]
+    text = re.sub(r"^(?:[\w$]+\.)+[A-Z]\w*(?:Exception|Error): ", "", text.strip())
+    text = _CLASS_MARK.sub("", _STREAM_FAILED.sub("", _CLASS_MARK.sub("", text)))
+    return _shortened(_SQLSTATE.sub("", text)).rstrip(" ;")
+
+
+def _shortened(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= _TEXT_MAX else f"{text[: _TEXT_MAX - 4]} ..."

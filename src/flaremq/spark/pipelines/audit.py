@@ -1,0 +1,172 @@
+"""Proves what a store holds: records, queues and index against each other, and against another store.
+
+the log ─► every record's CRC, lengths and offset ─► derived entries ─► compared with the queues' files
+                                                 └─► keys ─► compared with the index files' entries
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from time import monotonic
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
+
+from flaremq.arrow.stores import StoreFolder
+from flaremq.base.errors import UsageError
+from flaremq.model.layout import ENTRY_SIZE
+from flaremq.spark.options import cores
+from flaremq.spark.pipelines.auditindex import chain_findings, index_files
+from flaremq.spark.pipelines.auditlogs import compare_logs
+from flaremq.spark.pipelines.auditqueues import FINDINGS, beyond, compare
+from flaremq.spark.pipelines.derive import FINDINGS_MAX, Tally, derive
+from flaremq.spark.pipelines.rebuild import Shape, shape_of
+from flaremq.store.indexfile import file_size
+
+_SHOWN_MAX: Final = 1000
+
+
+@dataclass(slots=True)
+class Audit:
+    """What was looked at, and every deviation that was found."""
+
+    store: Path
+    records: int = 0
+    bytes: int = 0
+    queues: int = 0
+    queue_files: int = 0
+    index_files: int = 0
+    index_keys: int = 0
+    compared_bytes: int = 0
+    """Of a second store."""
+    archived: int = 0
+    """Rows of an archive."""
+    findings: list[str] = field(default_factory=list)
+    """In sentences, the first thousand of them."""
+    found: int = 0
+    """How many there are in all."""
+    notes: list[str] = field(default_factory=list)
+    """What was not looked at, and why."""
+    seconds: float = 0.0
+
+    @property
+    def is_sound(self) -> bool:
+        return not self.found
+
+    def add(self, findings: Sequence[str], found: int | None = None) -> None:
+        self.found += len(findings) if found is None else found
+        self.findings += findings[: max(0, _SHOWN_MAX - len(self.findings))]
+
+
+def audit(
+    spark: SparkSession,
+    store: Path | StoreFolder,
+    other: Path | None = None,
+    *,
+    shape: Shape | None = None,
+    tasks: int | None = None,
+) -> Audit:
+    """Look at all of a store, and compare its log with that of another one, if it is given."""
+    folder = store if isinstance(store, StoreFolder) else StoreFolder(store.absolute())
+    folder.check()
+    begun_s, tasks, shape = monotonic(), tasks or 2 * cores(), shape or shape_of(folder.root)
+    result = Audit(folder.root)
+    _check_index_size(folder.root, shape)
+    rows = derive(spark, folder, shape.per_file, tasks, shape.index_slots).persist()
+    try:
+        tallies = sorted(
+            (Tally.of_json(row[0]) for row in rows.where("tally is not null").select("tally").collect()),
+            key=lambda tally: tally.piece.begin,
+        )
+        _note_tallies(result, tallies)
+        _audit_queues(rows, folder, tallies, tasks, result)
+    finally:
+        rows.unpersist()
+    _audit_chains(folder.root, shape, result)
+    if other is not None:
+        second = StoreFolder(other.absolute())
+        second.check()
+        compared = compare_logs(spark, folder, second, tasks)
+        result.compared_bytes = compared.size
+        result.add(compared.findings, compared.found)
+    result.seconds = monotonic() - begun_s
+    return result
+
+
+def _check_index_size(root: Path, shape: Shape) -> None:
+    wanted = file_size(shape.index_slots, shape.index_entries)
+    for path in root.glob("index/[0-9]*"):
+        if path.stat().st_size != wanted:
+            raise UsageError(
+                f"{path} has {path.stat().st_size} bytes, and an index file of {shape.index_slots} slots and "
+                f"{shape.index_entries} entries {wanted}: say what maxHashSlotNum and maxIndexNum are"
+            )
+
+
+def _note_tallies(result: Audit, tallies: Sequence[Tally]) -> None:
+    for tally in tallies:
+        result.records += tally.records
+        result.bytes += tally.size
+        result.index_keys += tally.keys
+        result.add(
+            [
+                f"log: at offset {begin} there is no whole record, {end - begin} bytes cannot be read"
+                for begin, end in tally.damage
+            ]
+        )
+        result.add(tally.findings, tally.found)
+    light, batches = (sum(getattr(tally, name) for tally in tallies) for name in ("light", "batches"))
+    if light:
+        result.notes.append(f"{light} records name further queues, which were not looked at")
+    if batches:
+        result.notes.append(f"{batches} records hold several messages; batch queues were not looked at")
+
+
+def _audit_queues(
+    rows: DataFrame,
+    folder: StoreFolder,
+    tallies: Sequence[Tally],
+    tasks: int,
+    result: Audit,
+) -> None:
+    queues = folder.root / "consumequeue"
+    begin = tallies[0].piece.begin if tallies else 0
+    end = tallies[-1].piece.end if tallies else 0
+    place = ("topic", "queueId", "file")
+    runs = rows.where("tally is null").drop("tally").repartition(tasks, *place)
+    compared = runs.sortWithinPartitions(*place, "first").mapInArrow(
+        partial(compare, folder=queues, log_begin=begin, log_end=end), FINDINGS
+    )
+    seen: set[tuple[str, int, int]] = set()
+    for row in compared.collect():
+        seen.add((bytes(row["topic"]).decode("utf-8", "replace"), row["queueId"], row["file"]))
+        result.add([row["finding"]] if row["finding"] is not None else [], row["found"])
+    result.queue_files = len(seen)
+    result.queues = len({(topic, queue_id) for topic, queue_id, _ in seen})
+    for finding in _unknown_files(folder, seen, begin, end):
+        result.add([finding])
+
+
+def _unknown_files(
+    folder: StoreFolder, seen: set[tuple[str, int, int]], begin: int, end: int
+) -> Iterator[str]:
+    """Queue files for which the log has nothing: they may only speak of what was deleted, or is to come."""
+    for topic, queue_id in folder.scan.queues():
+        for path in sorted((folder.root / "consumequeue" / topic / str(queue_id)).iterdir()):
+            if not path.name.isdigit() or (topic, queue_id, int(path.name) // ENTRY_SIZE) in seen:
+                continue
+            name, first = f"queue {queue_id} of {topic}", int(path.name) // ENTRY_SIZE
+            yield from list(beyond(path.read_bytes(), 0, first, name, begin, end))[:FINDINGS_MAX]
+
+
+def _audit_chains(root: Path, shape: Shape, result: Audit) -> None:
+    files = index_files(root, shape.index_slots)
+    result.index_files = len(files)
+    if not files:
+        result.notes.append("there is no index: nothing was compared with it")
+    for file in files:
+        findings = list(chain_findings(file))
+        result.add(findings[:FINDINGS_MAX], len(findings))

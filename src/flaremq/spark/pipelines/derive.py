@@ -1,0 +1,265 @@
+"""What a log says of its queues and of its index: derived piece by piece, by the code of the broker itself.
+
+A piece of the log gives the queue entries of its records, by queue and by the file that they belong to, and
+how many index entries its records have. That is all that `rebuild` writes and `audit` compares with.
+"""
+
+from __future__ import annotations
+
+import json
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
+
+from flaremq.arrow.stores import Damage, LogPiece, StoreFolder, share
+from flaremq.model.columns import Fact, Odd
+from flaremq.model.delays import LEVELS, parse_levels
+from flaremq.model.layout import ENTRY_SIZE
+from flaremq.spark.pipelines.auditindex import IndexAudit
+from flaremq.store.entries import Key, Run, group, set_delivery_times
+from flaremq.store.indexfile import count_keys
+
+FORMAT: Final = "flaremq-derived"
+FINDINGS_MAX: Final = 100
+"""Of one piece, or of one queue file: a store that is wrong all over shall not flood the driver."""
+_ROWS: Final = 8192
+_SEGMENT_BYTES_MAX: Final = 4 << 20  # Of one queue, before they are handed on.
+_DELAYS_MS: Final = parse_levels(LEVELS)
+
+SCHEMA: Final = StructType(
+    [
+        StructField("topic", BinaryType()),
+        StructField("queueId", IntegerType()),
+        StructField("file", LongType()),
+        StructField("first", LongType()),
+        StructField("entries", BinaryType()),
+        StructField("tally", StringType()),
+    ]
+)
+"""A row is a run of entries of one queue file (named by the number of its first entry), or a tally."""
+ARROW: Final = pa.schema(
+    [
+        ("topic", pa.binary()),
+        ("queueId", pa.int32()),
+        ("file", pa.int64()),
+        ("first", pa.int64()),
+        ("entries", pa.binary()),
+        ("tally", pa.string()),
+    ]
+)
+
+
+@dataclass(slots=True)
+class Tally:
+    """What was counted in one piece of the log."""
+
+    piece: LogPiece
+    records: int = 0
+    size: int = 0
+    keys: int = 0
+    last_key_ms: int = 0
+    last_key_offset: int = -1
+    """Of the last record that has keys."""
+    light: int = 0
+    """Records that name further queues."""
+    batches: int = 0
+    """Records that hold several messages: their queues have another form."""
+    damage: list[tuple[int, int]] = field(default_factory=list)
+    """Stretches without a whole record."""
+    findings: list[str] = field(default_factory=list)
+    """What an audit found about the index, in sentences; the first of them."""
+    found: int = 0
+    """How many findings there were."""
+
+    def note(self, finding: str) -> None:
+        self.found += 1
+        if self.found <= FINDINGS_MAX:
+            self.findings.append(finding)
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def of_json(cls, text: str) -> Tally:
+        found = json.loads(text)
+        return cls(**{**found, "piece": LogPiece(**found["piece"])})
+
+
+class Segment(NamedTuple):
+    """A dense run of entries of one queue."""
+
+    first: int
+    entries: bytearray
+
+
+@dataclass(slots=True)
+class Derivation:
+    """Gathers the entries of one piece, and gives them away by the file."""
+
+    per_file: int
+    tally: Tally
+    open: dict[Key, Segment] = field(default_factory=dict)
+
+    def add(self, facts: array[int], count: int, view: memoryview) -> Iterator[tuple[Key, int, Segment]]:
+        """Take these records; what is ready comes out: queue, queue file, run."""
+        self._count(facts, count, view)
+        set_delivery_times(facts, count, view, _DELAYS_MS)
+        keys, entries, runs, order = group(facts, count, view)
+        for number, key in enumerate(keys):
+            run = runs[number * Run.WIDTH : (number + 1) * Run.WIDTH]
+            at, size = run[Run.FIRST] * ENTRY_SIZE, run[Run.COUNT] * ENTRY_SIZE
+            if run[Run.DENSE]:
+                yield from self._put(key, run[Run.QUEUE_OFFSET], entries[at : at + size])
+                continue
+            rows = order[run[Run.FIRST] : run[Run.FIRST] + run[Run.COUNT]]
+            for place, row in enumerate(rows):
+                one = entries[at + place * ENTRY_SIZE : at + (place + 1) * ENTRY_SIZE]
+                yield from self._put(key, facts[row * Fact.WIDTH + Fact.QUEUE_OFFSET], one)
+
+    def _count(self, facts: array[int], count: int, view: memoryview) -> None:
+        tally = self.tally
+        tally.records += count
+        tally.size += sum(facts[Fact.SIZE : count * Fact.WIDTH : Fact.WIDTH])
+        keys, last = count_keys(facts, count, view)
+        tally.keys += keys
+        if last >= 0:
+            tally.last_key_ms = facts[last * Fact.WIDTH + Fact.STORE_TIMESTAMP]
+            tally.last_key_offset = facts[last * Fact.WIDTH + Fact.OFFSET]
+        odd = facts[Fact.ODD : count * Fact.WIDTH : Fact.WIDTH]
+        if any(odd):
+            tally.light += sum(1 for mark in odd if mark & Odd.MULTI_DISPATCH)
+            tally.batches += sum(1 for mark in odd if mark & Odd.INNER_BATCH)
+
+    def _put(self, key: Key, first: int, entries: bytearray) -> Iterator[tuple[Key, int, Segment]]:
+        held = self.open.get(key)
+        if held is not None and held.first + len(held.entries) // ENTRY_SIZE != first:
+            yield from self._given(key, self.open.pop(key))
+            held = None
+        if held is None:
+            held = self.open[key] = Segment(first, bytearray())
+        held.entries.extend(entries)
+        if len(held.entries) >= _SEGMENT_BYTES_MAX:
+            yield from self._given(key, self.open.pop(key))
+
+    def rest(self) -> Iterator[tuple[Key, int, Segment]]:
+        for key, held in self.open.items():
+            yield from self._given(key, held)
+        self.open.clear()
+
+    def _given(self, key: Key, held: Segment) -> Iterator[tuple[Key, int, Segment]]:
+        """By queue file: a run may go over the end of one."""
+        first, entries = held
+        while entries:
+            file = first - first % self.per_file
+            count = min(file + self.per_file - first, len(entries) // ENTRY_SIZE)
+            yield key, file, Segment(first, entries[: count * ENTRY_SIZE])
+            first, entries = first + count, entries[count * ENTRY_SIZE :]
+
+
+def derived(
+    folder: StoreFolder, piece: LogPiece, per_file: int, index: IndexAudit | None = None
+) -> Iterator[pa.RecordBatch]:
+    """All rows of one piece, its tally last. With `index` it is an audit, which goes on behind damage."""
+    found = Derivation(per_file, Tally(piece))
+    rows = _Rows()
+    damage: list[Damage] | None = None if index is None else []
+    for walked in folder.walks(piece, lambda: _ROWS, damage):
+        if index is not None:
+            index.check(walked, found.tally.note)
+        for key, file, segment in found.add(walked.facts, walked.count, walked.view):
+            rows.add(key, file, segment)
+        if rows.size >= _SEGMENT_BYTES_MAX:
+            yield rows.taken()
+    for key, file, segment in found.rest():
+        rows.add(key, file, segment)
+        if rows.size >= _SEGMENT_BYTES_MAX:
+            yield rows.taken()
+    yield rows.taken()
+    found.tally.damage = [(each.begin, each.end) for each in damage or ()]
+    yield pa.RecordBatch.from_arrays(
+        [pa.nulls(1, kind) for kind in ARROW.types[:-1]] + [pa.array([found.tally.to_json()])], schema=ARROW
+    )
+
+
+class _Rows:
+    """Rows that wait to be handed on."""
+
+    def __init__(self) -> None:
+        self._clear()
+
+    def _clear(self) -> None:
+        self._columns: tuple[list[object], ...] = ([], [], [], [], [])
+        self.size = 0
+
+    def add(self, key: Key, file: int, segment: Segment) -> None:
+        values = (*key, file, segment.first, bytes(segment.entries))
+        for column, value in zip(self._columns, values, strict=True):
+            column.append(value)
+        self.size += len(segment.entries)
+
+    def taken(self) -> pa.RecordBatch:
+        kinds = ARROW.types
+        arrays = [pa.array(column, kind) for column, kind in zip(self._columns, kinds, strict=False)]
+        batch = pa.RecordBatch.from_arrays([*arrays, pa.nulls(len(arrays[0]), kinds[-1])], schema=ARROW)
+        self._clear()
+        return batch
+
+
+@dataclass(frozen=True, slots=True)
+class DerivedPartition(InputPartition):
+    pieces: tuple[LogPiece, ...]
+
+
+class DerivedReader(DataSourceReader):
+    def __init__(self, folder: StoreFolder, per_file: int, tasks: int, slots: int) -> None:
+        self._folder, self._per_file, self._tasks, self._slots = folder, per_file, tasks, slots
+
+    def partitions(self) -> Sequence[InputPartition]:
+        shared = share(self._folder.log_pieces(tasks=self._tasks), self._tasks)
+        return [DerivedPartition(task) for task in shared] or [DerivedPartition(())]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, DerivedPartition)
+        index = IndexAudit(self._folder.root, self._slots) if self._slots else None
+        for piece in partition.pieces:
+            yield from derived(self._folder, piece, self._per_file, index)
+
+
+class DerivedSource(DataSource):
+    """For our own pipelines: nobody else need know its rows."""
+
+    @classmethod
+    def name(cls) -> str:
+        return FORMAT
+
+    def schema(self) -> StructType:
+        return SCHEMA
+
+    def reader(self, schema: StructType) -> DerivedReader:  # noqa: ARG002 - There is one schema.
+        options: Mapping[str, str] = self.options
+        logs = tuple(Path(part) for part in json.loads(options["logs"]))
+        folder = StoreFolder(Path(options["root"]), logs, options["skip"] == "true")
+        numbers = [int(options[name]) for name in ("perFile", "tasks", "slots")]
+        return DerivedReader(folder, *numbers)
+
+
+def derive(spark: SparkSession, folder: StoreFolder, per_file: int, tasks: int, slots: int = 0) -> DataFrame:
+    """Rows of all pieces of a log, in parallel; for an audit, if the slots of its index files are given."""
+    spark.dataSource.register(DerivedSource)
+    return (
+        spark.read.format(FORMAT)
+        .option("root", str(folder.root))
+        .option("logs", json.dumps([str(path) for path in folder.log_folders]))
+        .option("skip", str(folder.skips_damage).lower())
+        .option("perFile", per_file)
+        .option("tasks", tasks)
+        .option("slots", slots)
+        .load()
+    )

@@ -1,0 +1,104 @@
+"""Queue files from runs of entries: each is put together by one task, once and whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+
+from flaremq.base.errors import CorruptStore
+from flaremq.model.layout import ENTRY_SIZE
+from flaremq.store.entries import FILLER
+
+REPORT: Final = "topic binary, queueId int, file long, first long, end long, repeated long, missing long"
+REPORT_ARROW: Final = pa.schema(
+    [
+        ("topic", pa.binary()),
+        ("queueId", pa.int32()),
+        ("file", pa.int64()),
+        ("first", pa.int64()),
+        ("end", pa.int64()),
+        ("repeated", pa.int64()),
+        ("missing", pa.int64()),
+    ]
+)
+_NAME_DIGITS: Final = 20
+
+
+@dataclass(slots=True)
+class QueueFile:
+    """One file, as its runs come: those of a file in the order of their first entries."""
+
+    topic: bytes
+    queue_id: int
+    file: int
+    """Number of the first entry that the file has room for."""
+    first: int = -1
+    repeated: int = 0
+    missing: int = 0
+    entries: bytearray = field(default_factory=bytearray)
+
+    @property
+    def key(self) -> tuple[bytes, int, int]:
+        return self.topic, self.queue_id, self.file
+
+    @property
+    def end(self) -> int:
+        return self.file + len(self.entries) // ENTRY_SIZE
+
+    def add(self, first: int, run: bytes) -> None:
+        """What has its place already was there before: the earlier record stays, as with a broker."""
+        if self.first < 0:
+            self.first = first
+            self.entries += FILLER * (first - self.file)
+        if first > self.end:
+            self.missing += first - self.end
+            self.entries += FILLER * (first - self.end)
+        known = min(self.end - first, len(run) // ENTRY_SIZE)
+        self.repeated += known
+        self.entries += run[known * ENTRY_SIZE :]
+
+    def path(self, folder: Path) -> Path:
+        name = f"{self.file * ENTRY_SIZE:0{_NAME_DIGITS}d}"
+        return folder / self.topic.decode() / str(self.queue_id) / name
+
+    def row(self) -> tuple[object, ...]:
+        return self.topic, self.queue_id, self.file, self.first, self.end, self.repeated, self.missing
+
+
+def files_of(batches: Iterable[pa.RecordBatch]) -> Iterator[QueueFile]:
+    """Whole files out of rows that are sorted by queue, file and first entry."""
+    current: QueueFile | None = None
+    for batch in batches:
+        columns = [
+            batch.column(name).to_pylist() for name in ("topic", "queueId", "file", "first", "entries")
+        ]
+        for topic, queue_id, file, first, entries in zip(*columns, strict=True):
+            if current is None or current.key != (topic, queue_id, file):
+                if current is not None:
+                    yield current
+                current = QueueFile(topic, queue_id, file)
+            current.add(first, entries)
+    if current is not None:
+        yield current
+
+
+def write_file(found: QueueFile, folder: Path, size: int) -> None:
+    """Another attempt of the same task writes the same bytes, so it may simply write again."""
+    if b"/" in found.topic or found.topic in (b"", b".", b".."):
+        raise CorruptStore(f"a record names the topic {found.topic!r}, which can have no folder")
+    path = found.path(folder)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as out:
+        out.write(found.entries)
+        out.truncate(size)
+
+
+def report(found: Iterable[QueueFile]) -> pa.RecordBatch:
+    rows = [each.row() for each in found]
+    columns = list(zip(*rows, strict=True)) if rows else [()] * len(REPORT_ARROW)
+    arrays = [pa.array(column, kind) for column, kind in zip(columns, REPORT_ARROW.types, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=REPORT_ARROW)

@@ -41,6 +41,9 @@ COMMANDS: Final[Mapping[str, Row]] = {
     "group": Row("flaremq.cli.group", "Consumer groups: their lag, clients and offsets.", ADMIN),
     "cluster": Row("flaremq.cli.cluster", "Brokers and NameServers: status and settings.", ADMIN),
     "store": Row("flaremq.cli.inspection.commands", "Inspect, verify and export a store folder.", TOOLS),
+    "pipeline": Row(
+        "flaremq.cli.pipelines.commands", "Archive, replay, rebuild, audit and measure, on Spark.", TOOLS
+    ),
     "profile": Row("flaremq.cli.profile", "Names for the clusters you work with.", TOOLS),
     "bench": Row("flaremq.cli.bench", "Measure how fast a cluster is.", TOOLS),
     "demo": Row("flaremq.cli.demo", "See everything at work, with explanations.", TOOLS),

@@ -48,10 +48,11 @@ slow: build  ## Longer runs of the property and crash tests.
 java: build  ## Everything against the real Apache RocketMQ.
 	$(BIN)/pytest tests/java -m java
 
-bench: build  ## Measure, beside Apache RocketMQ where it can be had: the store, brokers over the wire, clients.
+bench: build  ## Measure, beside Apache RocketMQ where it can be had: the store, brokers, clients, Spark.
 	$(BIN)/python -m benches
 	$(BIN)/python -m benches wire
 	$(BIN)/python -m benches clients
+	$(BIN)/python -m benches spark
 
 clean:  ## Remove what was built.
 	rm -rf build $(VENV)/.built $(VENV)/.demo

@@ -1,6 +1,7 @@
 """What the store does per second, beside Apache RocketMQ's own store on the same machine: `make bench`.
 
-`python -m benches wire` measures whole brokers over the wire instead, `python -m benches clients` clients.
+`python -m benches wire` measures whole brokers over the wire instead, `python -m benches clients` clients, and
+`python -m benches spark` what Spark makes of topics and stores.
 
 Each line is measured in a process of its own. Figures of one run on a shared machine wobble; the ratios
 of lines measured next to each other wobble less. `--quick` runs everything once with few messages.
@@ -19,7 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from benches import clients, wire
+from benches import clients, spark, wire
 from tests.java.driver import JavaStore
 from tests.java.jvm import FAST
 from tests.java.toolchain import Toolchain, find_toolchain
@@ -170,10 +171,10 @@ def main() -> None:
             print(text, flush=True)
 
 
+PARTS = {"wire": wire.main, "clients": clients.main, "spark": spark.main}
+
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["wire"]:
-        wire.main(sys.argv[2:])
-    elif sys.argv[1:2] == ["clients"]:
-        clients.main(sys.argv[2:])
+    if sys.argv[1:] and sys.argv[1] in PARTS:
+        PARTS[sys.argv[1]](sys.argv[2:])
     else:
         main()

@@ -1,6 +1,6 @@
 """What the store does per second, beside Apache RocketMQ's own store on the same machine: `make bench`.
 
-`python -m benches wire` measures whole brokers over the wire instead, `python -m benches clients` clients, and
+`python -m benches wire` measures whole brokers over the wire instead, `python -m benches clients` clients,
 `python -m benches spark` what Spark makes of topics and stores.
 
 Each line is measured in a process of its own. Figures of one run on a shared machine wobble; the ratios

@@ -1,8 +1,8 @@
 """Rows per second of our Spark formats, beside Spark's own Parquet and its Kafka source.
 
-`python -m benches spark`. Everything runs under pyspark 4.2.0 in an environment of its own (build/bench-spark),
-because Spark's Kafka source is published up to that version. `--here` takes the environment that it is called
-from, and leaves Kafka out.
+`python -m benches spark`. Everything runs under pyspark 4.2.0 in an environment of its own
+(build/bench-spark), because Spark's Kafka source is published up to that version. `--here` takes the
+environment that it is called from, and leaves Kafka out.
 """
 
 from __future__ import annotations

@@ -161,3 +161,12 @@ def test_rows_outside_a_time_are_left_out() -> None:
     data = records_of([a_message(b"x")])
     assert rows(data, "body", only=Only(time_begin_ms=NOW_MS + 1)) == []
     assert rows(data, "body", only=Only(time_begin_ms=NOW_MS, time_end_ms=NOW_MS + 1)) == [{"body": b"x"}]
+
+
+@pytest.mark.parametrize(
+    "flag", [sysflag.COMPRESSED | sysflag.COMPRESSION_ZSTD, sysflag.NEED_UNWRAP | sysflag.INNER_BATCH]
+)
+def test_a_body_that_is_not_what_its_flags_say_stays_as_it_lies(flag: int) -> None:
+    inner = b"INNER_NUM\x011\x02INNER_BASE\x010\x02" if flag & sysflag.INNER_BATCH else b""
+    data = records_of([a_message(b"no such thing", sys_flag=flag, properties=inner), a_message(b"next")])
+    assert [row["body"] for row in rows(data, "body")] == [b"no such thing", b"next"]

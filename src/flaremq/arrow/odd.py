@@ -1,4 +1,8 @@
-"""Records that are not plain: compressed bodies, and several messages in one record. A message at a time."""
+"""Records that are not plain: compressed bodies, and several messages in one record. A message at a time.
+
+Where a record is not what its flags say, it stays as it lies: one such message is no reason to keep a whole
+table from being read, and its flags still tell.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ from array import array
 from dataclasses import replace
 from typing import Final
 
+from flaremq.base.errors import Malformed
 from flaremq.base.units import MiB
 from flaremq.model import layout, sysflag
 from flaremq.model.batch import unwrap
@@ -29,7 +34,10 @@ def open_bodies(data: Bytes, facts: array[int], count: int) -> bytes:
         flag = facts[f + Fact.SYS_FLAG]
         if sysflag.is_compressed(flag):
             at = facts[f + Fact.BODY_AT]
-            body = decompress(bytes(view[at : at + facts[f + Fact.BODY_SIZE]]), flag, BODY_SIZE_MAX)
+            try:
+                body = decompress(bytes(view[at : at + facts[f + Fact.BODY_SIZE]]), flag, BODY_SIZE_MAX)
+            except Malformed:
+                continue
             facts[f + Fact.BODY_AT], facts[f + Fact.BODY_SIZE] = -len(out) - 1, len(body)
             out += body
     return bytes(out)
@@ -37,19 +45,24 @@ def open_bodies(data: Bytes, facts: array[int], count: int) -> bytes:
 
 def unwrapped(data: Bytes, facts: array[int], count: int) -> bytes | None:
     """All these records anew, with one message in each; None if that is so already."""
-    flags = (facts[f + Fact.SYS_FLAG] for f in range(0, count * Fact.WIDTH, Fact.WIDTH))
-    if not any(sysflag.is_inner_batch(flag) for flag in flags):
+    flags = facts[Fact.SYS_FLAG : count * Fact.WIDTH : Fact.WIDTH]
+    parts = {row: _parts(data, facts, row) for row, flag in enumerate(flags) if sysflag.is_inner_batch(flag)}
+    if not any(parts.values()):
         return None
     view, out = memoryview(data), bytearray()
     for row in range(count):
         f = row * Fact.WIDTH
-        if sysflag.is_inner_batch(facts[f + Fact.SYS_FLAG]):
-            for message in unwrap(_plain(stored_message(data, facts, row))):
-                out += _encoded(message)
-        else:
-            end = facts[f + Fact.PROPERTIES_AT] + facts[f + Fact.PROPERTIES_SIZE]
-            out += view[end - facts[f + Fact.SIZE] : end]
+        end = facts[f + Fact.PROPERTIES_AT] + facts[f + Fact.PROPERTIES_SIZE]
+        out += parts.get(row) or view[end - facts[f + Fact.SIZE] : end]
     return bytes(out)
+
+
+def _parts(data: Bytes, facts: array[int], row: int) -> bytes:
+    """The records of the messages within one; none if there are none."""
+    try:
+        return b"".join(_encoded(message) for message in unwrap(_plain(stored_message(data, facts, row))))
+    except Malformed:
+        return b""
 
 
 def _plain(message: StoredMessage) -> StoredMessage:

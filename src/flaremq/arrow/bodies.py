@@ -1,0 +1,296 @@
+"""Rows on their way out: the columns of a batch become bodies and property texts, a column at a time.
+
+What a text says, and what is refused, is what a Message with the same fields would say and refuse. A row at
+a time that costs several microseconds; here a row is touched by Arrow only, until the finished columns
+become Python's own lists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from flaremq.base.errors import MessageIllegal, PropertiesTooLong
+from flaremq.model import properties as names
+from flaremq.model.layout import PROPERTIES_SIZE_MAX
+from flaremq.model.message import check_word
+
+_NAME_END: Final = pa.scalar(names.NAME_END)
+_PAIR_END: Final = pa.scalar(names.PAIR_END)
+_NOTHING: Final = pa.scalar("")
+_RESERVED: Final = pa.array(sorted(names.RESERVED), pa.string())
+_SEPARATORS: Final = f"[{names.NAME_END}{names.PAIR_END}]"
+_ID: Final = "^(?:[0-9A-F]{32}|[0-9A-F]{56})$"
+
+
+class Outgoing(NamedTuple):
+    """Messages that are ready to go, by columns. None: no row has such a thing."""
+
+    topics: list[str]
+    bodies: list[bytes]
+    texts: list[str]
+    """All properties, as they go into a request; the id is one of them."""
+    ids: list[str]
+    order_keys: list[str | None] | None = None
+    queue_ids: list[int | None] | None = None
+    broker_names: list[str | None] | None = None
+    alone: list[bool] | None = None
+    """Whether a message cannot be in a batch."""
+
+
+def outgoing(batch: pa.RecordBatch, topic: str | None, make_ids: Callable[[int], Sequence[str]]) -> Outgoing:
+    """All rows of a batch. Raises MessageIllegal for the first that cannot be sent; then none is.
+
+    `topic` is for rows that name none; `make_ids` gives ids, which rows with an id of their own do not use.
+    """
+    count = batch.num_rows
+    delays, delivers = _delays(batch), _delivers(batch)
+    ids = _ids(batch, make_ids(count))
+    sharding = _words(batch, "shardingKey")
+    pieces = [
+        _pair(names.SHARDING_KEY, sharding),
+        _pair(names.DELAY, delays),
+        _pair(names.TIMER_DELIVER_MS, delivers),
+        _map(batch, sharding),
+        _pair(names.KEYS, _keys(batch)),
+        _pair(names.TAGS, _words(batch, "tags")),
+        pa.scalar(f"{names.WAIT}\x01true\x02{names.UNIQ_KEY}\x01"),
+        ids,
+        _PAIR_END,
+    ]
+    text = pc.binary_join_element_wise(
+        *[piece for piece in pieces if piece is not None], _NOTHING, null_handling="skip"
+    )
+    if count and (longest := pc.max(pc.binary_length(text)).as_py()) > PROPERTIES_SIZE_MAX:
+        raise PropertiesTooLong(longest, PROPERTIES_SIZE_MAX)
+    return Outgoing(
+        _topics(batch, topic),
+        _bodies(batch),
+        _list(text),
+        _list(ids),
+        _list_or_none(_order_keys(batch, sharding)),
+        _list_or_none(_column(batch, "queueId", pa.int32())),
+        _list_or_none(_words(batch, "brokerName")),
+        _alone(delays, delivers),
+    )
+
+
+# Columns as they come.
+
+
+def _column(batch: pa.RecordBatch, name: str, kind: pa.DataType) -> Any | None:
+    """None where there is no such column, or nothing in it."""
+    at = batch.schema.get_field_index(name)
+    if at < 0:
+        return None
+    column = batch.column(at)
+    if column.null_count == len(column):
+        return None
+    return column if column.type.equals(kind) else column.cast(kind)
+
+
+def _texts(batch: pa.RecordBatch, name: str) -> Any | None:
+    """An empty text is as good as none."""
+    column = _column(batch, name, pa.string())
+    if column is None:
+        return None
+    empty = pc.equal(pc.binary_length(column), 0)
+    return pc.if_else(empty, pa.scalar(None, pa.string()), column) if pc.any(empty).as_py() else column
+
+
+def _words(batch: pa.RecordBatch, name: str) -> Any | None:
+    column = _texts(batch, name)
+    if column is not None:
+        _check(column, name)
+    return column
+
+
+def _check(column: Any, what: str) -> None:
+    """As a Message checks each word. Where Arrow has no doubt, no word is looked at."""
+    doubt = pc.utf8_is_space(column)
+    if _has_separators(column):
+        doubt = pc.or_(doubt, pc.match_substring_regex(column, _SEPARATORS))
+    if pc.any(doubt).as_py():
+        for word in pc.filter(column, doubt).to_pylist():
+            check_word(what, word)
+
+
+def _has_separators(column: Any) -> bool:
+    """Whether there may be any: bytes of rows that were cut away count too."""
+    data = column.buffers()[2]
+    raw = b"" if data is None else data.to_pybytes()
+    return b"\x01" in raw or b"\x02" in raw
+
+
+def _list(column: Any) -> list[Any]:
+    try:
+        found: list[Any] = column.to_pylist()
+    except UnicodeDecodeError as error:
+        raise MessageIllegal(
+            f"a property is no UTF-8 ({error.reason}): bytes that are no text belong in the body"
+        ) from None
+    return found
+
+
+def _list_or_none(column: Any | None) -> list[Any] | None:
+    return None if column is None else _list(column)
+
+
+# What a message is made of.
+
+
+def _topics(batch: pa.RecordBatch, topic: str | None) -> list[str]:
+    column = _texts(batch, "topic")
+    if column is not None and topic is not None:
+        column = pc.fill_null(column, topic)
+    if column is None and topic is not None:
+        return [topic] * batch.num_rows
+    if batch.num_rows and (column is None or column.null_count):
+        raise MessageIllegal("a row has no topic: fill the column, or set the option topic for such rows")
+    return [] if column is None else _list(column)
+
+
+def _bodies(batch: pa.RecordBatch) -> list[bytes]:
+    column = batch.column("body")
+    if column.null_count:
+        raise MessageIllegal("a row has no body (null): filter such rows out, or give them one")
+    if not column.type.equals(pa.binary()):
+        column = column.cast(pa.binary())
+    if pc.any(pc.equal(pc.binary_length(column), 0)).as_py():
+        raise MessageIllegal("a row has an empty body: brokers refuse it; filter it out, or send a byte")
+    found: list[bytes] = column.to_pylist()
+    return found
+
+
+def _ids(batch: pa.RecordBatch, made: Sequence[str]) -> Any:
+    fresh, own = pa.array(made, pa.string()), _texts(batch, "msgId")
+    if own is None:
+        return fresh
+    wrong = pc.invert(pc.match_substring_regex(own, _ID))
+    if pc.any(wrong).as_py():
+        word = pc.filter(own, wrong)[0].as_py()
+        raise MessageIllegal(
+            f"msgId {word!r}: wanted are 32 or 56 hexadecimal digits in upper case, as in {made[0]}"
+        )
+    return pc.coalesce(own, fresh)
+
+
+def _order_keys(batch: pa.RecordBatch, sharding: Any | None) -> Any | None:
+    own = _texts(batch, "orderKey")
+    if sharding is None or own is None:
+        return own if sharding is None else sharding
+    return pc.coalesce(sharding, own)
+
+
+def _pair(name: str, values: Any | None) -> Any | None:
+    """null where there is no value."""
+    if values is None:
+        return None
+    return pc.binary_join_element_wise(pa.scalar(name + names.NAME_END), values, _PAIR_END, _NOTHING)
+
+
+def _keys(batch: pa.RecordBatch) -> Any | None:
+    at = batch.schema.get_field_index("keys")
+    if at >= 0 and pa.types.is_list(batch.column(at).type):
+        return _key_lists(batch.column(at))
+    column = _words(batch, "keys")
+    if column is None:
+        return None
+    if pc.any(pc.match_substring_regex(column, r"^\s|\s\s|[^\S ]|\s$")).as_py():
+        column = pc.utf8_trim_whitespace(pc.replace_substring_regex(column, r"\s+", names.KEY_SEPARATOR))
+    return column
+
+
+def _key_lists(column: Any) -> Any | None:
+    if column.null_count == len(column):
+        return None
+    words = pc.list_flatten(column).cast(pa.string())
+    if words.null_count:
+        raise MessageIllegal("keys hold a null: leave it out of the array")
+    # Few batches have such a key, and a Message says which it is.
+    doubt = pc.match_substring_regex(words, r"[\s\pZ]|^$")
+    for word in pc.filter(words, doubt).to_pylist():
+        check_word("keys", word)
+        if any(char.isspace() for char in word):
+            raise MessageIllegal(f"key {word!r} holds a blank, which separates keys: replace it")
+    _check(words, "keys")
+    joined = pc.binary_join(column.cast(pa.list_(pa.string())), names.KEY_SEPARATOR)
+    return pc.if_else(pc.equal(pc.binary_length(joined), 0), pa.scalar(None, pa.string()), joined)
+
+
+def _map(batch: pa.RecordBatch, sharding: Any | None) -> Any | None:
+    """The user's own properties. A value that is null is none."""
+    at = batch.schema.get_field_index("properties")
+    if at < 0 or batch.column(at).null_count == batch.num_rows:
+        return None
+    column = batch.column(at)
+    words, values = column.keys.cast(pa.string()), column.items.cast(pa.string())
+    _check_map(words, values)
+    if sharding is not None:
+        _check_sharding(column, sharding)
+    pairs = pc.binary_join_element_wise(words, _NAME_END, values, _PAIR_END, _NOTHING)
+    if pairs.null_count:
+        pairs = pc.fill_null(pairs, "")
+    joined = pc.binary_join(pa.ListArray.from_arrays(column.offsets, pairs), _NOTHING)
+    return pc.if_else(column.is_valid(), joined, _NOTHING) if column.null_count else joined
+
+
+def _check_map(words: Any, values: Any) -> None:
+    reserved = pc.is_in(words, value_set=_RESERVED)
+    if pc.any(reserved).as_py():
+        word = pc.filter(words, reserved)[0].as_py()
+        raise MessageIllegal(
+            f"property {word!r} belongs to the system: choose another name; those of a message that was read "
+            "are left out by map_filter(properties, ...)"
+        )
+    for what, column in (("property name", words), ("value of a property", values)):
+        if pc.any(pc.equal(pc.binary_length(column), 0)).as_py():
+            check_word(what, "")
+        _check(column, what)
+
+
+def _check_sharding(column: Any, sharding: Any) -> None:
+    """One place for it, as a Message has it."""
+    if not pc.any(pc.equal(column.keys.cast(pa.string()), names.SHARDING_KEY)).as_py():
+        return
+    for key, pairs in zip(sharding.to_pylist(), column.to_pylist(), strict=True):
+        if key is not None and any(name == names.SHARDING_KEY for name, _ in pairs or ()):
+            raise MessageIllegal(
+                f"shardingKey {key!r}, and property {names.SHARDING_KEY} besides: give one of them"
+            )
+
+
+# When it is delivered.
+
+
+def _delays(batch: pa.RecordBatch) -> Any | None:
+    column = _column(batch, "delayLevel", pa.int32())
+    if column is None:
+        return None
+    if (least := pc.min(column).as_py()) < 0:
+        raise MessageIllegal(f"delayLevel {least}: wanted is 0 or null for none, or a level from 1 upwards")
+    return pc.if_else(pc.equal(column, 0), pa.scalar(None, pa.string()), column.cast(pa.string()))
+
+
+def _delivers(batch: pa.RecordBatch) -> Any | None:
+    at = batch.schema.get_field_index("deliverTimestamp")
+    if at < 0 or batch.column(at).null_count == batch.num_rows:
+        return None
+    column = batch.column(at)
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.timestamp("ms", column.type.tz), safe=False).cast(pa.int64())
+    if (least := pc.min(column).as_py()) <= 0:
+        raise MessageIllegal(f"deliverTimestamp {least}: wanted is a time after 1970, or null for none")
+    return column.cast(pa.string())
+
+
+def _alone(delays: Any | None, delivers: Any | None) -> list[bool] | None:
+    if delays is None or delivers is None:
+        column = delays if delays is not None else delivers
+        return None if column is None else _list(column.is_valid())
+    if pc.any(pc.and_(delays.is_valid(), delivers.is_valid())).as_py():
+        raise MessageIllegal("a row has both delayLevel and deliverTimestamp: give one of them")
+    return _list(pc.or_(delays.is_valid(), delivers.is_valid()))

@@ -24,6 +24,8 @@ from pathlib import Path
 from benches.wire import NotMeasured
 from tests.java.toolchain import Toolchain, find_toolchain
 
+from flaremq.admin.sync import Admin
+from flaremq.admin.topicvalues import TopicSettings
 from flaremq.store.settings import StoreSettings
 from flaremq.store.store import MessageStore
 from flaremq.testing.builders import a_message
@@ -198,6 +200,10 @@ def _over_network(python: Path, folder: Path, common: list[str]) -> dict[str, fl
             maxHashSlotNum=5_000_000,
             maxIndexNum=20_000_000,
         )
+        with Admin(
+            namesrv.address
+        ) as admin:  # The queues are there; only the broker does not know of them yet.
+            admin.topics.create("Orders", TopicSettings(read_queues=QUEUES, write_queues=QUEUES))
         return run_work(python, [*common, "--namesrv", namesrv.address, "--topic", "Orders"])
 
 

@@ -15,6 +15,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import uuid
 from collections.abc import Iterator
@@ -134,7 +135,7 @@ def _await_port(port: int) -> None:
         except OSError:
             if time.monotonic() > deadline_s:
                 raise NotMeasured(f"nothing listens at port {port} after {READY_LIMIT_S:g} s") from None
-            time.sleep(0.2)
+            threading.Event().wait(0.2)
 
 
 def _environment() -> dict[str, str]:

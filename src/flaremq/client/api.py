@@ -34,7 +34,7 @@ from flaremq.remoting.caller import Caller
 H = TypeVar("H", bound=fields.Header)
 B = TypeVar("B")
 
-_PULLED = frozenset(
+PULLED = frozenset(
     {
         *(ResponseCode.SUCCESS, ResponseCode.PULL_NOT_FOUND),
         *(ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED),
@@ -146,7 +146,7 @@ class Api:
     ) -> Pulled:
         """Whatever the outcome, as long as the broker names an offset to go on from."""
         answer = await self.caller.call(address, _request(code, header, None), timeout_s)
-        if answer.code not in _PULLED:
+        if answer.code not in PULLED:
             raise error_for(address, code, answer)
         found = fields.decode(pulls.PullMessageResponseHeader, answer.fields)
         return Pulled(

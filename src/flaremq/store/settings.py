@@ -153,7 +153,7 @@ class StoreSettings:
     transfer_bytes_in_memory: int = option(
         "maxTransferBytesOnMessageInMemory", 256 * KiB, minimum=1, unit="size"
     )
-    transfer_count_in_memory: int = option("maxTransferCountOnMessageInMemory", 32, minimum=1)
+    transfer_count_in_memory: int = option("maxTransferCountOnMessageInMemory", 1024, minimum=1)
     transfer_bytes_on_disk: int = option("maxTransferBytesOnMessageInDisk", 64 * KiB, minimum=1, unit="size")
     transfer_count_on_disk: int = option("maxTransferCountOnMessageInDisk", 8, minimum=1)
     in_memory_percent: int = option("accessMessageInMemoryMaxRatio", 40, minimum=0, maximum=100)

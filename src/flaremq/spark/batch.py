@@ -1,0 +1,64 @@
+"""Reading a batch: offsets are found out once, when Spark plans the first action on a frame."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from flaremq.base.errors import DataLost
+from flaremq.client.instance import Client
+from flaremq.spark.fetch import FetchPlan
+from flaremq.spark.heads import Heads
+from flaremq.spark.links import link_to
+from flaremq.spark.offsets import gaps
+from flaremq.spark.options import ReadOptions
+from flaremq.spark.partitions import QueueRange, pack, ranges
+from flaremq.spark.places import Kind
+from flaremq.spark.reading import ReadTask, RowReader
+from flaremq.spark.resolve import Resolver
+
+log = logging.getLogger(__name__)
+
+
+class BatchReader(DataSourceReader):
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        self._options = options
+        self._reader = RowReader(schema)
+
+    def partitions(self) -> list[InputPartition]:
+        link, plan = link_to(self._options.name_server), FetchPlan.of(self._options)
+        found = link.run(planned(link.client, self._options))
+        tasks: list[InputPartition] = [ReadTask(each, plan) for each in pack(found, self._options.shape)]
+        return tasks or [ReadTask((), plan)]  # Of an empty list Spark would make a partition of nothing.
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, ReadTask)
+        return self._reader.rows(partition)
+
+
+async def planned(client: Client, options: ReadOptions) -> list[QueueRange]:
+    """The ranges that a batch reads."""
+    heads = Heads(client, options.broker_timeout_s)
+    queues = await heads.queues(options.selection, options.broker_timeout_s, strict=True)
+    if options.filter.sql is not None:
+        await heads.check_sql(queues, options.filter.sql, options.reading_group)
+    spans = await heads.all_spans(queues)
+    resolver = Resolver(heads, queues, options.group)
+    begin = await resolver.offsets(options.starting, spans, Kind.EARLIEST)
+    end = await resolver.offsets(
+        options.ending, spans, Kind.EARLIEST if options.ending.kind is Kind.GROUP else Kind.LATEST
+    )
+    lost = gaps(begin, spans)
+    if lost and options.fail_on_data_loss:
+        raise DataLost(
+            f"messages are gone that were to be read: {', '.join(map(str, lost[:5]))}. "
+            "Give offsets behind them, or set failOnDataLoss=false to go on without them"
+        )
+    for gap in lost:
+        log.warning("messages are gone that were to be read, and left out: %s", gap)
+        begin[gap.key] = gap.end
+    return ranges(begin, end)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from flaremq.cli.pipelines import stores
+from flaremq.cli.pipelines import archives, stores
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -12,5 +12,8 @@ app = typer.Typer(
     help="Archive, replay, rebuild, audit and measure, on Spark. Work is done on this machine unless "
     "--master says where else.",
 )
+app.command("archive")(archives.archive)
+app.command("compact")(archives.compact)
+app.command("replay")(archives.replay)
 app.command("rebuild")(stores.rebuild)
 app.command("audit")(stores.audit)

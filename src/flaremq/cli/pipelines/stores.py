@@ -104,6 +104,12 @@ def audit(
             metavar="[STORE2]", help="Another store whose log must be the same: its slave, a copy."
         ),
     ] = None,
+    archive: Annotated[
+        Path | None, typer.Option("--archive", metavar="DIR", help="An archive that must hold the same.")
+    ] = None,
+    broker: Annotated[
+        str | None, typer.Option("--broker", help="Whose store it is, if the archive has several brokers'.")
+    ] = None,
     log_path: LogPath = None,
     queue_file_size: QueueFileSize = None,
     index_slots: IndexSlots = None,
@@ -119,7 +125,8 @@ def audit(
     """Prove what a store holds, beside its running broker too. Ends with status 1 if anything deviates.
 
     Every record's CRC, lengths and offset; queue offsets without gaps; each queue entry at its record and
-    each record with its entry; each key found in the index; two logs equal, byte by byte.
+    each record with its entry; each key found in the index; two logs equal, byte by byte; each message once
+    in the archive, as it is in the store.
     """
     check_installed()
     folder = _folder(store, log_path)
@@ -129,7 +136,8 @@ def audit(
 
         shape = _shape(shape_of(folder.root), queue_file_size, index_slots, index_entries)
         with watched(spark, "auditing"):
-            found = auditing.audit(spark, folder, other, shape=shape, tasks=tasks)
+            against = None if archive is None else auditing.Archive(archive, broker)
+            found = auditing.audit(spark, folder, other, against=against, shape=shape, tasks=tasks)
     out = Output(json)
     out.show({**asdict(found), "is_sound": found.is_sound}, lambda: _show_audit(found, out))
     if not found.is_sound:
@@ -184,6 +192,8 @@ def _show_audit(found: Audit, out: Output) -> None:
     ]
     if found.compared_bytes:
         facts.append(("compared", f"{size(found.compared_bytes)} of the log with the other store"))
+    if found.archived:
+        facts.append(("compared", f"{found.archived:,} messages of the archive"))
     facts.append(
         ("took", f"{found.seconds:.1f} s, {found.records / max(found.seconds, 1e-9):,.0f} records a second")
     )

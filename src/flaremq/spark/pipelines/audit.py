@@ -19,6 +19,7 @@ from flaremq.arrow.stores import StoreFolder
 from flaremq.base.errors import UsageError
 from flaremq.model.layout import ENTRY_SIZE
 from flaremq.spark.options import cores
+from flaremq.spark.pipelines.auditarchive import compare_archive
 from flaremq.spark.pipelines.auditindex import chain_findings, index_files
 from flaremq.spark.pipelines.auditlogs import compare_logs
 from flaremq.spark.pipelines.auditqueues import FINDINGS, beyond, compare
@@ -27,6 +28,15 @@ from flaremq.spark.pipelines.rebuild import Shape, shape_of
 from flaremq.store.indexfile import file_size
 
 _SHOWN_MAX: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """An archive that must hold what a store holds."""
+
+    folder: Path
+    broker: str | None = None
+    """Whose store it is, if the archive has messages of several."""
 
 
 @dataclass(slots=True)
@@ -66,10 +76,11 @@ def audit(
     store: Path | StoreFolder,
     other: Path | None = None,
     *,
+    against: Archive | None = None,
     shape: Shape | None = None,
     tasks: int | None = None,
 ) -> Audit:
-    """Look at all of a store, and compare its log with that of another one, if it is given."""
+    """Look at all of a store, and compare it with another one, or with an archive, if one is given."""
     folder = store if isinstance(store, StoreFolder) else StoreFolder(store.absolute())
     folder.check()
     begun_s, tasks, shape = monotonic(), tasks or 2 * cores(), shape or shape_of(folder.root)
@@ -92,8 +103,21 @@ def audit(
         compared = compare_logs(spark, folder, second, tasks)
         result.compared_bytes = compared.size
         result.add(compared.findings, compared.found)
+    if against is not None:
+        _audit_archive(spark, folder, against, result)
     result.seconds = monotonic() - begun_s
     return result
+
+
+def _audit_archive(spark: SparkSession, folder: StoreFolder, archive: Archive, result: Audit) -> None:
+    is_live = folder.scan.live_end() is not None
+    compared = compare_archive(spark, folder.root, archive.folder, broker=archive.broker)
+    result.archived = compared.rows
+    result.add(compared.findings, compared.found)
+    if compared.later and is_live:
+        result.notes.append(f"{compared.later} messages came after the last archived one of their queue")
+    elif compared.later:
+        result.add([f"archive: {compared.later} messages after its last one of their queue are not there"])
 
 
 def _check_index_size(root: Path, shape: Shape) -> None:

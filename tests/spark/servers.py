@@ -77,6 +77,20 @@ async def _readable(namesrv: str, topic: str, ends: dict[MessageQueue, int]) -> 
         await eventually(f"{topic} can be read", is_so)
 
 
+def wait_until_holds(namesrv: str, topic: str, count: int) -> None:
+    """So many messages of a topic can be read, or more. For those whose receipts somebody else has."""
+    asyncio.run(_holds(namesrv, topic, count))
+
+
+async def _holds(namesrv: str, topic: str, count: int) -> None:
+    async with AsyncAdmin(namesrv) as admin:
+
+        async def is_so() -> bool:
+            return sum(each.max_offset for each in (await admin.topics.stats(topic)).queues) >= count
+
+        await eventually(f"{topic} holds {count} messages", is_so)
+
+
 def forget_oldest(running: EmbeddedThread, broker: str = "broker-a") -> None:
     """The broker comes back without its first log file, as after an expiry."""
     running.stop(broker)

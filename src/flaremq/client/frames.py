@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from flaremq.client.outgoing import Packer, Parcel, Sender, message_text, property_text
+from flaremq.client.outgoing import Packer, Parcel, Ready, Sender, message_text, property_text
 from flaremq.model.message import Message, MessageQueue
 from flaremq.model.names import AUTO_CREATE_TOPIC
 from flaremq.protocol.codes import CURRENT_VERSION, LanguageCode, RequestCode
@@ -23,15 +23,14 @@ class FrameMaker:
         self._templates: dict[MessageQueue, tuple[bytes, bytes, bytes]] = {}
 
     def frame(
-        self, message: Message, queue: MessageQueue, message_id: str, born_ms: int, opaque: int
+        self, message: Message | Ready, queue: MessageQueue, message_id: str, born_ms: int, opaque: int
     ) -> bytes:
         """Raises MessageIllegal or InvalidName for a message that no broker would take."""
         self._packer.check(message)
         template = self._templates.get(queue) or self._template(queue)
         body, sys_flag = self._packer.squeezed(message.body)
-        return send_frame(
-            template, message_text(message, message_id), body, (sys_flag, born_ms, message.flag, opaque)
-        )
+        text = message.text if isinstance(message, Ready) else message_text(message, message_id)
+        return send_frame(template, text, body, (sys_flag, born_ms, message.flag, opaque))
 
     def parcel_frame(self, parcel: Parcel, queue: MessageQueue, born_ms: int, opaque: int) -> bytes:
         """The same for a parcel that is neither a batch nor a retry, whose headers say more."""

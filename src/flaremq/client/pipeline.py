@@ -16,6 +16,7 @@ from flaremq.base.errors import CallTimeout, FlareError, ManyFailed
 from flaremq.client.balance import Selector
 from flaremq.client.frames import FrameMaker
 from flaremq.client.message import Receipt
+from flaremq.client.outgoing import Ready
 from flaremq.model.message import Message, MessageQueue
 from flaremq.protocol.codes import RequestCode
 from flaremq.protocol.command import Command
@@ -32,7 +33,7 @@ class Under(NamedTuple):
 
     place: int
     """Among the results."""
-    message: Message
+    message: Message | Ready
     message_id: str
     queue: MessageQueue
 
@@ -45,12 +46,12 @@ class Sends(Protocol):
     def next_ids(self, count: int) -> list[str]: ...
     def now_ms(self) -> int: ...
     def placed_nowait(
-        self, message: Message, to: MessageQueue | Selector | None
+        self, message: Message | Ready, to: MessageQueue | Selector | None
     ) -> tuple[MessageQueue, Connection] | None:
         """Where it goes, if that is known and connected."""
 
     async def placed(
-        self, message: Message, to: MessageQueue | Selector | None
+        self, message: Message | Ready, to: MessageQueue | Selector | None
     ) -> tuple[MessageQueue, Connection]: ...
     def receipt(
         self, answer: Command, queue: MessageQueue, address: str, code: int, message_id: str
@@ -61,13 +62,17 @@ class Sends(Protocol):
 
 
 class Pipeline:
-    """One call of `send_many`."""
+    """One call of `send_many`, or messages that are fed to it for as long as there are any."""
 
-    def __init__(self, sends: Sends, window: int, timeout_s: float) -> None:
+    def __init__(self, sends: Sends, window: int, timeout_s: float, *, keeps: bool = True) -> None:
+        """Without `keeps` no receipt is kept, so that there is no end to what can be fed; `check` tells."""
         self._sends = sends
         self._window = window
         self._timeout_s = timeout_s
+        self._keeps = keeps
         self._results: list[Receipt | FlareError | None] = []
+        self._fed = 0
+        self._errors: list[FlareError] = []  # Of messages that failed for good.
         self._lines: dict[Connection, Line] = {}
         self._failed: list[tuple[Under, FlareError]] = []
         self._outstanding = 0
@@ -84,7 +89,7 @@ class Pipeline:
             self.close()
         return self._receipts()
 
-    async def feed(self, part: Sequence[Message], to: MessageQueue | Selector | None = None) -> None:
+    async def feed(self, part: Sequence[Message | Ready], to: MessageQueue | Selector | None = None) -> None:
         """Write these as soon as the window has room for them; it must be large enough for all."""
         await self._until(self._window - len(part))
         await self._write(part, to)
@@ -94,6 +99,13 @@ class Pipeline:
         await self._until(0)
         await self._again(to)
 
+    async def check(self, to: MessageQueue | Selector | None = None) -> None:
+        """Try again what failed until now; ManyFailed if something failed for good."""
+        if self._failed:
+            await self._again(to)
+        if self._errors:
+            raise self._many_failed(self._errors)
+
     def close(self) -> None:
         """Forget what is outstanding. Needed after `finish` failed, harmless after it did not."""
         for line in self._lines.values():
@@ -101,22 +113,28 @@ class Pipeline:
 
     # Out.
 
-    async def _write(self, part: Sequence[Message], to: MessageQueue | Selector | None) -> None:
-        sends, lines, place = self._sends, self._lines, len(self._results)
-        born_ms, ids = sends.now_ms(), sends.next_ids(len(part))
-        self._results += [None] * len(part)
+    async def _write(self, part: Sequence[Message | Ready], to: MessageQueue | Selector | None) -> None:
+        sends, lines, place = self._sends, self._lines, self._fed
+        born_ms, ids = sends.now_ms(), self._ids(part)
+        self._fed += len(part)
+        if self._keeps:
+            self._results += [None] * len(part)
         for message, message_id in zip(part, ids, strict=True):
             try:
                 queue, connection = sends.placed_nowait(message, to) or await sends.placed(message, to)
                 line = lines.get(connection) or self._line(connection)
                 line.add(Under(place, message, message_id, queue), sends.frames, born_ms)
             except FlareError as error:
-                self._results[place] = error  # It never left: nothing is to be tried again.
+                self._gave_up(place, error)  # It never left: nothing is to be tried again.
             place += 1
         for line in self._lines.values():
             if line.frames:
                 line.write()
             await line.connection.writable()
+
+    def _ids(self, part: Sequence[Message | Ready]) -> list[str]:
+        own = [each.message_id for each in part if isinstance(each, Ready)]
+        return own or self._sends.next_ids(len(part))
 
     def _line(self, connection: Connection) -> Line:
         line = self._lines[connection] = Line(self, connection)
@@ -129,7 +147,8 @@ class Pipeline:
 
     def stored(self, under: Under, receipt: Receipt) -> None:
         self._outstanding -= 1
-        self._results[under.place] = receipt
+        if self._keeps:
+            self._results[under.place] = receipt
         self._progress.set()
 
     def answered(self, under: Under, address: str, answer: Command) -> None:
@@ -137,11 +156,12 @@ class Pipeline:
         self._progress.set()
         code = RequestCode.SEND_MESSAGE_V2
         try:
-            self._results[under.place] = self._sends.receipt(
-                answer, under.queue, address, code, under.message_id
-            )
+            receipt = self._sends.receipt(answer, under.queue, address, code, under.message_id)
         except FlareError as error:
             self._failed.append((under, error))
+        else:
+            if self._keeps:
+                self._results[under.place] = receipt
 
     def lost(self, under: Under, error: FlareError) -> None:
         self._outstanding -= 1
@@ -161,7 +181,13 @@ class Pipeline:
 
     # What failed.
 
+    def _gave_up(self, place: int, error: FlareError) -> None:
+        self._errors.append(error)
+        if self._keeps:
+            self._results[place] = error
+
     async def _again(self, to: MessageQueue | Selector | None) -> None:
+        failed, self._failed = self._failed, []
         slots = asyncio.Semaphore(_AGAIN_AT_ONCE)
 
         async def again(under: Under, error: FlareError) -> None:
@@ -169,20 +195,23 @@ class Pipeline:
                 try:
                     receipt = await self._sends.again(under, to, error, self._timeout_s)
                 except FlareError as last:
-                    self._results[under.place] = last
+                    self._gave_up(under.place, last)
                 else:
-                    self._results[under.place] = receipt
+                    if self._keeps:
+                        self._results[under.place] = receipt
 
-        await asyncio.gather(*(again(under, error) for under, error in self._failed))
+        await asyncio.gather(*(again(under, error) for under, error in failed))
 
     def _receipts(self) -> list[Receipt]:
         receipts = [result for result in self._results if isinstance(result, Receipt)]
         if len(receipts) == len(self._results):
             return receipts
-        failures = [result for result in self._results if isinstance(result, FlareError)]
+        raise self._many_failed([each for each in self._results if isinstance(each, FlareError)])
+
+    def _many_failed(self, failures: Sequence[FlareError]) -> ManyFailed:
         reasons = "; ".join(list(dict.fromkeys(map(str, failures)))[:3])
-        raise ManyFailed(
-            f"{len(failures)} of {len(self._results)} messages were not stored: {reasons}", self._results
+        return ManyFailed(
+            f"{len(failures)} of {self._fed} messages were not stored: {reasons}", self._results
         )
 
 

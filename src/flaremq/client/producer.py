@@ -17,7 +17,7 @@ from flaremq.client.balance import Balance, Health, Selector, by_hash, chosen_by
 from flaremq.client.frames import FrameMaker
 from flaremq.client.instance import Client, client_of
 from flaremq.client.message import Receipt, SendStatus
-from flaremq.client.outgoing import Packer, Parcel, Sender, receipt_of
+from flaremq.client.outgoing import Packer, Parcel, Ready, Sender, receipt_of
 from flaremq.client.pipeline import Pipeline, Under
 from flaremq.client.refusals import error_for
 from flaremq.client.routes import Route
@@ -162,6 +162,12 @@ class Producer:
         """The same as `send` for what our own parts send."""
         return await self._sent(self._packer.pack_parcel(parcel), None, timeout_s, None)
 
+    async def send_ready(
+        self, messages: Sequence[Ready], to: MessageQueue, timeout_s: float | None = None
+    ) -> Receipt:
+        """Messages of one topic that are written already, in one request to one queue; one attempt."""
+        return await self._sent(self._packer.pack_ready(messages), to, timeout_s, None)
+
     async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """The queues that messages of a topic can go to now."""
         self._check_started()
@@ -187,7 +193,11 @@ class Producer:
             self._under_way.discard(task)
 
     async def _attempts(
-        self, parcel: Parcel, to: MessageQueue | Selector | None, limit_s: float, message: Message | None
+        self,
+        parcel: Parcel,
+        to: MessageQueue | Selector | None,
+        limit_s: float,
+        message: Message | Ready | None,
     ) -> Receipt:
         deadline_s = self._now_s() + limit_s
         attempts = self.settings.attempts if to is None else 1
@@ -285,7 +295,7 @@ class Producer:
         return self.client.clock.now_ms()
 
     def placed_nowait(
-        self, message: Message, to: MessageQueue | Selector | None
+        self, message: Message | Ready, to: MessageQueue | Selector | None
     ) -> tuple[MessageQueue, Connection] | None:
         """Where a message goes, and the connection to there; None where either must be asked for."""
         route = self.client.routes.known(message.topic)
@@ -297,7 +307,7 @@ class Producer:
         return None if connection is None else (queue, connection)
 
     async def placed(
-        self, message: Message, to: MessageQueue | Selector | None
+        self, message: Message | Ready, to: MessageQueue | Selector | None
     ) -> tuple[MessageQueue, Connection]:
         """The same, whatever it takes; a broker that cannot be reached is passed over once."""
         to = self._chosen(message, to)
@@ -323,7 +333,11 @@ class Producer:
 
     # Where to.
 
-    def _chosen(self, message: Message, to: MessageQueue | Selector | None) -> MessageQueue | Selector | None:
+    def _chosen(
+        self, message: Message | Ready, to: MessageQueue | Selector | None
+    ) -> MessageQueue | Selector | None:
+        if isinstance(message, Ready):
+            return message.to
         return by_hash(message.sharding_key) if to is None and message.sharding_key else to
 
     async def _place(
@@ -331,7 +345,7 @@ class Producer:
         topic: str,
         to: MessageQueue | Selector | None,
         not_at: str | None,
-        message: Message | None,
+        message: Message | Ready | None,
     ) -> tuple[MessageQueue, str]:
         """The queue for an attempt, and the address of its master."""
         route = self.client.routes.known(topic)
@@ -349,7 +363,7 @@ class Producer:
         route: Route,
         to: MessageQueue | Selector | None,
         not_at: str | None,
-        message: Message | None,
+        message: Message | Ready | None,
     ) -> MessageQueue:
         if to is None:
             return self._balance.choose(route.writable, not_at)
@@ -357,7 +371,7 @@ class Producer:
             if to.topic != route.topic:
                 raise UsageError(f"a message to {route.topic!r} cannot go to {to}, a queue of another topic")
             return to
-        assert message is not None
+        assert isinstance(message, Message)  # One that is ready names its queue, or none.
         return chosen_by(to, route.writable, message)
 
     def _has_other(self, topic: str) -> bool:

@@ -98,18 +98,18 @@ def _check_content(message: Message) -> None:
 
 def _check_words(message: Message) -> None:
     for key in message.keys:
-        _check_word("key", key)
+        check_word("key", key)
         if any(char.isspace() for char in key):
             raise MessageIllegal(f"key {key!r} holds a blank, which separates keys: replace it")
     if message.tags:
-        _check_word("tags", message.tags)
+        check_word("tags", message.tags)
     if message.sharding_key:
-        _check_word("sharding_key", message.sharding_key)
+        check_word("sharding_key", message.sharding_key)
     if not message.properties:
         return
     for name, value in message.properties.items():
-        _check_word("property name", name)
-        _check_word(f"value of property {name!r}", value)
+        check_word("property name", name)
+        check_word(f"value of property {name!r}", value)
         if name in names.RESERVED:
             raise MessageIllegal(f"property {name!r} belongs to the system: choose another name")
     other = message.properties.get(names.SHARDING_KEY)
@@ -119,7 +119,7 @@ def _check_words(message: Message) -> None:
         )
 
 
-def _check_word(what: str, word: object) -> None:
+def check_word(what: str, word: object) -> None:
     if not isinstance(word, str) or not word.strip():
         raise MessageIllegal(f"{what} {word!r}: wanted is text that is not blank")
     if names.NAME_END in word or names.PAIR_END in word:

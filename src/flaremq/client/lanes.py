@@ -1,0 +1,114 @@
+"""Messages whose order counts: a lane for each queue, with one request under way in it at a time.
+
+A broker may store two requests for one queue in either order, however they were written, so the next one
+waits for the answer to the last. What gathers meanwhile goes together, as one batch; lanes do not wait for
+each other. A request that failed for a passing reason is sent again to the same queue, as another queue
+would be another order: it may then be stored twice, but never behind its successors.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import Final, Protocol
+
+from flaremq.base.errors import FlareError
+from flaremq.base.units import KiB
+from flaremq.client.message import Receipt
+from flaremq.client.outgoing import Ready
+from flaremq.model.message import MessageQueue
+
+BATCH_SIZE_MAX: Final = 512 * KiB
+_BATCH_COUNT_MAX: Final = 1024
+"""The answer names every message of a batch: a longer one would be an answer of many pages."""
+_PAUSE_S: Final = 0.1
+"""Before a request is sent again; twice as long each time."""
+
+
+class Sends(Protocol):
+    """What a producer does for lanes."""
+
+    async def send_ready(
+        self, messages: Sequence[Ready], to: MessageQueue, timeout_s: float | None = None
+    ) -> Receipt: ...
+
+
+class Lanes:
+    """All lanes of one sender. What fails for good in one stops all: `room` and `finish` raise it."""
+
+    def __init__(self, sends: Sends, timeout_s: float, size_max: int = BATCH_SIZE_MAX) -> None:
+        """A message that is larger than `size_max` goes alone."""
+        self._sends = sends
+        self._timeout_s = timeout_s
+        self._size_max = size_max
+        self._waiting: dict[MessageQueue, deque[Ready]] = {}
+        self._working: dict[MessageQueue, asyncio.Task[None]] = {}
+        self._outstanding = 0
+        self._progress = asyncio.Event()
+        self._error: Exception | None = None
+
+    def add(self, queue: MessageQueue, messages: Iterable[Ready]) -> None:
+        """They go behind those that the queue was given before."""
+        lane = self._waiting.setdefault(queue, deque())
+        before = len(lane)
+        lane.extend(messages)
+        self._outstanding += len(lane) - before
+        if lane and queue not in self._working:
+            self._working[queue] = asyncio.create_task(self._work(queue, lane), name=f"lane-{queue}")
+
+    async def room(self, at_most: int) -> None:
+        """Wait until no more than so many messages are outstanding."""
+        while self._outstanding > at_most and self._error is None:
+            self._progress.clear()
+            await self._progress.wait()
+        if self._error is not None:
+            raise self._error
+
+    async def finish(self) -> None:
+        await self.room(0)
+
+    async def aclose(self) -> None:
+        """Give up what is outstanding. Needed after a failure, harmless at any time."""
+        working = list(self._working.values())
+        for task in working:
+            task.cancel()
+        await asyncio.gather(*working, return_exceptions=True)
+
+    async def _work(self, queue: MessageQueue, lane: deque[Ready]) -> None:
+        try:
+            while lane and self._error is None:
+                batch = self._batch(lane)
+                await self._send(batch, queue)
+                self._outstanding -= len(batch)
+                self._progress.set()
+        except Exception as error:  # noqa: BLE001 - Whoever waits for room is told.
+            self._error = self._error or error
+        finally:
+            self._working.pop(queue, None)
+            self._progress.set()
+
+    def _batch(self, lane: deque[Ready]) -> list[Ready]:
+        batch = [lane.popleft()]
+        room = self._size_max - batch[0].batched_size
+        while lane and not batch[0].alone and len(batch) < _BATCH_COUNT_MAX:
+            following = lane[0]
+            room -= following.batched_size
+            if following.alone or room < 0:
+                break
+            batch.append(lane.popleft())
+        return batch
+
+    async def _send(self, batch: list[Ready], queue: MessageQueue) -> None:
+        loop = asyncio.get_running_loop()
+        until_s, pause_s = loop.time() + self._timeout_s, _PAUSE_S
+        while True:
+            try:
+                await self._sends.send_ready(batch, queue, max(until_s - loop.time(), _PAUSE_S))
+            except FlareError as error:
+                if not error.retriable or loop.time() + pause_s >= until_s:
+                    raise
+            else:
+                return
+            await asyncio.sleep(pause_s)
+            pause_s *= 2

@@ -1,0 +1,192 @@
+"""What one task of Spark sends: rows come by batches, and none is left without its receipt at the end.
+
+It runs in the loop of the process' link. Rows whose order counts go by lanes, all others many at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import repeat
+from typing import Final
+from weakref import WeakKeyDictionary
+
+from flaremq.arrow.bodies import Outgoing
+from flaremq.base.errors import UsageError
+from flaremq.client.balance import by_hash
+from flaremq.client.lanes import BATCH_SIZE_MAX, Lanes
+from flaremq.client.outgoing import Ready
+from flaremq.client.pipeline import Pipeline
+from flaremq.client.producer import Producer
+from flaremq.client.settings import ProducerSettings
+from flaremq.model.message import Message, MessageQueue
+from flaremq.spark.links import Link, close_links, link_to
+from flaremq.spark.writing import WriteOptions
+
+_RUN: Final = 64
+"""Rows that are written at a time."""
+_KEYS_MAX: Final = 100_000
+"""Keys whose queue is remembered."""
+
+_producers: Final[WeakKeyDictionary[Link, dict[tuple[str, ProducerSettings], Producer]]] = WeakKeyDictionary()
+
+
+def producer_of(options: WriteOptions) -> tuple[Link, Producer]:
+    """The producer of this process, made on first use; it lives as long as its link."""
+    _close_at_exit()
+    link = link_to(options.name_server)
+    return link, link.run(_producer(link, options))
+
+
+async def _producer(link: Link, options: WriteOptions) -> Producer:
+    """In the loop, so that of two threads that want one both get the same."""
+    mine = _producers.setdefault(link, {})
+    key = options.group, options.producer
+    if key not in mine:
+        mine[key] = Producer(options.group, settings=options.producer, client=link.client)
+    await mine[key].start()
+    return mine[key]
+
+
+@functools.cache
+def _close_at_exit() -> None:
+    atexit.register(close_links)
+
+
+@dataclass
+class Pace:
+    """No more than so many a second; what was not used is not saved up."""
+
+    per_second: int
+    _free_s: float = 0.0
+
+    def wait_s(self, count: int, now_s: float) -> float:
+        """How long to wait before the next `count`."""
+        begin_s = max(self._free_s, now_s)
+        self._free_s = begin_s + count / self.per_second
+        return begin_s - now_s
+
+
+class Queues:
+    """Where rows of one task go. The queues of a topic stay those of the first look, so that a key's do."""
+
+    def __init__(self, producer: Producer) -> None:
+        self._producer = producer
+        self._queues: dict[str, tuple[MessageQueue, ...]] = {}
+        self._by_key: dict[tuple[str, str], MessageQueue] = {}
+        self._by_id: dict[tuple[str, int, str | None], MessageQueue] = {}
+
+    async def learn(self, topics: Sequence[str]) -> None:
+        for topic in set(topics):
+            if topic not in self._queues:
+                self._queues[topic] = await self._producer.queues(topic)
+
+    def of_key(self, topic: str, key: str) -> MessageQueue:
+        found = self._by_key.get((topic, key))
+        if found is None:
+            if len(self._by_key) >= _KEYS_MAX:
+                self._by_key.clear()
+            found = self._by_key[topic, key] = by_hash(key)(self._queues[topic], _ANY)
+        return found
+
+    def of_id(self, topic: str, queue_id: int, broker_name: str | None) -> MessageQueue:
+        """Without a broker's name, the first that has such a queue."""
+        key = topic, queue_id, broker_name
+        if key not in self._by_id:
+            self._by_id[key] = self._found(topic, queue_id, broker_name)
+        return self._by_id[key]
+
+    def _found(self, topic: str, queue_id: int, broker_name: str | None) -> MessageQueue:
+        for queue in self._queues[topic]:
+            if queue.queue_id == queue_id and broker_name in (None, queue.broker_name):
+                return queue
+        there = ", ".join(f"{queue.broker_name}:{queue.queue_id}" for queue in self._queues[topic][:16])
+        wanted = queue_id if broker_name is None else f"{broker_name}:{queue_id}"
+        raise UsageError(f"topic {topic!r} has no queue {wanted} that can be written to: it has {there}")
+
+
+_ANY: Final = Message("any", b"any")  # Choosing by a key does not look at the message.
+
+
+class Sending:
+    """From the first row of a task to the receipt for its last."""
+
+    def __init__(self, producer: Producer, options: WriteOptions, task: str) -> None:
+        """`task` stands for a key where rows have none and the order of all is to be kept."""
+        self._options = options
+        self._task = task
+        settings = producer.settings
+        self._queues = Queues(producer)
+        self._pipeline = Pipeline(producer, options.window, settings.timeout_s, keeps=False)
+        size_max = min(BATCH_SIZE_MAX, settings.message_size_max)
+        self._lanes = Lanes(producer, settings.timeout_s, size_max)
+        self._pace = None if options.rate_per_task is None else Pace(options.rate_per_task)
+        self._run = min(_RUN, options.window, max(1, (options.rate_per_task or 1 << 30) // 10))
+
+    async def feed(self, rows: Outgoing) -> None:
+        """Returns once all are on their way, but for as many as may be outstanding."""
+        if rows.order_keys is None and rows.queue_ids is None and not self._options.ordered:
+            await self._feed(list(map(Ready, rows.topics, rows.bodies, rows.texts, rows.ids)))
+        else:
+            await self._queues.learn(rows.topics)
+            in_order, others = self._placed(rows)
+            await self._feed_lanes(in_order)
+            await self._feed(others)
+        await self._pipeline.check()
+
+    async def finish(self) -> None:
+        await self._lanes.finish()
+        await self._pipeline.finish()
+        await self._pipeline.check()
+
+    async def aclose(self) -> None:
+        self._pipeline.close()
+        await self._lanes.aclose()
+
+    async def _feed(self, messages: Sequence[Ready]) -> None:
+        for at in range(0, len(messages), self._run):
+            part = messages[at : at + self._run]
+            await self._wait(len(part))
+            await self._pipeline.feed(part)
+
+    async def _feed_lanes(self, messages: Sequence[Ready]) -> None:
+        for at in range(0, len(messages), self._run):
+            part = messages[at : at + self._run]
+            await self._wait(len(part))
+            await self._lanes.room(self._options.window)
+            for message in part:
+                assert message.to is not None
+                self._lanes.add(message.to, (message,))
+
+    async def _wait(self, count: int) -> None:
+        if self._pace is not None:
+            wait_s = self._pace.wait_s(count, asyncio.get_running_loop().time())
+            if wait_s > 0:
+                await asyncio.sleep(wait_s)
+
+    def _placed(self, rows: Outgoing) -> tuple[list[Ready], list[Ready]]:
+        """Those whose order counts, and all others; with their queues, where these are not any."""
+        in_order: list[Ready] = []
+        others: list[Ready] = []
+        columns = zip(
+            *(rows.topics, rows.bodies, rows.texts, rows.ids),
+            rows.order_keys or repeat(None),
+            rows.queue_ids or repeat(None),
+            rows.broker_names or repeat(None),
+            rows.alone or repeat(False),
+            strict=False,
+        )
+        for topic, body, text, message_id, key, queue_id, broker_name, alone in columns:
+            ordered = key is not None if self._options.ordered is None else self._options.ordered
+            if queue_id is not None:
+                queue = self._queues.of_id(topic, queue_id, broker_name)
+            elif key is not None or ordered:
+                queue = self._queues.of_key(topic, self._task if key is None else key)
+            else:
+                queue = None
+            part = in_order if ordered else others
+            part.append(Ready(topic, body, text, message_id, queue, alone))
+        return in_order, others

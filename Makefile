@@ -25,10 +25,10 @@ setup: $(VENV)/.ready  ## Make .venv with everything that development needs.
 build: $(VENV)/.built  ## Compile the Cython twins in place.
 
 $(VENV)/.demo: $(VENV)/.built
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[demo]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[spark,jdk]'
 	touch $@
 
-demo: $(VENV)/.demo  ## See it at work: a cluster, producers, consumers, a broker that is killed, a plot.
+demo: $(VENV)/.demo  ## See it at work: a cluster, a broker that is killed, and the orders in Spark.
 	$(BIN)/flaremq demo
 
 check: build  ## Lint, format, types and import contracts.

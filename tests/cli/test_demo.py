@@ -26,7 +26,7 @@ LIMIT_S = 90.0
 def start(folder: Path, *words: str) -> subprocess.Popen[str]:
     """The demo as a process of its own, with its output on a pipe."""
     return subprocess.Popen(
-        [*AT_A_TERMINAL, "demo", "--folder", str(folder), *words],
+        [*AT_A_TERMINAL, "demo", "--no-spark", "--folder", str(folder), *words],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -127,3 +127,19 @@ def test_without_what_draws_there_is_no_picture(tmp_path: Path, monkeypatch: pyt
     samples = [Sample(n / 4, n, (n, 0), n, 0) for n in range(20)]
     assert not plot(samples, [(1.0, "something")], tmp_path / "rates.png")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.skipif(
+    find_spec("pyspark") is None, reason="Spark is not installed: pip install 'flaremq[spark]'"
+)
+def test_the_orders_go_through_spark(tmp_path: Path) -> None:
+    command = [*AT_A_TERMINAL, "demo", "--folder", str(tmp_path), "--seconds", "6"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=500)
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    (place,) = tmp_path.iterdir()
+    summary = json.loads((place / "summary.json").read_text())
+    assert summary["archived"] == summary["acknowledged"]
+    assert 0 < summary["replayed"] < summary["archived"] and summary["deviations"] == 0
+    assert (place / "stats" / "top.png").exists() and list((place / "archive").rglob("*.parquet"))

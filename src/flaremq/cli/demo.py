@@ -25,6 +25,7 @@ from flaremq.base.errors import ConfigError, FlareError
 from flaremq.base.logs import ROOT
 from flaremq.base.loops import new_loop
 from flaremq.cli.orders import TOPIC, Ledger, Shop, consumers
+from flaremq.cli.pipelines.demo import SparkHalf, Told, can_run
 from flaremq.cli.plots import plot
 from flaremq.cli.processes import Process, ProcessFailed, free_port, properties_file
 from flaremq.client.instance import Client
@@ -52,10 +53,14 @@ def command(
         Path, typer.Option("--folder", help="Where servers keep their files, and the results lie.")
     ] = Path("flaremq-demo"),
     seconds: Annotated[float, typer.Option("-s", "--seconds", min=6, help="How long orders come in.")] = 24,
+    spark: Annotated[
+        bool,
+        typer.Option("--spark/--no-spark", help="Archive, count, replay and audit the orders in the end."),
+    ] = True,
 ) -> None:
-    """See everything at work: a cluster, producers, consumers, a broker that is killed, and a summary."""
+    """See everything at work: a cluster, producers, consumers, a broker that is killed, Spark, a summary."""
     logging.getLogger(ROOT).addHandler(logging.NullHandler())  # What happens, the demo says itself.
-    demo = Demo(_new_folder(folder), seconds)
+    demo = Demo(_new_folder(folder), seconds, with_spark=spark)
     try:
         with asyncio.Runner(loop_factory=new_loop) as runner:
             runner.run(demo.run())
@@ -81,9 +86,11 @@ def _new_folder(folder: Path) -> Path:
 
 
 class Demo:
-    def __init__(self, folder: Path, seconds: float) -> None:
+    def __init__(self, folder: Path, seconds: float, *, with_spark: bool = False) -> None:
         self.folder = folder
         self._seconds = seconds
+        self._with_spark = with_spark
+        self._told: Told | None = None
         self._console = Console()
         self._ledger = Ledger()
         self._running = ExitStack()
@@ -103,6 +110,8 @@ class Demo:
             settings = ClientSettings(namesrv=namesrv, refresh_s=2, heartbeat_s=2)
             await self._story(settings)
             await self._look_up(settings)
+            if self._with_spark:
+                await asyncio.to_thread(self._in_spark, namesrv)
             self._summary()
         finally:
             with self._console.status("stopping what was started"):
@@ -241,6 +250,17 @@ class Demo:
 
     # What came of it.
 
+    def _in_spark(self, namesrv: str) -> None:
+        if not can_run():
+            self._console.print(
+                "  Spark is not installed, so its part is left out: pip install 'flaremq\\[spark]'"
+            )
+            return
+        stores = {name: self.folder / name / "store" for name in self._servers if name.startswith("broker")}
+        self._told = SparkHalf(self._console, self.folder, namesrv, stores).run(TOPIC)
+        if self._told.deviations:
+            raise FlareError(f"an audit found {self._told.deviations} deviations: this is a bug")
+
     async def _look_up(self, settings: ClientSettings) -> None:
         number = next(iter(reversed(self._ledger.sold)))
         async with Admin(settings=settings) as admin:
@@ -255,6 +275,17 @@ class Demo:
         self._console.print(table)
         self._console.print()
 
+    def _spark_rows(self) -> tuple[tuple[str, str, int], ...]:
+        told = self._told
+        if told is None:
+            return ()
+        return (
+            ("archived by Spark", "archived", told.archived),
+            ("sent again from the archive", "replayed", told.replayed),
+            ("records audited", "records_audited", told.audited),
+            ("deviations", "deviations", told.deviations),
+        )
+
     def _summary(self) -> None:
         ledger, last = self._ledger, self._ledger.sample()
         rows = (
@@ -264,6 +295,7 @@ class Demo:
             ("billed by consumer 2", "billed_2", last.billed[1]),
             ("audited (broadcasting)", "audited", last.audited),
             ("delivered once more", "repeated", ledger.repeated),
+            *self._spark_rows(),
             ("lost", "lost", len(ledger.lost)),
         )
         table = Table(title="summary", title_justify="left", show_edge=False)
@@ -282,6 +314,7 @@ class Demo:
             "servers": self.folder,
             "summary": self.folder / "summary.json",
             "plot": picture if drawn else "none: pip install 'flaremq\\[demo]' brings what draws it",
+            **({} if self._told is None else {"archive": self._told.archive, "stats": self._told.stats}),
         }
         self._console.print()
         for name, where in places.items():  # No frame, and no break: a path is to be copied.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from flaremq.cli.pipelines import archives, stores
+from flaremq.cli.pipelines import archives, figures, recipes, stores
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -17,3 +17,6 @@ app.command("compact")(archives.compact)
 app.command("replay")(archives.replay)
 app.command("rebuild")(stores.rebuild)
 app.command("audit")(stores.audit)
+app.command("stats")(figures.stats)
+app.command("run")(recipes.run)
+app.command("plan")(recipes.plan)

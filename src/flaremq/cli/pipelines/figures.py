@@ -1,0 +1,165 @@
+"""`stats`: numbers about a store, topics or an archive."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from flaremq.base.errors import UsageError
+from flaremq.cli.connect import client_settings
+from flaremq.cli.options import Json, Namesrv, Profile
+from flaremq.cli.pipelines.work import (
+    Conf,
+    Master,
+    PythonEnv,
+    Ship,
+    Ui,
+    Where,
+    check_installed,
+    spark_for,
+    watched,
+)
+from flaremq.cli.render import Output, note, size
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from flaremq.spark.pipelines.statstables import Stats
+
+
+def stats(
+    store: Annotated[
+        Path | None,
+        typer.Argument(metavar="[STORE]", help="The folder of a store. Else topics, or an archive."),
+    ] = None,
+    topic: Annotated[
+        list[str] | None, typer.Option("-t", "--topic", help="Only these. May be given several times.")
+    ] = None,
+    archive: Annotated[
+        Path | None, typer.Option("--archive", metavar="DIR", help="The folder of an archive.")
+    ] = None,
+    group: Annotated[
+        list[str] | None,
+        typer.Option("-g", "--group", help="Consumer groups whose backlog is told; else all that are known."),
+    ] = None,
+    to: Annotated[
+        Path | None, typer.Option("--to", metavar="DIR", help="Write Parquet files and plots there.")
+    ] = None,
+    keys: Annotated[int, typer.Option("--keys", min=0, help="The most frequent keys; 0 counts none.")] = 20,
+    most: Annotated[int, typer.Option("--rows", min=1, help="Rows of each table that are shown.")] = 10,
+    namesrv: Namesrv = None,
+    profile: Profile = None,
+    master: Master = "local[*]",
+    conf: Conf = None,
+    ui: Ui = False,
+    ship: Ship = False,
+    python_env: PythonEnv = None,
+    json: Json = False,
+) -> None:
+    """Rates, sizes and latency by topic, queue, tag, producer and hour; top keys; backlog.
+
+    Of a store, of an archive, or of topics (--topic without either): `flaremq pipeline stats -t Orders`.
+    """
+    check_installed()
+    if store is not None and archive is not None:
+        raise UsageError(f"both {store} and --archive {archive} are given: one of them at a time")
+    if store is None and archive is None and not topic:
+        raise UsageError(
+            "nothing to count is named: give the folder of a store, --archive DIR or --topic NAME"
+        )
+    if store is not None:
+        _check_store(store)
+    address = "" if store is not None or archive is not None else client_settings(namesrv, profile).namesrv
+    from flaremq.spark.pipelines import stats as counting
+
+    with spark_for(Where(master, conf or [], ui, ship, python_env), "stats") as spark:
+        with watched(spark, "counting"):
+            source = Source(store, archive, address, tuple(topic or ()), tuple(group or ()))
+            frame, top = source.frames(spark, keys > 0)
+            plan = counting.StatsPlan(keys_max=keys, offsets=source.offsets())
+            found = counting.stats(spark, frame, plan, top)
+        written = _written(found, to) if to is not None else []
+    _show(found, written, most, Output(json))
+
+
+class Source:
+    """Where the messages are that are to be counted."""
+
+    def __init__(
+        self,
+        store: Path | None,
+        archive: Path | None,
+        namesrv: str,
+        topics: tuple[str, ...],
+        groups: tuple[str, ...],
+    ) -> None:
+        self._store, self._archive, self._namesrv = store, archive, namesrv
+        self._topics, self._groups = topics, groups
+
+    def frames(self, spark: SparkSession, with_keys: bool) -> tuple[DataFrame, DataFrame | None]:
+        """The messages, and the same with the columns that keys are counted by."""
+        from flaremq.spark.pipelines.stats import COLUMNS_NEEDED, KEY_COLUMNS
+        from flaremq.spark.tables import read_archive
+
+        if self._archive is not None:
+            return read_archive(spark, self._archive, topics=self._topics or None), None
+        return (
+            self._read(spark, COLUMNS_NEEDED),
+            self._read(spark, KEY_COLUMNS) if with_keys else None,
+        )
+
+    def _read(self, spark: SparkSession, columns: tuple[str, ...]) -> DataFrame:
+        topics = {"topics": ",".join(self._topics)} if self._topics else {}
+        if self._store is not None:
+            reader = spark.read.format("rocketmq-store").options(columns=",".join(columns), **topics)
+            return reader.load(str(self._store.absolute()))
+        reader = spark.read.format("rocketmq").option("nameServer", self._namesrv)
+        return reader.options(columns=",".join(columns), **topics).load()
+
+    def offsets(self) -> dict[str, dict[str, int]]:
+        """How far consumer groups are, as brokers or the store say."""
+        from flaremq.spark.options import Selection
+        from flaremq.spark.pipelines.statsoffsets import offsets_of_brokers, offsets_of_store
+
+        found = {}
+        if self._store is not None:
+            found = offsets_of_store(self._store, groups=self._groups)
+        elif self._namesrv:
+            found = offsets_of_brokers(self._namesrv, Selection(topics=self._topics), self._groups)
+        return {group: dict(offsets) for group, offsets in found.items()}
+
+
+def _check_store(root: Path) -> None:
+    from flaremq.arrow.stores import StoreFolder
+
+    StoreFolder(root.absolute()).check()
+
+
+def _written(found: Stats, to: Path) -> list[Path]:
+    from flaremq.spark.pipelines.statsplots import plot_stats
+    from flaremq.spark.pipelines.statstables import write_stats
+
+    return [*write_stats(found, to), *plot_stats(found, to)]
+
+
+def _show(found: Stats, written: list[Path], most: int, out: Output) -> None:
+    def for_people() -> None:
+        from flaremq.spark.pipelines.statsshown import shown
+
+        out.facts(
+            [
+                ("messages", f"{found.messages:,} ({size(found.bytes)} of bodies)"),
+                ("took", f"{found.seconds:.1f} s, {found.messages / max(found.seconds, 1e-9):,.0f} a second"),
+            ]
+        )
+        for table in shown(found, most):
+            typer.echo()
+            out.table(table.columns, table.rows, table.title)
+        for path in written:
+            note(f"written: {path}")
+
+    tables = {name: table.to_pylist() for name, table in found.tables.items()}
+    files = [str(path) for path in written]
+    out.show({"messages": found.messages, "bytes": found.bytes, **tables, "files": files}, for_people)

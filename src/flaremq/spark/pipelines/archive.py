@@ -1,0 +1,276 @@
+"""Topics into an archive: every message exactly once, whatever is killed meanwhile.
+
+    brokers ─► tasks: Parquet files that nobody sees ─► one commit a batch ─► Parquet, Delta or Iceberg
+
+    archived = archive(spark, ArchivePlan(namesrv="127.0.0.1:9876", topics=("Orders",), to=Path("/archive")))
+
+Three things make it so. A batch has the same messages when it is run again, as its ends are in the
+checkpoint before it begins. The archive has the number of its last batch from the same step that
+adds its files. And only one run at a time may add to an archive; one that was thought dead is refused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import monotonic
+from typing import Final, Self
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from flaremq.base.errors import ConfigError, FlareError
+from flaremq.base.units import GiB
+from flaremq.spark.claim import CHECKPOINT, Claim, check_format, made_identity, prepare_checkpoint
+from flaremq.spark.commits import commit
+from flaremq.spark.errors import spark_error
+from flaremq.spark.options import ReadOptions
+from flaremq.spark.progress import ProgressListener, told_of, watch_progress
+from flaremq.spark.sink import NAME, ArchiveSink
+from flaremq.spark.tables import opened_table
+
+log = logging.getLogger(__name__)
+
+_OURS: Final = {
+    "columns": "an archive has all columns",
+    "includeproperties": "an archive has all columns",
+    "nameserver": "give namesrv",
+    "topic": "give topics",
+    "topics": "give topics",
+    "topicpattern": "give pattern",
+    "maxoffsetspertrigger": "give offsets_max",
+    "maxbytespertrigger": "give bytes_max",
+    "group": "give group",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchivePlan:
+    namesrv: str
+    to: Path
+    """The folder of the archive, the same for the driver and all executors."""
+    topics: tuple[str, ...] = ()
+    pattern: str | None = None
+    """Instead: all topics whose names match this expression, those that come later too."""
+    format: str = "parquet"
+    """parquet, delta or iceberg."""
+    checkpoint: Path | None = None
+    """Where Spark keeps how far it is; None is a folder inside of the archive."""
+    interval_s: float = 10.0
+    """From the beginning of one batch to that of the next, at least; longer means larger files."""
+    offsets_max: int = 2_000_000
+    """Messages of a batch."""
+    bytes_max: int = 1 * GiB
+    """The same in bytes: so much is done again if a batch is interrupted."""
+    group: str | None = None
+    """A consumer group that shows brokers and their tools how far the archive is."""
+    options: Mapping[str, str] = field(default_factory=dict)
+    """Further options of the format "rocketmq": startingOffsets, tags, failOnDataLoss ..."""
+
+    def __post_init__(self) -> None:
+        check_format(self.format)
+        if bool(self.topics) == (self.pattern is not None):
+            raise ConfigError(
+                "give topics or a pattern, one of both: topics=('Orders',) or pattern='order-.*'"
+            )
+        if self.interval_s < 0:
+            raise ConfigError(f"interval_s={self.interval_s:g}: wanted is 0 or more, as in interval_s=10")
+        for name, limit in (("offsets_max", self.offsets_max), ("bytes_max", self.bytes_max)):
+            if limit < 1:
+                raise ConfigError(f"{name}={limit}: wanted is a whole number from 1 on")
+        for name in self.options:
+            if name.casefold() in _OURS:
+                raise ConfigError(f"{name} is no further option of an archive: {_OURS[name.casefold()]}")
+        ReadOptions.of(self.read_options, streaming=True)
+
+    @property
+    def read_options(self) -> dict[str, str]:
+        """What is read, in the words of the format "rocketmq"."""
+        found = {"nameServer": self.namesrv}
+        if self.pattern is not None:
+            found["topicPattern"] = self.pattern
+        else:
+            found["topics"] = ",".join(self.topics)
+        if not {name.casefold() for name in self.options} & {"startingoffsets", "startingtimestamp"}:
+            found["startingOffsets"] = "earliest"
+        found |= {"maxOffsetsPerTrigger": str(self.offsets_max), "maxBytesPerTrigger": str(self.bytes_max)}
+        if self.group is not None:
+            found["group"] = self.group
+        return found | dict(self.options)
+
+    @property
+    def folder(self) -> Path:
+        return self.to.absolute()
+
+    @property
+    def checkpoint_folder(self) -> Path:
+        return (self.checkpoint or self.to / CHECKPOINT).absolute()
+
+
+@dataclass(frozen=True, slots=True)
+class Archived:
+    """What a run has added, and what the archive has now."""
+
+    folder: Path
+    format: str
+    rows: int
+    """Added by this run."""
+    total_rows: int
+    files: int
+    size: int
+    """Of all files."""
+    seconds: float
+
+
+class RunningArchive:
+    """An archive that is being filled, until somebody leaves or stops it.
+
+    A batch that is interrupted is done anew by the next run.
+    """
+
+    def __init__(self, spark: SparkSession, plan: ArchivePlan, claim: Claim, rows_before: int) -> None:
+        self._spark = spark
+        self._plan = plan
+        self._claim = claim
+        self._rows_before = rows_before
+        self._begun_s = monotonic()
+        self._listener: ProgressListener | None = None
+        self._query: StreamingQuery | None = None
+
+    def start(self, *, once: bool) -> Self:
+        plan = self._plan
+        self._spark.dataSource.register(ArchiveSink)
+        if plan.group is not None:
+            self._listener = watch_progress(self._spark)
+        rows = self._spark.readStream.format("rocketmq").options(**plan.read_options).load()
+        writer = rows.writeStream.format(NAME).outputMode("append")
+        writer = writer.option("folder", str(plan.folder)).option("run", self._claim.run)
+        writer = writer.option("checkpointLocation", str(plan.checkpoint_folder))
+        if once:
+            writer = writer.trigger(availableNow=True)
+        else:
+            writer = writer.trigger(processingTime=f"{round(plan.interval_s * 1000)} milliseconds")
+        self._query = writer.start()
+        return self
+
+    @property
+    def query(self) -> StreamingQuery:
+        """Spark's own, with its progress."""
+        assert self._query is not None
+        return self._query
+
+    @property
+    def is_running(self) -> bool:
+        return self.query.isActive
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Until it has ended; False if it has not in time. Raises whatever it has failed of."""
+        try:
+            has_ended = self.query.awaitTermination(timeout_s)  # type: ignore[arg-type]
+        except (PySparkException, Py4JError) as error:
+            self._leave()
+            raise spark_error(error) from error
+        if timeout_s is not None and not has_ended:
+            return False
+        self._leave()
+        return True
+
+    def stop(self) -> None:
+        """Again is harmless."""
+        if self._query is not None:
+            with contextlib.suppress(PySparkException, Py4JError):  # Its failure is told by `wait`.
+                self._query.stop()
+        self._leave()
+
+    def archived(self) -> Archived:
+        """As of now."""
+        with opened_table(self._plan.folder, self._plan.format) as table:
+            files = table.files()
+        total = sum(file.rows for file in files)
+        return Archived(
+            folder=self._plan.folder,
+            format=self._plan.format,
+            rows=total - self._rows_before,
+            total_rows=total,
+            files=len(files),
+            size=sum(file.size for file in files),
+            seconds=monotonic() - self._begun_s,
+        )
+
+    def _leave(self) -> None:
+        if self._listener is not None:
+            listener, self._listener = self._listener, None
+            with contextlib.suppress(PySparkException, Py4JError):
+                self._spark.streams.removeListener(listener)
+                self._tell_last()
+        self._claim.let_go()
+
+    def _tell_last(self) -> None:
+        """Of the last batch a listener may not have heard yet when it is removed."""
+        last = self._query.lastProgress if self._query is not None else None
+        for source in last.sources if last is not None else ():
+            told = told_of(source.latestOffset, source.endOffset)
+            try:
+                if told is not None:
+                    commit(*told)
+            except FlareError as error:
+                log.warning("brokers do not know how far %s is: %s", self._plan.group, error)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+def archive(spark: SparkSession, plan: ArchivePlan) -> Archived:
+    """Add all that is there now and was not added before, and end.
+
+    Raises UsageError for a folder or a checkpoint that is another's, StoreLocked if it is being filled.
+    """
+    with _started(spark, plan, once=True) as running:
+        running.wait()
+        return running.archived()
+
+
+def start_archive(spark: SparkSession, plan: ArchivePlan) -> RunningArchive:
+    """Add what is there and what comes, until it is stopped. Raises the same."""
+    return _started(spark, plan, once=False)
+
+
+def _started(spark: SparkSession, plan: ArchivePlan, *, once: bool) -> RunningArchive:
+    identity = made_identity(plan.folder, plan.format)
+    claim = Claim(plan.folder).take(_jvm_of(spark))
+    try:
+        with opened_table(plan.folder, plan.format) as table:
+            table.create()
+            table.settle()
+            rows = sum(file.rows for file in table.files())
+            last = table.last_batch(identity.query)
+        prepare_checkpoint(plan.checkpoint_folder, plan.folder, identity.query, last)
+        running = RunningArchive(spark, plan, claim, rows)
+        try:
+            return running.start(once=once)
+        except BaseException:
+            running.stop()
+            raise
+    except (PySparkException, Py4JError) as error:
+        claim.let_go()
+        raise spark_error(error) from error
+    except BaseException:
+        claim.let_go()
+        raise
+
+
+def _jvm_of(spark: SparkSession) -> int | None:
+    """The process in which Spark runs, if it is one of this machine."""
+    try:
+        found = spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid()  # type: ignore[union-attr]
+    except (PySparkException, Py4JError, AttributeError):
+        return None  # Spark Connect: it runs on another one.
+    return int(found)

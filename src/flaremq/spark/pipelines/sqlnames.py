@@ -1,0 +1,37 @@
+"""Which views a query names, as far as its words tell: Spark alone can truly read it, and is not up yet."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+_NOT_NAMES: Final = re.compile(
+    r"--[^\n]*|/\*.*?\*/|'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.|\"\")*\"", re.DOTALL
+)
+_WORD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_READ: Final = re.compile(
+    r"\b(?:from|join)\s+\(?\s*`?([A-Za-z_][A-Za-z0-9_]*)\b`?+(?!\s*[.(])", re.IGNORECASE
+)
+_MADE: Final = re.compile(r"\b([A-Za-z_][A-Za-z0-9_]*)`?\s*(?:\([^()]*\)\s*)?as\s*\(", re.IGNORECASE)
+_FIRST: Final = ("select", "with", "from", "values", "table")
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """All in lower case: SQL knows no other."""
+
+    is_query: bool
+    words: frozenset[str]
+    """Everything that could be a name, columns too."""
+    read: frozenset[str]
+    """What surely is one of a view: after FROM or JOIN, and not made by the query itself."""
+
+
+def named_views(sql: str) -> Named:
+    bare = _NOT_NAMES.sub(" ", sql)
+    first = _WORD.search(bare)
+    words = frozenset(word.lower() for word in _WORD.findall(bare))
+    made = {name.lower() for name in _MADE.findall(bare)}
+    read = frozenset(name.lower() for name in _READ.findall(bare)) - made
+    return Named(first is not None and first[0].lower() in _FIRST, words, read)

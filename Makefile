@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 PYX    := $(shell find src -name '_*_c.pyx')
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo check test slow java bench clean
+.PHONY: help setup build demo check test test-main test-others slow java bench clean
 
 help:  ## Show this list.
 	@grep -E '^[a-z]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 10
@@ -37,9 +37,15 @@ check: build  ## Lint, format, types and import contracts.
 	$(BIN)/mypy src tests benches examples
 	$(BIN)/lint-imports --no-cache
 
-test: build  ## All quick tests, on the compiled twins and then on the Python twins.
-	FLAREMQ_COMPILED=1 $(BIN)/pytest
-	FLAREMQ_PURE=1 $(BIN)/pytest -q tests/model tests/protocol tests/store tests/remoting/test_turn.py tests/broker/test_lanes.py
+test: build  ## All quick tests, on the compiled twins and on the Python twins; two runs at a time.
+	$(MAKE) --no-print-directory --output-sync=target --jobs=2 test-main test-others
+
+test-main:
+	FLAREMQ_COMPILED=1 $(BIN)/pytest --ignore=tests/spark
+
+test-others:
+	$(BIN)/pytest tests/spark
+	FLAREMQ_PURE=1 $(BIN)/pytest -q tests/model tests/protocol tests/store tests/arrow tests/remoting/test_turn.py tests/broker/test_lanes.py
 	$(BIN)/pytest -q tests/java -m smoke
 
 slow: build  ## Longer runs of the property and crash tests.

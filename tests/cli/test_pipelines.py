@@ -16,7 +16,7 @@ from flaremq.cli.main import app
 from flaremq.cli.pipelines.progress import lag_of
 from flaremq.spark.java import Java
 
-COMMANDS = ("archive", "compact", "replay", "rebuild", "audit")
+COMMANDS = ("archive", "compact", "replay", "rebuild", "audit", "stats", "run")
 
 
 def run(*words: str) -> tuple[int, str]:
@@ -47,6 +47,9 @@ def test_each_command_explains_itself(command: str) -> None:
         (("replay", "--from", "x", "-t", "a b", "-n", "127.0.0.1:1"), "a b"),
         (("compact", "/no/such/archive"), "/no/such/archive"),
         (("audit", ".", "--master", "sparc://x"), "no such folder"),
+        (("stats",), "nothing to count is named"),
+        (("stats", ".", "--archive", "x"), "one of them at a time"),
+        (("run", "/no/such/file.yaml"), "/no/such/file.yaml"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line_before_spark_is_started(words: tuple[str, ...], told: str) -> None:
@@ -54,6 +57,12 @@ def test_what_is_wrong_is_said_in_one_line_before_spark_is_started(words: tuple[
     assert status == 1
     assert told in output
     assert output.startswith("flaremq: ") and output.count("\n") == 1
+
+
+def test_a_plan_tells_what_would_be_done_and_starts_nothing() -> None:
+    status, output = run("plan", str(Path(__file__).parents[2] / "examples" / "pipeline.yaml"))
+    assert status == 0
+    assert "sources" in output.lower() and "sinks" in output.lower()
 
 
 def test_a_rebuild_in_place_asks_first(tmp_path: Path) -> None:

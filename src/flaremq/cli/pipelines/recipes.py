@@ -58,7 +58,8 @@ def run(
     from flaremq.spark.pipelines.recipe import load_recipe
 
     recipe = load_recipe(file)
-    with spark_for(Where(master, conf or [], ui, ship, python_env), recipe.name) as spark:
+    settings = [*(f"{name}={value}" for name, value in recipe.spark.items()), *(conf or [])]
+    with spark_for(Where(master, settings, ui, ship, python_env), recipe.name) as spark:
         running = import_module("flaremq.spark.pipelines.run")
         ran: Any = running.run(spark, recipe, _tell if watch else None)
     out = Output(json)

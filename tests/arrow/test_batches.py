@@ -170,3 +170,10 @@ def test_a_body_that_is_not_what_its_flags_say_stays_as_it_lies(flag: int) -> No
     inner = b"INNER_NUM\x011\x02INNER_BASE\x010\x02" if flag & sysflag.INNER_BATCH else b""
     data = records_of([a_message(b"no such thing", sys_flag=flag, properties=inner), a_message(b"next")])
     assert [row["body"] for row in rows(data, "body")] == [b"no such thing", b"next"]
+
+
+def test_a_body_that_would_become_too_large_stays_as_it_lies(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("flaremq.arrow.odd.BODY_SIZE_MAX", 1000)
+    packed = compress(bytes(5000), sysflag.COMPRESSION_ZLIB)
+    data = records_of([a_message(packed, sys_flag=sysflag.COMPRESSED | sysflag.COMPRESSION_ZLIB)])
+    assert [row["body"] for row in rows(data, "body")] == [packed]

@@ -13,7 +13,6 @@ from tests.spark.test_rebuild import written
 from typer.testing import CliRunner
 
 from flaremq.cli.main import app
-from flaremq.cli.pipelines.progress import lag_of
 from flaremq.spark.java import Java
 
 COMMANDS = ("archive", "compact", "replay", "rebuild", "audit", "stats", "run")
@@ -86,8 +85,3 @@ def test_rebuild_and_audit_as_an_operator_runs_them(java: Java, tmp_path: Path) 
     assert done.returncode == 1
     assert "is not there, and" in done.stdout
     assert done.stderr == ""
-
-
-def test_the_lag_of_a_source_is_what_it_has_not_read_yet() -> None:
-    assert lag_of('{"v":1,"q":{"a@b:0":10,"a@b:1":5}}', '{"v":1,"q":{"a@b:0":7}}') == 8
-    assert lag_of(None, None) == lag_of("7", '{"q":{}}') == lag_of('{"q":{"a":1}}', '{"start":{}}') - 1 == 0

@@ -8,11 +8,10 @@ from enum import Enum
 from typing import Final
 
 from flaremq.base.errors import InvalidParameter
-from flaremq.client.message import BODY_SIZE_MAX
 from flaremq.model import sysflag
 from flaremq.model.batch import unwrap
 from flaremq.model.columns import Bytes
-from flaremq.model.compression import decompress
+from flaremq.model.compression import BODY_SIZE_MAX, decompress
 from flaremq.model.message import MessageQueue, StoredMessage
 from flaremq.model.record import decode_many
 from flaremq.protocol.bodies.group import ALL, CMResult

@@ -11,17 +11,13 @@ from array import array
 from dataclasses import replace
 from typing import Final
 
-from flaremq.base.errors import Malformed
-from flaremq.base.units import MiB
+from flaremq.base.errors import BodyTooLarge, Malformed
 from flaremq.model import layout, sysflag
 from flaremq.model.batch import unwrap
 from flaremq.model.columns import Bytes, Fact
-from flaremq.model.compression import decompress
+from flaremq.model.compression import BODY_SIZE_MAX, decompress
 from flaremq.model.message import StoredMessage
 from flaremq.model.record import stored_message
-
-BODY_SIZE_MAX: Final = 256 * MiB
-"""What a compressed body may become."""
 
 _HEAD: Final = struct.Struct(">iiiiiqqiq")  # Total size to born timestamp.
 
@@ -36,7 +32,7 @@ def open_bodies(data: Bytes, facts: array[int], count: int) -> bytes:
             at = facts[f + Fact.BODY_AT]
             try:
                 body = decompress(bytes(view[at : at + facts[f + Fact.BODY_SIZE]]), flag, BODY_SIZE_MAX)
-            except Malformed:
+            except (Malformed, BodyTooLarge):
                 continue
             facts[f + Fact.BODY_AT], facts[f + Fact.BODY_SIZE] = -len(out) - 1, len(body)
             out += body
@@ -61,7 +57,7 @@ def _parts(data: Bytes, facts: array[int], row: int) -> bytes:
     """The records of the messages within one; none if there are none."""
     try:
         return b"".join(_encoded(message) for message in unwrap(_plain(stored_message(data, facts, row))))
-    except Malformed:
+    except (Malformed, BodyTooLarge):
         return b""
 
 

@@ -13,12 +13,11 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from flaremq.base.errors import Malformed
-from flaremq.base.units import MiB
 from flaremq.model import layout, sysflag
 from flaremq.model import properties as names
 from flaremq.model.batch import unwrap
 from flaremq.model.columns import Bytes, Check, Fact, facts_table
-from flaremq.model.compression import decompress
+from flaremq.model.compression import BODY_SIZE_MAX, decompress
 from flaremq.model.host import Host
 from flaremq.model.message import MessageQueue, StoredMessage
 from flaremq.model.msgid import encode_offset_id
@@ -26,9 +25,6 @@ from flaremq.model.names import is_retry
 from flaremq.model.properties import decode_properties, decode_text, find_property
 from flaremq.model.record import decode, walk
 from flaremq.protocol.codes import ResponseCode
-
-BODY_SIZE_MAX: Final = 256 * MiB
-"""What a compressed body may become."""
 
 _ROWS: Final = 1024  # Of one walk: no pull brings more.
 _TIMES: Final = struct.Struct(">iq")  # Reconsume times and prepared offset, just before the body's length.

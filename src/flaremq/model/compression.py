@@ -11,10 +11,13 @@ import lz4.frame
 import zstandard
 
 from flaremq.base.errors import BodyTooLarge, Malformed
+from flaremq.base.units import MiB
 from flaremq.model import sysflag
 
 LEVEL: Final = 5
 """Java's. LZ4 has no levels there."""
+BODY_SIZE_MAX: Final = 256 * MiB
+"""What a compressed body may become where somebody reads it."""
 
 
 def compress(body: bytes, kind: int = sysflag.COMPRESSION_ZLIB, level: int = LEVEL) -> bytes:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -72,16 +73,16 @@ class Wanted:
         return Seen(says, rows, count == self.n, count > self.n)
 
 
-class Asserts:
+class Asserts(ABC):
     """The asserts about what one NameServer knows. Asking goes the way that clients go."""
 
     def __init__(self) -> None:
         self._admin: Admin | None = None
 
     @property
+    @abstractmethod
     def namesrv(self) -> str:
         """host:port of the NameServer; of several, with semicolons between them."""
-        raise NotImplementedError
 
     @property
     def admin(self) -> Admin:

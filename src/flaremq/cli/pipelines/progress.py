@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -32,22 +31,15 @@ class Watched:
             self._status.stop()
 
     def look(self) -> None:
+        from flaremq.spark.pipelines.runprogress import lag_of
+
         last = self._query.lastProgress if self._status is not None else None
         if last is None or last.batchId == self._batch:
             return
         self._batch, self._rows = last.batchId, self._rows + last.numInputRows
         took_s = last.durationMs.get("triggerExecution", 0) / 1000
-        lag = sum(lag_of(source.latestOffset, source.endOffset) for source in last.sources)
+        lag = sum(sum(lag_of(each.latestOffset, each.endOffset).values()) for each in last.sources)
         self._status.update(
             f"{self._rows:,} messages, {last.processedRowsPerSecond or 0:,.0f} a second in the last batch, "
             f"which took {took_s:.1f} s; {lag:,} are waiting"
         )
-
-
-def lag_of(latest: str | None, end: str | None) -> int:
-    """How far a source is behind, as far as it tells: both are offsets by queue, in JSON."""
-    try:
-        heads, ends = (json.loads(text or "{}").get("q", {}) for text in (latest, end))
-        return sum(max(0, int(head) - int(ends.get(queue, 0))) for queue, head in heads.items())
-    except (ValueError, AttributeError, TypeError):
-        return 0

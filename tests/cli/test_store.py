@@ -154,14 +154,21 @@ def live(tmp_path: Path) -> Iterator[MessageStore]:
     store.close()
 
 
+def changed_at(root: Path) -> dict[Path, int]:
+    """When each file was changed; the next log file is left out, for a store makes it ready on its own."""
+    spare = root / "commitlog" / f"{small_settings(root).commitlog_file_size:020d}"
+    files = (path for path in root.rglob("*") if path.is_file() and path != spare)
+    return {path: path.stat().st_mtime_ns for path in files}
+
+
 def test_a_store_in_use_can_be_looked_at_and_keeps_its_lock(live: MessageStore, tmp_path: Path) -> None:
     root = tmp_path / "live"
-    files = {path: path.stat().st_mtime_ns for path in root.rglob("*") if path.is_file()}
+    files = changed_at(root)
     found = flaremq("store", "inspect", root, "--json").document
     assert found["held_by_pid"] is not None and found["abort_file"]
     assert problems(root) == []
     assert len(exported(root)) == 100
-    assert {path: path.stat().st_mtime_ns for path in root.rglob("*") if path.is_file()} == files
+    assert changed_at(root) == files
     live.put(a_message(b"goes on"))
     assert len(exported(root)) == 101
 

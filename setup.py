@@ -16,7 +16,11 @@ def extensions() -> list[Extension]:
         Extension(
             ".".join(path.with_suffix("").parts[1:]),
             [str(path)],
-            depends=["src/flaremq/model/_bytes.h", "src/flaremq/protocol/_scan.h"],
+            depends=[
+                "src/flaremq/model/_bytes.h",
+                "src/flaremq/model/_pairs.h",
+                "src/flaremq/protocol/_scan.h",
+            ],
             include_dirs=["src/flaremq"],
             extra_compile_args=["-O3"],
         )

@@ -95,7 +95,7 @@ def test_twins_give_the_same_bytes(given_: list[NewMessage]) -> None:
         lambda t: [t.numbers(*it.rows, n) for n in range(8)],
         lambda t: t.gather(it.data, b"", it.facts, Fact.WIDTH, Fact.BODY_AT, it.count, False),
         lambda t: t.gather(it.data, b"", it.facts, Fact.WIDTH, Fact.KEYS_AT, it.count, True),
-        lambda t: t.find(*it.rows, b"TAGS"),
+        lambda t: t.gather(it.data, b"", it.facts, Fact.WIDTH, Fact.TAGS_AT, it.count, True),
         lambda t: t.ids(*it.rows),
         lambda t: t.hosts(*it.rows, True),
         lambda t: t.hosts(*it.rows, False),
@@ -149,8 +149,7 @@ def test_of_equal_names_the_last_stands_and_half_pairs_are_none(
                 row[name] = value
         wanted.append(row)
     assert maps(twin.pairs(*it.rows)) == wanted
-    places = twin.find(*it.rows, b"TAGS")
-    tags = texts(twin.gather(it.data, b"", places, 2, 0, it.count, True))
+    tags = texts(twin.gather(it.data, b"", it.facts, Fact.WIDTH, Fact.TAGS_AT, it.count, True))
     assert tags == [row.get(b"TAGS") for row in wanted]
 
 

@@ -141,6 +141,26 @@ def test_a_range_outside_of_the_buffer_is_refused(twin: Any) -> None:
             twin.walk(bytes(10), at, end, 0, facts_table(1), 0)
 
 
+def test_a_leap_ends_where_a_record_begins(twin: Any) -> None:
+    data = records_of([a_message() for _ in range(5)], base=100)
+    size = len(data) // 5
+    found = [
+        twin.leap(data, 0, len(data), 100, goal) for goal in (0, 1, size, size + 1, 4 * size, 4 * size + 1)
+    ]
+    assert found == [0, size, size, 2 * size, 4 * size, -1]
+
+
+def test_a_leap_goes_over_no_place_that_holds_no_record(twin: Any) -> None:
+    data = records_of([a_message() for _ in range(3)])
+    size = len(data) // 3
+    assert twin.leap(data + bytes(1000), 0, len(data) + 1000, 0, 2 * size + 1) == -1
+    data[size + 7] ^= 0xFF  # A magic number.
+    assert twin.leap(data, 0, len(data), 0, 2 * size) == -1
+    assert twin.leap(data, 0, len(data), 5, 0) == -1
+    with pytest.raises(ValueError, match="range"):
+        twin.leap(bytes(10), 0, 11, 0, 1)
+
+
 def test_crc31_clears_the_sign(twin: Any) -> None:
     assert twin.crc31(b"hello") == 0x3610A686
     assert twin.crc31(b"a") == 1756872259
@@ -213,7 +233,8 @@ def test_twins_agree_on_sound_and_on_spoiled_records(
     seen = []
     for module in TWINS:
         facts: array[int] = facts_table(6)
-        seen.append((module.walk(data, 0, len(data), 0, facts, check), facts))
-    assert seen[0][0] == seen[1][0]
+        leaps = [module.leap(data, 0, len(data), 0, goal) for goal in (1, 100, 200)]
+        seen.append((module.walk(data, 0, len(data), 0, facts, check), facts, leaps))
+    assert (seen[0][0], seen[0][2]) == (seen[1][0], seen[1][2])
     rows = seen[0][0][0] * Fact.WIDTH
     assert seen[0][1][:rows] == seen[1][1][:rows]

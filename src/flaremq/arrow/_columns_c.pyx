@@ -1,14 +1,12 @@
 # cython: boundscheck=False, wraparound=False, cdivision=True
 """Compiled twin of _columns_py: same names, same bytes. Read that one first."""
 
-from array import array
-
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport free, realloc
-from libc.string cimport memchr, memcmp, memcpy, memmove, memset
+from libc.string cimport memcmp, memcpy, memmove, memset
 
 from flaremq.arrow.wanted import Number, Pairs, Text
 from flaremq.model import layout, sysflag
@@ -18,6 +16,7 @@ from flaremq.model.host import Host
 cdef int WIDTH = Fact.WIDTH, F_SIZE = Fact.SIZE, F_QUEUE_ID = Fact.QUEUE_ID, F_QUEUE_OFFSET = Fact.QUEUE_OFFSET
 cdef int F_SYS_FLAG = Fact.SYS_FLAG, F_STORE_TIMESTAMP = Fact.STORE_TIMESTAMP, F_TOPIC = Fact.TOPIC_AT
 cdef int F_PROPERTIES = Fact.PROPERTIES_AT, F_UNIQUE_KEY = Fact.UNIQUE_KEY_AT, F_BODY = Fact.BODY_AT
+cdef int F_TAGS = Fact.TAGS_AT
 cdef int QUEUE_ID = Number.QUEUE_ID, QUEUE_OFFSET = Number.QUEUE_OFFSET
 cdef int PHYSICAL_OFFSET = Number.PHYSICAL_OFFSET, BORN_TIME = Number.BORN_TIME
 cdef int STORE_TIME = Number.STORE_TIME, SYS_FLAG = Number.SYS_FLAG
@@ -26,7 +25,6 @@ cdef int64_t PHYSICAL_OFFSET_AT = layout.PHYSICAL_OFFSET_AT, BORN_TIMESTAMP_AT =
 cdef int64_t BORN_HOST_AT = layout.BORN_HOST_AT, V4 = layout.HOST_SIZE_V4, V6 = layout.HOST_SIZE_V6
 cdef int64_t BORN_V6 = sysflag.BORN_HOST_V6, STORE_V6 = sysflag.STORE_HOST_V6
 cdef int64_t COMPRESSED = sysflag.COMPRESSED, BATCH = sysflag.NEED_UNWRAP | sysflag.INNER_BATCH
-cdef uint8_t NAME_END = layout.NAME_END, PROPERTY_END = layout.PROPERTY_END
 cdef int64_t TIME_MAX_MS = ((1 << 63) - 1) // 1000
 cdef int64_t OFFSETS_MAX = 0x7FFFFFFF  # Arrow's offsets have 32 bits.
 cdef int HOST_TEXT_MAX = 64
@@ -38,8 +36,11 @@ cdef extern from "model/_bytes.h":
     int32_t get32(const uint8_t* p) nogil
 
 
-cdef struct Pair:
-    int64_t name, name_size, value, value_size
+cdef extern from "model/_pairs.h":
+    ctypedef struct Pair:
+        int64_t name, name_size, value, value_size
+    bint next_pair(const uint8_t* data, int64_t* at, int64_t end, Pair* pair) nogil
+    void copy_short(uint8_t* out, const uint8_t* source, int64_t size, int64_t room) nogil
 
 
 cdef class Source:
@@ -116,7 +117,7 @@ def gather(data, extra, places, int64_t width, int64_t column, int64_t count, bi
     cdef const uint8_t* main = source.bytes()
     cdef const uint8_t* other = beside.bytes()
     cdef int64_t* place = source.rows() + column
-    cdef int64_t i, total = 0, missing = 0, at, size
+    cdef int64_t i, total = 0, missing = 0, at, size, room, left
     for i in range(count):
         size = place[i * width + 1]
         total += size
@@ -128,13 +129,18 @@ def gather(data, extra, places, int64_t width, int64_t column, int64_t count, bi
     cdef int32_t* offset = <int32_t*>PyBytes_AS_STRING(offsets)
     cdef uint8_t* out = <uint8_t*>PyBytes_AS_STRING(values)
     offset[0] = 0
-    total = 0
+    left, total = total, 0
     with nogil:
         for i in range(count):
             at = place[i * width]
             size = place[i * width + 1]
-            memcpy(out + total, (main + at) if at >= 0 else (other - at - 1), size)
+            if at >= 0:
+                room = source.data.len - at
+                copy_short(out + total, main + at, size, room if room < left else left)
+            else:
+                memcpy(out + total, other - at - 1, size)
             total += size
+            left -= size
             offset[i + 1] = <int32_t>total
     return Text(bits(place, width, count) if nullable and missing else None, offsets, values)
 
@@ -149,51 +155,6 @@ cdef bytes bits(int64_t* place, int64_t width, int64_t count):
         if place[i * width + 1] > 0:
             out[i >> 3] |= 1 << (i & 7)
     return valid
-
-
-cdef inline bint next_pair(const uint8_t* data, int64_t* at, int64_t end, Pair* pair) noexcept nogil:
-    """The next pair with both sides that begins at `at` or behind; False where none is left."""
-    cdef const uint8_t* stop
-    cdef const uint8_t* middle
-    cdef int64_t pair_end
-    while at[0] < end:
-        stop = <const uint8_t*>memchr(data + at[0], PROPERTY_END, end - at[0])
-        pair_end = end if stop == NULL else stop - data
-        middle = <const uint8_t*>memchr(data + at[0], NAME_END, pair_end - at[0])
-        pair.name = at[0]
-        at[0] = pair_end + 1
-        if middle != NULL and middle > data + pair.name and middle + 1 < data + pair_end:
-            pair.name_size = middle - data - pair.name
-            pair.value = middle - data + 1
-            pair.value_size = pair_end - pair.value
-            return True
-    return False
-
-
-cdef inline void find_one(const uint8_t* data, const int64_t* f, const uint8_t* name, int64_t size,
-                          int64_t* place) noexcept nogil:
-    cdef int64_t at = f[F_PROPERTIES], end = at + f[F_PROPERTIES + 1]
-    cdef Pair pair
-    place[0] = place[1] = 0
-    while next_pair(data, &at, end, &pair):
-        if pair.name_size == size and memcmp(data + pair.name, name, size) == 0:
-            place[0] = pair.value
-            place[1] = pair.value_size
-
-
-def find(data, facts, int64_t count, bytes name not None):
-    cdef Source source = Source(data, facts, count, WIDTH)
-    places = array("q", bytes(16 * count))
-    cdef Source out = Source(data, places, count, 2, True)
-    cdef const uint8_t* wanted = <const uint8_t*>PyBytes_AS_STRING(name)
-    cdef int64_t* f = source.rows()
-    cdef int64_t* place = out.rows()
-    cdef const uint8_t* p = source.bytes()
-    cdef int64_t i, size = len(name)
-    with nogil:
-        for i in range(count):
-            find_one(p, f + i * WIDTH, wanted, size, place + 2 * i)
-    return places
 
 
 cdef inline void host_place(int64_t flag, bint store, int64_t* at, int64_t* size) noexcept nogil:
@@ -297,7 +258,7 @@ def pairs(data, facts, int64_t count):
             found = all_pairs(source.bytes(), f, count, row, &used)
         if used < 0:
             raise MemoryError(f"{count} rows of properties")
-        return Pairs(rows, side(source.bytes(), found, used, True), side(source.bytes(), found, used, False))
+        return Pairs(rows, side(source, found, used, True), side(source, found, used, False))
     finally:
         free(found)
 
@@ -339,8 +300,9 @@ cdef inline int64_t without_twin(const uint8_t* data, Pair* found, int64_t first
     return n + 1
 
 
-cdef object side(const uint8_t* data, Pair* found, int64_t count, bint names):
-    cdef int64_t i, total = 0, at, size
+cdef object side(Source source, Pair* found, int64_t count, bint names):
+    cdef const uint8_t* data = source.bytes()
+    cdef int64_t i, total = 0, at, size, room, left
     for i in range(count):
         total += found[i].name_size if names else found[i].value_size
     cdef bytes offsets = PyBytes_FromStringAndSize(NULL, 4 * (count + 1))
@@ -348,13 +310,15 @@ cdef object side(const uint8_t* data, Pair* found, int64_t count, bint names):
     cdef int32_t* offset = <int32_t*>PyBytes_AS_STRING(offsets)
     cdef uint8_t* out = <uint8_t*>PyBytes_AS_STRING(values)
     offset[0] = 0
-    total = 0
+    left, total = total, 0
     with nogil:
         for i in range(count):
             at = found[i].name if names else found[i].value
             size = found[i].name_size if names else found[i].value_size
-            memcpy(out + total, data + at, size)
+            room = source.data.len - at
+            copy_short(out + total, data + at, size, room if room < left else left)
             total += size
+            left -= size
             offset[i + 1] = <int32_t>total
     return Text(None, offsets, values)
 
@@ -367,7 +331,6 @@ def sift(data, facts, int64_t count, only):
     cdef int64_t offset_begin = only.offset_begin, offset_end = only.offset_end
     cdef int64_t time_begin = only.time_begin_ms, time_end = only.time_end_ms, queue_id = only.queue_id
     cdef int64_t i, kept = 0, odd = 0
-    cdef int64_t place[2]
     cdef tuple topics = only.topics, tags = only.tags
     cdef bint some_topics = len(topics) > 0, some_tags = len(tags) > 0, batch
     for i in range(count):
@@ -381,10 +344,8 @@ def sift(data, facts, int64_t count, only):
             continue
         if some_topics and not is_one_of(p + f[F_TOPIC], f[F_TOPIC + 1], topics):
             continue
-        if some_tags and not batch:
-            find_one(p, f, b"TAGS", 4, place)
-            if not is_one_of(p + place[0], place[1], tags):
-                continue
+        if some_tags and not batch and not is_one_of(p + f[F_TAGS], f[F_TAGS + 1], tags):
+            continue
         odd += batch or f[F_SYS_FLAG] & COMPRESSED != 0
         if kept != i:
             memcpy(rows + kept * WIDTH, f, 8 * WIDTH)

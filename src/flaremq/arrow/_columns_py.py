@@ -70,20 +70,6 @@ def gather(
     return text._replace(valid=np.packbits(size > 0, bitorder="little").tobytes())
 
 
-def find(data: Bytes, facts: array[int], count: int, name: bytes) -> array[int]:
-    """Where the values of one property lie: a table of two columns, place and length, 0 without it."""
-    table = _table(facts, count)
-    row, names_at, names_size, values_at, values_size = _split(data, table)
-    octets = np.frombuffer(data, np.uint8)
-    right = names_size == len(name)
-    for i, letter in enumerate(name):
-        right[right] = octets[names_at[right] + i] == letter
-    places = np.zeros((count, 2), np.int64)
-    places[row[right], 0] = values_at[right]  # Of equal names the last stands, here too.
-    places[row[right], 1] = values_size[right]
-    return array("q", places.tobytes())
-
-
 def ids(data: Bytes, facts: array[int], count: int) -> Text:
     """The ids that senders gave (UNIQ_KEY); where there is none, the one that says where the record lies."""
     view = memoryview(data)
@@ -141,8 +127,7 @@ def sift(data: Bytes, facts: array[int], count: int, only: Only) -> tuple[int, i
     if only.topics:
         right &= _is_one_of(data, table[:, Fact.TOPIC_AT], table[:, Fact.TOPIC_SIZE], only.topics)
     if only.tags:
-        tags = np.frombuffer(find(data, facts, count, b"TAGS"), np.int64).reshape(count, 2)
-        right &= _is_one_of(data, tags[:, 0], tags[:, 1], only.tags) | batch
+        right &= _is_one_of(data, table[:, Fact.TAGS_AT], table[:, Fact.TAGS_SIZE], only.tags) | batch
     wanted = table[right]
     facts[: wanted.size] = array("q", wanted.tobytes())
     odd = (batch | (flags & sysflag.COMPRESSED != 0))[right]

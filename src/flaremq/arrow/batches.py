@@ -20,12 +20,12 @@ from flaremq.arrow.odd import open_bodies, unwrapped
 from flaremq.arrow.schema import COLUMNS, TYPES, arrow_schema
 from flaremq.arrow.wanted import Number, Only, Text
 from flaremq.base.errors import Malformed
-from flaremq.base.units import MiB
+from flaremq.base.units import KiB
 from flaremq.model.columns import Bytes, Check, Fact, Stop, facts_table
-from flaremq.model.properties import TAGS, decode_text
+from flaremq.model.properties import decode_text
 from flaremq.model.record import walk
 
-BATCH_BYTES: Final = 1 * MiB
+BATCH_BYTES: Final = 256 * KiB
 """What a batch should hold about: below 0.2 MiB its fixed costs show, above 2 MiB it leaves the caches."""
 ROWS_MAX: Final = 8192
 _ROWS_MIN: Final = 16
@@ -150,11 +150,6 @@ def _place(name: str, column: int, *, nullable: bool = False) -> _Build:
     return build
 
 
-def _tags(data: Bytes, extra: Bytes, facts: array[int], count: int) -> pa.Array:
-    places = buffers.find(data, facts, count, TAGS.encode())
-    return _text(TYPES["tags"], buffers.gather(data, extra, places, 2, 0, count, True), count)
-
-
 def _ids(data: Bytes, _extra: Bytes, facts: array[int], count: int) -> pa.Array:
     return _text(TYPES["msgId"], buffers.ids(data, facts, count), count)
 
@@ -196,7 +191,7 @@ _BUILDS: Final[dict[str, _Build]] = {
     "physicalOffset": _number("physicalOffset", Number.PHYSICAL_OFFSET),
     "msgId": _ids,
     "keys": _place("keys", Fact.KEYS_AT, nullable=True),
-    "tags": _tags,
+    "tags": _place("tags", Fact.TAGS_AT, nullable=True),
     "body": _place("body", Fact.BODY_AT),
     "properties": _properties,
     "bornTimestamp": _number("bornTimestamp", Number.BORN_TIME),

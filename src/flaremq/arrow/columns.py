@@ -11,11 +11,11 @@ import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING or os.environ.get("FLAREMQ_PURE"):
-    from flaremq.arrow._columns_py import find, gather, hosts, ids, numbers, pairs, sift
+    from flaremq.arrow._columns_py import gather, hosts, ids, numbers, pairs, sift
 else:
     try:
-        from flaremq.arrow._columns_c import find, gather, hosts, ids, numbers, pairs, sift
+        from flaremq.arrow._columns_c import gather, hosts, ids, numbers, pairs, sift
     except ImportError:
-        from flaremq.arrow._columns_py import find, gather, hosts, ids, numbers, pairs, sift
+        from flaremq.arrow._columns_py import gather, hosts, ids, numbers, pairs, sift
 
-__all__ = ["find", "gather", "hosts", "ids", "numbers", "pairs", "sift"]
+__all__ = ["gather", "hosts", "ids", "numbers", "pairs", "sift"]

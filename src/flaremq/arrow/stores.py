@@ -181,7 +181,7 @@ class StoreFolder:
     def walks(
         self, piece: LogPiece, rows: Callable[[], int], damage: list[Damage] | None = None
     ) -> Iterator[Walked]:
-        """The records of a piece, as many at a time as `rows` says when a walk begins.
+        """The records of a piece, as many at a time as `rows` says then.
 
         With a list for `damage` nothing is raised: what cannot be read is noted there and passed over.
         """
@@ -193,7 +193,7 @@ class StoreFolder:
             )
         at = piece.begin
         while True:
-            for walked in self.scan.file_records(file, at - file.offset, piece.end, rows()):
+            for walked in self.scan.file_records(file, at - file.offset, piece.end, rows):
                 last = (walked.count - 1) * Fact.WIDTH
                 at = walked.facts[last + Fact.OFFSET] + walked.facts[last + Fact.SIZE]
                 yield walked

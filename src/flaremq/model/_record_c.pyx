@@ -3,7 +3,7 @@
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t
-from libc.string cimport memchr, memcmp
+from libc.string cimport memcmp
 
 from flaremq.model import layout
 from flaremq.model._tags_py import java_hash
@@ -14,15 +14,14 @@ cdef int32_t MAGIC_V1 = layout.MAGIC_V1, MAGIC_V2 = layout.MAGIC_V2, BLANK_MAGIC
 cdef int64_t FIXED_SIZE = layout.FIXED_SIZE, BLANK_SIZE = layout.BLANK_SIZE
 cdef int64_t BODY_AT_LEAST = layout.BODY_AT_LEAST, BORN_HOST_AT = layout.BORN_HOST_AT
 cdef int64_t V4 = layout.HOST_SIZE_V4, V6 = layout.HOST_SIZE_V6
-cdef int64_t CRC_TAIL_SIZE = layout.CRC_TAIL_SIZE
-cdef uint8_t NAME_END = layout.NAME_END, PROPERTY_END = layout.PROPERTY_END
+cdef int64_t CRC_TAIL_SIZE = layout.CRC_TAIL_SIZE, PHYSICAL_OFFSET_AT = layout.PHYSICAL_OFFSET_AT
 cdef int BORN_V6 = 0x10, STORE_V6 = 0x20
 
 cdef int F_WIDTH = Fact.WIDTH, F_OFFSET = Fact.OFFSET, F_SIZE = Fact.SIZE, F_QUEUE_ID = Fact.QUEUE_ID
 cdef int F_QUEUE_OFFSET = Fact.QUEUE_OFFSET, F_SYS_FLAG = Fact.SYS_FLAG
 cdef int F_STORE_TIMESTAMP = Fact.STORE_TIMESTAMP, F_TAGS_CODE = Fact.TAGS_CODE, F_TOPIC = Fact.TOPIC_AT
 cdef int F_PROPERTIES = Fact.PROPERTIES_AT, F_KEYS = Fact.KEYS_AT, F_UNIQUE_KEY = Fact.UNIQUE_KEY_AT
-cdef int F_BODY = Fact.BODY_AT, F_ODD = Fact.ODD
+cdef int F_BODY = Fact.BODY_AT, F_ODD = Fact.ODD, F_TAGS = Fact.TAGS_AT
 
 cdef int STOP_LIMIT = Stop.LIMIT, STOP_BLANK = Stop.BLANK, STOP_INVALID = Stop.INVALID, STOP_HALF = Stop.HALF
 cdef int CHECK_BODY = Check.BODY_CRC, CHECK_RECORD = Check.RECORD_CRC, CHECK_OFFSET = Check.OFFSET
@@ -39,6 +38,12 @@ cdef extern from "model/_bytes.h":
     uint32_t crc31_of(const uint8_t* p, int64_t size) nogil
     bint crc_tail_agrees(const uint8_t* start, int64_t size) nogil
     int64_t hash_ascii(const uint8_t* p, int64_t size, uint32_t* h) nogil
+
+
+cdef extern from "model/_pairs.h":
+    ctypedef struct Pair:
+        int64_t name, name_size, value, value_size
+    bint next_pair(const uint8_t* data, int64_t* at, int64_t end, Pair* pair) nogil
 
 
 crc_fill_table()
@@ -75,6 +80,35 @@ def walk(data not None, int64_t at, int64_t end, int64_t base, facts not None, i
         PyBuffer_Release(&source)
 
 
+def leap(data not None, int64_t at, int64_t end, int64_t base, int64_t size):
+    cdef Py_buffer source
+    PyObject_GetBuffer(data, &source, PyBUF_SIMPLE)
+    try:
+        if not 0 <= at <= end <= source.len:
+            raise ValueError(f"range {at}..{end} of {source.len} bytes")
+        with nogil:
+            at = leap_over(<const uint8_t*>source.buf, at, end, base, at + size)
+        return at
+    finally:
+        PyBuffer_Release(&source)
+
+
+cdef int64_t leap_over(const uint8_t* data, int64_t at, int64_t end, int64_t base, int64_t goal) noexcept nogil:
+    cdef int64_t size
+    cdef int32_t magic
+    while end - at >= FIXED_SIZE:
+        size = get32(data + at)
+        magic = get32(data + at + 4)
+        if (magic != MAGIC_V1 and magic != MAGIC_V2) or not FIXED_SIZE <= size <= end - at:
+            return -1
+        if get64(data + at + PHYSICAL_OFFSET_AT) != base + at:
+            return -1
+        if at >= goal:
+            return at
+        at += size
+    return -1
+
+
 cdef int note_many(Py_buffer* source, int64_t* at, int64_t end, int64_t base, Py_buffer* table, int check,
                    int64_t* count) noexcept nogil:
     cdef const uint8_t* data = <const uint8_t*>source.buf
@@ -106,7 +140,7 @@ cdef int note(const uint8_t* data, int64_t at, int64_t end, int64_t base, int64_
         return STOP_BLANK
     if (magic != MAGIC_V1 and magic != MAGIC_V2) or not FIXED_SIZE <= size <= end - at:
         return STOP_INVALID
-    if check & CHECK_OFFSET and get64(p + 28) != base + at:
+    if check & CHECK_OFFSET and get64(p + PHYSICAL_OFFSET_AT) != base + at:
         return STOP_INVALID
     size_out[0] = size
     flag = get32(p + 36)
@@ -149,41 +183,33 @@ cdef int note(const uint8_t* data, int64_t at, int64_t end, int64_t base, int64_
 
 
 cdef void note_properties(const uint8_t* data, int64_t at, int64_t end, int64_t* f) noexcept nogil:
-    cdef int64_t pair_end, split, name_size, value_size, tags_at = 0, tags_size = 0
-    cdef const uint8_t* found
     cdef const uint8_t* name
+    cdef Pair pair
     cdef int odd = 0, inner = 0
-    f[F_KEYS] = f[F_KEYS + 1] = f[F_UNIQUE_KEY] = f[F_UNIQUE_KEY + 1] = 0
-    while at < end:
-        name = data + at
-        found = <const uint8_t*>memchr(name, PROPERTY_END, end - at)
-        pair_end = found - data if found != NULL else end
-        found = <const uint8_t*>memchr(name, NAME_END, pair_end - at)
-        if found != NULL:
-            split = found - data
-            name_size = split - at
-            value_size = pair_end - split - 1
-            if name_size > 0 and value_size > 0:
-                if name_size == 4 and memcmp(name, b"TAGS", 4) == 0:
-                    tags_at = split + 1
-                    tags_size = value_size
-                elif name_size == 4 and memcmp(name, b"KEYS", 4) == 0:
-                    f[F_KEYS] = split + 1
-                    f[F_KEYS + 1] = value_size
-                elif name_size == 8 and memcmp(name, b"UNIQ_KEY", 8) == 0:
-                    f[F_UNIQUE_KEY] = split + 1
-                    f[F_UNIQUE_KEY + 1] = value_size
-                elif name_size == 5 and memcmp(name, b"DELAY", 5) == 0:
-                    odd |= ODD_DELAY
-                elif name_size == 20 and memcmp(name, b"INNER_MULTI_DISPATCH", 20) == 0:
-                    odd |= ODD_MULTI
-                elif name_size == 9 and memcmp(name, b"INNER_NUM", 9) == 0:
-                    inner |= 1
-                elif name_size == 10 and memcmp(name, b"INNER_BASE", 10) == 0:
-                    inner |= 2
-        at = pair_end + 1
+    f[F_KEYS] = f[F_KEYS + 1] = f[F_UNIQUE_KEY] = f[F_UNIQUE_KEY + 1] = f[F_TAGS] = f[F_TAGS + 1] = 0
+    while next_pair(data, &at, end, &pair):
+        name = data + pair.name
+        if pair.name_size == 4:
+            if memcmp(name, b"TAGS", 4) == 0:
+                f[F_TAGS] = pair.value
+                f[F_TAGS + 1] = pair.value_size
+            elif memcmp(name, b"KEYS", 4) == 0:
+                f[F_KEYS] = pair.value
+                f[F_KEYS + 1] = pair.value_size
+        elif pair.name_size == 8:
+            if memcmp(name, b"UNIQ_KEY", 8) == 0:
+                f[F_UNIQUE_KEY] = pair.value
+                f[F_UNIQUE_KEY + 1] = pair.value_size
+        elif pair.name_size == 5 and memcmp(name, b"DELAY", 5) == 0:
+            odd |= ODD_DELAY
+        elif pair.name_size == 20 and memcmp(name, b"INNER_MULTI_DISPATCH", 20) == 0:
+            odd |= ODD_MULTI
+        elif pair.name_size == 9 and memcmp(name, b"INNER_NUM", 9) == 0:
+            inner |= 1
+        elif pair.name_size == 10 and memcmp(name, b"INNER_BASE", 10) == 0:
+            inner |= 2
     f[F_ODD] = odd | (ODD_INNER if inner == 3 else 0)
-    f[F_TAGS_CODE] = hash_of(data + tags_at, tags_size)
+    f[F_TAGS_CODE] = hash_of(data + f[F_TAGS], f[F_TAGS + 1])
 
 
 cdef int64_t hash_of(const uint8_t* p, int64_t size) noexcept nogil:

@@ -44,6 +44,27 @@ def walk(data: Bytes, at: int, end: int, base: int, facts: array[int], check: in
     return rows, at, Stop.LIMIT
 
 
+def leap(data: Bytes, at: int, end: int, base: int, size: int) -> int:
+    """Where the first record begins that lies `size` bytes behind data[at] or more, -1 if none does.
+
+    Goes by sizes alone, from one record to the next, and believes each that says where it lies: to divide
+    a file among those who will walk it, and look at each record closely.
+    """
+    if not 0 <= at <= end <= len(data):
+        raise ValueError(f"range {at}..{end} of {len(data)} bytes")
+    view, goal = memoryview(data), at + size
+    while end - at >= layout.FIXED_SIZE:
+        length, magic = struct.unpack_from(">ii", view, at)
+        if magic not in (layout.MAGIC_V1, layout.MAGIC_V2) or not layout.FIXED_SIZE <= length <= end - at:
+            return -1
+        if _LONG.unpack_from(view, at + layout.PHYSICAL_OFFSET_AT)[0] != base + at:
+            return -1
+        if at >= goal:
+            return at
+        at += length
+    return -1
+
+
 def _note(
     view: memoryview, at: int, end: int, base: int, facts: array[int], f: int, check: int
 ) -> tuple[int, int]:
@@ -99,6 +120,7 @@ def _note_properties(view: memoryview, at: int, end: int, facts: array[int], f: 
     of two pairs with one name the later counts (MessageDecoder.string2messageProperties)."""
     tags = b""
     facts[f + Fact.KEYS_AT] = facts[f + Fact.KEYS_SIZE] = 0
+    facts[f + Fact.TAGS_AT] = facts[f + Fact.TAGS_SIZE] = 0
     facts[f + Fact.UNIQUE_KEY_AT] = facts[f + Fact.UNIQUE_KEY_SIZE] = 0
     odd, inner = 0, set()
     for pair in bytes(view[at:end]).split(b"\x02"):
@@ -109,6 +131,7 @@ def _note_properties(view: memoryview, at: int, end: int, facts: array[int], f: 
             continue
         if name == b"TAGS":
             tags = value
+            facts[f + Fact.TAGS_AT], facts[f + Fact.TAGS_SIZE] = value_at, len(value)
         elif name == b"KEYS":
             facts[f + Fact.KEYS_AT], facts[f + Fact.KEYS_SIZE] = value_at, len(value)
         elif name == b"UNIQ_KEY":

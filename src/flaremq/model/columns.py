@@ -62,9 +62,11 @@ class Fact:
     UNIQUE_KEY_SIZE: Final = 14  # 0: no UNIQ_KEY.
     BODY_AT: Final = 15
     BODY_SIZE: Final = 16
-    ODD: Final = 17  # Sum of the Odd bits; 0 for a plain record.
+    TAGS_AT: Final = 17
+    TAGS_SIZE: Final = 18  # 0: no TAGS.
+    ODD: Final = 19  # Sum of the Odd bits; 0 for a plain record.
 
-    WIDTH: Final = 18
+    WIDTH: Final = 20
 
 
 class Odd:

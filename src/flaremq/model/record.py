@@ -17,14 +17,14 @@ from flaremq.model.columns import Bytes, Check, Fact, Stop, facts_table
 from flaremq.model.message import Host, StoredMessage
 
 if TYPE_CHECKING or os.environ.get("FLAREMQ_PURE"):
-    from flaremq.model._record_py import crc31, walk
+    from flaremq.model._record_py import crc31, leap, walk
 else:
     try:
-        from flaremq.model._record_c import crc31, walk
+        from flaremq.model._record_c import crc31, leap, walk
     except ImportError:
-        from flaremq.model._record_py import crc31, walk
+        from flaremq.model._record_py import crc31, leap, walk
 
-__all__ = ["crc31", "decode", "decode_many", "stored_message", "walk"]
+__all__ = ["crc31", "decode", "decode_many", "leap", "stored_message", "walk"]
 
 _ROWS = 256  # Of one step of decode_many.
 _STOPS = {

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
@@ -24,9 +23,7 @@ from flaremq.arrow.batches import Decoder
 from flaremq.arrow.stores import Piece, QueuePiece, StoreFolder, Times, share
 from flaremq.arrow.wanted import Only
 from flaremq.base.errors import ConfigError
-from flaremq.spark.given import Given, wrong
-from flaremq.spark.options import columns_of as wanted_columns
-from flaremq.spark.options import cores
+from flaremq.spark.given import Given, cores, wanted_columns, wrong
 from flaremq.spark.rows import columns_of, row_schema, spark_schema
 
 NAMES: Final = (
@@ -121,8 +118,8 @@ class StoreOptions:
         with_topic = columns if "topic" in columns else (*columns, "topic")
         for batch in self.folder.read(piece, Decoder(with_topic, broker_name=self.broker_name, only=only)):
             topics = batch.column(with_topic.index("topic"))
-            wanted = [topic for topic in topics.unique().to_pylist() if self._takes(topic)]
-            found = batch.filter(pc.is_in(topics, pa.array(wanted, pa.string())))
+            wanted = {topic for topic in topics.unique().to_pylist() if self._takes(topic)}
+            found = batch.filter(pa.array([topic in wanted for topic in topics.to_pylist()]))
             yield found.select(list(columns))
 
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from difflib import get_close_matches
 from typing import TypeVar
 
-from flaremq.base.errors import ConfigError
+from flaremq.arrow.schema import COLUMNS, type_of
+from flaremq.base.errors import ConfigError, UsageError
 from flaremq.base.units import parse_size, parse_span_ms
 
 T = TypeVar("T")
@@ -138,3 +140,22 @@ class Given:
 def wrong(name: str, value: object, wanted: str, example: str) -> ConfigError:
     """Raise it: a value that cannot be, with what is allowed and an example."""
     return ConfigError(f"{name}={str(value)[:200]!r}: wanted is {wanted}, as in {name}={example}")
+
+
+def wanted_columns(given: Given) -> tuple[str, ...]:
+    """The wanted columns, in the order in which they are named."""
+    named = given.words("columns")
+    with_properties = given.flag("includeProperties", True)
+    try:
+        for name in named:
+            type_of(name)
+    except UsageError as error:
+        raise ConfigError(f"columns={','.join(named)}: {error}") from None
+    if "properties" in named and not with_properties:
+        raise ConfigError("columns names properties and includeProperties=false leaves them out: remove one")
+    return named or tuple(name for name in COLUMNS if with_properties or name != "properties")
+
+
+def cores() -> int:
+    """Of this machine, which is the driver's; a cluster's are not known to a Python source."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

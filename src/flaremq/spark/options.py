@@ -6,18 +6,17 @@ once in each, into values that check themselves and travel with the tasks.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from flaremq.arrow.schema import COLUMNS, type_of
+from flaremq.arrow.schema import COLUMNS
 from flaremq.base.errors import ConfigError, UsageError
 from flaremq.client.settings import ENVIRONMENT, ClientSettings, named_by_environment
 from flaremq.model.message import MessageQueue
 from flaremq.model.names import check_group, check_topic
-from flaremq.spark.given import Given, wrong
+from flaremq.spark.given import Given, cores, wanted_columns, wrong
 from flaremq.spark.places import Kind, Place, place_of
 from flaremq.spark.queues import queue_of
 
@@ -138,25 +137,11 @@ class ReadOptions:
             filter=_filter(given),
             limits=_limits(given),
             shape=_shape(given),
-            columns=columns_of(given),
+            columns=wanted_columns(given),
             group=_group(given),
             fail_on_data_loss=given.flag("failOnDataLoss", True),
             broker_timeout_s=timeout_ms / 1000,
         )
-
-
-def columns_of(given: Given) -> tuple[str, ...]:
-    """The wanted columns, in the order in which they are named."""
-    named = given.words("columns")
-    with_properties = given.flag("includeProperties", True)
-    try:
-        for name in named:
-            type_of(name)
-    except UsageError as error:
-        raise ConfigError(f"columns={','.join(named)}: {error}") from None
-    if "properties" in named and not with_properties:
-        raise ConfigError("columns names properties and includeProperties=false leaves them out: remove one")
-    return named or tuple(name for name in COLUMNS if with_properties or name != "properties")
 
 
 def _check_kind(given: Given, streaming: bool | None) -> None:
@@ -269,11 +254,6 @@ def _shape(given: Given) -> Shape:
         given.number("minPartitions") or 1,
         given.number("maxRowsPerPartition"),
     )
-
-
-def cores() -> int:
-    """Of this machine, which is the driver's; a cluster's are not known to a Python source."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _group(given: Given) -> str | None:

@@ -1,4 +1,8 @@
-"""The format "rocketmq": what Spark asks when somebody writes `format("rocketmq")`."""
+"""The format "rocketmq": what Spark asks when somebody writes `format("rocketmq")`.
+
+Spark forks a Python process for each thing that it asks while it plans a query, and each imports this
+module anew. So the rooms that read and write are imported when they are asked for, not before.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +15,8 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from flaremq.spark.batch import BatchReader
 from flaremq.spark.options import ReadOptions
 from flaremq.spark.rows import spark_schema
-from flaremq.spark.stream import StreamReader
-from flaremq.spark.writer import BatchWriter, RowWriter, StreamWriter
-from flaremq.spark.writing import WriteOptions
 
 
 class RocketMQ(DataSource):
@@ -30,13 +30,23 @@ class RocketMQ(DataSource):
         return spark_schema(ReadOptions.of(self.options).columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
+        from flaremq.spark.batch import BatchReader
+
         return BatchReader(ReadOptions.of(self.options, streaming=False), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        from flaremq.spark.stream import StreamReader
+
         return StreamReader(ReadOptions.of(self.options, streaming=True), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        from flaremq.spark.writer import BatchWriter, RowWriter
+        from flaremq.spark.writing import WriteOptions
+
         return BatchWriter(RowWriter(WriteOptions.of(self.options, streaming=False), schema, overwrite))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802
+        from flaremq.spark.writer import RowWriter, StreamWriter
+        from flaremq.spark.writing import WriteOptions
+
         return StreamWriter(RowWriter(WriteOptions.of(self.options, streaming=True), schema, overwrite))

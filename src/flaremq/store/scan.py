@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import struct
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -19,7 +19,7 @@ from flaremq.base.errors import CorruptStore
 from flaremq.model import layout
 from flaremq.model.columns import Check, Fact, Odd, Stop, facts_table
 from flaremq.model.properties import find_property
-from flaremq.model.record import walk
+from flaremq.model.record import leap, walk
 from flaremq.store.disk import Disk
 from flaremq.store.entries import Key, gather, valid
 from flaremq.store.filequeue import NAME_DIGITS
@@ -99,25 +99,26 @@ class StoreScan:
             at = file.offset + file.size
 
     def file_records(
-        self, file: LogFile, at: int = 0, end: int | None = None, rows: int = _ROWS
+        self, file: LogFile, at: int = 0, end: int | None = None, rows: int | Callable[[], int] = _ROWS
     ) -> Iterator[Walked]:
         """Whole records of one file from position `at` on, as far as they begin before offset `end`,
-        at most `rows` at a time."""
+        at most `rows` at a time, which may change on the way."""
         try:
             view = self._disk.look(file.path)
         except CorruptStore:
             return  # Deleted by the broker meanwhile.
         if _is_dledger(view):
-            yield from _dledger_records(view, file, at, end, rows)
+            yield from _dledger_records(view, file, at, end, rows if isinstance(rows, int) else rows())
             return
         while True:
-            facts = facts_table(rows)
+            most = rows if isinstance(rows, int) else rows()
+            facts = facts_table(most)
             count, at, stop = walk(view, at, len(view), file.offset, facts, _CHECK)
             if end is not None:
                 count = _rows_before(facts, count, end)
             if count:
                 yield Walked(view, facts, count)
-            if stop != Stop.LIMIT or count < rows:
+            if stop != Stop.LIMIT or count < most:
                 return
 
     def next_record(self, file: LogFile, at: int) -> int | None:
@@ -152,14 +153,22 @@ class StoreScan:
     def cuts(self, file: LogFile, size: int) -> list[int]:
         """Offsets at which records (or their entries) begin, about `size` bytes apart, the begin of the file
         first: between two of them a file can be walked alone."""
+        view = self._disk.look(file.path)
+        if _is_dledger(view):
+            return self._dledger_cuts(file, size)
+        found = [file.offset]
+        last, at = len(view) - size // 2, leap(view, 0, len(view), file.offset, size)
+        while 0 <= at < last:
+            found.append(file.offset + at)
+            at = leap(view, at, len(view), file.offset, size)
+        return found
+
+    def _dledger_cuts(self, file: LogFile, size: int) -> list[int]:
         found = [file.offset]
         for walked in self.file_records(file, rows=_CUT_ROWS, end=file.offset + file.size - size // 2):
-            if _end_of(walked) <= found[-1] + size:
-                continue
-            lead = layout.DLEDGER_HEADER_SIZE if _is_dledger(walked.view) else 0
             for f in range(0, walked.count * Fact.WIDTH, Fact.WIDTH):
                 if walked.facts[f + Fact.OFFSET] >= found[-1] + size:
-                    found.append(walked.facts[f + Fact.OFFSET] - lead)
+                    found.append(walked.facts[f + Fact.OFFSET] - layout.DLEDGER_HEADER_SIZE)
         return found
 
     def live_end(self) -> int | None:

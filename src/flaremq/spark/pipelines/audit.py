@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from flaremq.arrow.stores import StoreFolder
 from flaremq.base.errors import UsageError
 from flaremq.model.layout import ENTRY_SIZE
-from flaremq.spark.options import cores
+from flaremq.spark.given import cores
 from flaremq.spark.pipelines.auditarchive import compare_archive
 from flaremq.spark.pipelines.auditindex import chain_findings, index_files
 from flaremq.spark.pipelines.auditlogs import compare_logs

@@ -23,7 +23,7 @@ from flaremq.base.errors import ConfigError, CorruptStore, StoreError, UsageErro
 from flaremq.base.units import MiB
 from flaremq.spark.claim import OWN, known_identity
 from flaremq.spark.errors import spark_error
-from flaremq.spark.options import cores
+from flaremq.spark.given import cores
 from flaremq.spark.parts import DataFile, Part
 from flaremq.spark.shown import locked
 from flaremq.spark.staging import Stage, StagePlan

@@ -26,7 +26,7 @@ from pyspark.sql import DataFrame, SparkSession
 from flaremq.arrow.stores import StoreFolder
 from flaremq.base.errors import StoreLocked, UsageError
 from flaremq.model.layout import ENTRY_SIZE, INDEX_ENTRY_SIZE, INDEX_HEADER_SIZE, INDEX_SLOT_SIZE
-from flaremq.spark.options import cores
+from flaremq.spark.given import cores
 from flaremq.spark.pipelines.derive import Tally, derive
 from flaremq.spark.pipelines.indexfiles import IndexPart, IndexShape, parts_of, write_index
 from flaremq.spark.pipelines.queuefiles import REPORT, files_of, report, write_file

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -20,6 +22,7 @@ from flaremq.spark.reading import ReadTask, RowReader
 from flaremq.spark.rows import spark_schema
 from flaremq.spark.writer import Part, send_rows
 from flaremq.spark.writing import WriteOptions
+from flaremq.testing.cluster import Cluster
 
 
 @pytest.fixture(scope="module")
@@ -137,3 +140,32 @@ def test_a_row_that_cannot_be_sent_fails_all_that_come_after(namesrv: str) -> No
     assert len(stored(namesrv, "Bad", 0)) <= 10
     with pytest.raises(FlareError, match=r"127\.0\.0\.1:1\b"):
         send("127.0.0.1:1", "Bad", good, timeout="1s")
+
+
+@pytest.mark.parametrize("column", ["keys", "orderKey"])
+def test_rows_wait_for_a_broker_that_is_started_again(tmp_path: Path, column: str) -> None:
+    with Cluster(tmp_path) as cluster, ThreadPoolExecutor() as pool:
+        namesrv = cluster.namesrv().address
+        broker = cluster.broker("broker-a", namesrv)
+        make_topic(namesrv, "Waits", queues=2)
+        batches = [
+            {"body": bodies(range(at, at + 100)), column: pa.array(["k"] * 100)} for at in (0, 100, 200)
+        ]
+        assert send(namesrv, "Waits", batches[0]) == 100
+        broker.kill()
+        sending = pool.submit(send, namesrv, "Waits", *batches[1:])
+        cluster.again(broker)
+        assert sending.result() == 200
+        rows = stored(namesrv, "Waits", 300)
+        assert {int(row["body"]) for row in rows} == set(range(300))
+
+
+def test_rows_wait_for_a_broker_no_longer_than_it_is_said(tmp_path: Path) -> None:
+    with Cluster(tmp_path) as cluster:
+        namesrv = cluster.namesrv().address
+        broker = cluster.broker("broker-a", namesrv)
+        make_topic(namesrv, "Late", queues=1)
+        assert send(namesrv, "Late", {"body": bodies(range(3))}) == 3
+        broker.kill()
+        with pytest.raises(FlareError, match="were not stored"):
+            send(namesrv, "Late", {"body": bodies(range(3))}, brokerTimeout="500ms")

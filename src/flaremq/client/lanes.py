@@ -13,17 +13,15 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Final, Protocol
 
-from flaremq.base.errors import FlareError
 from flaremq.base.units import KiB
 from flaremq.client.message import Receipt
 from flaremq.client.outgoing import Ready
+from flaremq.client.patience import patiently
 from flaremq.model.message import MessageQueue
 
 BATCH_SIZE_MAX: Final = 512 * KiB
 _BATCH_COUNT_MAX: Final = 1024
 """The answer names every message of a batch: a longer one would be an answer of many pages."""
-_PAUSE_S: Final = 0.1
-"""Before a request is sent again; twice as long each time."""
 
 
 class Sends(Protocol):
@@ -37,10 +35,17 @@ class Sends(Protocol):
 class Lanes:
     """All lanes of one sender. What fails for good in one stops all: `room` and `finish` raise it."""
 
-    def __init__(self, sends: Sends, timeout_s: float, size_max: int = BATCH_SIZE_MAX) -> None:
-        """A message that is larger than `size_max` goes alone."""
+    def __init__(
+        self,
+        sends: Sends,
+        timeout_s: float,
+        size_max: int = BATCH_SIZE_MAX,
+        patience_s: float | None = None,
+    ) -> None:
+        """A message that is larger than `size_max` goes alone. `patience_s` is for all attempts together."""
         self._sends = sends
         self._timeout_s = timeout_s
+        self._patience_s = timeout_s if patience_s is None else patience_s
         self._size_max = size_max
         self._waiting: dict[MessageQueue, deque[Ready]] = {}
         self._working: dict[MessageQueue, asyncio.Task[None]] = {}
@@ -100,15 +105,4 @@ class Lanes:
         return batch
 
     async def _send(self, batch: list[Ready], queue: MessageQueue) -> None:
-        loop = asyncio.get_running_loop()
-        until_s, pause_s = loop.time() + self._timeout_s, _PAUSE_S
-        while True:
-            try:
-                await self._sends.send_ready(batch, queue, max(until_s - loop.time(), _PAUSE_S))
-            except FlareError as error:
-                if not error.retriable or loop.time() + pause_s >= until_s:
-                    raise
-            else:
-                return
-            await asyncio.sleep(pause_s)
-            pause_s *= 2
+        await patiently(lambda: self._sends.send_ready(batch, queue, self._timeout_s), self._patience_s)

@@ -328,8 +328,11 @@ class Producer:
         to = self._chosen(under.message, to)
         if not self._may_go_on(error, under.queue, under.message.topic) or to is not None:
             raise error
+        return await self.resend(under, to, timeout_s)
+
+    async def resend(self, under: Under, to: MessageQueue | Selector | None, timeout_s: float) -> Receipt:
         parcel = self._packer.pack(under.message, under.message_id)
-        return await self._attempts(parcel, to, timeout_s, under.message)
+        return await self._attempts(parcel, self._chosen(under.message, to), timeout_s, under.message)
 
     # Where to.
 

@@ -38,7 +38,7 @@ NAMES: Final = (
 )
 """All that there are, as the guide spells them."""
 
-_BROKER_TIMEOUT_MS: Final = 60_000
+BROKER_TIMEOUT_MS: Final = 60_000
 _TRIGGER_DELAY_MS: Final = 15 * 60_000
 _QUEUES: Final = '{"Orders": {"broker-a": [0, 1]}} or ["Orders@broker-a:0"]'
 
@@ -115,7 +115,7 @@ class ReadOptions:
     group: str | None = None
     """Whose progress is kept in the brokers; None: nobody's."""
     fail_on_data_loss: bool = True
-    broker_timeout_s: float = _BROKER_TIMEOUT_MS / 1000
+    broker_timeout_s: float = BROKER_TIMEOUT_MS / 1000
 
     @property
     def reading_group(self) -> str:
@@ -127,7 +127,7 @@ class ReadOptions:
         """Raises ConfigError. Where it is not known yet whether a stream will be, neither kind is refused."""
         given = Given(options, NAMES)
         _check_kind(given, streaming)
-        timeout_ms = given.span_ms("brokerTimeout") or _BROKER_TIMEOUT_MS
+        timeout_ms = given.span_ms("brokerTimeout") or BROKER_TIMEOUT_MS
         usual = Place(Kind.LATEST if streaming else Kind.EARLIEST)
         return cls(
             name_server=name_server_of(given),

@@ -19,6 +19,7 @@ from flaremq.base.errors import UsageError
 from flaremq.client.balance import by_hash
 from flaremq.client.lanes import BATCH_SIZE_MAX, Lanes
 from flaremq.client.outgoing import Ready
+from flaremq.client.patience import Patient
 from flaremq.client.pipeline import Pipeline
 from flaremq.client.producer import Producer
 from flaremq.client.settings import ProducerSettings
@@ -120,9 +121,10 @@ class Sending:
         self._task = task
         settings = producer.settings
         self._queues = Queues(producer)
-        self._pipeline = Pipeline(producer, options.window, settings.timeout_s, keeps=False)
+        patient = Patient(producer, options.broker_timeout_s)
+        self._pipeline = Pipeline(patient, options.window, settings.timeout_s, keeps=False)
         size_max = min(BATCH_SIZE_MAX, settings.message_size_max)
-        self._lanes = Lanes(producer, settings.timeout_s, size_max)
+        self._lanes = Lanes(producer, settings.timeout_s, size_max, options.broker_timeout_s)
         self._pace = None if options.rate_per_task is None else Pace(options.rate_per_task)
         self._run = min(_RUN, options.window, max(1, (options.rate_per_task or 1 << 30) // 10))
 

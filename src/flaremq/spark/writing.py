@@ -25,13 +25,13 @@ from flaremq.base.errors import ConfigError, UsageError
 from flaremq.client.settings import ProducerSettings
 from flaremq.model.names import check_group, check_topic
 from flaremq.spark.given import Given, wrong
-from flaremq.spark.options import name_server_of
+from flaremq.spark.options import BROKER_TIMEOUT_MS, name_server_of
 
 DEFAULT_GROUP: Final = "flaremq-spark"
 """In whose name is sent where nobody names a group."""
 NAMES: Final = (
     *("nameServer", "topic", "producerGroup", "delivery", "writeId", "ordered"),
-    *("window", "timeout", "compressAbove", "maxMessageSize", "ratePerTask"),
+    *("window", "timeout", "brokerTimeout", "compressAbove", "maxMessageSize", "ratePerTask"),
 )
 """All that there are, as the guide spells them."""
 _OF_SPARK: Final = ("checkpointLocation", "queryName")
@@ -76,6 +76,8 @@ class WriteOptions:
     window: int = _WINDOW
     rate_per_task: int | None = None
     """Messages per second."""
+    broker_timeout_s: float = BROKER_TIMEOUT_MS / 1000
+    """For how long a message waits for brokers that cannot take it now."""
     producer: ProducerSettings = field(default_factory=ProducerSettings)
 
     @classmethod
@@ -99,6 +101,7 @@ class WriteOptions:
             ordered=given.flag("ordered", True) if given.has("ordered") else None,
             window=given.number("window") or _WINDOW,
             rate_per_task=given.number("ratePerTask"),
+            broker_timeout_s=(given.span_ms("brokerTimeout") or BROKER_TIMEOUT_MS) / 1000,
             producer=_producer(given),
         )
 

@@ -160,9 +160,9 @@ def run_work(python: Path, words: list[str]) -> dict[str, float]:
 
 def main(words: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="python -m benches spark", description=__doc__)
-    parser.add_argument("--rows", type=int, default=1_000_000)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--warm", type=int, default=2, help="rounds before those that count")
+    parser.add_argument("--rows", type=int, default=2_000_000)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--warm", type=int, default=5, help="rounds before those that count")
     parser.add_argument("--here", action="store_true", help="in this environment, and without Kafka")
     given = parser.parse_args(words)
     toolchain = find_toolchain()
@@ -212,6 +212,7 @@ def _show_ratios(rates: dict[str, float]) -> None:
     print(f"\n{'ratio':<60}{'':>8}")
     for ours, peer in (
         ("store files, nine columns", "Parquet, nine columns"),
+        ("store files, nine columns", "ready batches, nine columns"),
         ("store files, nine columns", "Kafka source, with headers"),
         ("store files, two columns", "Kafka source, without headers"),
         ("network, nine columns", "Kafka source, with headers"),

@@ -32,6 +32,27 @@ from flaremq.testing.embedded import EmbeddedThread
 LIMIT_S = 120
 
 
+class GoneWithItsJvm:
+    """A query of which Py4J says nothing, because nobody answers it any more."""
+
+    lastProgress = None  # noqa: N815
+
+    def awaitTermination(self, timeout: float | None) -> bool:  # noqa: N802
+        raise ConnectionRefusedError(111, "Connection refused")
+
+    def stop(self) -> None:
+        raise ConnectionRefusedError(111, "Connection refused")
+
+
+def test_an_archive_whose_jvm_is_killed_says_so_and_lets_go(tmp_path: Path) -> None:
+    plan = ArchivePlan(namesrv="127.0.0.1:1", topics=("Orders",), to=tmp_path)
+    running = RunningArchive(None, plan, Claim(tmp_path).take(), 0)  # type: ignore[arg-type]
+    running._query = GoneWithItsJvm()  # type: ignore[assignment]
+    with pytest.raises(SparkFailed, match="the JVM in which Spark runs is gone"), running:
+        running.wait(1)
+    Claim(tmp_path).take().let_go()
+
+
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedThread]:
     with servers(tmp_path_factory.mktemp("servers"), brokers=2) as found:
@@ -188,7 +209,7 @@ def test_a_lost_old_or_foreign_checkpoint_is_told_before_it_does_harm(
     shutil.copytree(checkpoint, copy)
     sent(running, "Mine", range(10, 20))
     archiving.once("Mine")
-    with pytest.raises(UsageError, match="it belongs to another query"):
+    with pytest.raises(UsageError, match="is filled with Mine, and to be archived is topics Yours"):
         archiving.once("Yours")
     shutil.move(checkpoint, tmp_path / "newest")
     with pytest.raises(UsageError, match=r"its checkpoint .* is not there: .* message would come twice"):

@@ -102,6 +102,21 @@ def test_our_own_errors_pass_and_are_found_behind_others() -> None:
     assert type(spark_error(other)) is ConnectFailed
 
 
+@pytest.mark.parametrize(
+    "raised",
+    [
+        ConnectionRefusedError(111, "Connection refused"),
+        ConnectionResetError(104, "Connection reset by peer"),
+        Exception("Answer from Java side is empty"),
+        Exception("Error while sending or receiving"),
+    ],
+)
+def test_a_jvm_that_was_killed_is_told_as_such(raised: Exception) -> None:
+    error = spark_error(raised)
+    assert type(error) is SparkFailed
+    assert str(error).startswith("the JVM in which Spark runs is gone")
+
+
 def test_an_exception_without_words_has_at_least_its_name() -> None:
     assert str(spark_error(RuntimeError())) == "RuntimeError"
 

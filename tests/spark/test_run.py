@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -13,7 +14,7 @@ from tests.spark.servers import fill, make_topic, servers
 from flaremq.base.errors import ConfigError, FlareError, SparkFailed, UsageError
 from flaremq.spark.pipelines.archive import ArchivePlan, archive
 from flaremq.spark.pipelines.recipe import Recipe, load_recipe
-from flaremq.spark.pipelines.run import Pipeline, run
+from flaremq.spark.pipelines.run import Pipeline, SinkResult, _Running, run
 from flaremq.spark.pipelines.runprogress import Progress, lag_of
 from flaremq.testing.embedded import EmbeddedThread
 
@@ -45,6 +46,28 @@ def bodies(spark: SparkSession, running: EmbeddedThread, topic: str) -> list[int
 SOURCE = (
     "sources: {orders: {format: rocketmq, nameServer: '${NS}', topic: Orders, startingOffsets: earliest}}\n"
 )
+
+
+class GoneWithItsJvm:
+    """A session, and a query of it, when nobody answers any more."""
+
+    def newSession(self) -> GoneWithItsJvm:  # noqa: N802
+        return self
+
+    def __getattr__(self, name: str) -> object:
+        raise ConnectionRefusedError(111, "Connection refused")
+
+
+def test_a_stream_whose_jvm_is_killed_is_told_with_its_sink(tmp_path: Path) -> None:
+    file = tmp_path / "p.yaml"
+    file.write_text(f"{SOURCE}sinks: {{out: {{from: orders, format: console}}}}\n")
+    found = load_recipe(file, {"NS": "127.0.0.1:1"})
+    gone: Any = GoneWithItsJvm()
+    sink, message = found.sinks[0], r"p\.yaml:2.*the JVM in which Spark runs is gone"
+    with Pipeline(gone, found) as pipeline:
+        pipeline._running.append(_Running(sink, gone, SinkResult(sink.name, True)))
+        with pytest.raises(SparkFailed, match=message):
+            pipeline.wait()
 
 
 def test_the_example_goes_on_where_it_has_ended(

@@ -173,6 +173,23 @@ with opened_session(SessionPlan(master="local[2]")) as spark:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("master", ["local[1]", "local-cluster[1,1,1024]"])
+def test_a_session_whose_jvm_is_killed_closes_without_a_word(java: Java, tmp_path: Path, master: str) -> None:
+    code = f"""
+import signal
+from pyspark.find_spark_home import _find_spark_home
+with opened_session(SessionPlan(master={master!r})) as spark:
+    print(spark.sparkContext.parallelize([1, 2], 1).sum())
+    work = os.path.join(_find_spark_home(), "work", spark.sparkContext.applicationId)
+    print(os.path.isdir(work))
+    os.kill(spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid(), signal.SIGKILL)
+print(os.path.isdir(work))
+"""
+    out, err = ran(code, tmp_path / "tmp")
+    assert (out, err) == (f"3\n{master.startswith('local-cluster')}\nFalse\n", "")
+
+
+@pytest.mark.slow
 def test_executors_take_our_modules_from_the_zip_and_python_from_the_packed_environment(
     java: Java, tmp_path: Path
 ) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pyspark
 import pytest
 from tests.spark.servers import fill, make_topic
@@ -93,15 +94,21 @@ def test_a_topic_is_archived_by_a_cluster(master: str, tmp_path: Path) -> None:
     with EmbeddedThread(tmp_path / "servers") as servers:
         make_topic(servers.namesrv, "Orders", 4)
         fill(servers.namesrv, "Orders", 500)
-        done = pipeline(
-            master,
-            "archive",
-            "-n",
-            servers.namesrv,
-            "-t",
-            "Orders",
-            "--to",
-            str(tmp_path / "archive"),
-            "--once",
-        )
+        at, to = ("-n", servers.namesrv), str(tmp_path / "archive")
+        done = pipeline(master, "archive", *at, "-t", "Orders", "--to", to, "--once")
         assert (done["rows"], done["total_rows"]) == (500, 500)
+
+
+def test_a_topic_and_a_store_are_counted_by_a_cluster(master: str, tmp_path: Path) -> None:
+    with EmbeddedThread(tmp_path / "servers") as servers:
+        make_topic(servers.namesrv, "Orders", 4)
+        fill(servers.namesrv, "Orders", 500, tags=["paid", "open"])
+        figures = tmp_path / "figures"
+        counted = pipeline(master, "stats", "-n", servers.namesrv, "-t", "Orders", "--to", str(figures))
+        beside = pipeline(master, "stats", str(servers.store()), "-t", "Orders")
+    for found in (counted, beside):
+        assert (found["messages"], found["bytes"]) == (500, 500 * 60)
+        tags = found["tags"]
+        assert isinstance(tags, list)
+        assert {row["tag"]: row["messages"] for row in tags} == {"paid": 250, "open": 250}
+    assert pq.read_table(figures / "topics.parquet")["messages"].to_pylist() == [500]

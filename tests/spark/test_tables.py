@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
@@ -25,6 +26,9 @@ from flaremq.spark.rows import spark_schema
 from flaremq.spark.staging import Stage, StagePlan
 from flaremq.spark.tableformats import PlainTable
 from flaremq.spark.tables import archived_files, opened_table, read_archive
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table as IcebergTable
 
 
 @pytest.fixture(params=FORMATS)
@@ -321,6 +325,31 @@ def test_wrong_folders_times_and_limits_are_told(spark: SparkSession, plain: Fil
         Filled(tmp_path / "a#%20", "delta")
     with pytest.raises(CorruptStore, match="is no file of an archive"):
         Part.of_path("topic=a/hour=3/day=2026-05-01/x")
+
+
+def test_an_iceberg_table_is_vacuumed_while_somebody_adds_to_it(tmp_path: Path) -> None:
+    pytest.importorskip("pyiceberg")
+    from flaremq.spark.icebergformat import IcebergFormat
+
+    filled = Filled(tmp_path / "archive", "iceberg")
+    for number in range(3):
+        filled.add(some_rows([number]))
+
+    table = IcebergFormat(filled.folder)
+    load = table._catalog.load_table
+
+    def then_old(identifier: tuple[str, str]) -> IcebergTable:
+        """A few times it is an old one before anything can be done with it."""
+        found = load(identifier)
+        if filled.batches < 8:
+            filled.add(some_rows([filled.batches]))
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(table._catalog, "load_table", then_old)
+        table.vacuum(0.0)
+    table.close()
+    assert sum(file.rows for file in archived_files(filled.folder)[1]) == filled.batches == 8
 
 
 def test_errors_of_a_format_are_told_in_one_line(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from flaremq.spark.fetch import FetchPlan
 from flaremq.spark.heads import Heads
 from flaremq.spark.links import link_to
 from flaremq.spark.offsets import gaps
-from flaremq.spark.options import ReadOptions
+from flaremq.spark.options import ReadOptions, hasty
 from flaremq.spark.partitions import QueueRange, pack, ranges
 from flaremq.spark.places import Kind
 from flaremq.spark.reading import ReadTask, RowReader
@@ -38,6 +38,12 @@ class BatchReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, ReadTask)
         return self._reader.rows(partition)
+
+
+def check_readable(options: ReadOptions) -> None:
+    """Raises what a batch would fail of when it is planned, for those who have not started Spark yet."""
+    link = link_to(options.name_server)
+    link.run(planned(link.client, hasty(options)))
 
 
 async def planned(client: Client, options: ReadOptions) -> list[QueueRange]:

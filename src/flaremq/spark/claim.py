@@ -27,6 +27,7 @@ from flaremq.spark.manifest import create_whole, replace_whole
 
 OWN: Final = "_flaremq"
 CHECKPOINT: Final = "_checkpoint"
+_METADATA: Final = "metadata"
 FORMATS: Final = ("parquet", "delta", "iceberg")
 _VERSION: Final = 1
 _GLOB: Final = frozenset("*?[]{}\\")
@@ -80,6 +81,16 @@ def known_identity(folder: Path) -> Identity:
 
 def made_identity(folder: Path, wanted: str) -> Identity:
     """Of the archive in this folder, or of one that begins now. UsageError if something else lies there."""
+    found = checked_identity(folder, wanted)
+    if found is None:
+        text = json.dumps({"version": _VERSION, "format": wanted, "query": str(uuid.uuid4())})
+        create_whole(folder / OWN / "archive.json", text.encode())
+        found = known_identity(folder)
+    return found
+
+
+def checked_identity(folder: Path, wanted: str) -> Identity | None:
+    """The same, but nothing is made: None if an archive could begin here."""
     check_format(wanted)
     odd = sorted({each for each in str(folder) if each in (_GLOB if wanted == "parquet" else _ODD)})
     if odd:
@@ -90,10 +101,7 @@ def made_identity(folder: Path, wanted: str) -> Identity:
     found = identity_of(folder)
     if found is None:
         _check_empty(folder)
-        text = json.dumps({"version": _VERSION, "format": wanted, "query": str(uuid.uuid4())})
-        create_whole(folder / OWN / "archive.json", text.encode())
-        found = known_identity(folder)
-    if found.format != wanted:
+    elif found.format != wanted:
         raise UsageError(
             f"{folder} is an archive in format {found.format}, and {wanted} is wanted: use that format, or "
             "another folder"
@@ -107,8 +115,9 @@ def check_format(name: str) -> None:
 
 
 def _check_empty(folder: Path) -> None:
-    if folder.exists() and not folder.is_dir():
-        raise UsageError(f"{folder} is a file: an archive needs a folder of its own")
+    for each in (folder, *folder.parents):
+        if each.exists() and not each.is_dir():
+            raise UsageError(f"{each} is a file: an archive needs a folder of its own")
     try:
         foreign = sorted({each.name for each in folder.iterdir()} - _OURS) if folder.exists() else []
     except OSError as error:
@@ -123,26 +132,38 @@ def prepare_checkpoint(checkpoint: Path, folder: Path, query: str, last_batch: i
 
     `last_batch` is the last one that the archive has, or -1.
     """
-    path = checkpoint / "metadata"
-    try:
-        found = json.loads(path.read_text())["id"]
-    except FileNotFoundError:
-        found = None
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise CorruptStore(f"{path} cannot be read ({error}): restore the checkpoint from a copy") from error
-    if found == query:
+    if check_checkpoint(checkpoint, folder, query):
         _check_age(checkpoint, folder, last_batch)
         return
-    if found is not None or (checkpoint.is_dir() and any(checkpoint.iterdir())):
-        raise UsageError(
-            f"{checkpoint} is the checkpoint of another query: archive {folder} with its own, or leave it out"
-        )
     if last_batch >= 0:
         raise UsageError(
             f"{folder} holds rows, and its checkpoint {checkpoint} is not there: from the beginning every "
             "message would come twice; restore the checkpoint, or archive into another folder"
         )
-    create_whole(path, json.dumps({"id": query}).encode())
+    create_whole(checkpoint / _METADATA, json.dumps({"id": query}).encode())
+
+
+def check_checkpoint(checkpoint: Path, folder: Path, query: str | None) -> bool:
+    """Whether it is this query's; False if it is still to be made, UsageError if it is another's.
+
+    An archive that is still to be made has no query.
+    """
+    path = checkpoint / _METADATA
+    try:
+        found = json.loads(path.read_text())["id"]
+    except (FileNotFoundError, NotADirectoryError):
+        found = None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CorruptStore(f"{path} cannot be read ({error}): restore the checkpoint from a copy") from error
+    if checkpoint.exists() and not checkpoint.is_dir():
+        raise UsageError(f"{checkpoint} is a file: a checkpoint needs a folder of its own, or leave it out")
+    if found is None and not (checkpoint.is_dir() and any(checkpoint.iterdir())):
+        return False
+    if found is None or found != query:
+        raise UsageError(
+            f"{checkpoint} is the checkpoint of another query: archive {folder} with its own, or leave it out"
+        )
+    return True
 
 
 def _check_age(checkpoint: Path, folder: Path, last_batch: int) -> None:

@@ -51,8 +51,11 @@ class Course:
         return self._link.run(self._begin(place))
 
     def freeze(self) -> None:
-        """From now on there is no more than there is now."""
-        self._target = self._link.run(self._all())
+        """From now on there is no more than there is now. A topic that was named must be there.
+
+        Else its broker is away, and a run that has read nothing would look like one that has read all.
+        """
+        self._target = self._link.run(self._all(strict=True))
 
     def next(self, known: Mapping[str, int], limits: Limits, poll_s: float) -> dict[str, int]:
         """Where the next batch ends. The same as `known` if nothing new has come in time."""
@@ -121,10 +124,14 @@ class Course:
         await self._watch.wait({key: span.end for key, span in spans.items()}, min(left_s, list_s))
 
     async def _spans(self) -> dict[str, Span]:
-        """Of all that is there now; or of what was there when it was frozen, as far as it still is."""
-        if asyncio.get_running_loop().time() - self._listed_s >= _LIST_S:
-            await self._list()
+        """Of all that is there now; or of what was there when it was frozen, as far as it still is.
+
+        Then queues are not looked for anew: of a broker that has gone nobody would be told, and what it had
+        would be left out without a word.
+        """
         if self._target is None:
+            if asyncio.get_running_loop().time() - self._listed_s >= _LIST_S:
+                await self._list()
             found = await self._heads.spans(self._queues)
             self.ends |= {key: span.end for key, span in found.spans.items()}
             return found.spans

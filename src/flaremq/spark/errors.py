@@ -28,6 +28,8 @@ _SECOND_FAILURE: Final = "\nDuring handling of the above exception, another exce
 _UNBOUND: Final = "UnboundLocalError: cannot access local variable 'reader'"
 _TRACEBACK: Final = "Traceback (most recent call last):"
 _CLASS_MARK: Final = re.compile(r"^\[([A-Z][A-Z0-9_.]*)\]\s*")
+_WORKER_LATE: Final = "Python worker failed to connect back"
+_JVM_GONE: Final = ("Answer from Java side is empty", "Error while sending or receiving")
 _SQLSTATE: Final = re.compile(r"\s*SQLSTATE: \w{5}\b")
 
 
@@ -44,6 +46,17 @@ def spark_error(error: BaseException) -> FlareError:
         if found := _OURS.findall(text):
             name, message = found[-1]
             return _again(name, message.strip())
+    if isinstance(error, ConnectionError) or any(gone in text for gone in _JVM_GONE for text in texts):
+        # Py4J raises what its socket raises, once there is nobody to answer it.
+        return SparkFailed(
+            "the JVM in which Spark runs is gone: it was killed, or the machine had no memory left; "
+            "start again, and give it less to do at a time if it happens again"
+        )
+    if any(_WORKER_LATE in text for text in texts):
+        return SparkFailed(
+            "a Python worker of Spark was not ready in the 10 s that Spark gives it: the machine is too "
+            "busy, or its Python does not start; do it again when there is less to do"
+        )
     for text in texts:
         if worker := _from_worker(text):
             return SparkFailed(worker)

@@ -76,7 +76,7 @@ class Heads:
             elif strict and selection.pattern is None:
                 raise TopicNotFound(
                     f"topic {topic!r} is unknown to the NameServer {self._client.namesrvs.chosen}: "
-                    "see how it is spelled, or create it first"
+                    "see how it is spelled and that its brokers run, or create it first"
                 )
         if not selection.queues:
             return tuple(found)

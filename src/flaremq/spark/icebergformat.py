@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import (
@@ -30,6 +30,8 @@ from flaremq.spark.claim import OWN
 from flaremq.spark.manifest import Batch
 from flaremq.spark.parts import FULL_SCHEMA, PART_COLUMNS, DataFile
 from flaremq.spark.tableformats import Vacuumed, check_there, deleted, stage_of, walked
+
+T = TypeVar("T")
 
 CATALOG: Final = "archive"
 IDENTIFIER: Final = ("flaremq", "archive")
@@ -117,16 +119,21 @@ class IcebergFormat:
         return self._change(change)
 
     def _change(self, change: Callable[[Transaction, IcebergTable], bool]) -> bool:
-        for _ in range(_TRIES):
-            table = self._table()
+        def changed(table: IcebergTable) -> bool:
             transaction = table.transaction()
+            if not change(transaction, table):
+                return False
+            transaction.commit_transaction()
+            return True
+
+        return self._tried(changed)
+
+    def _tried(self, commit: Callable[[IcebergTable], T]) -> T:
+        for _ in range(_TRIES):
             try:
-                if not change(transaction, table):
-                    return False
-                transaction.commit_transaction()
+                return commit(self._table())
             except CommitFailedException:
                 continue  # Somebody else has committed; all is to be looked at anew.
-            return True
         raise StoreError(f"{self._folder}: {_TRIES} commits in a row were made by others: try again")
 
     def optimize(self, target: int) -> bool:  # noqa: ARG002
@@ -136,7 +143,7 @@ class IcebergFormat:
         """Old snapshots are forgotten first; then what no snapshot has, if it is old enough."""
         limit = datetime.now(UTC) - timedelta(seconds=age_s)
         names = list(walked(self._base))
-        self._table().maintenance.expire_snapshots().older_than(limit).commit()
+        self._tried(lambda table: table.maintenance.expire_snapshots().older_than(limit).commit())
         kept = {
             self._relative(path) for path in self._table().inspect.all_files().column("file_path").to_pylist()
         }

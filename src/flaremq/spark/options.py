@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from flaremq.arrow.schema import COLUMNS
@@ -39,6 +39,7 @@ NAMES: Final = (
 """All that there are, as the guide spells them."""
 
 BROKER_TIMEOUT_MS: Final = 60_000
+_HASTY_S: Final = 10.0
 _TRIGGER_DELAY_MS: Final = 15 * 60_000
 _QUEUES: Final = '{"Orders": {"broker-a": [0, 1]}} or ["Orders@broker-a:0"]'
 
@@ -142,6 +143,11 @@ class ReadOptions:
             fail_on_data_loss=given.flag("failOnDataLoss", True),
             broker_timeout_s=timeout_ms / 1000,
         )
+
+
+def hasty(options: ReadOptions) -> ReadOptions:
+    """The same, but nobody is waited for long: to look whether what was said can be right at all."""
+    return replace(options, broker_timeout_s=min(options.broker_timeout_s, _HASTY_S))
 
 
 def _check_kind(given: Given, streaming: bool | None) -> None:

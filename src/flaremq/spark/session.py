@@ -57,6 +57,8 @@ class _Running:
     gateway: Any = None
     is_archiving: bool = False
     session: SparkSession | None = None
+    work: Path | None = None
+    """Where executors live, if that is a folder of Spark's own: they leave their logs there."""
 
 
 _open: _Running | None = None
@@ -160,18 +162,21 @@ def _connected(running: _Running, places: Places, archive: Archive) -> SparkSess
     running.gateway = start_jvm(Launch(settings=settings, archive=archive, log=running.log, folder=folder))
     try:
         conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
-        return SparkSession(SparkContext(conf=conf, gateway=running.gateway))
+        context = SparkContext(conf=conf, gateway=running.gateway)
+        if running.plan.master.startswith("local-cluster"):
+            # Asked for now, as a JVM that has died does not tell.
+            running.work = places.spark_home / "work" / str(context.applicationId)
+        if running.plan.quiet:
+            # It prints a traceback when the JVM dies, of which others tell.
+            context._accumulatorServer.handle_error = _say_nothing  # type: ignore[method-assign, assignment]
+        return SparkSession(context)
     except (PySparkException, Py4JError, OSError) as error:
         seen = f" (its log is {running.log})" if running.log is not None else ""
         raise SparkFailed(f"Spark did not start: {spark_error(error)}{seen}") from error
 
 
 def _close(running: _Running) -> None:
-    work: Path | None = None
     if running.session is not None:
-        if running.plan.master.startswith("local-cluster"):
-            # Executors of this kind of master live in Spark's own folder, and leave their logs there.
-            work = Path(_find_spark_home()) / "work" / str(running.session.sparkContext.applicationId)
         # A JVM that has died cannot be stopped again, and that is all right.
         with contextlib.suppress(Py4JError, OSError), warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -179,10 +184,14 @@ def _close(running: _Running) -> None:
     if running.gateway is not None:
         stop_jvm(running.gateway, wait=not running.is_archiving)
     _forget(running)
-    for folder in filter(None, (running.folder, work)):
+    for folder in filter(None, (running.folder, running.work)):
         shutil.rmtree(folder, ignore_errors=True)
     if running.log is not None and running.log.exists() and running.log.stat().st_size == 0:
         running.log.unlink(missing_ok=True)
+
+
+def _say_nothing(*_: object) -> None:
+    pass
 
 
 def _is_main_thread() -> bool:

@@ -36,7 +36,7 @@ _LOOK_S = 0.5
 
 Topics = Annotated[
     list[str] | None,
-    typer.Option("-t", "--topic", metavar="TOPIC", help="May be given several times."),
+    typer.Option("-t", "--topic", metavar="TOPIC", help="What is archived. May be given several times."),
 ]
 From = Annotated[
     str | None, typer.Option("--since", metavar="TIME", help="Stored then or later: 10m, 12:30, 2024-05-01")
@@ -50,7 +50,9 @@ def archive(
     pattern: Annotated[
         str | None, typer.Option("--pattern", metavar="REGEX", help="All topics whose whole name matches.")
     ] = None,
-    format_: Annotated[str, typer.Option("--format", help="parquet, delta or iceberg.")] = "parquet",
+    format_: Annotated[
+        str, typer.Option("--format", metavar="NAME", help="parquet, delta or iceberg.")
+    ] = "parquet",
     once: Annotated[
         bool, typer.Option("--once", help="Add what is there now, and end. Else it goes on until Ctrl-C.")
     ] = False,
@@ -58,13 +60,12 @@ def archive(
         str, typer.Option("--every", metavar="SPAN", help="From one batch to the next, at least.")
     ] = "10s",
     group: Annotated[
-        str | None, typer.Option("-g", "--group", help="A consumer group that shows how far it is.")
+        str | None,
+        typer.Option("-g", "--group", metavar="GROUP", help="A consumer group that shows how far it is."),
     ] = None,
     option: Annotated[
         list[str] | None,
-        typer.Option(
-            "-o", "--option", metavar="NAME=VALUE", help="Of the format rocketmq: tags, startingOffsets."
-        ),
+        typer.Option("-o", "--option", metavar="NAME=VALUE", help="Of the format rocketmq: tags=paid."),
     ] = None,
     checkpoint: Annotated[
         Path | None, typer.Option("--checkpoint", metavar="DIR", help="Else it lies in the archive.")
@@ -98,6 +99,7 @@ def archive(
         options=pairs_of(option, "--option"),
     )
     out = Output(json)
+    archiving.check_plan(plan)
     with spark_for(Where(master, conf or [], ui, ship, python_env), "archive") as spark:
         if once:
             with watched(spark, "archiving"):
@@ -127,14 +129,14 @@ def _until_interrupted(running: RunningArchive) -> Archived:
 def compact(
     archive_: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of an archive.")],
     small: Annotated[
-        str, typer.Option("--small", metavar="SIZE", help="Files below it are merged.")
+        str, typer.Option("--small", metavar="SIZE", help="Files below this size are merged.")
     ] = "32MiB",
     target: Annotated[
         str, typer.Option("--target", metavar="SIZE", help="How large they become.")
     ] = "128MiB",
     keep: Annotated[
         str,
-        typer.Option("--keep", metavar="SPAN", help="For how long merged files are kept for who reads them."),
+        typer.Option("--keep", metavar="SPAN", help="How long merged files are kept for readers."),
     ] = "1d",
     json: Json = False,
 ) -> None:
@@ -164,18 +166,24 @@ def replay(
         Path, typer.Option("--from", metavar="DIR", help="An archive, or a folder of Parquet files.")
     ],
     topic: Annotated[
-        str | None, typer.Option("-t", "--topic", help="Where it goes; else to the topic it was in.")
+        str | None,
+        typer.Option("-t", "--topic", metavar="TOPIC", help="Where it goes; else to the topic it was in."),
     ] = None,
     from_topic: Annotated[
-        list[str] | None, typer.Option("--from-topic", help="Only what was in this one. May be repeated.")
+        list[str] | None,
+        typer.Option("--from-topic", metavar="TOPIC", help="Only what was in this one. May be repeated."),
     ] = None,
     since: From = None,
     until: Until = None,
-    key: Annotated[str | None, typer.Option("-k", "--key", help="Only messages with this key.")] = None,
+    key: Annotated[
+        str | None, typer.Option("-k", "--key", metavar="KEY", help="Only messages with this key.")
+    ] = None,
     where: Annotated[
         str | None, typer.Option("--where", metavar="SQL", help="Only rows that this condition holds for.")
     ] = None,
-    rate: Annotated[int | None, typer.Option("--rate", min=1, help="Messages a second, at most.")] = None,
+    rate: Annotated[
+        int | None, typer.Option("--rate", min=1, metavar="N", help="Messages a second, at most.")
+    ] = None,
     replay_id: Annotated[
         str | None,
         typer.Option("--id", metavar="NAME", help="Another replay of this name gives messages the same ids."),
@@ -212,6 +220,7 @@ def replay(
         tasks=tasks,
         dry_run=dry_run,
     )
+    replaying.check_source(from_)
     with (
         spark_for(Where(master, conf or [], ui, ship, python_env), "replay") as spark,
         watched(spark, "counting" if dry_run else "replaying"),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
+
 import typer
 
 from flaremq.cli.pipelines import archives, figures, recipes, stores
@@ -12,11 +15,19 @@ app = typer.Typer(
     help="Archive, replay, rebuild, audit and measure, on Spark. Work is done on this machine unless "
     "--master says where else.",
 )
-app.command("archive")(archives.archive)
-app.command("compact")(archives.compact)
-app.command("replay")(archives.replay)
-app.command("rebuild")(stores.rebuild)
-app.command("audit")(stores.audit)
-app.command("stats")(figures.stats)
-app.command("run")(recipes.run)
-app.command("plan")(recipes.plan)
+
+
+def _add(name: str, command: Callable[..., None]) -> None:
+    """Its docstring has lines as long as the code's; a narrow terminal makes lines of its own."""
+    paragraphs = inspect.cleandoc(command.__doc__ or "").split("\n\n")
+    app.command(name, help="\n\n".join(" ".join(each.split()) for each in paragraphs))(command)
+
+
+_add("archive", archives.archive)
+_add("compact", archives.compact)
+_add("replay", archives.replay)
+_add("rebuild", stores.rebuild)
+_add("audit", stores.audit)
+_add("stats", figures.stats)
+_add("run", recipes.run)
+_add("plan", recipes.plan)

@@ -32,23 +32,30 @@ if TYPE_CHECKING:
 def stats(
     store: Annotated[
         Path | None,
-        typer.Argument(metavar="[STORE]", help="The folder of a store. Else topics, or an archive."),
+        typer.Argument(metavar="STORE", help="The folder of a store. Else topics, or an archive."),
     ] = None,
     topic: Annotated[
-        list[str] | None, typer.Option("-t", "--topic", help="Only these. May be given several times.")
+        list[str] | None,
+        typer.Option("-t", "--topic", metavar="TOPIC", help="Only these. May be given several times."),
     ] = None,
     archive: Annotated[
         Path | None, typer.Option("--archive", metavar="DIR", help="The folder of an archive.")
     ] = None,
     group: Annotated[
         list[str] | None,
-        typer.Option("-g", "--group", help="Consumer groups whose backlog is told; else all that are known."),
+        typer.Option(
+            "-g", "--group", metavar="GROUP", help="Whose backlog is told; else all that are known."
+        ),
     ] = None,
     to: Annotated[
         Path | None, typer.Option("--to", metavar="DIR", help="Write Parquet files and plots there.")
     ] = None,
-    keys: Annotated[int, typer.Option("--keys", min=0, help="The most frequent keys; 0 counts none.")] = 20,
-    most: Annotated[int, typer.Option("--rows", min=1, help="Rows of each table that are shown.")] = 10,
+    keys: Annotated[
+        int, typer.Option("--keys", min=0, metavar="N", help="The most frequent keys; 0 counts none.")
+    ] = 20,
+    most: Annotated[
+        int, typer.Option("--rows", min=1, metavar="N", help="Rows of each table that are shown.")
+    ] = 10,
     namesrv: Namesrv = None,
     profile: Profile = None,
     master: Master = "local[*]",
@@ -69,14 +76,15 @@ def stats(
         raise UsageError(
             "nothing to count is named: give the folder of a store, --archive DIR or --topic NAME"
         )
-    if store is not None:
-        _check_store(store)
     address = "" if store is not None or archive is not None else client_settings(namesrv, profile).namesrv
+    source = Source(store, archive, address, tuple(topic or ()), tuple(group or ()))
+    source.check()
+    if to is not None and to.exists() and not to.is_dir():
+        raise UsageError(f"--to {to} is a file: statistics need a folder")
     from flaremq.spark.pipelines import stats as counting
 
     with spark_for(Where(master, conf or [], ui, ship, python_env), "stats") as spark:
         with watched(spark, "counting"):
-            source = Source(store, archive, address, tuple(topic or ()), tuple(group or ()))
             frame, top = source.frames(spark, keys > 0)
             plan = counting.StatsPlan(keys_max=keys, offsets=source.offsets())
             found = counting.stats(spark, frame, plan, top)
@@ -97,6 +105,21 @@ class Source:
     ) -> None:
         self._store, self._archive, self._namesrv = store, archive, namesrv
         self._topics, self._groups = topics, groups
+
+    def check(self) -> None:
+        """Looked at before Spark is started: nobody likes to wait for being told of a wrong name."""
+        from flaremq.arrow.stores import StoreFolder
+        from flaremq.spark.batch import check_readable
+        from flaremq.spark.claim import known_identity
+        from flaremq.spark.options import ReadOptions
+
+        if self._store is not None:
+            StoreFolder(self._store.absolute()).check()
+        elif self._archive is not None:
+            known_identity(self._archive.absolute())
+        else:
+            given = {"nameServer": self._namesrv, "topics": ",".join(self._topics)}
+            check_readable(ReadOptions.of(given, streaming=False))
 
     def frames(self, spark: SparkSession, with_keys: bool) -> tuple[DataFrame, DataFrame | None]:
         """The messages, and the same with the columns that keys are counted by."""
@@ -129,12 +152,6 @@ class Source:
         elif self._namesrv:
             found = offsets_of_brokers(self._namesrv, Selection(topics=self._topics), self._groups)
         return {group: dict(offsets) for group, offsets in found.items()}
-
-
-def _check_store(root: Path) -> None:
-    from flaremq.arrow.stores import StoreFolder
-
-    StoreFolder(root.absolute()).check()
 
 
 def _written(found: Stats, to: Path) -> list[Path]:

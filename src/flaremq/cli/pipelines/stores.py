@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -49,10 +50,14 @@ QueueFileSize = Annotated[
     ),
 ]
 IndexSlots = Annotated[
-    int | None, typer.Option("--index-slots", min=1, help="maxHashSlotNum of the broker, if it was changed.")
+    int | None,
+    typer.Option(
+        "--index-slots", min=1, metavar="N", help="maxHashSlotNum of the broker, if it was changed."
+    ),
 ]
 IndexEntries = Annotated[
-    int | None, typer.Option("--index-entries", min=2, help="maxIndexNum of the broker, if it was changed.")
+    int | None,
+    typer.Option("--index-entries", min=2, metavar="N", help="maxIndexNum of the broker, if it was changed."),
 ]
 
 
@@ -100,15 +105,16 @@ def audit(
     store: Store,
     other: Annotated[
         Path | None,
-        typer.Argument(
-            metavar="[STORE2]", help="Another store whose log must be the same: its slave, a copy."
-        ),
+        typer.Argument(metavar="STORE2", help="Another store whose log must be the same: its slave, a copy."),
     ] = None,
     archive: Annotated[
         Path | None, typer.Option("--archive", metavar="DIR", help="An archive that must hold the same.")
     ] = None,
     broker: Annotated[
-        str | None, typer.Option("--broker", help="Whose store it is, if the archive has several brokers'.")
+        str | None,
+        typer.Option(
+            "--broker", metavar="NAME", help="Whose store it is, if the archive has several brokers'."
+        ),
     ] = None,
     log_path: LogPath = None,
     queue_file_size: QueueFileSize = None,
@@ -130,6 +136,10 @@ def audit(
     """
     check_installed()
     folder = _folder(store, log_path)
+    if other is not None:
+        _folder(other, None)
+    if archive is not None:
+        import_module("flaremq.spark.claim").known_identity(archive.absolute())
     with spark_for(Where(master, conf or [], ui, ship, python_env), "audit") as spark:
         from flaremq.spark.pipelines import audit as auditing
         from flaremq.spark.pipelines.rebuild import shape_of

@@ -43,7 +43,8 @@ PythonEnv = Annotated[
     ),
 ]
 Tasks = Annotated[
-    int | None, typer.Option("--tasks", min=1, help="In how many tasks; else twice the processors.")
+    int | None,
+    typer.Option("--tasks", min=1, metavar="N", help="In how many tasks; else twice the processors."),
 ]
 
 
@@ -108,7 +109,8 @@ class _Errors:
 def _rooms() -> tuple[Any, _Errors]:
     """What needs Spark to be installed."""
     try:
-        raised = import_module("pyspark.errors").PySparkException, import_module("py4j.protocol").Py4JError
+        spark, py4j = import_module("pyspark.errors"), import_module("py4j.protocol")
+        raised = spark.PySparkException, py4j.Py4JError, ConnectionError  # The last: its JVM is gone.
         spark_error = import_module("flaremq.spark.errors").spark_error
         return import_module("flaremq.spark.session"), _Errors(spark_error, raised)
     except ModuleNotFoundError as error:

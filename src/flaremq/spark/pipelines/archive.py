@@ -12,6 +12,7 @@ adds its files. And only one run at a time may add to an archive; one that was t
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -24,18 +25,32 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from flaremq.base.errors import ConfigError, FlareError
+from flaremq.base.errors import ConfigError, FlareError, UsageError
 from flaremq.base.units import GiB
-from flaremq.spark.claim import CHECKPOINT, Claim, check_format, made_identity, prepare_checkpoint
+from flaremq.spark.claim import (
+    CHECKPOINT,
+    Claim,
+    check_checkpoint,
+    check_format,
+    checked_identity,
+    made_identity,
+    prepare_checkpoint,
+)
 from flaremq.spark.commits import commit
+from flaremq.spark.course import Course
 from flaremq.spark.errors import spark_error
-from flaremq.spark.options import ReadOptions
+from flaremq.spark.offsets import load
+from flaremq.spark.options import ReadOptions, hasty
+from flaremq.spark.places import Place
 from flaremq.spark.progress import ProgressListener, told_of, watch_progress
+from flaremq.spark.queues import queue_of
 from flaremq.spark.sink import NAME, ArchiveSink
 from flaremq.spark.tables import opened_table
 
 log = logging.getLogger(__name__)
 
+_RAISED: Final = (PySparkException, Py4JError, ConnectionError)
+"""The last by a JVM that is gone."""
 _OURS: Final = {
     "columns": "an archive has all columns",
     "includeproperties": "an archive has all columns",
@@ -43,8 +58,6 @@ _OURS: Final = {
     "topic": "give topics",
     "topics": "give topics",
     "topicpattern": "give pattern",
-    "maxoffsetspertrigger": "give offsets_max",
-    "maxbytespertrigger": "give bytes_max",
     "group": "give group",
 }
 
@@ -96,9 +109,11 @@ class ArchivePlan:
             found["topicPattern"] = self.pattern
         else:
             found["topics"] = ",".join(self.topics)
-        if not {name.casefold() for name in self.options} & {"startingoffsets", "startingtimestamp"}:
+        said = {name.casefold() for name in self.options}
+        if not said & {"startingoffsets", "startingtimestamp"}:
             found["startingOffsets"] = "earliest"
-        found |= {"maxOffsetsPerTrigger": str(self.offsets_max), "maxBytesPerTrigger": str(self.bytes_max)}
+        limits = {"maxOffsetsPerTrigger": self.offsets_max, "maxBytesPerTrigger": self.bytes_max}
+        found |= {name: str(limit) for name, limit in limits.items() if name.casefold() not in said}
         if self.group is not None:
             found["group"] = self.group
         return found | dict(self.options)
@@ -172,7 +187,7 @@ class RunningArchive:
         """Until it has ended; False if it has not in time. Raises whatever it has failed of."""
         try:
             has_ended = self.query.awaitTermination(timeout_s)  # type: ignore[arg-type]
-        except (PySparkException, Py4JError) as error:
+        except _RAISED as error:
             self._leave()
             raise spark_error(error) from error
         if timeout_s is not None and not has_ended:
@@ -183,7 +198,7 @@ class RunningArchive:
     def stop(self) -> None:
         """Again is harmless."""
         if self._query is not None:
-            with contextlib.suppress(PySparkException, Py4JError):  # Its failure is told by `wait`.
+            with contextlib.suppress(*_RAISED):  # Its failure is told by `wait`.
                 self._query.stop()
         self._leave()
 
@@ -205,7 +220,7 @@ class RunningArchive:
     def _leave(self) -> None:
         if self._listener is not None:
             listener, self._listener = self._listener, None
-            with contextlib.suppress(PySparkException, Py4JError):
+            with contextlib.suppress(*_RAISED):
                 self._spark.streams.removeListener(listener)
                 self._tell_last()
         self._claim.let_go()
@@ -228,6 +243,41 @@ class RunningArchive:
         self.stop()
 
 
+def check_plan(plan: ArchivePlan) -> None:
+    """Look at folder, checkpoint and topics, without Spark and before anything is written.
+
+    Raises what the query would fail of at its beginning: TopicNotFound, ConfigError for offsets, UsageError
+    for what is another's. An archive that has begun knows where it goes on: brokers are not asked again.
+    """
+    identity = checked_identity(plan.folder, plan.format)
+    check_checkpoint(plan.checkpoint_folder, plan.folder, None if identity is None else identity.query)
+    options = hasty(ReadOptions.of(plan.read_options, streaming=True))
+    known = _known_queues(plan.checkpoint_folder)
+    if known is None:
+        Course(options).begin(options.starting)
+    elif known and not any(options.selection.takes(queue_of(key)) for key in known):
+        held = ", ".join(sorted({queue_of(key).topic for key in known})[:3])
+        raise UsageError(
+            f"{plan.folder} is filled with {held}, and to be archived is {options.selection}: give another "
+            "folder, or name a topic that it is filled with besides"
+        )
+
+
+def _known_queues(checkpoint: Path) -> list[str] | None:
+    """Of the last batch that a checkpoint has; None if it has none. What cannot be read Spark will name."""
+    try:
+        numbers = [int(each.name) for each in (checkpoint / "offsets").iterdir() if each.name.isdigit()]
+        if not numbers:
+            return None
+        text = (checkpoint / "offsets" / str(max(numbers))).read_text()
+        found = load(json.loads(text.splitlines()[-1]))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError, IndexError, UsageError):
+        return []
+    return [] if isinstance(found, Place) else list(found)
+
+
 def archive(spark: SparkSession, plan: ArchivePlan) -> Archived:
     """Add all that is there now and was not added before, and end.
 
@@ -244,6 +294,7 @@ def start_archive(spark: SparkSession, plan: ArchivePlan) -> RunningArchive:
 
 
 def _started(spark: SparkSession, plan: ArchivePlan, *, once: bool) -> RunningArchive:
+    check_plan(plan)
     identity = made_identity(plan.folder, plan.format)
     claim = Claim(plan.folder).take(_jvm_of(spark))
     try:
@@ -259,7 +310,7 @@ def _started(spark: SparkSession, plan: ArchivePlan, *, once: bool) -> RunningAr
         except BaseException:
             running.stop()
             raise
-    except (PySparkException, Py4JError) as error:
+    except _RAISED as error:
         claim.let_go()
         raise spark_error(error) from error
     except BaseException:
@@ -271,6 +322,6 @@ def _jvm_of(spark: SparkSession) -> int | None:
     """The process in which Spark runs, if it is one of this machine."""
     try:
         found = spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid()  # type: ignore[union-attr]
-    except (PySparkException, Py4JError, AttributeError):
+    except (*_RAISED, AttributeError):
         return None  # Spark Connect: it runs on another one.
     return int(found)

@@ -130,8 +130,16 @@ def replay(spark: SparkSession, source: str | Path | DataFrame, plan: ReplayPlan
     try:
         found = chosen(source if isinstance(source, DataFrame) else archived(spark, source, plan), plan)
         return _counted(found) if plan.dry_run else _sent(spark, found, plan)
-    except (PySparkException, Py4JError) as error:
+    except (PySparkException, Py4JError, ConnectionError) as error:
         raise spark_error(error) from error
+
+
+def check_source(folder: str | Path) -> None:
+    """UsageError for what cannot hold an archive, for those who have not started Spark yet."""
+    path = Path(folder)
+    if not path.is_dir():
+        what = "is a file" if path.exists() else "is not there"
+        raise UsageError(f"{path} {what}: give the folder of an archive, or one of Parquet files")
 
 
 def archived(spark: SparkSession, folder: str | Path, plan: ReplayPlan) -> DataFrame:

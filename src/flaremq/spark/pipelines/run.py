@@ -28,7 +28,7 @@ from flaremq.spark.progress import ProgressListener, told_of, watch_progress
 from flaremq.spark.writing import WriteOptions, check_columns
 
 _LOOK_S: Final = 0.2
-_RAISED: Final = (PySparkException, Py4JError)
+_RAISED: Final = (PySparkException, Py4JError, ConnectionError)
 
 Tell = Callable[[Progress], None]
 
@@ -205,13 +205,12 @@ class Pipeline:
 
     def _look(self, running: _Running) -> bool:
         """Tell what is new of a stream, and whether it goes on. Raises whatever it has failed of."""
-        is_active = running.query.isActive  # Before the progress: what comes in between is not missed.
-        self._note(running)
-        if not is_active:
-            error = running.query.exception()
+        with self._about(running.sink):
+            is_active = running.query.isActive  # Before the progress: what comes in between is not missed.
+            self._note(running)
+            error = None if is_active else running.query.exception()
             if error is not None:
-                with self._about(running.sink):
-                    raise error
+                raise error
         return is_active
 
     def _note(self, running: _Running) -> None:

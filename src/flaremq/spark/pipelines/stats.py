@@ -78,7 +78,7 @@ def stats(
         top = None
         if plan.keys_max:
             top = _top_keys(source if keys is None else keys, plan.keys_max).toArrow()
-    except (PySparkException, Py4JError) as error:
+    except (PySparkException, Py4JError, ConnectionError) as error:
         raise spark_error(error) from error
     return made_stats(counted, top, marks, monotonic() - begun_s)
 

@@ -122,7 +122,7 @@ def about(recipe: Recipe, node: Node, views: dict[str, DataFrame] | None = None)
     """What is raised inside is about this node."""
     try:
         yield
-    except (PySparkException, Py4JError, FlareError) as error:
+    except (PySparkException, Py4JError, ConnectionError, FlareError) as error:
         missing = _NOT_THERE.search(str(error)) if views is not None else None
         if missing is not None:
             what = f"there is no view {missing[1]}: {near(missing[1], views or ())}"

@@ -79,7 +79,8 @@ class Decoder:
 
     def of_walk(self, data: Bytes, facts: array[int], count: int) -> Iterator[pa.RecordBatch]:
         """Rows of records that were walked already. The table of facts is used up by it."""
-        self._learn(sum(facts[Fact.SIZE : count * Fact.WIDTH : Fact.WIDTH]), count)
+        last = (count - 1) * Fact.WIDTH
+        self._learn(facts[last + Fact.OFFSET] + facts[last + Fact.SIZE] - facts[Fact.OFFSET], count)
         yield from self._rows(data, facts, count, self._only)
 
     @property

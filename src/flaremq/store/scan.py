@@ -102,7 +102,7 @@ class StoreScan:
         self, file: LogFile, at: int = 0, end: int | None = None, rows: int | Callable[[], int] = _ROWS
     ) -> Iterator[Walked]:
         """Whole records of one file from position `at` on, as far as they begin before offset `end`,
-        at most `rows` at a time, which may change on the way."""
+        at most `rows` at a time, which may change on the way. What was walked is good until the next."""
         try:
             view = self._disk.look(file.path)
         except CorruptStore:
@@ -110,16 +110,18 @@ class StoreScan:
         if _is_dledger(view):
             yield from _dledger_records(view, file, at, end, rows if isinstance(rows, int) else rows())
             return
-        while True:
+        limit = len(view) if end is None else max(at, min(len(view), end - file.offset))
+        facts, stop, count, most = facts_table(0), int(Stop.LIMIT), 0, 0
+        while stop == Stop.LIMIT and count == most:
             most = rows if isinstance(rows, int) else rows()
-            facts = facts_table(most)
-            count, at, stop = walk(view, at, len(view), file.offset, facts, _CHECK)
-            if end is not None:
-                count = _rows_before(facts, count, end)
+            facts = facts if len(facts) == most * Fact.WIDTH else facts_table(most)
+            count, at, stop = walk(view, at, limit, file.offset, facts, _CHECK)
             if count:
                 yield Walked(view, facts, count)
-            if stop != Stop.LIMIT or count < most:
-                return
+        if at < limit < len(view):  # The last record may reach beyond the end.
+            facts = facts_table(1)
+            if walk(view, at, len(view), file.offset, facts, _CHECK)[0]:
+                yield Walked(view, facts, 1)
 
     def next_record(self, file: LogFile, at: int) -> int | None:
         """Position of the first record that lies at `at` or behind it; None if none does.
@@ -346,12 +348,6 @@ def _find(view: memoryview, needle: bytes, at: int) -> int | None:
 def _end_of(walked: Walked) -> int:
     last = (walked.count - 1) * Fact.WIDTH
     return walked.facts[last + Fact.OFFSET] + walked.facts[last + Fact.SIZE]
-
-
-def _rows_before(facts: array[int], count: int, end: int) -> int:
-    while count and facts[(count - 1) * Fact.WIDTH + Fact.OFFSET] >= end:
-        count -= 1
-    return count
 
 
 def _is_dledger(view: memoryview) -> bool:

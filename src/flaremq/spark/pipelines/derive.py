@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
@@ -126,16 +127,17 @@ class Derivation:
     def _count(self, facts: array[int], count: int, view: memoryview) -> None:
         tally = self.tally
         tally.records += count
-        tally.size += sum(facts[Fact.SIZE : count * Fact.WIDTH : Fact.WIDTH])
+        table = np.frombuffer(facts, np.int64)[: count * Fact.WIDTH].reshape(count, Fact.WIDTH)
+        tally.size += int(table[:, Fact.SIZE].sum())
         keys, last = count_keys(facts, count, view)
         tally.keys += keys
         if last >= 0:
             tally.last_key_ms = facts[last * Fact.WIDTH + Fact.STORE_TIMESTAMP]
             tally.last_key_offset = facts[last * Fact.WIDTH + Fact.OFFSET]
-        odd = facts[Fact.ODD : count * Fact.WIDTH : Fact.WIDTH]
-        if any(odd):
-            tally.light += sum(1 for mark in odd if mark & Odd.MULTI_DISPATCH)
-            tally.batches += sum(1 for mark in odd if mark & Odd.INNER_BATCH)
+        odd = table[:, Fact.ODD]
+        if odd.any():
+            tally.light += int(np.count_nonzero(odd & Odd.MULTI_DISPATCH))
+            tally.batches += int(np.count_nonzero(odd & Odd.INNER_BATCH))
 
     def _put(self, key: Key, first: int, entries: bytearray) -> Iterator[tuple[Key, int, Segment]]:
         held = self.open.get(key)

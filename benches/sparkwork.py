@@ -1,7 +1,8 @@
 """What Spark does with rows of ours and of others, measured in one session: the work of `benches.spark`.
 
-Runs in an environment of its own, so it needs nothing but pyspark and flaremq. All cases take turns, so that
-a slow minute of the machine is nobody's alone, and the best turn of each counts: one JSON line per case.
+Runs in an environment of its own, so it needs nothing but pyspark and flaremq. First everything is made
+ready, and the cases are told (`--prepare`); then each is measured (`--only NAME`) in a session of its own:
+what the JVM learns of one case makes it slow at the next. The best round counts. Prints JSON lines.
 """
 
 from __future__ import annotations
@@ -68,29 +69,29 @@ class ReadyReader(DataSourceReader):
 
 
 class Bench:
-    """The cases. The first rounds warm the JVM and count for nothing."""
+    """The cases. The first rounds of each warm the JVM and count for nothing."""
 
     def __init__(self, spark: SparkSession, given: argparse.Namespace) -> None:
         self._spark, self._given = spark, given
-        self._folder = Path(tempfile.mkdtemp(prefix="flaremq-sparkbench-", dir="."))
+        self._folder = Path(given.folder)
         self._cases: dict[str, tuple[Callable[[], Any], int]] = {}
-
-    def close(self) -> None:
-        shutil.rmtree(self._folder, ignore_errors=True)
 
     def add(self, name: str, work: Callable[[], Any], rows: int | None = None) -> None:
         self._cases[name] = work, rows or self._given.rows
 
-    def run(self) -> None:
-        seconds: dict[str, list[float]] = {name: [] for name in self._cases}
-        for turn in range(self._given.warm + self._given.rounds):
-            for name, (work, _) in self._cases.items():
-                begun_s = time.perf_counter()
-                work()
-                if turn >= self._given.warm:
-                    seconds[name].append(time.perf_counter() - begun_s)
-        for name, (_, rows) in self._cases.items():
-            print(json.dumps({"case": name, "rows": rows, "rate": rows / min(seconds[name])}), flush=True)
+    def tell(self) -> None:
+        for name in self._cases:
+            print(json.dumps({"case": name}), flush=True)
+
+    def run(self, name: str) -> None:
+        work, rows = self._cases[name]
+        seconds = []
+        for _ in range(self._given.warm + self._given.rounds):
+            begun_s = time.perf_counter()
+            work()
+            seconds.append(time.perf_counter() - begun_s)
+        rate = rows / min(seconds[self._given.warm :])
+        print(json.dumps({"case": name, "rows": rows, "rate": rate}), flush=True)
 
     def reads(self, name: str, make: Callable[[str], DataFrame]) -> None:
         for what, columns in (("nine columns", NINE), ("all columns", ""), ("two columns", TWO)):
@@ -103,11 +104,11 @@ class Bench:
 
         self.reads("store files", read)
         parquet = str(self._folder / "parquet")
-        read(NINE).write.parquet(parquet)
+        if self._given.prepare:
+            read(NINE).write.parquet(parquet)
         self.add("Parquet, nine columns", lambda: _drain(self._spark.read.parquet(parquet)))
-        self.add(
-            "Parquet, two columns", lambda: _drain(self._spark.read.parquet(parquet).select(*TWO.split(",")))
-        )
+        two = TWO.split(",")
+        self.add("Parquet, two columns", lambda: _drain(self._spark.read.parquet(parquet).select(*two)))
         self._spark.dataSource.register(Ready)
         ready = self._spark.read.format("ready").option("rows", self._given.rows)
         self.add("ready batches, nine columns", lambda: _drain(ready.load(self._given.store)))
@@ -130,7 +131,8 @@ class Bench:
         self.add("stream, nine columns", self._stream)
         rows = self._given.rows // 5
         source = str(self._folder / "written")
-        read("body,keys,tags").limit(rows).write.parquet(source)
+        if self._given.prepare:
+            read("body,keys,tags").limit(rows).write.parquet(source)
         writer = self._spark.read.parquet(source)
         self.add(
             "write",
@@ -162,7 +164,7 @@ class Bench:
         )
         query.awaitTermination()
 
-    def kafka(self) -> None:
+    def fill_kafka(self) -> None:
         rows = self._spark.read.format("rocketmq-store").option("columns", NINE).load(self._given.rows_of)
         self._spark.conf.set("spark.sql.shuffle.partitions", 4)
         (
@@ -178,6 +180,10 @@ class Bench:
             .option("topic", "Orders")
             .save()
         )
+
+    def kafka(self) -> None:
+        if self._given.prepare:
+            self.fill_kafka()
 
         def read(*, headers: bool) -> DataFrame:
             return (
@@ -198,25 +204,26 @@ def _drain(frame: DataFrame) -> None:
 
 def main(words: list[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    for name in ("store", "rows-of", "namesrv", "topic", "kafka", "jars"):
+    for name in ("folder", "store", "rows-of", "namesrv", "topic", "kafka", "jars", "only"):
         parser.add_argument(f"--{name}", default="")
-    for name, value in (("rows", 2_000_000), ("rounds", 5), ("warm", 5)):
+    for name, value in (("rows", 2_000_000), ("rounds", 5), ("warm", 7)):
         parser.add_argument(f"--{name}", type=int, default=value)
+    parser.add_argument("--prepare", action="store_true")
     given = parser.parse_args(words)
     conf = {"spark.jars": given.jars} if given.jars else {}
     with opened_session(SessionPlan(master="local[2]", app_name="bench", conf=conf)) as spark:
         bench = Bench(spark, given)
-        try:
-            for wanted, work in (
-                (given.store, bench.store),
-                (given.namesrv, bench.network),
-                (given.kafka, bench.kafka),
-            ):
-                if wanted:
-                    work()
-            bench.run()
-        finally:
-            bench.close()
+        for wanted, cases in (
+            (given.store, bench.store),
+            (given.namesrv, bench.network),
+            (given.kafka, bench.kafka),
+        ):
+            if wanted:
+                cases()
+        if given.prepare:
+            bench.tell()
+        else:
+            bench.run(given.only)
 
 
 if __name__ == "__main__":

@@ -8,20 +8,11 @@ A copy's body says where the message lay, so that two copies of one are known by
 
 from __future__ import annotations
 
-import json
-import os
-import sys
 from typing import Any
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
-from tests.spark.archivedriver import session_of, stdin_ended
-
-from flaremq.base.errors import FlareError
-from flaremq.spark.errors import spark_error
-from flaremq.spark.session import opened_session
+from tests.spark.drivers import play, stdin_ended
 
 
 def start(spark: SparkSession, said: dict[str, Any]) -> StreamingQuery:
@@ -39,32 +30,16 @@ def start(spark: SparkSession, said: dict[str, Any]) -> StreamingQuery:
 
 
 def run(spark: SparkSession, said: dict[str, Any]) -> None:
-    try:
-        query = start(spark, said)
-        if said["once"]:
-            query.awaitTermination()
-            print("{}", flush=True)
-            return
-        ended = stdin_ended()
-        while not ended.is_set() and not query.awaitTermination(1):
-            pass
-        query.stop()
-    except (PySparkException, Py4JError, ConnectionError) as error:  # The last: its JVM is gone.
-        raise spark_error(error) from error
-
-
-def main() -> int:
-    said = json.loads(sys.argv[1])
-    try:
-        with opened_session(session_of(said)) as spark:
-            run(spark, said)
-    except FlareError as error:
-        print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
-        return 1
-    return 0
+    query = start(spark, said)
+    if said["once"]:
+        query.awaitTermination()
+        print("{}", flush=True)
+        return
+    ended = stdin_ended()
+    while not ended.is_set() and not query.awaitTermination(1):
+        pass
+    query.stop()
 
 
 if __name__ == "__main__":
-    code = main()
-    sys.stdout.flush()
-    os._exit(code)  # A thread may still be reading our stdin.
+    play(run)

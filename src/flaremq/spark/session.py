@@ -40,6 +40,8 @@ from flaremq.spark.launch import Launch, environment, new_log, start_jvm, stop_j
 from flaremq.spark.plan import Places, SessionPlan, environment_of, own_conf_folder, settings_of
 from flaremq.spark.ship import stand_in_env
 
+RAISED: Final = (PySparkException, Py4JError, ConnectionError)
+"""Whatever calls of a session may raise; the last where its JVM is gone. `spark_error` makes a line of it."""
 _PRINTING: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 """They print a page of JSON for an error that is raised as well."""
 _LOGGING: Final = (None, "py4j.clientserver", "py4j.java_gateway")

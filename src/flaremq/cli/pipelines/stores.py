@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -139,7 +138,9 @@ def audit(
     if other is not None:
         _folder(other, None)
     if archive is not None:
-        import_module("flaremq.spark.claim").known_identity(archive.absolute())
+        from flaremq.spark.claim import known_identity
+
+        known_identity(archive.absolute())
     with spark_for(Where(master, conf or [], ui, ship, python_env), "audit") as spark:
         from flaremq.spark.pipelines import audit as auditing
         from flaremq.spark.pipelines.rebuild import shape_of

@@ -109,10 +109,8 @@ class _Errors:
 def _rooms() -> tuple[Any, _Errors]:
     """What needs Spark to be installed."""
     try:
-        spark, py4j = import_module("pyspark.errors"), import_module("py4j.protocol")
-        raised = spark.PySparkException, py4j.Py4JError, ConnectionError  # The last: its JVM is gone.
-        spark_error = import_module("flaremq.spark.errors").spark_error
-        return import_module("flaremq.spark.session"), _Errors(spark_error, raised)
+        session = import_module("flaremq.spark.session")
+        return session, _Errors(session.spark_error, session.RAISED)
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] == "flaremq":
             raise

@@ -20,8 +20,6 @@ from pathlib import Path
 from time import monotonic
 from typing import Final, Self
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -44,13 +42,12 @@ from flaremq.spark.options import ReadOptions, hasty
 from flaremq.spark.places import Place
 from flaremq.spark.progress import ProgressListener, told_of, watch_progress
 from flaremq.spark.queues import queue_of
+from flaremq.spark.session import RAISED
 from flaremq.spark.sink import NAME, ArchiveSink
 from flaremq.spark.tables import opened_table
 
 log = logging.getLogger(__name__)
 
-_RAISED: Final = (PySparkException, Py4JError, ConnectionError)
-"""The last by a JVM that is gone."""
 _OURS: Final = {
     "columns": "an archive has all columns",
     "includeproperties": "an archive has all columns",
@@ -187,7 +184,7 @@ class RunningArchive:
         """Until it has ended; False if it has not in time. Raises whatever it has failed of."""
         try:
             has_ended = self.query.awaitTermination(timeout_s)  # type: ignore[arg-type]
-        except _RAISED as error:
+        except RAISED as error:
             self._leave()
             raise spark_error(error) from error
         if timeout_s is not None and not has_ended:
@@ -198,7 +195,7 @@ class RunningArchive:
     def stop(self) -> None:
         """Again is harmless."""
         if self._query is not None:
-            with contextlib.suppress(*_RAISED):  # Its failure is told by `wait`.
+            with contextlib.suppress(*RAISED):  # Its failure is told by `wait`.
                 self._query.stop()
         self._leave()
 
@@ -220,7 +217,7 @@ class RunningArchive:
     def _leave(self) -> None:
         if self._listener is not None:
             listener, self._listener = self._listener, None
-            with contextlib.suppress(*_RAISED):
+            with contextlib.suppress(*RAISED):
                 self._spark.streams.removeListener(listener)
                 self._tell_last()
         self._claim.let_go()
@@ -310,7 +307,7 @@ def _started(spark: SparkSession, plan: ArchivePlan, *, once: bool) -> RunningAr
         except BaseException:
             running.stop()
             raise
-    except _RAISED as error:
+    except RAISED as error:
         claim.let_go()
         raise spark_error(error) from error
     except BaseException:
@@ -322,6 +319,6 @@ def _jvm_of(spark: SparkSession) -> int | None:
     """The process in which Spark runs, if it is one of this machine."""
     try:
         found = spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid()  # type: ignore[union-attr]
-    except (*_RAISED, AttributeError):
+    except (*RAISED, AttributeError):
         return None  # Spark Connect: it runs on another one.
     return int(found)

@@ -14,7 +14,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - As all of Spark's users call it.
@@ -27,6 +26,7 @@ from flaremq.spark.claim import identity_of
 from flaremq.spark.errors import spark_error
 from flaremq.spark.ids import derived_id_sql
 from flaremq.spark.rows import spark_schema
+from flaremq.spark.session import RAISED
 from flaremq.spark.tables import read_archive
 from flaremq.spark.writing import AT_LEAST_ONCE, DEFAULT_GROUP, IDEMPOTENT
 
@@ -130,7 +130,7 @@ def replay(spark: SparkSession, source: str | Path | DataFrame, plan: ReplayPlan
     try:
         found = chosen(source if isinstance(source, DataFrame) else archived(spark, source, plan), plan)
         return _counted(found) if plan.dry_run else _sent(spark, found, plan)
-    except (PySparkException, Py4JError, ConnectionError) as error:
+    except RAISED as error:
         raise spark_error(error) from error
 
 

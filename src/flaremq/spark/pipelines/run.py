@@ -14,8 +14,6 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any, Final, Self
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - As everybody calls it.
 from pyspark.sql.streaming.query import StreamingQuery
@@ -25,10 +23,10 @@ from flaremq.spark.pipelines.recipe import Recipe, Sink, usual_mode
 from flaremq.spark.pipelines.runprogress import Progress, progress_of, rows_of
 from flaremq.spark.pipelines.views import Views, about
 from flaremq.spark.progress import ProgressListener, told_of, watch_progress
+from flaremq.spark.session import RAISED
 from flaremq.spark.writing import WriteOptions, check_columns
 
 _LOOK_S: Final = 0.2
-_RAISED: Final = (PySparkException, Py4JError, ConnectionError)
 
 Tell = Callable[[Progress], None]
 
@@ -127,7 +125,7 @@ class Pipeline:
         """Again is harmless. A batch that is interrupted is done anew by the next run."""
         self._stopped.set()
         for each in self._running:
-            with contextlib.suppress(*_RAISED):
+            with contextlib.suppress(*RAISED):
                 each.query.stop()
 
     def ran(self) -> Ran:
@@ -140,10 +138,10 @@ class Pipeline:
     def __exit__(self, *_: object) -> None:
         self.stop()
         for each in self._running:
-            with contextlib.suppress(*_RAISED):
+            with contextlib.suppress(*RAISED):
                 self._note(each)
         self._leave_groups()
-        with contextlib.suppress(*_RAISED):
+        with contextlib.suppress(*RAISED):
             for name in (
                 *(each.name for each in self._recipe.sources),
                 *(s.name for s in self._recipe.steps),
@@ -243,7 +241,7 @@ class Pipeline:
         if self._listener is None:
             return
         listener, self._listener = self._listener, None
-        with contextlib.suppress(*_RAISED):
+        with contextlib.suppress(*RAISED):
             self._spark.streams.removeListener(listener)
             for each in self._running:  # Of its last batch a listener may not have heard yet.
                 last = each.query.lastProgress

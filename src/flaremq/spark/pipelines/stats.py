@@ -16,8 +16,6 @@ from dataclasses import dataclass, field
 from time import monotonic
 from typing import Final
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 - As everybody calls it.
 
@@ -25,6 +23,7 @@ from flaremq.base.errors import ConfigError, UsageError
 from flaremq.base.units import HOUR_MS
 from flaremq.spark.errors import spark_error
 from flaremq.spark.pipelines.statstables import SETS, Marks, Stats, made_stats, set_number
+from flaremq.spark.session import RAISED
 
 COLUMNS_NEEDED: Final = (
     *("topic", "brokerName", "queueId", "queueOffset", "tags", "body"),
@@ -78,7 +77,7 @@ def stats(
         top = None
         if plan.keys_max:
             top = _top_keys(source if keys is None else keys, plan.keys_max).toArrow()
-    except (PySparkException, Py4JError, ConnectionError) as error:
+    except RAISED as error:
         raise spark_error(error) from error
     return made_stats(counted, top, marks, monotonic() - begun_s)
 

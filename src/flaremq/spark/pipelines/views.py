@@ -21,6 +21,7 @@ from flaremq.spark.errors import spark_error
 from flaremq.spark.pipelines.recipe import Recipe, Source, Step
 from flaremq.spark.pipelines.recipechecks import ARCHIVE, time_of
 from flaremq.spark.pipelines.yamltree import Node, near
+from flaremq.spark.session import RAISED
 from flaremq.spark.tables import read_archive
 
 _NOT_THERE: Final = re.compile(r"table or view `?([^`\s]+)`? cannot be found", re.IGNORECASE)
@@ -122,7 +123,7 @@ def about(recipe: Recipe, node: Node, views: dict[str, DataFrame] | None = None)
     """What is raised inside is about this node."""
     try:
         yield
-    except (PySparkException, Py4JError, ConnectionError, FlareError) as error:
+    except (*RAISED, FlareError) as error:
         missing = _NOT_THERE.search(str(error)) if views is not None else None
         if missing is not None:
             what = f"there is no view {missing[1]}: {near(missing[1], views or ())}"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from flaremq.arrow.batches import Decoder
-from flaremq.arrow.stores import LogPiece, QueuePiece, StoreFolder, Times
+from flaremq.arrow.stores import LogPiece, QueuePiece, StoreFolder, Times, share
 from flaremq.arrow.wanted import Only
 from flaremq.base.errors import CorruptStore, UsageError
 from flaremq.store.store import MessageStore
@@ -63,6 +63,16 @@ def test_a_single_file_is_cut_for_many_tasks(tmp_path: Path, monkeypatch: pytest
     assert len(pieces) >= 8 and [piece.is_last for piece in pieces].count(True) == 1
     assert numbers(folder, pieces) == list(range(COUNT))
     assert len(folder.log_pieces(tasks=1)) == 1
+
+
+def test_the_empty_rest_of_a_file_weighs_nothing_when_work_is_shared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flaremq.arrow.stores._CUT_BYTES", 4_000)
+    written(tmp_path, commitlog_file_size=1 << 20).close()
+    folder = StoreFolder(tmp_path)
+    shares = [len(numbers(folder, task)) for task in share(folder.log_pieces(tasks=3), 3)]
+    assert len(shares) == 3 and min(shares) > COUNT // 5
 
 
 def test_queues_are_read_by_their_entries(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from flaremq.spark.plan import (
 from flaremq.spark.ship import stand_in_env, zip_of_ourselves
 
 OPTIONS = "spark.driver.defaultJavaOptions"
+EXECUTOR_OPTIONS = "spark.executor.defaultJavaOptions"
 
 
 @pytest.fixture
@@ -84,6 +85,14 @@ def test_what_is_written_in_spark_defaults_wins_too(places: Places, tmp_path: Pa
     found = settings_of(SessionPlan(), places, ())
     assert "spark.driver.memory" not in found  # So that Spark reads it from the file.
     assert found[OPTIONS].endswith(" -Dtheirs=1")
+
+
+def test_arrow_trusts_the_buffers_that_python_wrote_in_the_driver_and_in_executors(places: Places) -> None:
+    plan = SessionPlan(conf={EXECUTOR_OPTIONS: "-Dtheirs=1"})
+    found = settings_of(plan, places, ())
+    assert "-Darrow.enable_unsafe_memory_access=true" in found[OPTIONS]
+    assert found[EXECUTOR_OPTIONS].startswith("-Darrow.enable_unsafe_memory_access=true ")
+    assert found[EXECUTOR_OPTIONS].endswith(" -Dtheirs=1")
 
 
 def test_options_of_the_jvm_keep_their_blanks(tmp_path: Path) -> None:

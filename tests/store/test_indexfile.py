@@ -396,3 +396,31 @@ def test_keys_are_counted_as_they_would_be_put(table: FactRows) -> None:
     ((keys, last),) = counted
     assert Header.read(data).next_entry == 1 + keys
     assert (last >= 0) == (keys > 0)
+
+
+@given(rows(), small)
+def test_links_of_a_file_that_was_put_are_right(table: FactRows, slots: int) -> None:
+    for twin in TWINS:
+        data = an_empty_file(slots, 64)
+        twin.put_many(data, slots, table.facts, len(table), (0, 0), table.log, 0)
+        assert twin.wrong_links(data, slots, 10) == (0, [])
+
+
+@given(st.binary(min_size=40 + 5 * 4 + 9 * 20, max_size=40 + 5 * 4 + 9 * 20), st.integers(-3, 20))
+def test_of_any_bytes_both_twins_say_the_same_about_links(data: bytes, next_entry: int) -> None:
+    data = data[:36] + struct.pack(">i", next_entry) + data[40:]
+    for slots, entries_max in ((5, 9), (10, 8)):
+        assert len(data) == file_size(slots, entries_max)
+        found = [twin.wrong_links(data, slots, 4) for twin in TWINS]
+        assert all(each == found[0] for each in found)
+
+
+def test_wrong_links_tell_where_they_lead_and_where_they_should(twin: ModuleType) -> None:
+    data = bytearray(GOLDEN)
+    struct.pack_into(">i", data, 40 + 10 * 4 + 3 * 20 + 16, 1)
+    struct.pack_into(">i", data, 40 + 5 * 4, 9)
+    wrong = [(False, 3, 1, 2), (True, 5, 9, 1)]
+    assert twin.wrong_links(data, 10, 5) == (2, wrong)
+    assert twin.wrong_links(data, 10, 1) == (2, wrong[:1])
+    with pytest.raises(ValueError, match="are no index file with 11 slots"):
+        twin.wrong_links(data, 11, 5)

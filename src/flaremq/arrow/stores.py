@@ -116,12 +116,13 @@ class StoreFolder:
             if limit <= file.offset:
                 continue
             is_last = is_last or (end is not None and end <= file.offset + file.size)
-            cuts = [file.offset]
+            cuts, size_max = [file.offset], file.size
             if len(files) < tasks:
                 cuts = [cut for cut in self.scan.cuts(file, _CUT_BYTES) if cut < limit]
+                size_max = 2 * _CUT_BYTES  # Behind the last cut a file may be empty.
             for begin, stop in zip(cuts, [*cuts[1:], limit], strict=True):
                 last = is_last and stop == limit and end is None
-                pieces.append(LogPiece(begin, stop, file.offset, stop - begin, last))
+                pieces.append(LogPiece(begin, stop, file.offset, min(stop - begin, size_max), last))
         return pieces
 
     def _files_of(self, times: Times) -> list[tuple[LogFile, bool]]:

@@ -2,6 +2,7 @@
 """Compiled twin of _indexfile_py: same names, same errors, same bytes. Read that one first."""
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytearray cimport PyByteArray_AS_STRING
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memchr
 
@@ -129,6 +130,42 @@ def count_keys(facts not None, int64_t count, log not None):
             PyBuffer_Release(&source)
     finally:
         PyBuffer_Release(&table)
+
+
+def wrong_links(data not None, int64_t slots, int64_t most):
+    cdef Py_buffer held
+    cdef int64_t number, slot, count, points, total = 0
+    cdef const uint8_t* at
+    cdef bytearray room
+    cdef int32_t* newest
+    cdef list found = []
+    PyObject_GetBuffer(data, &held, PyBUF_SIMPLE)
+    try:
+        count = entries_max(held.len, slots)
+        at = <const uint8_t*>held.buf
+        count = min(count, get32(at + 36))
+        room = bytearray(4 * slots)
+        newest = <int32_t*>PyByteArray_AS_STRING(room)
+        at += HEADER_SIZE + slots * SLOT_SIZE
+        for number in range(1, count):
+            slot = get32(at + number * ENTRY_SIZE) % slots
+            slot += slots if slot < 0 else 0
+            points = get32(at + number * ENTRY_SIZE + 16)
+            if points != newest[slot]:
+                total += 1
+                if total <= most:
+                    found.append((False, number, points, newest[slot]))
+            newest[slot] = <int32_t>number
+        at = <const uint8_t*>held.buf + HEADER_SIZE
+        for slot in range(slots):
+            points = get32(at + slot * SLOT_SIZE)
+            if points != newest[slot]:
+                total += 1
+                if total <= most:
+                    found.append((True, slot, points, newest[slot]))
+        return total, found
+    finally:
+        PyBuffer_Release(&held)
 
 
 cdef int64_t keys_of(const int64_t* f, const uint8_t* log) noexcept nogil:

@@ -77,6 +77,32 @@ def count_keys(facts: array[int], count: int, log: Bytes) -> tuple[int, int]:
     return keys, last
 
 
+def wrong_links(data: Bytes, slots: int, most: int) -> tuple[int, list[tuple[bool, int, int, int]]]:
+    """How many links of a whole file are wrong, and the first of them, entries before slots.
+
+    Each is (whether it is a slot, its number, where it points to, where it should). An entry must point to
+    the one before it in its slot, a slot to its newest, and 0 stands for none.
+    """
+    view = memoryview(data)
+    count = min(_HEADER.unpack_from(view)[5], _entries_max(len(view), slots))
+    newest = array("i", bytes(4 * slots))
+    found: list[tuple[bool, int, int, int]] = []
+    total = 0
+    for number in range(1, count):
+        entry_at = INDEX_HEADER_SIZE + slots * INDEX_SLOT_SIZE + number * INDEX_ENTRY_SIZE
+        key, _, _, previous = _ENTRY.unpack_from(view, entry_at)
+        if previous != newest[key % slots]:
+            total += 1
+            found += [(False, number, previous, newest[key % slots])] if total <= most else []
+        newest[key % slots] = number
+    for slot in range(slots):
+        (number,) = _INT.unpack_from(view, INDEX_HEADER_SIZE + slot * INDEX_SLOT_SIZE)
+        if number != newest[slot]:
+            total += 1
+            found += [(True, slot, number, newest[slot])] if total <= most else []
+    return total, found
+
+
 def _put(view: memoryview, slots: int, entries_max: int, key: int, place: tuple[int, int]) -> bool:
     """Write one entry and count it in the header at once: a killed process leaves a file that holds."""
     begin_ms, _, begin_offset, _, used, entry = _HEADER.unpack_from(view)

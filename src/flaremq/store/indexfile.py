@@ -24,12 +24,12 @@ from flaremq.model.layout import (
 )
 
 if TYPE_CHECKING or os.environ.get("FLAREMQ_PURE"):
-    from flaremq.store._indexfile_py import count_keys, key_hash, put_many
+    from flaremq.store._indexfile_py import count_keys, key_hash, put_many, wrong_links
 else:
     try:
-        from flaremq.store._indexfile_c import count_keys, key_hash, put_many
+        from flaremq.store._indexfile_c import count_keys, key_hash, put_many, wrong_links
     except ImportError:
-        from flaremq.store._indexfile_py import count_keys, key_hash, put_many
+        from flaremq.store._indexfile_py import count_keys, key_hash, put_many, wrong_links
 
 __all__ = [
     "Header",
@@ -41,6 +41,7 @@ __all__ = [
     "key_hash",
     "put_many",
     "query",
+    "wrong_links",
 ]
 
 _HEADER: Final = struct.Struct(INDEX_HEADER_FORMAT)

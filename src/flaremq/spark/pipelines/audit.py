@@ -13,7 +13,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Final
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from flaremq.arrow.stores import StoreFolder
 from flaremq.base.errors import UsageError
@@ -23,7 +23,7 @@ from flaremq.spark.pipelines.auditarchive import compare_archive
 from flaremq.spark.pipelines.auditindex import chain_findings, index_files
 from flaremq.spark.pipelines.auditlogs import compare_logs
 from flaremq.spark.pipelines.auditqueues import FINDINGS, beyond, compare
-from flaremq.spark.pipelines.derive import FINDINGS_MAX, Tally, derive
+from flaremq.spark.pipelines.derive import FINDINGS_MAX, Tally, Work, derive, tallies_of
 from flaremq.spark.pipelines.rebuild import Shape, shape_of
 from flaremq.store.indexfile import file_size
 
@@ -86,16 +86,8 @@ def audit(
     begun_s, tasks, shape = monotonic(), tasks or 2 * cores(), shape or shape_of(folder.root)
     result = Audit(folder.root)
     _check_index_size(folder.root, shape)
-    rows = derive(spark, folder, shape.per_file, tasks, shape.index_slots).persist()
-    try:
-        tallies = sorted(
-            (Tally.of_json(row[0]) for row in rows.where("tally is not null").select("tally").collect()),
-            key=lambda tally: tally.piece.begin,
-        )
-        _note_tallies(result, tallies)
-        _audit_queues(rows, folder, tallies, tasks, result)
-    finally:
-        rows.unpersist()
+    work = Work(folder.log_pieces(tasks=tasks), tasks, shape.per_file, shape.index_slots)
+    _audit_log(spark, folder, work, result)
     _audit_chains(folder.root, shape, result)
     if other is not None:
         second = StoreFolder(other.absolute())
@@ -149,23 +141,19 @@ def _note_tallies(result: Audit, tallies: Sequence[Tally]) -> None:
         result.notes.append(f"{batches} records hold several messages; batch queues were not looked at")
 
 
-def _audit_queues(
-    rows: DataFrame,
-    folder: StoreFolder,
-    tallies: Sequence[Tally],
-    tasks: int,
-    result: Audit,
-) -> None:
-    queues = folder.root / "consumequeue"
-    begin = tallies[0].piece.begin if tallies else 0
-    end = tallies[-1].piece.end if tallies else 0
-    place = ("topic", "queueId", "file")
-    runs = rows.where("tally is null").drop("tally").repartition(tasks, *place)
-    compared = runs.sortWithinPartitions(*place, "first").mapInArrow(
-        partial(compare, folder=queues, log_begin=begin, log_end=end), FINDINGS
+def _audit_log(spark: SparkSession, folder: StoreFolder, work: Work, result: Audit) -> None:
+    """All records, and the queues with them."""
+    begin = work.pieces[0].begin if work.pieces else 0
+    end = work.pieces[-1].end if work.pieces else 0
+    compared = derive(spark, folder, work).mapInArrow(
+        partial(compare, folder=folder.root / "consumequeue", log_begin=begin, log_end=end), FINDINGS
     )
+    told = compared.collect()
+    _note_tallies(result, tallies_of(row["tally"] for row in told))
     seen: set[tuple[str, int, int]] = set()
-    for row in compared.collect():
+    for row in told:
+        if row["tally"] is not None:
+            continue
         seen.add((bytes(row["topic"]).decode("utf-8", "replace"), row["queueId"], row["file"]))
         result.add([row["finding"]] if row["finding"] is not None else [], row["found"])
     result.queue_files = len(seen)
@@ -192,5 +180,5 @@ def _audit_chains(root: Path, shape: Shape, result: Audit) -> None:
     if not files:
         result.notes.append("there is no index: nothing was compared with it")
     for file in files:
-        findings = list(chain_findings(file))
-        result.add(findings[:FINDINGS_MAX], len(findings))
+        found, findings = chain_findings(file, FINDINGS_MAX)
+        result.add(findings, found)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from flaremq.arrow.stores import Walked
-from flaremq.model.layout import INDEX_ENTRY_SIZE, INDEX_HEADER_SIZE
-from flaremq.store.indexfile import Header, count_keys, entry_at, file_size, put_many
+from flaremq.model.layout import INDEX_ENTRY_SIZE
+from flaremq.store.indexfile import Header, count_keys, entry_at, file_size, put_many, wrong_links
 
 _ENTRY: Final = np.dtype([("hash", ">i4"), ("offset", ">i8"), ("seconds", ">i4"), ("previous", ">i4")])
 _NAME_DIGITS: Final = 17
@@ -105,30 +105,13 @@ class _Offsets:
         return int(self._entries["offset"][place])
 
 
-def chain_findings(file: IndexFileView) -> Iterator[str]:
+def chain_findings(file: IndexFileView, most: int) -> tuple[int, list[str]]:
     """What is wrong with the slots of a file: each must hold its newest entry, each entry the one before."""
-    entries = file.entries
-    if not len(entries):
-        return
-    slot = entries["hash"].astype(np.int64) % file.slots
-    order = np.argsort(slot, kind="stable")
-    by_slot = slot[order]
-    same = np.empty(len(order), np.bool_)
-    same[0] = False
-    same[1:] = by_slot[1:] == by_slot[:-1]
-    previous = np.zeros(len(order), np.int64)
-    previous[order[1:]] = np.where(same[1:], order[:-1] + 1, 0)
-    for place in np.flatnonzero(entries["previous"].astype(np.int64) != previous).tolist():
-        yield (
-            f"index: entry {place + 1} of {file.path.name} points back to {int(entries['previous'][place])}, "
-            f"and {int(previous[place])} is the one before it"
-        )
-    slots = np.frombuffer(file.data, ">i4", file.slots, INDEX_HEADER_SIZE)
-    newest = np.zeros(file.slots, np.int64)
-    last = np.append(~same[1:], True)
-    newest[by_slot[last]] = order[last] + 1
-    for place in np.flatnonzero(slots.astype(np.int64) != newest).tolist():
-        yield (
-            f"index: slot {place} of {file.path.name} points to entry {int(slots[place])}, "
-            f"and {int(newest[place])} is its newest"
-        )
+    found, links = wrong_links(file.data, file.slots, most)
+    name = file.path.name
+    return found, [
+        f"index: slot {number} of {name} points to entry {there}, and {wanted} is its newest"
+        if is_slot
+        else f"index: entry {number} of {name} points back to {there}, and {wanted} is the one before it"
+        for is_slot, number, there, wanted in links
+    ]

@@ -13,7 +13,7 @@ from flaremq.model.layout import ENTRY_FORMAT, ENTRY_SIZE, EXT_ADDRESS_MAX, FILL
 from flaremq.spark.pipelines.derive import FINDINGS_MAX
 from flaremq.spark.pipelines.queuefiles import QueueFile, files_of
 
-FINDINGS: Final = "topic binary, queueId int, file long, finding string, found long"
+FINDINGS: Final = "topic binary, queueId int, file long, finding string, found long, tally string"
 _ARROW: Final = pa.schema(
     [
         ("topic", pa.binary()),
@@ -21,6 +21,7 @@ _ARROW: Final = pa.schema(
         ("file", pa.int64()),
         ("finding", pa.string()),
         ("found", pa.int64()),
+        ("tally", pa.string()),
     ]
 )
 _ENTRY: Final = struct.Struct(ENTRY_FORMAT)
@@ -29,8 +30,12 @@ _ENTRY: Final = struct.Struct(ENTRY_FORMAT)
 def compare(
     batches: Iterable[pa.RecordBatch], folder: Path, log_begin: int, log_end: int
 ) -> Iterator[pa.RecordBatch]:
-    """A row for each queue file that the log has records for, and one for each finding about it."""
-    for file in files_of(batches):
+    """A row for each queue file that the log has records for, and one for each finding about it.
+
+    What was counted comes last.
+    """
+    tallies: list[str] = []
+    for file in files_of(batches, tallies):
         findings: list[str | None] = []
         found = 0
         for finding in _findings(file, folder, log_begin, log_end):
@@ -45,9 +50,12 @@ def compare(
                 pa.array([file.file] * len(rows), pa.int64()),
                 pa.array(rows, pa.string()),
                 pa.array([found, *([0] * (len(rows) - 1))], pa.int64()),
+                pa.nulls(len(rows), pa.string()),
             ],
             schema=_ARROW,
         )
+    nothing = [pa.nulls(len(tallies), kind) for kind in _ARROW.types[:-1]]
+    yield pa.RecordBatch.from_arrays([*nothing, pa.array(tallies, pa.string())], schema=_ARROW)
 
 
 def _findings(file: QueueFile, folder: Path, log_begin: int, log_end: int) -> Iterator[str]:

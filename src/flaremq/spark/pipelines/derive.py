@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, astuple, dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -91,6 +91,12 @@ class Tally:
     def of_json(cls, text: str) -> Tally:
         found = json.loads(text)
         return cls(**{**found, "piece": LogPiece(**found["piece"])})
+
+
+def tallies_of(texts: Iterable[str | None]) -> list[Tally]:
+    """In the order of the log."""
+    found = (Tally.of_json(text) for text in texts if text is not None)
+    return sorted(found, key=lambda tally: tally.piece.begin)
 
 
 class Segment(NamedTuple):
@@ -220,12 +226,13 @@ class DerivedPartition(InputPartition):
 
 
 class DerivedReader(DataSourceReader):
-    def __init__(self, folder: StoreFolder, per_file: int, tasks: int, slots: int) -> None:
-        self._folder, self._per_file, self._tasks, self._slots = folder, per_file, tasks, slots
+    def __init__(
+        self, folder: StoreFolder, shared: Sequence[tuple[LogPiece, ...]], per_file: int, slots: int
+    ) -> None:
+        self._folder, self._shared, self._per_file, self._slots = folder, shared, per_file, slots
 
     def partitions(self) -> Sequence[InputPartition]:
-        shared = share(self._folder.log_pieces(tasks=self._tasks), self._tasks)
-        return [DerivedPartition(task) for task in shared] or [DerivedPartition(())]
+        return [DerivedPartition(task) for task in self._shared] or [DerivedPartition(())]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, DerivedPartition)
@@ -248,20 +255,33 @@ class DerivedSource(DataSource):
         options: Mapping[str, str] = self.options
         logs = tuple(Path(part) for part in json.loads(options["logs"]))
         folder = StoreFolder(Path(options["root"]), logs, options["skip"] == "true")
-        numbers = [int(options[name]) for name in ("perFile", "tasks", "slots")]
-        return DerivedReader(folder, *numbers)
+        shared = [tuple(LogPiece(*piece) for piece in task) for task in json.loads(options["shared"])]
+        return DerivedReader(folder, shared, int(options["perFile"]), int(options["slots"]))
 
 
-def derive(spark: SparkSession, folder: StoreFolder, per_file: int, tasks: int, slots: int = 0) -> DataFrame:
-    """Rows of all pieces of a log, in parallel; for an audit, if the slots of its index files are given."""
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What is derived of which pieces, in how many tasks; for an audit, if there are slots of index files."""
+
+    pieces: Sequence[LogPiece]
+    tasks: int
+    per_file: int
+    slots: int = 0
+
+
+def derive(spark: SparkSession, folder: StoreFolder, work: Work) -> DataFrame:
+    """Rows of all pieces of a log, those of a queue file in one task, in order; tallies among them."""
     spark.dataSource.register(DerivedSource)
-    return (
+    shared = [[astuple(piece) for piece in task] for task in share(work.pieces, work.tasks)]
+    rows = (
         spark.read.format(FORMAT)
         .option("root", str(folder.root))
         .option("logs", json.dumps([str(path) for path in folder.log_folders]))
         .option("skip", str(folder.skips_damage).lower())
-        .option("perFile", per_file)
-        .option("tasks", tasks)
-        .option("slots", slots)
+        .option("shared", json.dumps(shared))
+        .option("perFile", work.per_file)
+        .option("slots", work.slots)
         .load()
     )
+    place = ("topic", "queueId", "file")
+    return rows.repartition(work.tasks, *place).sortWithinPartitions(*place, "first")

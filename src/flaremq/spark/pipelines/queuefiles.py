@@ -13,7 +13,9 @@ from flaremq.base.errors import CorruptStore
 from flaremq.model.layout import ENTRY_SIZE
 from flaremq.store.entries import FILLER
 
-REPORT: Final = "topic binary, queueId int, file long, first long, end long, repeated long, missing long"
+REPORT: Final = (
+    "topic binary, queueId int, file long, first long, end long, repeated long, missing long, tally string"
+)
 REPORT_ARROW: Final = pa.schema(
     [
         ("topic", pa.binary()),
@@ -23,8 +25,10 @@ REPORT_ARROW: Final = pa.schema(
         ("end", pa.int64()),
         ("repeated", pa.int64()),
         ("missing", pa.int64()),
+        ("tally", pa.string()),
     ]
 )
+_COLUMNS: Final = ("topic", "queueId", "file", "first", "entries", "tally")
 _NAME_DIGITS: Final = 20
 
 
@@ -66,17 +70,18 @@ class QueueFile:
         return folder / self.topic.decode() / str(self.queue_id) / name
 
     def row(self) -> tuple[object, ...]:
-        return self.topic, self.queue_id, self.file, self.first, self.end, self.repeated, self.missing
+        return self.topic, self.queue_id, self.file, self.first, self.end, self.repeated, self.missing, None
 
 
-def files_of(batches: Iterable[pa.RecordBatch]) -> Iterator[QueueFile]:
-    """Whole files out of rows that are sorted by queue, file and first entry."""
+def files_of(batches: Iterable[pa.RecordBatch], tallies: list[str]) -> Iterator[QueueFile]:
+    """Whole files out of rows that are sorted by queue, file and first entry; tallies are put aside."""
     current: QueueFile | None = None
     for batch in batches:
-        columns = [
-            batch.column(name).to_pylist() for name in ("topic", "queueId", "file", "first", "entries")
-        ]
-        for topic, queue_id, file, first, entries in zip(*columns, strict=True):
+        columns = [batch.column(name).to_pylist() for name in _COLUMNS]
+        for topic, queue_id, file, first, entries, tally in zip(*columns, strict=True):
+            if tally is not None:
+                tallies.append(tally)
+                continue
             if current is None or current.key != (topic, queue_id, file):
                 if current is not None:
                     yield current
@@ -97,8 +102,9 @@ def write_file(found: QueueFile, folder: Path, size: int) -> None:
         out.truncate(size)
 
 
-def report(found: Iterable[QueueFile]) -> pa.RecordBatch:
-    rows = [each.row() for each in found]
+def report(found: Iterable[QueueFile], tallies: Iterable[str]) -> pa.RecordBatch:
+    nothing = (None,) * (len(REPORT_ARROW) - 1)
+    rows = [*(each.row() for each in found), *((*nothing, tally) for tally in tallies)]
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(REPORT_ARROW)
     arrays = [pa.array(column, kind) for column, kind in zip(columns, REPORT_ARROW.types, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=REPORT_ARROW)

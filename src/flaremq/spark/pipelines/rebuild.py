@@ -20,14 +20,13 @@ from time import monotonic
 from typing import Final
 
 import pyarrow as pa
-from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 
 from flaremq.arrow.stores import StoreFolder
 from flaremq.base.errors import StoreLocked, UsageError
 from flaremq.model.layout import ENTRY_SIZE, INDEX_ENTRY_SIZE, INDEX_HEADER_SIZE, INDEX_SLOT_SIZE
 from flaremq.spark.given import cores
-from flaremq.spark.pipelines.derive import Tally, derive
+from flaremq.spark.pipelines.derive import Tally, Work, derive, tallies_of
 from flaremq.spark.pipelines.indexfiles import IndexPart, IndexShape, parts_of, write_index
 from flaremq.spark.pipelines.queuefiles import REPORT, files_of, report, write_file
 
@@ -111,13 +110,9 @@ def rebuild(
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
     try:
-        rows = derive(spark, folder, shape.per_file, tasks).persist(StorageLevel.DISK_ONLY)
-        try:
-            tallies = _tallies(rows)
-            files = _write_queues(rows, work / "consumequeue", shape, tasks)
-            entries = _write_indexes(spark, folder, tallies, shape.index, work / "index")
-        finally:
-            rows.unpersist()
+        rows = derive(spark, folder, Work(folder.log_pieces(tasks=tasks), tasks, shape.per_file))
+        files, tallies = _write_queues(rows, work / "consumequeue", shape)
+        entries = _write_indexes(spark, folder, tallies, shape.index, work / "index")
         kept = _take_places(work, target)
     finally:
         shutil.rmtree(work, ignore_errors=True)
@@ -166,30 +161,27 @@ def _check_target(folder: StoreFolder, target: Path, *, is_own: bool) -> None:
         raise UsageError(f"{there[0]} is not empty: give a new folder, nothing is overwritten")
 
 
-def _tallies(rows: DataFrame) -> list[Tally]:
-    found = rows.where("tally is not null").select("tally").collect()
-    return sorted((Tally.of_json(row[0]) for row in found), key=lambda tally: tally.piece.begin)
-
-
 def _write_queues(
-    rows: DataFrame, folder: Path, shape: Shape, tasks: int
-) -> list[tuple[bytes, int, int, int]]:
-    """Topic, queue, repeated and missing of each file that was written."""
+    rows: DataFrame, folder: Path, shape: Shape
+) -> tuple[list[tuple[bytes, int, int, int]], list[Tally]]:
+    """Topic, queue, repeated and missing of each file that was written; and the tallies that came along."""
     folder.mkdir()
-    place = ("topic", "queueId", "file")
-    runs = rows.where("tally is null").drop("tally").repartition(tasks, *place)
-    written = runs.sortWithinPartitions(*place, "first").mapInArrow(
-        partial(_write_all, folder=folder, size=shape.queue_file_size), REPORT
-    )
-    return [
-        (bytes(row["topic"]), row["queueId"], row["repeated"], row["missing"]) for row in written.collect()
+    written = rows.mapInArrow(partial(_write_all, folder=folder, size=shape.queue_file_size), REPORT)
+    told = written.collect()
+    files = [
+        (bytes(row["topic"]), row["queueId"], row["repeated"], row["missing"])
+        for row in told
+        if row["tally"] is None
     ]
+    return files, tallies_of(row["tally"] for row in told)
 
 
 def _write_all(batches: Iterable[pa.RecordBatch], folder: Path, size: int) -> Iterator[pa.RecordBatch]:
-    for found in files_of(batches):
+    tallies: list[str] = []
+    for found in files_of(batches, tallies):
         write_file(found, folder, size)
-        yield report([found])
+        yield report([found], ())
+    yield report((), tallies)
 
 
 def _write_indexes(

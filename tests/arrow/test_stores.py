@@ -137,6 +137,19 @@ def test_what_a_crash_has_torn_is_the_end_of_the_log(tmp_path: Path) -> None:
     assert numbers(folder, folder.log_pieces()) == list(range(9))
 
 
+@pytest.mark.parametrize("tasks", [1, 99])
+def test_a_file_that_was_made_ahead_is_behind_the_end_of_the_log(tmp_path: Path, tasks: int) -> None:
+    written(tmp_path).close()
+    last = max((tmp_path / "commitlog").iterdir())
+    for number in (1, 2):
+        name = f"{int(last.name) + number * last.stat().st_size:020d}"
+        (last.parent / name).write_bytes(bytes(last.stat().st_size))
+    folder = StoreFolder(tmp_path)
+    pieces = folder.log_pieces(tasks=tasks)
+    assert numbers(folder, pieces) == list(range(COUNT))
+    assert pieces[-1].file_offset == int(last.name) and pieces[-1].is_last
+
+
 def test_a_file_that_was_deleted_meanwhile_is_told(tmp_path: Path) -> None:
     written(tmp_path).close()
     folder = StoreFolder(tmp_path)

@@ -128,6 +128,8 @@ class StoreFolder:
     def _files_of(self, times: Times) -> list[tuple[LogFile, bool]]:
         """Files that may hold these times, and whether nothing comes behind each."""
         files = self.scan.log_files()
+        while files and not self._has_records(files[-1]):
+            files.pop()  # Made ahead by the broker: the log ends before it.
         found = []
         for i, file in enumerate(files):
             last = i == len(files) - 1
@@ -137,6 +139,10 @@ class StoreFolder:
                 break
             found.append((file, last))
         return found
+
+    def _has_records(self, file: LogFile) -> bool:
+        first = next(self.scan.file_records(file, rows=1), None)
+        return first is not None or self.scan.next_record(file, 0) is not None
 
     def _first_ms(self, file: LogFile, otherwise: int) -> int:
         walked = next(self.scan.file_records(file, rows=1), None)

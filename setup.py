@@ -1,5 +1,6 @@
 """The compiled twins. All are optional: without a compiler or Cython the Python twins serve."""
 
+import os
 from pathlib import Path
 
 from setuptools import Extension, setup
@@ -32,4 +33,4 @@ def extensions() -> list[Extension]:
     return made
 
 
-setup(ext_modules=extensions())
+setup(ext_modules=extensions(), options={"build_ext": {"parallel": os.cpu_count()}})

@@ -119,8 +119,21 @@ def test_what_is_there_is_archived_once_and_the_next_run_adds_what_is_new(
     assert (row["topic"], row["keys"], bytes(row["body"])[:8]) == (topic, "k7", b"00000007")
 
 
-@pytest.mark.parametrize("name", ["parquet", "delta", "iceberg"])
-@pytest.mark.parametrize("where", ["before", "after", "killed"])
+@pytest.mark.parametrize(
+    ("where", "name"),
+    [
+        ("before", "parquet"),
+        ("after", "parquet"),
+        ("killed", "parquet"),
+        ("after", "delta"),
+        ("after", "iceberg"),
+        *(
+            pytest.param(where, name, marks=pytest.mark.slow)
+            for where in ("before", "killed")
+            for name in ("delta", "iceberg")
+        ),
+    ],
+)
 def test_a_crash_around_the_commit_of_a_batch_neither_loses_nor_doubles_its_rows(
     archiving: Archiving,
     running: EmbeddedThread,

@@ -203,7 +203,7 @@ def test_a_broker_that_goes_away_fails_the_write_by_name(spark: SparkSession, tm
 
         stopping = threading.Thread(target=stop)
         stopping.start()
-        said = refusal(frame, one.namesrv, topic="Out", ratePerTask="2000", timeout="2s")
+        said = refusal(frame, one.namesrv, topic="Out", ratePerTask="2000", timeout="2s", brokerTimeout="2s")
         stopping.join(LIMIT_S)
         assert address in said
         assert "\n" not in said

@@ -12,8 +12,8 @@ help:  ## Show this list.
 
 $(VENV)/.ready: pyproject.toml setup.py
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check --upgrade pip setuptools
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check --upgrade pip setuptools wheel cython
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation --editable '.[dev]'
 	touch $@
 
 $(VENV)/.built: $(VENV)/.ready $(PYX)
@@ -24,11 +24,7 @@ setup: $(VENV)/.ready  ## Make .venv with everything that development needs.
 
 build: $(VENV)/.built  ## Compile the Cython twins in place.
 
-$(VENV)/.demo: $(VENV)/.built
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[spark,jdk]'
-	touch $@
-
-demo: $(VENV)/.demo  ## See it at work: a cluster, a broker that is killed, and the orders in Spark.
+demo: build  ## See it at work: a cluster, a broker that is killed, and the orders in Spark.
 	$(BIN)/flaremq demo
 
 check: build  ## Lint, format, types and import contracts.
@@ -61,5 +57,5 @@ bench: build  ## Measure, beside Apache RocketMQ where it can be had: the store,
 	$(BIN)/python -m benches spark
 
 clean:  ## Remove what was built.
-	rm -rf build $(VENV)/.built $(VENV)/.demo
+	rm -rf build $(VENV)/.built
 	find src -name '*.so' -delete

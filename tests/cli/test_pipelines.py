@@ -16,6 +16,7 @@ from flaremq.cli.main import app
 from flaremq.spark.java import Java
 
 COMMANDS = ("archive", "compact", "replay", "rebuild", "audit", "stats", "run")
+SHAPE = ("--index-slots", "50", "--index-entries", "200")
 
 
 def run(*words: str) -> tuple[int, str]:
@@ -70,18 +71,23 @@ def test_a_rebuild_in_place_asks_first(tmp_path: Path) -> None:
     assert "add --yes if you mean it" in output
 
 
-def test_rebuild_and_audit_as_an_operator_runs_them(java: Java, tmp_path: Path) -> None:  # noqa: F811
+@pytest.mark.slow
+def test_a_rebuild_as_an_operator_runs_it(java: Java, tmp_path: Path) -> None:  # noqa: F811
     store = tmp_path / "store"
     written(store, 200)
-    shape = ("--index-slots", "50", "--index-entries", "200")
     done = in_process(
-        "rebuild", str(store), "--to", str(tmp_path / "made"), *shape, "--master", "local[2]", "--json"
+        "rebuild", str(store), "--to", str(tmp_path / "made"), *SHAPE, "--master", "local[2]", "--json"
     )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["records"] == 200
     assert done.stderr == ""
+
+
+def test_an_audit_as_an_operator_runs_it(java: Java, tmp_path: Path) -> None:  # noqa: F811
+    store = tmp_path / "store"
+    written(store, 200)
     next((store / "consumequeue" / "A" / "0").iterdir()).unlink()
-    done = in_process("audit", str(store), *shape, "--master", "local[2]")
+    done = in_process("audit", str(store), *SHAPE, "--master", "local[2]")
     assert done.returncode == 1
     assert "is not there, and" in done.stdout
     assert done.stderr == ""

@@ -49,6 +49,23 @@ def test_each_kind_of_deviation_is_told_with_its_place(
     assert (found.found, found.later) == (3, 1 + rest)
 
 
+def test_a_message_that_the_store_has_nothing_for_is_told(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written(tmp_path, 100)
+    whole = spark.read.format("rocketmq-store").option("topic", "A").load(str(tmp_path))
+    whole = whole.selectExpr("* except (brokerName)", "'broker-a' as brokerName")
+    beyond = whole.where("queueId = 0 and queueOffset = 3").selectExpr(
+        "* except (queueOffset)", "queueOffset + 1000 as queueOffset"
+    )
+    archived_as(whole.unionByName(beyond), monkeypatch)
+    found = compare_archive(spark, tmp_path, ARCHIVE)
+    assert found.findings == (
+        "archive: message 1003 of queue 0 of A is there, and the store has none at that place",
+    )
+    assert (found.found, found.later) == (1, 0)
+
+
 def test_an_archive_of_several_brokers_asks_whose_store_it_is(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,4 +1,4 @@
-"""What Spark does with rows of ours and of others, measured in one session: the work of `benches.spark`.
+"""What Spark does with rows of ours and of others, case by case: the work of `benches.spark`.
 
 Runs in an environment of its own, so it needs nothing but pyspark and flaremq. First everything is made
 ready, and the cases are told (`--prepare`); then each is measured (`--only NAME`) in a session of its own:

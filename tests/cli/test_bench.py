@@ -105,6 +105,18 @@ async def test_what_a_slow_broker_left_unsent_is_told() -> None:
     assert outcome.unsent == 100 - got
 
 
+@pytest.mark.parametrize("began_s", [0.0, 0.3, 1234.7, 98765.4321, 1e6 + 1 / 3])
+async def test_a_plan_has_as_many_messages_whenever_it_begins(
+    began_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(load, "perf_counter", lambda: began_s)
+    outcome = load.Outcome()
+    pace = load.Pace(load.Plan(topic="t", rate=1000, seconds=0.1), 0, outcome)
+    monkeypatch.setattr(load, "perf_counter", lambda: began_s + 1)
+    assert await pace.next(64) == ()
+    assert outcome.unsent == 100
+
+
 async def test_batches_are_whole_and_due_together() -> None:
     plan = load.Plan(topic="t", rate=2000, count=35, batch=10)
     given = await dues_of(plan, load.Outcome(), most=10)

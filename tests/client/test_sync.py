@@ -101,11 +101,15 @@ def test_a_blocking_call_in_the_clients_own_thread_is_refused() -> None:
         portal.close()
 
 
-def test_an_interrupted_wait_cancels_the_work() -> None:
+@pytest.mark.parametrize("awake", [True, False])
+def test_an_interrupted_wait_cancels_the_work(awake: bool) -> None:
     portal, ended = Portal("flaremq-test"), threading.Event()
 
     async def endless() -> None:
-        os.kill(os.getpid(), signal.SIGINT)
+        if awake:
+            os.kill(os.getpid(), signal.SIGINT)
+        else:  # Heard by a thread that cannot act on it, while the one that waits sleeps on.
+            signal.pthread_kill(threading.get_ident(), signal.SIGINT)
         try:
             await asyncio.Event().wait()
         finally:

@@ -134,8 +134,7 @@ class Pace:
         self._batch = plan.batch
         self._begin_s = perf_counter()
         self._end_s = self._begin_s + (plan.seconds if not plan.count else math.inf)
-        share, rest = divmod(plan.count, plan.connections)
-        self._left: float = share + (number < rest) if plan.count else math.inf
+        self._left = _share(plan, number)
         self._gap_s = plan.connections / plan.rate if plan.rate else 0.0
         self._given = 0
         self._turn = asyncio.Lock()
@@ -152,15 +151,14 @@ class Pace:
         return (now_s,) * count
 
     async def _by_plan(self, most: int) -> Sequence[float]:
-        due_s = self._due_s(self._given)
-        if not self._left or due_s >= self._end_s:
+        if not self._left:
             return ()
+        due_s = self._due_s(self._given)
         while (now_s := perf_counter()) < due_s:
             await asyncio.sleep(max(due_s - now_s, _TICK_S / 2))
         if now_s >= self._end_s:
             # The end of the plan stays where it was: a broker that is too slow shows by what is left.
-            planned = math.ceil((self._end_s - self._begin_s) / self._gap_s)
-            self._outcome.unsent += max(planned - self._given, 0)
+            self._outcome.unsent += int(self._left)
             self._left = 0
             return ()
         passed = int((now_s - self._begin_s) / self._gap_s) // self._batch * self._batch
@@ -173,6 +171,18 @@ class Pace:
 
     def _due_s(self, number: int) -> float:
         return self._begin_s + number // self._batch * self._batch * self._gap_s
+
+
+def _share(plan: Plan, number: int) -> float:
+    """How many messages of the plan are this connection's; infinite where only time ends it."""
+    if plan.count:
+        share, rest = divmod(plan.count, plan.connections)
+        return share + (number < rest)
+    if not plan.rate:
+        return math.inf
+    # Counted once: to compare times instead would give or take a message by how fractions are rounded.
+    batches = plan.seconds * plan.rate / plan.connections / plan.batch
+    return math.ceil(round(batches, 6)) * plan.batch
 
 
 class Timed(Pipeline):

@@ -26,6 +26,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 C = TypeVar("C", bound="Core")
 _STOP_LIMIT_S = 30.0
+_SPELL_S = 0.5
 
 
 class Core(Protocol):
@@ -66,7 +67,13 @@ class Portal:
             )
         future = self.submit(work)
         try:
-            return future.result()
+            while True:
+                # In spells: a signal in the moment before a thread sleeps is heard when it wakes, not before.
+                try:
+                    return future.result(_SPELL_S)
+                except TimeoutError:
+                    if future.done():  # The work's own.
+                        raise
         except BaseException:
             future.cancel()  # Ctrl-C, or somebody else's exception: nobody waits for it any more.
             raise

@@ -16,7 +16,7 @@ from flaremq.admin.topicvalues import TopicSettings
 from flaremq.base.errors import ConnectFailed, Incomplete, InvalidParameter, Malformed, UsageError
 from flaremq.client.settings import ClientSettings
 from flaremq.model import sysflag
-from flaremq.model.batch import BatchPart, join_batch
+from flaremq.model.batch import join_batch
 from flaremq.model.compression import compress
 from flaremq.model.topic import GroupConfig
 from flaremq.testing.builders import a_message, records_of
@@ -84,9 +84,9 @@ async def test_where_all_fail_for_one_reason_it_is_that_reason(tmp_path: Path, w
 
 
 def test_messages_that_lie_in_one_record_are_told_one_by_one() -> None:
-    parts = [BatchPart(0, body, b"TAGS\x01A\x02") for body in (b"one", b"two")]
+    both = join_batch([b"one", b"two"], [b"TAGS\x01A\x02"] * 2)
     flags = sysflag.INNER_BATCH | sysflag.NEED_UNWRAP | sysflag.COMPRESSED | sysflag.COMPRESSION_ZLIB
-    whole = a_message(compress(join_batch(parts)), sys_flag=flags, properties=b"INNER_NUM\x012\x02")
+    whole = a_message(compress(both), sys_flag=flags, properties=b"INNER_NUM\x012\x02")
     records = bytes(records_of([a_message(b"zero"), whole]))
     found = list(found_in(records, "broker-a"))
     assert [(each.body, each.queue_offset) for each in found] == [(b"zero", 0), (b"one", 1), (b"two", 2)]

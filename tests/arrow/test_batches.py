@@ -97,7 +97,7 @@ def test_compressed_bodies_are_opened_and_the_flag_still_tells(kind: int) -> Non
 def test_messages_that_share_a_record_become_rows_of_their_own(kind: int | None) -> None:
     parts = [BatchPart(n, b"part %d" % n, b"TAGS\x01t%d\x02" % n) for n in range(3)]
     flag = sysflag.NEED_UNWRAP | sysflag.INNER_BATCH
-    body = join_batch(parts)
+    body = join_batch([part.body for part in parts], [part.raw_properties for part in parts], range(3))
     if kind is not None:
         body, flag = compress(body, kind), flag | kind | sysflag.COMPRESSED
     batch = a_message(body, sys_flag=flag, properties=b"INNER_NUM\x013\x02INNER_BASE\x011\x02")

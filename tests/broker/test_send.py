@@ -12,7 +12,7 @@ from tests.broker.desks import DeskBench, Line, a_desk
 from tests.protocol.samples import a_send
 
 from flaremq.base.errors import DispatchBehind, FileNotReady, FlareError, PageCacheBusy
-from flaremq.model.batch import BatchPart, join_batch
+from flaremq.model.batch import join_batch
 from flaremq.model.topic import QUEUE_TYPE, QUEUE_TYPE_BATCH, TopicConfig, TopicFilterType
 from flaremq.protocol.codes import ONE_WAY, RequestCode, ResponseCode, SerializeType
 from flaremq.protocol.command import Command
@@ -168,10 +168,10 @@ async def test_topics_with_many_tags_are_marked_in_the_record(desk: DeskBench) -
 
 
 def a_batch(*bodies: bytes, **changes: str | None) -> Command:
-    parts = [BatchPart(0, body, b"UNIQ_KEY\x01B%d\x02" % n) for n, body in enumerate(bodies)]
+    texts = [f"UNIQ_KEY\x01B{number}\x02" for number in range(len(bodies))]
     given = {"m": "true", "e": "1", **changes}
     command = a_send(**given)
-    return replace(command, code=RequestCode.SEND_BATCH_MESSAGE, body=join_batch(parts))
+    return replace(command, code=RequestCode.SEND_BATCH_MESSAGE, body=join_batch(bodies, texts))
 
 
 async def test_a_batch_becomes_messages_of_their_own(desk: DeskBench) -> None:

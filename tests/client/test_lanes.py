@@ -11,7 +11,8 @@ import pytest
 from flaremq.base.errors import FlareError, MessageIllegal, ServiceStops
 from flaremq.client.lanes import Lanes
 from flaremq.client.message import Receipt
-from flaremq.client.outgoing import BATCH_PART_SIZE, Ready
+from flaremq.client.outgoing import Ready
+from flaremq.model.batch import FIXED_SIZE
 from flaremq.model.message import MessageQueue
 
 A, B = MessageQueue("T", "broker-a", 0), MessageQueue("T", "broker-a", 1)
@@ -68,7 +69,7 @@ async def test_what_gathers_goes_together_and_in_order() -> None:
 
 async def test_batches_end_at_their_size_and_at_messages_that_go_alone() -> None:
     broker = Broker()
-    lanes = Lanes(broker, 1.0, size_max=2 * (BATCH_PART_SIZE + 4))
+    lanes = Lanes(broker, 1.0, size_max=2 * (FIXED_SIZE + 4))
     numbers = [message(n, alone=n == 3) for n in range(6)] + [message(6, size=100), message(7)]
     lanes.add(A, numbers)
     await lanes.finish()

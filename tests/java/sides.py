@@ -24,6 +24,7 @@ from flaremq.store.put import NewMessage
 from flaremq.store.settings import StoreSettings
 from flaremq.store.store import MessageStore
 from flaremq.store.timesearch import Boundary
+from flaremq.testing.builders import put_together
 from flaremq.testing.clock import ManualClock
 
 Options = dict[str, object]
@@ -106,7 +107,7 @@ def put_at(
 def put_variety(store: MessageStore, first: int, count: int) -> None:
     """Single messages, and a batch behind them."""
     put_all(store, mixed(count, first))
-    store.put_batch([new_message(BATCH, element) for element in batch_elements(first)])
+    put_together(store, [new_message(BATCH, element) for element in batch_elements(first)])
 
 
 def scan_ours(store: MessageStore) -> list[ScannedQueue]:

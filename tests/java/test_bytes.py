@@ -19,6 +19,7 @@ from tests.java.sides import BATCH, SMALL, Options, new_message, our_store, put_
 from tests.java.values import Draft, batch_body
 
 from flaremq.store.indexfile import entry_at
+from flaremq.testing.builders import put_together
 from flaremq.testing.clock import ManualClock
 
 pytestmark = pytest.mark.java
@@ -104,7 +105,7 @@ def test_the_same_batches_at_the_same_times_make_the_same_store(
     with our_store(ours, clock=clock) as store:
         for batch, result in zip(batches, results, strict=True):
             clock.step_wall_ms((result.store_timestamp or 0) - clock.now_ms())
-            store.put_batch([new_message(BATCH, element) for element in batch])
+            put_together(store, [new_message(BATCH, element) for element in batch])
     assert_same_files(ours, root, "commitlog")
     assert_same_queues_and_index(ours, root)
 

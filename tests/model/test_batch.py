@@ -1,16 +1,22 @@
 import zlib
+from array import array
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flaremq.base.errors import Malformed, PropertiesTooLong
+from flaremq.base.errors import Malformed, MessageIllegal, PropertiesTooLong
 from flaremq.model import sysflag
-from flaremq.model.batch import BatchPart, join_batch, split_batch, unwrap
+from flaremq.model.batch import BatchPart, split_batch, unwrap
+from flaremq.model.columns import Draft
 from flaremq.model.host import Host
 from flaremq.model.message import StoredMessage
+from flaremq.testing.twins import twin_name, twins
 
+TWINS = twins("flaremq.model._batch")
 PARTS = st.builds(BatchPart, st.integers(-(2**31), 2**31 - 1), st.binary(max_size=40), st.binary(max_size=40))
 
 # Two messages as Java's MessageDecoder.encodeMessages writes them.
@@ -24,6 +30,19 @@ JAVA_PARTS = [
     BatchPart(0, b"b1", b"KEYS\x01k1\x02WAIT\x01true\x02TAGS\x01TagA\x02"),
     BatchPart(7, b"b22", b"KEYS\x01k2\x02WAIT\x01true\x02TAGS\x01TagA\x02"),
 ]
+
+
+@pytest.fixture(params=TWINS, ids=twin_name)
+def twin(request: pytest.FixtureRequest) -> Any:
+    return request.param
+
+
+def join(parts: Sequence[BatchPart], twin: Any = TWINS[0]) -> bytes:
+    made = twin.join_batch(
+        [part.body for part in parts], [part.raw_properties for part in parts], [part.flag for part in parts]
+    )
+    assert isinstance(made, bytes)
+    return made
 
 
 def stored(body: bytes, sys_flag: int) -> StoredMessage:
@@ -47,19 +66,21 @@ def stored(body: bytes, sys_flag: int) -> StoredMessage:
     )
 
 
-def test_a_batch_is_written_and_read_as_java_does() -> None:
-    assert join_batch(JAVA_PARTS) == JAVA
+def test_a_batch_is_written_and_read_as_java_does(twin: Any) -> None:
+    assert join(JAVA_PARTS, twin) == JAVA
     assert split_batch(JAVA) == JAVA_PARTS
 
 
-def test_an_empty_batch_holds_nothing() -> None:
-    assert join_batch([]) == b""
+def test_an_empty_batch_holds_nothing(twin: Any) -> None:
+    assert twin.join_batch([], []) == b""
+    assert not twin.batch_rows(b"lead", 4, BASE)
     assert split_batch(b"") == []
 
 
 @given(st.lists(PARTS, max_size=6))
 def test_what_was_joined_is_split_again(parts: list[BatchPart]) -> None:
-    assert split_batch(join_batch(parts)) == parts
+    for twin in TWINS:
+        assert split_batch(join(parts, twin)) == parts
 
 
 @given(st.binary(max_size=120))
@@ -76,7 +97,7 @@ def test_any_bytes_are_a_batch_or_malformed(body: bytes) -> None:
 def test_a_batch_cut_short_is_malformed_unless_cut_between_elements(
     parts: list[BatchPart], data: st.DataObject
 ) -> None:
-    body = join_batch(parts)
+    body = join(parts)
     borders = {sum(part.size for part in parts[:k]) for k in range(len(parts) + 1)}
     at = data.draw(st.integers(0, len(body)))
     if at in borders:
@@ -104,15 +125,85 @@ def patched(at: int, raw: bytes) -> bytes:
         (patched(22, b"\xff\xff"), 22, "properties of -1 bytes"),
     ],
 )
-def test_a_broken_batch_says_where_and_why(body: bytes, at: int, complaint: str) -> None:
-    with pytest.raises(Malformed, match=complaint) as caught:
-        split_batch(body)
-    assert caught.value.at == at
+def test_a_broken_batch_says_where_and_why(body: bytes, at: int, complaint: str, twin: Any) -> None:
+    for read in (split_batch, lambda body: twin.batch_rows(body, 0, BASE)):
+        with pytest.raises(Malformed, match=complaint) as caught:
+            read(body)
+        assert caught.value.at == at
 
 
-def test_properties_that_no_short_can_count_are_refused() -> None:
+def test_properties_that_no_short_can_count_are_refused(twin: Any) -> None:
     with pytest.raises(PropertiesTooLong, match="32768"):
-        join_batch([BatchPart(0, b"", bytes(32768))])
+        twin.join_batch([b""], [bytes(32768)])
+
+
+def test_properties_may_be_text(twin: Any) -> None:
+    assert twin.join_batch([b"x"], ["KEYS\x01schön\x02"]) == twin.join_batch(
+        [b"x"], ["KEYS\x01schön\x02".encode()], [0]
+    )
+    with pytest.raises(UnicodeEncodeError):
+        twin.join_batch([b"x"], ["half a pair: \ud800"])
+
+
+@pytest.mark.parametrize("columns", [([b"x"], []), ([b"x"], ["", ""]), ([b"x"], [""], [1, 2])])
+def test_columns_of_different_lengths_are_no_batch(twin: Any, columns: Any) -> None:
+    with pytest.raises(ValueError):
+        twin.join_batch(*columns)
+
+
+# Rows for the log.
+
+BASE = array("q", range(100, 100 + Draft.WIDTH))
+
+
+@given(st.lists(PARTS, min_size=1, max_size=6), st.binary(max_size=20))
+def test_rows_say_where_the_elements_lie(parts: list[BatchPart], lead: bytes) -> None:
+    buffer = lead + join(parts)
+    for twin in TWINS:
+        rows = twin.batch_rows(buffer, len(lead), BASE)
+        assert len(rows) == len(parts) * Draft.WIDTH
+        for number, part in enumerate(parts):
+            row = rows[number * Draft.WIDTH : (number + 1) * Draft.WIDTH]
+            body_at, properties_at = row[Draft.BODY_AT], row[Draft.PROPERTIES_AT]
+            assert buffer[body_at : body_at + row[Draft.BODY_SIZE]] == part.body
+            assert buffer[properties_at : properties_at + row[Draft.PROPERTIES_SIZE]] == part.raw_properties
+            assert row[Draft.FLAG] == part.flag
+            assert row[Draft.TOGETHER] == (BASE[Draft.TOGETHER] if number else len(parts))
+            assert row[: Draft.PROPERTIES_AT] == BASE[: Draft.PROPERTIES_AT]
+            assert row[Draft.BORN_HOST_AT : Draft.TOGETHER] == BASE[Draft.BORN_HOST_AT : Draft.TOGETHER]
+            assert row[Draft.SYS_FLAG :] == BASE[Draft.SYS_FLAG :]
+
+
+@given(st.binary(max_size=120))
+def test_twins_take_and_refuse_the_same_bytes(body: bytes) -> None:
+    def outcome(twin: Any) -> object:
+        try:
+            return twin.batch_rows(body, 0, BASE)
+        except Malformed as error:
+            return error.at, str(error)
+
+    first, *others = map(outcome, TWINS)
+    assert all(other == first for other in others)
+
+
+@pytest.mark.parametrize(
+    ("raw", "delayed"),
+    [
+        (b"DELAY\x013\x02", True),
+        (b"TAGS\x01t\x02DELAY\x013", True),
+        (b"MYDELAY\x013\x02", False),
+        (b"DELAYED\x013\x02", False),
+        (b"NOTE\x01DELAY\x02", False),
+        (b"DELAY\x01\x02", False),
+    ],
+)
+def test_a_delayed_element_is_refused(twin: Any, raw: bytes, delayed: bool) -> None:
+    body = twin.join_batch([b"x", b"y"], [b"", raw])
+    if delayed:
+        with pytest.raises(MessageIllegal, match="send it alone"):
+            twin.batch_rows(body, 0, BASE)
+    else:
+        assert len(twin.batch_rows(body, 0, BASE)) == 2 * Draft.WIDTH
 
 
 def test_the_messages_of_an_inner_batch_follow_each_other() -> None:

@@ -24,7 +24,7 @@ from flaremq.store.api import PutStatus
 from flaremq.store.disk import Disk
 from flaremq.store.settings import FlushDisk
 from flaremq.store.store import MessageStore
-from flaremq.testing.builders import small_settings
+from flaremq.testing.builders import put_together, small_settings
 
 QUEUES: Final[tuple[Queue, ...]] = ((b"A", 0), (b"A", 1), (b"B", 0), (b"B", 7))
 THREADS: Final = 3
@@ -76,7 +76,7 @@ def produce(store: MessageStore, life: str, thread: int) -> None:
         names = [f"{life}-{thread}-{number + i}" for i in range(random.choice([1, 1, 1, 5]))]
         number += len(names)
         messages = [a_proof(queue, name, random.choice([0, 50, 700, 5000])) for name in names]
-        results = store.put_batch(messages) if len(messages) > 1 else [store.put(messages[0])]
+        results = put_together(store, messages) if len(messages) > 1 else [store.put(messages[0])]
         for name, result in zip(names, results, strict=True):
             if result.status is PutStatus.PUT_OK:
                 tell(queue, result.queue_offset, name)

@@ -16,7 +16,7 @@ from tests.store.proofs import Promises, Queue, a_proof
 
 from flaremq.base.errors import FlushFailed
 from flaremq.store.store import MessageStore
-from flaremq.testing.builders import small_settings
+from flaremq.testing.builders import put_together, small_settings
 from flaremq.testing.clock import ManualClock
 from flaremq.testing.disk import PowerLossDisk
 
@@ -85,7 +85,7 @@ class Lives:
     def put_batch(self) -> None:
         queue, _ = self._next()
         names = [self._next()[1] for _ in range(self.random.choice([2, 60]))]
-        results = self.store.put_batch([a_proof(queue, name, 20) for name in names], wait=False)
+        results = put_together(self.store, [a_proof(queue, name, 20) for name in names], wait=False)
         for name, result in zip(names, results, strict=True):
             self._waiting.append((queue, result.queue_offset, name, result.end))
 

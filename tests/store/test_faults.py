@@ -20,7 +20,7 @@ from flaremq.store.api import PutStatus
 from flaremq.store.disk import Disk, DiskFile
 from flaremq.store.settings import FlushDisk
 from flaremq.store.store import MessageStore
-from flaremq.testing.builders import drafts_of, small_settings
+from flaremq.testing.builders import drafts_of, put_together, small_settings
 from flaremq.testing.clock import ManualClock
 from flaremq.testing.disk import FaultyDisk, PowerLossDisk
 
@@ -88,7 +88,7 @@ def test_after_a_failed_sync_nothing_is_taken_any_more_whatever_the_disk_says_la
         for take in (
             lambda: store.put(a_proof(A, "later")),
             lambda: store.put(a_proof(A, "later"), wait=False),
-            lambda: store.put_batch([a_proof(A, "later")]),
+            lambda: put_together(store, [a_proof(A, "later")]),
             lambda: store.put_many(drafts_of([a_proof(A, "later")], store.offsets)),
         ):
             with pytest.raises(FlushFailed):
@@ -156,7 +156,7 @@ def until_full(store: MessageStore, batch: int) -> tuple[list[str], DiskFull]:
         more = [f"m{len(names) + i}" for i in range(batch)]
         end, offset = store.log.end, store.offsets.get(*A)
         try:
-            results = store.put_batch([a_proof(A, name, 2000) for name in more])
+            results = put_together(store, [a_proof(A, name, 2000) for name in more])
         except DiskFull as error:
             assert (store.log.end, store.offsets.get(*A)) == (end, offset), "a part of the batch was taken"
             return names, error
@@ -174,7 +174,7 @@ def test_a_full_disk_takes_a_batch_whole_or_not_and_goes_on_when_there_is_space(
         assert len(names) > 3 * 18
         assert "commitlog" in str(error) and error.retriable
         with pytest.raises(DiskFull):
-            store.put_batch([a_proof(A, "again", 7_000), a_proof(A, "again", 7_000)])
+            put_together(store, [a_proof(A, "again", 7_000), a_proof(A, "again", 7_000)])
         disk.free_bytes = 1 << 30
         put(store, "space again", size=3000)
         assert served(store) == {A: [*names, "space again"]}
@@ -468,11 +468,6 @@ def test_an_append_that_hangs_is_told_to_whoever_comes_next(tmp_path: Path) -> N
         store.flags.append_ended()
         clock.advance_ms(1_000)
         put(store, "taken")
-
-
-def test_a_batch_of_nothing_is_nothing(tmp_path: Path) -> None:
-    with opened(tmp_path, **SYNC) as store:
-        assert store.put_batch([]) == []
 
 
 def test_a_file_that_was_deleted_before_its_sync_is_no_failure(tmp_path: Path) -> None:

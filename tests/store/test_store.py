@@ -27,7 +27,7 @@ from flaremq.store.disk import Disk, DiskFile
 from flaremq.store.settings import BrokerRole, FlushDisk
 from flaremq.store.store import MessageStore
 from flaremq.store.timesearch import Boundary
-from flaremq.testing.builders import NOW_MS, a_message, small_settings
+from flaremq.testing.builders import NOW_MS, a_message, put_together, small_settings
 from flaremq.testing.clock import ManualClock
 
 TOPIC = b"TopicTest"
@@ -230,24 +230,25 @@ def test_without_an_index_nothing_is_found_by_key(tmp_path: Path) -> None:
 
 def test_a_batch_has_consecutive_offsets(store: MessageStore) -> None:
     store.put(a_message(b"before"))
-    results = store.put_batch([a_message(str(i).encode()) for i in range(5)])
+    results = put_together(store, [a_message(str(i).encode()) for i in range(5)])
     assert [r.queue_offset for r in results] == [1, 2, 3, 4, 5]
     assert all(a.end == b.physical_offset for a, b in pairwise(results))
     store.dispatch()
     assert bodies(store) == [b"before", b"0", b"1", b"2", b"3", b"4"]
 
 
-def test_a_batch_is_as_large_as_a_message_may_be_and_may_be_empty(store: MessageStore) -> None:
-    assert store.put_batch([]) == []
+def test_a_batch_is_as_large_as_a_message_may_be_and_never_empty(store: MessageStore) -> None:
+    with pytest.raises(MessageIllegal, match="at least one"):
+        store.put_batch(a_message(b""))
     with pytest.raises(BodyTooLarge, match="limit is 16384"):
-        store.put_batch([a_message(bytes(9000)), a_message(bytes(9000))])
+        put_together(store, [a_message(bytes(9000)), a_message(bytes(9000))])
     assert store.log.end == 0
 
 
 @pytest.mark.parametrize("odd", [{"sys_flag": 0x4}, {"properties": b"DELAY\x013\x02"}])
 def test_a_batch_takes_no_transactions_and_no_delays(store: MessageStore, odd: Any) -> None:
     with pytest.raises(MessageIllegal, match="send it alone"):
-        store.put_batch([a_message(), a_message(**odd)])
+        put_together(store, [a_message(**odd), a_message()])
     assert store.log.end == 0
 
 

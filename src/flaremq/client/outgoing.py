@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from flaremq.base.errors import BodyTooLarge, MessageIllegal, PropertiesTooLong, UsageError
 from flaremq.client.message import Receipt, SendStatus
 from flaremq.client.settings import ProducerSettings
 from flaremq.model import properties as names
 from flaremq.model import sysflag
-from flaremq.model.batch import BatchPart, join_batch
+from flaremq.model.batch import FIXED_SIZE, join_batch
 from flaremq.model.compression import compress
 from flaremq.model.layout import PROPERTIES_SIZE_MAX
 from flaremq.model.message import Message, MessageQueue
@@ -26,9 +26,6 @@ from flaremq.protocol import fields
 from flaremq.protocol.codes import ONE_WAY, RequestCode
 from flaremq.protocol.command import Command
 from flaremq.protocol.headers.send import SendMessageRequestHeader, SendMessageResponseHeader, encode_send
-
-BATCH_PART_SIZE: Final = BatchPart(0, b"", b"").size
-"""Bytes of an element of a batch besides its body and its properties."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +63,7 @@ class Ready(NamedTuple):
     def batched_size(self) -> int:
         """Bytes that it takes within a batch."""
         text = self.text
-        return BATCH_PART_SIZE + len(self.body) + len(text if text.isascii() else text.encode())
+        return FIXED_SIZE + len(self.body) + len(text if text.isascii() else text.encode())
 
 
 class Packer:
@@ -99,11 +96,13 @@ class Packer:
         """Many messages of one topic in one request; they are stored together or not at all."""
         _check_batch(messages)
         ids = self._ids.take(len(messages))
-        parts = []
-        for message, message_id in zip(messages, ids, strict=True):
+        for message in messages:
             self.check(message)
-            parts.append(BatchPart(message.flag, message.body, message_text(message, message_id).encode()))
-        body = join_batch(parts)
+        body = join_batch(
+            [message.body for message in messages],
+            list(map(message_text, messages, ids)),
+            [message.flag for message in messages],
+        )
         if len(body) > self._settings.message_size_max:
             raise MessageIllegal(
                 f"a batch of {len(messages)} messages has {len(body)} bytes, limit is "
@@ -118,7 +117,7 @@ class Packer:
             return self.pack(messages[0])
         for message in messages:
             self.check(message)
-        body = join_batch([BatchPart(0, each.body, each.text.encode()) for each in messages])
+        body = join_batch([each.body for each in messages], [each.text for each in messages])
         ids = ",".join([each.message_id for each in messages])
         return Parcel(messages[0].topic, body, {names.WAIT: "true"}, is_batch=True, message_id=ids)
 
@@ -165,7 +164,7 @@ def split_batches(messages: Sequence[Message], size_max: int = 1024 * 1024) -> l
 def batched_size(message: Message) -> int:
     """Bytes that it takes within a batch, its id included."""
     properties = encode_properties({**message.property_map(), names.UNIQ_KEY: "0" * 32})
-    return BatchPart(message.flag, message.body, properties).size
+    return FIXED_SIZE + len(message.body) + len(properties)
 
 
 def _check_batch(messages: Sequence[Message]) -> None:

@@ -84,6 +84,22 @@ class PutResult:
         return self.physical_offset + self.size
 
 
+@dataclass(frozen=True, slots=True)
+class BatchResult:
+    """Where the messages of a batch landed, one behind the other."""
+
+    status: PutStatus
+    physical_offsets: array[int]
+    end: int
+    queue_offset: int
+    """Of the first."""
+    store_timestamp_ms: int
+
+    @property
+    def size(self) -> int:
+        return self.end - self.physical_offsets[0]
+
+
 class ReadResult(NamedTuple):
     """Messages of one queue: raw records, as slices of the log where they lie. Made for every pull."""
 

@@ -7,14 +7,14 @@ way, with the rewriting that unusual messages need at the moment of their append
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from flaremq.base.errors import InvalidName, MessageIllegal
+from flaremq.base.errors import BodyTooLarge, InvalidName, MessageIllegal
 from flaremq.model import layout, sysflag
+from flaremq.model.batch import FIXED_SIZE, batch_rows
 from flaremq.model.columns import Draft, Drafts
 from flaremq.model.properties import decode_properties, encode_properties
-from flaremq.store.api import PutResult, PutStatus
+from flaremq.store.api import BatchResult, PutResult, PutStatus
 from flaremq.store.queue_offsets import QueueOffsets
 
 _RETRY_PREFIX = b"%RETRY%"
@@ -62,22 +62,22 @@ class Drafting:
         row = self._row(message, len(properties), step, 0, 0)
         return Drafts(array("q", row), message.topic + properties + message.born_host, message.body)
 
-    def together(self, messages: Sequence[NewMessage]) -> Drafts:
-        """A batch: consecutive offsets, one file, all or none."""
+    def together(self, batch: NewMessage, size_max: int) -> Drafts:
+        """Its body is a batch: consecutive offsets, one file, all or none."""
         self._light = []
-        rows: array[int] = array("q")
-        heads, bodies = bytearray(), bytearray()
-        for message in messages:
-            if sysflag.transaction_type(message.sys_flag) or b"DELAY\x01" in message.properties:
-                raise MessageIllegal(
-                    "a batch may hold no transactional and no delayed message: send it alone"
-                )
-            rows.extend(self._row(message, len(message.properties), 1, len(heads), len(bodies)))
-            heads += message.topic + message.properties + message.born_host
-            bodies += message.body
-        if messages:
-            rows[Draft.TOGETHER] = len(messages)
-        return Drafts(rows, heads, bodies)
+        if sysflag.transaction_type(batch.sys_flag):
+            raise MessageIllegal("a batch may hold no transactional message: send it alone")
+        topic, host = batch.topic, batch.born_host
+        lead = len(topic) + len(host)
+        base = self._row(batch, 0, 1, 0, 0)
+        buffer = topic + host + batch.body
+        drafts = Drafts(batch_rows(buffer, lead, base), buffer, buffer)
+        if not drafts:
+            raise MessageIllegal("a batch without a message: put at least one into it")
+        size = len(batch.body) - FIXED_SIZE * len(drafts)
+        if size > size_max:
+            raise BodyTooLarge(size, size_max)
+        return drafts
 
     def stored(self) -> None:
         """The last draft is in the log: light queues move on with it."""
@@ -154,3 +154,11 @@ def result_of(drafts: Drafts, row: int, status: PutStatus, store_ms: int) -> Put
     return PutResult(
         status, rows[r + Draft.PHYSICAL_OFFSET], rows[r + Draft.SIZE], rows[r + Draft.QUEUE_OFFSET], store_ms
     )
+
+
+def batch_result_of(drafts: Drafts, status: PutStatus, store_ms: int) -> BatchResult:
+    """Where the rows of a batch have landed."""
+    rows = drafts.rows
+    offsets, last = rows[Draft.PHYSICAL_OFFSET :: Draft.WIDTH], len(rows) - Draft.WIDTH
+    end = offsets[-1] + rows[last + Draft.SIZE]
+    return BatchResult(status, offsets, end, rows[Draft.QUEUE_OFFSET], store_ms)

@@ -13,15 +13,23 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Self
 
 from flaremq.base.clock import Clock, SystemClock
-from flaremq.base.errors import BodyTooLarge, DiskFull, FlareError, NotWritable, StoreClosed
+from flaremq.base.errors import DiskFull, FlareError, NotWritable, StoreClosed
 from flaremq.base.lifecycle import Worker
 from flaremq.base.watermark import Watermark
 from flaremq.model.columns import Draft, Drafts
-from flaremq.store.api import ArrivalListener, BitMapper, PutResult, PutStatus, ReadResult, Selector
+from flaremq.store.api import (
+    ArrivalListener,
+    BatchResult,
+    BitMapper,
+    PutResult,
+    PutStatus,
+    ReadResult,
+    Selector,
+)
 from flaremq.store.checkpoint import Checkpoint
 from flaremq.store.commitlog import CommitLog
 from flaremq.store.disk import Disk, make_way
@@ -31,7 +39,7 @@ from flaremq.store.flags import Flag, Flags
 from flaremq.store.flush import LogFlusher, QueueFlusher
 from flaremq.store.index import Index, IndexShape
 from flaremq.store.lock import AbortFile, StoreLock
-from flaremq.store.put import Drafting, NewMessage, result_of
+from flaremq.store.put import Drafting, NewMessage, batch_result_of, result_of
 from flaremq.store.queue_offsets import QueueOffsets
 from flaremq.store.queues import Queues
 from flaremq.store.reader import Reader
@@ -270,19 +278,13 @@ class MessageStore:
             self._dispatch_worker.wake()
         return result_of(drafts, 0, self._waited(drafts, wait), store_ms)
 
-    def put_batch(self, messages: Sequence[NewMessage], *, wait: bool = True) -> list[PutResult]:
-        """Store messages of one queue together: all or none, one behind the other."""
-        if not messages:
-            return []
-        size = sum(len(message.body) + len(message.properties) for message in messages)
-        if size > self.settings.message_size_max:
-            raise BodyTooLarge(size, self.settings.message_size_max)
+    def put_batch(self, batch: NewMessage, *, wait: bool = True) -> BatchResult:
+        """Store the messages that its body is made of: all or none, one behind the other."""
         with self._append_lock:
-            drafts = self._drafting.together(messages)
+            drafts = self._drafting.together(batch, self.settings.message_size_max)
         stored = self.put_many(drafts)
         assert stored == len(drafts)
-        status, store_ms = self._waited(drafts, wait), self.log.last_store_ms
-        return [result_of(drafts, row, status, store_ms) for row in range(stored)]
+        return batch_result_of(drafts, self._waited(drafts, wait), self.log.last_store_ms)
 
     def _waited(self, drafts: Drafts, wait: bool) -> PutStatus:
         if not wait or self.settings.flush_disk is FlushDisk.ASYNC_FLUSH:

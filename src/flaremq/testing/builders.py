@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from flaremq.base.units import KiB
+from flaremq.model.batch import join_batch
 from flaremq.model.columns import Drafts
 from flaremq.model.encode import Encoder
+from flaremq.store.api import PutResult
 from flaremq.store.put import Drafting, NewMessage
 from flaremq.store.queue_offsets import QueueOffsets
 from flaremq.store.settings import StoreSettings
+from flaremq.store.store import MessageStore
 
 STORE_HOST = bytes((10, 0, 0, 2)) + (10911).to_bytes(4, "big")
 BORN_HOST = bytes((10, 0, 0, 1)) + (5000).to_bytes(4, "big")
@@ -27,6 +32,28 @@ def a_message(body: bytes = b"hello", **other: Any) -> NewMessage:
         "born_host": BORN_HOST,
     }
     return NewMessage(**{**given, **other, "body": body})
+
+
+def batch_of(messages: Sequence[NewMessage]) -> NewMessage:
+    """These as one batch. What an element does not have of its own it has from the first of them."""
+    body = join_batch(
+        [message.body for message in messages],
+        [message.properties for message in messages],
+        [message.flag for message in messages],
+    )
+    return replace(messages[0], body=body, properties=b"")
+
+
+def put_together(
+    store: MessageStore, messages: Sequence[NewMessage], *, wait: bool = True
+) -> list[PutResult]:
+    """Put a batch; where each of its messages landed."""
+    found = store.put_batch(batch_of(messages), wait=wait)
+    borders = pairwise([*found.physical_offsets, found.end])
+    return [
+        PutResult(found.status, offset, end - offset, found.queue_offset + number, found.store_timestamp_ms)
+        for number, (offset, end) in enumerate(borders)
+    ]
 
 
 def drafts_of(messages: Sequence[NewMessage], offsets: QueueOffsets | None = None) -> Drafts:

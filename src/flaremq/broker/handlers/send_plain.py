@@ -240,41 +240,35 @@ class PlainSends:
         if names.is_retry(topic):
             raise MessageIllegal(f"batch request does not support retry group {topic}")
         queue_id = header.queue_id if header.queue_id >= 0 else random.randrange(config.write_queue_nums)
-        parts = split_batch(bytes(request.body or b""))
-        if not parts:
-            raise MessageIllegal("a batch without a message: put at least one into it")
-        sys_flag = _sys_flag(header, config)
         outer = decode_properties((header.properties or "").encode("utf-8", "replace"))
-        base = NewMessage(
+        batch = NewMessage(
             topic=topic.encode(),
             body=bytes(request.body or b""),
             queue_id=queue_id,
             flag=header.flag,
-            sys_flag=sys_flag,
+            sys_flag=_sys_flag(header, config),
             born_timestamp_ms=header.born_timestamp,
             born_host=host,
             reconsume_times=header.reconsume_times or 0,
         )
         if config.is_batch_queue and properties.UNIQ_KEY in outer:
-            return self._take_inner_batch(request, base, outer, len(parts))
-        messages = [
-            replace(base, flag=part.flag, body=part.body, properties=part.raw_properties) for part in parts
-        ]
-        results = self._store.put_batch(messages, wait=False)
+            return self._take_inner_batch(request, batch, outer)
+        result = self._store.put_batch(batch, wait=False)
         header_out = SendMessageResponseHeader(
-            msg_id=",".join(self._offset_id(result) for result in results),
+            msg_id=",".join([f"{self._host}{offset:016X}" for offset in result.physical_offsets]),
             queue_id=queue_id,
-            queue_offset=results[0].queue_offset,
+            queue_offset=result.queue_offset,
             transaction_id=outer.get(properties.UNIQ_KEY),
         )
-        wait_for = results[-1].end if outer.get(properties.WAIT, "true") == "true" else 0
-        size = sum(result.size for result in results)
-        return Taken(self._answer(request, header_out), topic, len(results), size, wait_for)
+        wait_for = result.end if outer.get(properties.WAIT, "true") == "true" else 0
+        count = len(result.physical_offsets)
+        return Taken(self._answer(request, header_out), topic, count, result.size, wait_for)
 
-    def _take_inner_batch(
-        self, request: Command, base: NewMessage, outer: dict[str, str], count: int
-    ) -> Taken:
+    def _take_inner_batch(self, request: Command, base: NewMessage, outer: dict[str, str]) -> Taken:
         """A topic of batches keeps many messages in one record, which readers take apart."""
+        count = len(split_batch(base.body))
+        if not count:
+            raise MessageIllegal("a batch without a message: put at least one into it")
         outer[properties.INNER_NUM] = str(count)
         message = replace(
             base,

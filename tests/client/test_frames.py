@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -58,3 +60,11 @@ def test_a_frame_made_in_a_run_says_what_the_plain_request_says(message: Message
         PACKER.pack(message, "ID"), QUEUE, 1_700_000_000_000, opaque
     )
     assert said(decode_frame(parcel)) == said(found)
+
+
+@given(st.lists(messages, min_size=1, max_size=4), st.integers(-(2**31), 2**31 - 1))
+def test_a_frame_of_a_batch_says_what_the_plain_request_says(some: list[Message], opaque: int) -> None:
+    parcel = PACKER.pack_batch([replace(message, delay_level=0, wait_store=True) for message in some])
+    plain = SENDER.request(parcel, QUEUE, 1_700_000_000_000)
+    made = FrameMaker(SENDER, PACKER).parcel_frame(parcel, QUEUE, 1_700_000_000_000, opaque)
+    assert said(decode_frame(made)) == said(decode_frame(encode_frame(replace(plain, opaque=opaque))))

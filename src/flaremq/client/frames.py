@@ -21,6 +21,7 @@ class FrameMaker:
         self._sender = sender
         self._packer = packer
         self._templates: dict[MessageQueue, tuple[bytes, bytes, bytes]] = {}
+        self._of_batches: dict[MessageQueue, tuple[bytes, bytes, bytes]] = {}
 
     def frame(
         self, message: Message | Ready, queue: MessageQueue, message_id: str, born_ms: int, opaque: int
@@ -33,21 +34,27 @@ class FrameMaker:
         return send_frame(template, text, body, (sys_flag, born_ms, message.flag, opaque))
 
     def parcel_frame(self, parcel: Parcel, queue: MessageQueue, born_ms: int, opaque: int) -> bytes:
-        """The same for a parcel that is neither a batch nor a retry, whose headers say more."""
-        template = self._templates.get(queue) or self._template(queue)
+        """The same for a parcel that is no retry, whose header says more."""
+        if parcel.is_batch:
+            template = self._of_batches.get(queue) or self._template(queue, is_batch=True)
+        else:
+            template = self._templates.get(queue) or self._template(queue)
         numbers = (parcel.sys_flag, born_ms, parcel.flag, opaque)
         return send_frame(template, property_text(parcel.properties), parcel.body, numbers)
 
-    def _template(self, queue: MessageQueue) -> tuple[bytes, bytes, bytes]:
+    def _template(self, queue: MessageQueue, *, is_batch: bool = False) -> tuple[bytes, bytes, bytes]:
         sender = self._sender
+        code = RequestCode.SEND_BATCH_MESSAGE if is_batch else RequestCode.SEND_MESSAGE_V2
+        batch = "true" if is_batch else "false"
         before = (
-            f'{{"code":{int(RequestCode.SEND_MESSAGE_V2)},"extFields":{{"a":{quote(sender.group)},'
+            f'{{"code":{int(code)},"extFields":{{"a":{quote(sender.group)},'
             f'"b":{quote(queue.topic)},"c":"{AUTO_CREATE_TOPIC}","d":"{sender.topic_queues}",'
             f'"e":"{queue.queue_id}","f":"'
         )
         between = (
-            f',"j":"0","k":"false","m":"false","n":{quote(queue.broker_name)}}},"flag":0,'
+            f',"j":"0","k":"false","m":"{batch}","n":{quote(queue.broker_name)}}},"flag":0,'
             f'"language":"{LanguageCode.PYTHON.name}","opaque":'
         )
-        made = self._templates[queue] = before.encode(), between.encode(), _BEHIND
+        made = before.encode(), between.encode(), _BEHIND
+        (self._of_batches if is_batch else self._templates)[queue] = made
         return made

@@ -227,7 +227,7 @@ class Producer:
     async def _attempt(self, parcel: Parcel, queue: MessageQueue, address: str, limit_s: float) -> Receipt:
         began_s, born_ms = self._now_s(), self.client.clock.now_ms()
         answer: Place | Command
-        if parcel.is_batch or is_retry(parcel.topic):
+        if is_retry(parcel.topic):
             request = self._sender.request(parcel, queue, born_ms)
             answer = await self.client.caller.call(address, request, limit_s)
         else:

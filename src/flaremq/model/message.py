@@ -15,6 +15,7 @@ from flaremq.model.properties import decode_properties, decode_text, encode_prop
 __all__ = ["Host", "Message", "MessageQueue", "StoredMessage"]
 
 _INT32: Final = range(-(2**31), 2**31)
+_NO_KEYS: Final = ()
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
 
@@ -27,7 +28,7 @@ class Message:
     _: KW_ONLY
     tags: str | None = None
     """One tag; consumers choose by it."""
-    keys: Sequence[str] = ()
+    keys: Sequence[str] = _NO_KEYS
     """Words by which the message can be looked up later."""
     properties: Mapping[str, str] = field(default_factory=lambda: _NOTHING, hash=False)
     """The user's own. Kept as a read-only copy."""
@@ -41,14 +42,23 @@ class Message:
     """Messages of one sharding key stay in order."""
 
     def __post_init__(self) -> None:
-        if isinstance(self.keys, str):
-            raise MessageIllegal(f"keys is one text, {self.keys!r}: give a list, as in keys=[{self.keys!r}]")
-        if type(self.keys) is not tuple:
-            object.__setattr__(self, "keys", tuple(self.keys))
-        if self.properties is not _NOTHING:
-            object.__setattr__(self, "properties", MappingProxyType(dict(self.properties)))
-        _check_content(self)
-        _check_words(self)
+        # Made by the million: what a message does not have is not looked at twice.
+        topic, keys, properties = self.topic, self.keys, self.properties
+        if keys is not _NO_KEYS:
+            if isinstance(keys, str):
+                raise MessageIllegal(f"keys is one text, {keys!r}: give a list, as in keys=[{keys!r}]")
+            if type(keys) is not tuple:
+                object.__setattr__(self, "keys", tuple(keys))
+        if properties is not _NOTHING:
+            object.__setattr__(self, "properties", MappingProxyType(dict(properties)))
+        if type(topic) is not str or not topic.strip() or type(self.body) is not bytes:
+            _check_content(self)
+        elif self.flag or self.delay_level:
+            _check_numbers(self)
+        if keys or properties or self.sharding_key:
+            _check_words(self)
+        elif self.tags:
+            check_word("tags", self.tags)
 
     def property_map(self) -> dict[str, str]:
         """All properties, the user's and those that the fields stand for."""
@@ -88,6 +98,10 @@ def _check_content(message: Message) -> None:
     if not isinstance(body, bytes):
         kind = type(body).__name__
         raise MessageIllegal(f"body is {kind}, bytes are wanted: text.encode() or bytes(buffer) makes them")
+    _check_numbers(message)
+
+
+def _check_numbers(message: Message) -> None:
     if message.flag not in _INT32:
         raise MessageIllegal(f"flag {message.flag}: wanted is a number of 32 bits")
     if not 0 <= message.delay_level < 2**31:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import ipaddress
 import os
 import random
+import struct
+from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
@@ -255,7 +257,7 @@ class PlainSends:
             return self._take_inner_batch(request, batch, outer)
         result = self._store.put_batch(batch, wait=False)
         header_out = SendMessageResponseHeader(
-            msg_id=",".join([f"{self._host}{offset:016X}" for offset in result.physical_offsets]),
+            msg_id=self._offset_ids(result.physical_offsets),
             queue_id=queue_id,
             queue_offset=result.queue_offset,
             transaction_id=outer.get(properties.UNIQ_KEY),
@@ -297,6 +299,11 @@ class PlainSends:
 
     def _offset_id(self, result: PutResult) -> str:
         return f"{self._host}{result.physical_offset:016X}"
+
+    def _offset_ids(self, offsets: array[int]) -> str:
+        """The same for many, with commas between."""
+        digits = struct.pack(f">{len(offsets)}q", *offsets).hex(",", 8).upper()
+        return self._host + digits.replace(",", f",{self._host}")
 
     def _answer(self, request: Command, header: SendMessageResponseHeader) -> Command:
         found = {**encode(header), **self.fields}

@@ -18,27 +18,28 @@ from flaremq.model.message import MessageQueue
 A, B = MessageQueue("T", "broker-a", 0), MessageQueue("T", "broker-a", 1)
 
 
-def message(number: int, *, alone: bool = False, size: int = 4) -> Ready:
-    return Ready("T", f"{number:0{size}d}".encode(), "", f"id{number}", None, alone)
+def message(number: int, *, alone: bool = False, size: int = 4, topic: str = "T") -> Ready:
+    return Ready(topic, f"{number:0{size}d}".encode(), "", f"id{number}", None, alone)
 
 
 class Broker:
     """Keeps what it is sent; fails when it is told to."""
 
     def __init__(self) -> None:
-        self.stored: dict[MessageQueue, list[list[int]]] = defaultdict(list)
+        self.stored: dict[MessageQueue | None, list[list[int]]] = defaultdict(list)
         self.failures: list[FlareError] = []
         self.open = asyncio.Event()
         self.open.set()
-        self._under_way: dict[MessageQueue, int] = defaultdict(int)
+        self._under_way: dict[MessageQueue | None, int] = defaultdict(int)
         self.most = 0
         """Requests that were under way together, all queues counted."""
 
     async def send_ready(
-        self, messages: Sequence[Ready], to: MessageQueue, timeout_s: float | None = None
+        self, messages: Sequence[Ready], to: MessageQueue | None, timeout_s: float | None = None
     ) -> Receipt:
         self._under_way[to] += 1
-        assert self._under_way[to] == 1, "two requests of one queue"
+        assert to is None or self._under_way[to] == 1, "two requests of one queue"
+        assert len({each.topic for each in messages}) == 1, "two topics in one request"
         self.most = max(self.most, sum(self._under_way.values()))
         try:
             await self.open.wait()
@@ -48,7 +49,7 @@ class Broker:
             self.stored[to].append([int(each.body) for each in messages])
         finally:
             self._under_way[to] -= 1
-        return Receipt("", to, 0, "")
+        return Receipt("", to or A, 0, "")
 
 
 async def test_what_gathers_goes_together_and_in_order() -> None:
@@ -111,3 +112,17 @@ async def test_whoever_feeds_waits_for_room() -> None:
     await waiting
     assert len(broker.stored[A]) >= 2
     await lanes.aclose()
+
+
+async def test_lanes_without_a_queue_take_any_topic_and_run_side_by_side() -> None:
+    broker = Broker()
+    lanes = Lanes(broker, 1.0)
+    broker.open.clear()
+    lanes.add(0, [message(n, topic="T" if n < 3 else "U") for n in range(5)])
+    lanes.add(1, [message(n) for n in range(5, 8)])
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert broker.most == 2
+    broker.open.set()
+    await lanes.finish()
+    assert sorted(broker.stored[None]) == [[0, 1, 2], [3, 4], [5, 6, 7]]

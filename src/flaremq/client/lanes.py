@@ -1,9 +1,12 @@
-"""Messages whose order counts: a lane for each queue, with one request under way in it at a time.
+"""Messages that go together: lanes with one request under way in each at a time.
 
-A broker may store two requests for one queue in either order, however they were written, so the next one
-waits for the answer to the last. What gathers meanwhile goes together, as one batch; lanes do not wait for
-each other. A request that failed for a passing reason is sent again to the same queue, as another queue
-would be another order: it may then be stored twice, but never behind its successors.
+A broker may store two requests for one queue in either order, however they were written. So messages whose
+order counts go by the lane of their queue, where the next request waits for the answer to the last. What
+gathers meanwhile goes together, as one batch; lanes do not wait for each other. A request that failed for a
+passing reason is sent again to the same queue, as another queue would be another order: it may then be
+stored twice, but never behind its successors.
+
+Messages whose order does not count go by lanes that have a number and no queue: wherever there is room.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias
 
 from flaremq.base.units import KiB
 from flaremq.client.message import Receipt
@@ -28,8 +31,12 @@ class Sends(Protocol):
     """What a producer does for lanes."""
 
     async def send_ready(
-        self, messages: Sequence[Ready], to: MessageQueue, timeout_s: float | None = None
+        self, messages: Sequence[Ready], to: MessageQueue | None, timeout_s: float | None = None
     ) -> Receipt: ...
+
+
+Lane: TypeAlias = MessageQueue | int
+"""Of a queue, or of any."""
 
 
 class Lanes:
@@ -47,20 +54,20 @@ class Lanes:
         self._timeout_s = timeout_s
         self._patience_s = timeout_s if patience_s is None else patience_s
         self._size_max = size_max
-        self._waiting: dict[MessageQueue, deque[Ready]] = {}
-        self._working: dict[MessageQueue, asyncio.Task[None]] = {}
+        self._waiting: dict[Lane, deque[Ready]] = {}
+        self._working: dict[Lane, asyncio.Task[None]] = {}
         self._outstanding = 0
         self._progress = asyncio.Event()
         self._error: Exception | None = None
 
-    def add(self, queue: MessageQueue, messages: Iterable[Ready]) -> None:
-        """They go behind those that the queue was given before."""
-        lane = self._waiting.setdefault(queue, deque())
-        before = len(lane)
-        lane.extend(messages)
-        self._outstanding += len(lane) - before
-        if lane and queue not in self._working:
-            self._working[queue] = asyncio.create_task(self._work(queue, lane), name=f"lane-{queue}")
+    def add(self, lane: Lane, messages: Iterable[Ready]) -> None:
+        """They go behind those that the lane was given before."""
+        waiting = self._waiting.setdefault(lane, deque())
+        before = len(waiting)
+        waiting.extend(messages)
+        self._outstanding += len(waiting) - before
+        if waiting and lane not in self._working:
+            self._working[lane] = asyncio.create_task(self._work(lane, waiting), name=f"lane-{lane}")
 
     async def room(self, at_most: int) -> None:
         """Wait until no more than so many messages are outstanding."""
@@ -80,29 +87,30 @@ class Lanes:
             task.cancel()
         await asyncio.gather(*working, return_exceptions=True)
 
-    async def _work(self, queue: MessageQueue, lane: deque[Ready]) -> None:
+    async def _work(self, lane: Lane, waiting: deque[Ready]) -> None:
+        to = lane if isinstance(lane, MessageQueue) else None
         try:
-            while lane and self._error is None:
-                batch = self._batch(lane)
-                await self._send(batch, queue)
+            while waiting and self._error is None:
+                batch = self._batch(waiting)
+                await self._send(batch, to)
                 self._outstanding -= len(batch)
                 self._progress.set()
         except Exception as error:  # noqa: BLE001 - Whoever waits for room is told.
             self._error = self._error or error
         finally:
-            self._working.pop(queue, None)
+            self._working.pop(lane, None)
             self._progress.set()
 
-    def _batch(self, lane: deque[Ready]) -> list[Ready]:
-        batch = [lane.popleft()]
-        room = self._size_max - batch[0].batched_size
-        while lane and not batch[0].alone and len(batch) < _BATCH_COUNT_MAX:
-            following = lane[0]
+    def _batch(self, waiting: deque[Ready]) -> list[Ready]:
+        first = waiting.popleft()
+        batch, room = [first], self._size_max - first.batched_size
+        while waiting and not first.alone and len(batch) < _BATCH_COUNT_MAX:
+            following = waiting[0]
             room -= following.batched_size
-            if following.alone or room < 0:
+            if following.alone or room < 0 or following.topic != first.topic:
                 break
-            batch.append(lane.popleft())
+            batch.append(waiting.popleft())
         return batch
 
-    async def _send(self, batch: list[Ready], queue: MessageQueue) -> None:
-        await patiently(lambda: self._sends.send_ready(batch, queue, self._timeout_s), self._patience_s)
+    async def _send(self, batch: list[Ready], to: MessageQueue | None) -> None:
+        await patiently(lambda: self._sends.send_ready(batch, to, self._timeout_s), self._patience_s)

@@ -41,6 +41,12 @@ class Parcel:
     message_id: str = ""
     """UNIQ_KEY; of a batch all of them, with commas between."""
 
+    def __str__(self) -> str:
+        """For an error: a batch may have more ids than anybody reads."""
+        if not self.is_batch:
+            return f"message {self.message_id} to {self.topic!r}"
+        return f"a batch of {self.message_id.count(',') + 1} messages to {self.topic!r}"
+
 
 class Ready(NamedTuple):
     """A message that is as good as written: who makes it by the thousand has checked it column by column."""
@@ -115,8 +121,7 @@ class Packer:
         """The same for those that are written already: who makes them sees to it that they fit together."""
         if len(messages) == 1:
             return self.pack(messages[0])
-        for message in messages:
-            self.check(message)
+        self.check(messages[0])
         body = join_batch([each.body for each in messages], [each.text for each in messages])
         ids = ",".join([each.message_id for each in messages])
         return Parcel(messages[0].topic, body, {names.WAIT: "true"}, is_batch=True, message_id=ids)

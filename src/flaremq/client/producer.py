@@ -163,9 +163,12 @@ class Producer:
         return await self._sent(self._packer.pack_parcel(parcel), None, timeout_s, None)
 
     async def send_ready(
-        self, messages: Sequence[Ready], to: MessageQueue, timeout_s: float | None = None
+        self, messages: Sequence[Ready], to: MessageQueue | None, timeout_s: float | None = None
     ) -> Receipt:
-        """Messages of one topic that are written already, in one request to one queue; one attempt."""
+        """Messages of one topic that are written already, in one request to one queue.
+
+        Where it is not said which queue that is, it has the attempts that any message has.
+        """
         return await self._sent(self._packer.pack_ready(messages), to, timeout_s, None)
 
     async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
@@ -274,15 +277,11 @@ class Producer:
         if len(failures) == 1 and not isinstance(failures[0], Unreachable):
             return failures[0]  # Its own words say it best.
         if not failures:
-            return SendFailed(
-                f"message {parcel.message_id} to {parcel.topic!r}: no time was left of {limit_s:g} s "
-                "to send it: give it more",
-                (),
-            )
+            return SendFailed(f"{parcel}: no time was left of {limit_s:g} s to send it: give it more", ())
         reasons = "; ".join(dict.fromkeys(map(str, failures)))
         times = "one attempt" if len(failures) == 1 else f"{len(failures)} attempts"
         return SendFailed(
-            f"message {parcel.message_id} to {parcel.topic!r}: {times} in vain: {reasons}",
+            f"{parcel}: {times} in vain: {reasons}",
             failures,
         )
 

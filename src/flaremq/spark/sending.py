@@ -1,6 +1,7 @@
 """What one task of Spark sends: rows come by batches, and none is left without its receipt at the end.
 
-It runs in the loop of the process' link. Rows whose order counts go by lanes, all others many at a time.
+It runs in the loop of the process' link. Rows go in batches, those whose order counts by the lane of their
+queue; what cannot be in a batch, or would not be compressed there, goes by itself, many at a time.
 """
 
 from __future__ import annotations
@@ -8,9 +9,11 @@ from __future__ import annotations
 import asyncio
 import atexit
 import functools
+import gc
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import repeat
+from itertools import groupby, repeat
+from operator import attrgetter
 from typing import Final
 from weakref import WeakKeyDictionary
 
@@ -24,11 +27,16 @@ from flaremq.client.pipeline import Pipeline
 from flaremq.client.producer import Producer
 from flaremq.client.settings import ProducerSettings
 from flaremq.model.message import Message, MessageQueue
+from flaremq.model.names import is_retry
 from flaremq.spark.links import Link, close_links, link_to
 from flaremq.spark.writing import WriteOptions
 
 _RUN: Final = 64
-"""Rows that are written at a time."""
+"""Rows that are written at a time, each by itself."""
+_BATCH: Final = 256
+"""Rows that are put together where nothing else says how many."""
+_LANES: Final = 4
+"""Of rows that may go to any queue."""
 _KEYS_MAX: Final = 100_000
 """Keys whose queue is remembered."""
 
@@ -37,7 +45,7 @@ _producers: Final[WeakKeyDictionary[Link, dict[tuple[str, ProducerSettings], Pro
 
 def producer_of(options: WriteOptions) -> tuple[Link, Producer]:
     """The producer of this process, made on first use; it lives as long as its link."""
-    _close_at_exit()
+    _settle()
     link = link_to(options.name_server)
     return link, link.run(_producer(link, options))
 
@@ -53,8 +61,14 @@ async def _producer(link: Link, options: WriteOptions) -> Producer:
 
 
 @functools.cache
-def _close_at_exit() -> None:
+def _settle() -> None:
+    """Once in a process: tidy up at its end, and until then look for garbage among rows, not among modules.
+
+    Rows are small objects by the thousand, and Python would walk over all that Spark and Arrow have loaded
+    again and again because of them.
+    """
     atexit.register(close_links)
+    gc.freeze()
 
 
 @dataclass
@@ -126,7 +140,10 @@ class Sending:
         size_max = min(BATCH_SIZE_MAX, settings.message_size_max)
         self._lanes = Lanes(producer, settings.timeout_s, size_max, options.broker_timeout_s)
         self._pace = None if options.rate_per_task is None else Pace(options.rate_per_task)
-        self._run = min(_RUN, options.window, max(1, (options.rate_per_task or 1 << 30) // 10))
+        most = min(options.window, max(1, (options.rate_per_task or 1 << 30) // 10))
+        self._run, self._batch = min(_RUN, most), min(_BATCH, most)
+        self._compress_over = settings.compress_over
+        self._lane = 0
 
     async def feed(self, rows: Outgoing) -> None:
         """Returns once all are on their way, but for as many as may be outstanding."""
@@ -137,7 +154,6 @@ class Sending:
             in_order, others = self._placed(rows)
             await self._feed_lanes(in_order)
             await self._feed(others)
-        await self._pipeline.check()
 
     async def finish(self) -> None:
         await self._lanes.finish()
@@ -149,19 +165,32 @@ class Sending:
         await self._lanes.aclose()
 
     async def _feed(self, messages: Sequence[Ready]) -> None:
-        for at in range(0, len(messages), self._run):
-            part = messages[at : at + self._run]
+        """Those whose order does not count."""
+        alone: list[Ready] = []
+        if not self._go_together(messages):
+            alone = [each for each in messages if not self._go_together((each,))]
+            messages = [each for each in messages if self._go_together((each,))]
+        for at in range(0, len(alone), self._run):
+            part = alone[at : at + self._run]
             await self._wait(len(part))
             await self._pipeline.feed(part)
+        await self._pipeline.check()
+        await self._feed_lanes(messages)
+
+    def _go_together(self, messages: Sequence[Ready]) -> bool:
+        """Whether all of these can be in batches. Column by column: mostly they all can."""
+        topics, bodies, _, _, _, alone = zip(*messages, strict=True) if messages else [()] * 6
+        longest = max(map(len, bodies), default=0)
+        return longest < self._compress_over and not any(alone) and not any(map(is_retry, set(topics)))
 
     async def _feed_lanes(self, messages: Sequence[Ready]) -> None:
-        for at in range(0, len(messages), self._run):
-            part = messages[at : at + self._run]
+        for at in range(0, len(messages), self._batch):
+            part = messages[at : at + self._batch]
             await self._wait(len(part))
-            await self._lanes.room(self._options.window)
-            for message in part:
-                assert message.to is not None
-                self._lanes.add(message.to, (message,))
+            await self._lanes.room(self._options.window - len(part))
+            self._lane = (self._lane + 1) % _LANES
+            for lane, some in groupby(part, key=attrgetter("to")):
+                self._lanes.add(self._lane if lane is None else lane, some)
 
     async def _wait(self, count: int) -> None:
         if self._pace is not None:

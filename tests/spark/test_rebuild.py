@@ -90,6 +90,19 @@ def test_a_store_whose_beginning_was_deleted_is_rebuilt_from_what_is_left(
     opened.close()
 
 
+def test_a_store_without_keys_has_queues_and_no_index(spark: SparkSession, tmp_path: Path) -> None:
+    store = MessageStore(small_settings(tmp_path / "store"))
+    store.open()
+    for number in range(20):
+        store.put(a_message(b"%d" % number, properties=b""))
+    store.dispatch()
+    store.close()
+    done = rebuild(spark, tmp_path / "store", tmp_path / "made", shape=SMALL)
+    assert (done.records, done.index_files, done.index_entries) == (20, 0, 0)
+    assert contents(tmp_path / "made" / "consumequeue") == contents(tmp_path / "store" / "consumequeue")
+    assert list((tmp_path / "made" / "index").iterdir()) == []
+
+
 def test_a_store_that_a_broker_has_open_is_left_alone(spark: SparkSession, tmp_path: Path) -> None:
     store = MessageStore(small_settings(tmp_path))
     store.open()

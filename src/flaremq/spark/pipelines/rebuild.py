@@ -1,7 +1,7 @@
 """ConsumeQueue and IndexFile made anew from a CommitLog, by Spark, byte for byte as the broker makes them.
 
     pieces of the log ─► runs of entries ─► by queue file ─► consumequeue/
-                     └─► tallies of keys ─► by index file ─► index/
+                     └─► tallies of keys ─► by index file ─► index/, the first of them meanwhile
 
 For a store whose queues are lost or not to be trusted, and for one that is too large for a single machine's
 patience. What is there stays until all is written; only then the new folders take the places of the old ones,
@@ -17,17 +17,18 @@ from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from time import monotonic
-from typing import Final
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from flaremq.arrow.stores import StoreFolder
-from flaremq.base.errors import StoreLocked, UsageError
+from flaremq.base.errors import CorruptStore, StoreLocked, UsageError
 from flaremq.model.layout import ENTRY_SIZE, INDEX_ENTRY_SIZE, INDEX_HEADER_SIZE, INDEX_SLOT_SIZE
+from flaremq.spark.beside import beside
 from flaremq.spark.given import cores
 from flaremq.spark.pipelines.derive import Tally, Work, derive, tallies_of
-from flaremq.spark.pipelines.indexfiles import IndexPart, IndexShape, parts_of, write_index
+from flaremq.spark.pipelines.indexfiles import IndexPart, IndexShape, first_part, parts_of, write_index
 from flaremq.spark.pipelines.queuefiles import REPORT, files_of, report, write_file
 
 _INDEX_REPORT: Final = "number int, entries long, begin_ms long"
@@ -110,9 +111,12 @@ def rebuild(
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
     try:
-        rows = derive(spark, folder, Work(folder.log_pieces(tasks=tasks), tasks, shape.per_file))
-        files, tallies = _write_queues(rows, work / "consumequeue", shape)
-        entries = _write_indexes(spark, folder, tallies, shape.index, work / "index")
+        pieces = folder.log_pieces(tasks=tasks)
+        index = _Indexing(spark, folder, shape.index, work / "index")
+        with beside(spark, partial(index.write, [first_part(pieces, shape.index)])) as first:
+            rows = derive(spark, folder, Work(pieces, tasks, shape.per_file))
+            files, tallies = _write_queues(rows, work / "consumequeue", shape)
+        entries = index.finish(first.result(), tallies)
         kept = _take_places(work, target)
     finally:
         shutil.rmtree(work, ignore_errors=True)
@@ -184,23 +188,50 @@ def _write_all(batches: Iterable[pa.RecordBatch], folder: Path, size: int) -> It
     yield report((), tallies)
 
 
-def _write_indexes(
-    spark: SparkSession, folder: StoreFolder, tallies: Sequence[Tally], shape: IndexShape, to: Path
-) -> list[int]:
-    """How many entries each file has. Files get their names when all are there: these say when they begin."""
-    to.mkdir()
-    parts = parts_of(tallies, shape)
-    if not parts:
-        return []
-    rows = spark.range(len(parts), numPartitions=len(parts)).mapInArrow(
-        partial(_write_parts, folder=folder, parts=parts, shape=shape, to=to), _INDEX_REPORT
-    )
-    made = sorted(rows.collect(), key=lambda row: int(row["number"]))
-    name = datetime.min
-    for row in made:
-        name = max(datetime.fromtimestamp(row["begin_ms"] / 1000), name + timedelta(milliseconds=1))
-        (to / str(row["number"])).rename(to / name.strftime("%Y%m%d%H%M%S%f")[:17])
-    return [int(row["entries"]) for row in made]
+class _Made(NamedTuple):
+    """An index file that was written, under its number."""
+
+    number: int
+    entries: int
+    begin_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Indexing:
+    """The making of the index. The first file is made while the keys are still being counted."""
+
+    spark: SparkSession
+    folder: StoreFolder
+    shape: IndexShape
+    to: Path
+
+    def write(self, parts: Sequence[IndexPart]) -> list[_Made]:
+        if not parts:
+            return []
+        rows = self.spark.range(len(parts), numPartitions=len(parts)).mapInArrow(
+            partial(_write_parts, folder=self.folder, parts=parts, shape=self.shape, to=self.to),
+            _INDEX_REPORT,
+        )
+        return [_Made(row["number"], row["entries"], row["begin_ms"]) for row in rows.collect()]
+
+    def finish(self, first: Sequence[_Made], tallies: Sequence[Tally]) -> list[int]:
+        """How many entries each file has. Names come when all are there: they say when files begin."""
+        parts = parts_of(tallies, self.shape)
+        if not parts:
+            (self.to / "0").unlink()  # There is no key at all.
+            return []
+        made = sorted([*first, *self.write(parts[1:])])
+        for part, file in zip(parts, made, strict=True):
+            if file.entries != part.keys:
+                raise CorruptStore(
+                    f"{self.folder.root}: {part.keys} keys were counted and {file.entries} found: "
+                    "the log has changed"
+                )
+        name = datetime.min
+        for file in made:
+            name = max(datetime.fromtimestamp(file.begin_ms / 1000), name + timedelta(milliseconds=1))
+            (self.to / str(file.number)).rename(self.to / name.strftime("%Y%m%d%H%M%S%f")[:17])
+        return [file.entries for file in made]
 
 
 def _write_parts(
@@ -210,8 +241,9 @@ def _write_parts(
     shape: IndexShape,
     to: Path,
 ) -> Iterator[pa.RecordBatch]:
-    for number in (number for batch in batches for number in batch.column(0).to_pylist()):
-        entries, begin_ms = write_index(folder, parts[number], shape, to / str(number))
+    for part in (parts[at] for batch in batches for at in batch.column(0).to_pylist()):
+        number = part.number
+        entries, begin_ms = write_index(folder, part, shape, to / str(number))
         yield pa.RecordBatch.from_arrays(
             [
                 pa.array([value], kind)

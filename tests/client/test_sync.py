@@ -11,6 +11,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import traceback
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -18,10 +19,19 @@ import pytest
 
 from flaremq.base.errors import NoNameServer, UsageError
 from flaremq.client import producer as core
+from flaremq.client.message import ReceivedMessage
 from flaremq.client.portal import Portal
-from flaremq.client.sync import Client, Message, Producer, Receipt
+from flaremq.client.settings import ConsumerSettings
+from flaremq.client.sync import Client, Message, Producer, PushConsumer, Receipt
+from flaremq.protocol.bodies.group import ConsumeFromWhere
 from flaremq.testing.cluster import free_port
 from flaremq.testing.embedded import EmbeddedThread
+
+
+def functions(thread: threading.Thread) -> list[str]:
+    """That a thread is in now, the innermost first."""
+    assert thread.ident is not None
+    return [frame.f_code.co_name for frame, _ in traceback.walk_stack(sys._current_frames()[thread.ident])]
 
 
 def client_threads() -> list[str]:
@@ -121,6 +131,34 @@ def test_an_interrupted_wait_cancels_the_work(awake: bool) -> None:
         assert ended.wait(10)
     finally:
         portal.close()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("awake", [True, False])
+def test_a_consumer_runs_until_a_signal_comes(
+    servers: EmbeddedThread, topic: str, number: signal.Signals, awake: bool
+) -> None:
+    before = signal.getsignal(number)
+    with Producer("PID", servers.namesrv) as producer:
+        producer.send(Message(topic, b"x"))
+    settings = ConsumerSettings(start_from=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
+    consumer = PushConsumer(f"G-{topic}", servers.namesrv, settings=settings)
+    seen: list[bytes] = []
+
+    @consumer.subscribe(topic)
+    def handle(message: ReceivedMessage) -> None:
+        seen.append(message.body)
+        while functions(threading.main_thread())[:2] != ["wait", "wait"]:  # Of a condition, of an event.
+            pass
+        if awake:
+            os.kill(os.getpid(), number)
+        else:
+            signal.pthread_kill(threading.get_ident(), number)
+
+    consumer.run()
+    assert seen == [b"x"]
+    assert not consumer.is_running
+    assert signal.getsignal(number) is before
 
 
 FORKS = """

@@ -26,7 +26,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 C = TypeVar("C", bound="Core")
 _STOP_LIMIT_S = 30.0
-_SPELL_S = 0.5
+SPELL_S = 0.5
+"""How long a thread sleeps at most before it looks whether a signal came."""
 
 
 class Core(Protocol):
@@ -70,7 +71,7 @@ class Portal:
             while True:
                 # In spells: a signal in the moment before a thread sleeps is heard when it wakes, not before.
                 try:
-                    return future.result(_SPELL_S)
+                    return future.result(SPELL_S)
                 except TimeoutError:
                     if future.done():  # The work's own.
                         raise

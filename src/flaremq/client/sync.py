@@ -23,7 +23,7 @@ from flaremq.client.consumer import lite, push
 from flaremq.client.consumer.outcome import Later, reject
 from flaremq.client.message import Receipt, ReceivedMessage, SendStatus
 from flaremq.client.outgoing import split_batches
-from flaremq.client.portal import Facade, Portal, blocking
+from flaremq.client.portal import SPELL_S, Facade, Portal, blocking
 from flaremq.client.settings import ClientSettings, ConsumerSettings, ProducerSettings
 from flaremq.model.message import Message, MessageQueue
 
@@ -156,10 +156,12 @@ class PushConsumer(Facade[push.PushConsumer]):
     def run(self) -> None:
         """Consume until SIGINT or SIGTERM comes, or another thread calls `stop`; then stop in order."""
         self._asked_to_stop.clear()
-        with _signals(self._asked_to_stop):
+        with _signals() as heard:
             self.start()
             try:
-                self._asked_to_stop.wait()
+                # In spells, as a portal waits: else a signal might be heard and nobody woken.
+                while not heard and not self._asked_to_stop.wait(SPELL_S):
+                    pass
             finally:
                 self.stop()
 
@@ -278,16 +280,21 @@ def _shared(client: Client | ClientSettings | None) -> Client | None:
 
 
 @contextmanager
-def _signals(asked: threading.Event) -> Iterator[None]:
-    """SIGINT and SIGTERM ask for an end, where this is the thread that hears them."""
+def _signals() -> Iterator[list[int]]:
+    """SIGINT and SIGTERM that came, where this is the thread that hears them.
+
+    They are noted and no more: a handler runs in the middle of anything, where a lock may be held already.
+    """
+    heard: list[int] = []
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield heard
         return
     before = {
-        number: signal.signal(number, lambda *_: asked.set()) for number in (signal.SIGINT, signal.SIGTERM)
+        number: signal.signal(number, lambda number, _: heard.append(number))
+        for number in (signal.SIGINT, signal.SIGTERM)
     }
     try:
-        yield
+        yield heard
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -131,6 +131,13 @@ def test_rows_without_an_order_go_in_batches_and_large_ones_compressed_by_themse
         assert ("MSG_REGION" in dict(row["properties"])) == is_large
 
 
+def test_a_delayed_row_goes_by_itself(namesrv: str) -> None:
+    make_topic(namesrv, "Delayed", queues=1)
+    batch = {"body": bodies(range(3)), "delayLevel": pa.array([None, 3, None], pa.int32())}
+    with pytest.raises(FlareError, match=r"delayed messages .DELAY=3. are not served yet"):
+        send(namesrv, "Delayed", batch)
+
+
 def test_a_row_goes_to_the_queue_that_it_names(namesrv: str) -> None:
     make_topic(namesrv, "Places", queues=3)
     numbers = pa.array([2, 0, 2, None, 2], pa.int32())

@@ -148,7 +148,9 @@ class Sending:
     async def feed(self, rows: Outgoing) -> None:
         """Returns once all are on their way, but for as many as may be outstanding."""
         if rows.order_keys is None and rows.queue_ids is None and not self._options.ordered:
-            await self._feed(list(map(Ready, rows.topics, rows.bodies, rows.texts, rows.ids)))
+            anywhere, alone = repeat(None), rows.alone or repeat(False)
+            ready = map(Ready, rows.topics, rows.bodies, rows.texts, rows.ids, anywhere, alone)
+            await self._feed(list(ready))
         else:
             await self._queues.learn(rows.topics)
             in_order, others = self._placed(rows)

@@ -134,6 +134,22 @@ def test_what_a_batch_writes_is_what_javas_consumer_gets(
     }
 
 
+def test_rows_in_batches_and_by_themselves_all_reach_javas_consumer(
+    spark: SparkSession,  # noqa: F811
+    namesrv: str,
+    clients: JavaClients,
+) -> None:
+    make_topic(namesrv, "Sorts", 2)
+    rows = spark.range(60).selectExpr(
+        "cast(rpad(cast(id AS string), if(id % 10 = 0, 6000, 8), ' ') AS binary) AS body",
+        "if(id % 20 = 1, 1, null) AS delayLevel",  # A second, and not in a batch.
+    )
+    rows.write.format("rocketmq").options(nameServer=namesrv, topic="Sorts").mode("append").save()
+    got = clients.push("Sorts").received(60)
+    assert sorted(int(each.body) for each in got) == list(range(60))
+    assert {int(each.body) for each in got if "DELAY" in each.properties} == {1, 21, 41}
+
+
 def test_an_archive_of_its_topics_is_replayed_to_another(
     spark: SparkSession,  # noqa: F811
     namesrv: str,

@@ -93,6 +93,27 @@ def test_compressed_bodies_are_opened_and_the_flag_still_tells(kind: int) -> Non
     ]
 
 
+@pytest.mark.parametrize("host", [Host("10.0.0.1", 5000), Host("2001:db8::17", 9)])
+def test_numbers_of_a_record_are_its_own_wherever_its_body_was_opened(host: Host) -> None:
+    flag = sysflag.COMPRESSED | sysflag.COMPRESSION_ZLIB
+    data = records_of(
+        [
+            a_message(
+                compress(bytes(100_000), sysflag.COMPRESSION_ZLIB) if number % 2 else b"plain",
+                sys_flag=flag if number % 2 else 0,
+                reconsume_times=number,
+                prepared_transaction_offset=1000 + number,
+                born_host=host.encode(),
+            )
+            for number in range(60)
+        ]
+    )
+    found = rows(data)
+    assert [row["reconsumeTimes"] for row in found] == list(range(60))
+    assert [row["preparedTransactionOffset"] for row in found] == list(range(1000, 1060))
+    assert {len(row["body"]) for row in found[1::2]} == {100_000}
+
+
 @pytest.mark.parametrize("kind", [None, sysflag.COMPRESSION_ZLIB])
 def test_messages_that_share_a_record_become_rows_of_their_own(kind: int | None) -> None:
     parts = [BatchPart(n, b"part %d" % n, b"TAGS\x01t%d\x02" % n) for n in range(3)]

@@ -15,7 +15,7 @@ from flaremq.model.host import Host
 
 cdef int WIDTH = Fact.WIDTH, F_SIZE = Fact.SIZE, F_QUEUE_ID = Fact.QUEUE_ID, F_QUEUE_OFFSET = Fact.QUEUE_OFFSET
 cdef int F_SYS_FLAG = Fact.SYS_FLAG, F_STORE_TIMESTAMP = Fact.STORE_TIMESTAMP, F_TOPIC = Fact.TOPIC_AT
-cdef int F_PROPERTIES = Fact.PROPERTIES_AT, F_UNIQUE_KEY = Fact.UNIQUE_KEY_AT, F_BODY = Fact.BODY_AT
+cdef int F_PROPERTIES = Fact.PROPERTIES_AT, F_UNIQUE_KEY = Fact.UNIQUE_KEY_AT
 cdef int F_TAGS = Fact.TAGS_AT
 cdef int QUEUE_ID = Number.QUEUE_ID, QUEUE_OFFSET = Number.QUEUE_OFFSET
 cdef int PHYSICAL_OFFSET = Number.PHYSICAL_OFFSET, BORN_TIME = Number.BORN_TIME
@@ -87,8 +87,9 @@ def numbers(data, facts, int64_t count, int which):
     cdef int64_t* wide = <int64_t*>PyBytes_AS_STRING(out)
     cdef int32_t* small = <int32_t*>PyBytes_AS_STRING(out)
     cdef const uint8_t* p = source.bytes()
+    cdef const uint8_t* behind
     cdef int64_t* f = source.rows()
-    cdef int64_t i
+    cdef int64_t i, at = 0, size = 0
     with nogil:
         for i in range(count):
             if which == QUEUE_OFFSET:
@@ -103,10 +104,13 @@ def numbers(data, facts, int64_t count, int which):
                 wide[i] = microseconds(get64(p + begin_of(f) + BORN_TIMESTAMP_AT))
             elif which == PHYSICAL_OFFSET:
                 wide[i] = get64(p + begin_of(f) + PHYSICAL_OFFSET_AT)
-            elif which == RECONSUME_TIMES:
-                small[i] = get32(p + f[F_BODY] - 16)
             else:
-                wide[i] = get64(p + f[F_BODY] - 12)
+                host_place(f[F_SYS_FLAG], True, &at, &size)
+                behind = p + begin_of(f) + at + size
+                if which == RECONSUME_TIMES:
+                    small[i] = get32(behind)
+                else:
+                    wide[i] = get64(behind + 4)
             f += WIDTH
     return out
 

@@ -30,7 +30,7 @@ _HEAD: Final = {
     Number.PHYSICAL_OFFSET: layout.PHYSICAL_OFFSET_AT,
     Number.BORN_TIME: layout.BORN_TIMESTAMP_AT,
 }
-_BEFORE_BODY: Final = {Number.RECONSUME_TIMES: (16, 4), Number.PREPARED_OFFSET: (12, 8)}
+_BEHIND_HOSTS: Final = {Number.RECONSUME_TIMES: (0, 4), Number.PREPARED_OFFSET: (4, 8)}
 
 
 def numbers(data: Bytes, facts: array[int], count: int, which: int) -> bytes:
@@ -41,8 +41,10 @@ def numbers(data: Bytes, facts: array[int], count: int, which: int) -> bytes:
     elif which in _HEAD:
         found = _longs_at(data, _begins(table) + _HEAD[which], 8)
     else:
-        back, width = _BEFORE_BODY[which]
-        found = _longs_at(data, table[:, Fact.BODY_AT] - back, width)
+        # Not counted from the body, whose place is elsewhere once it was opened.
+        further, width = _BEHIND_HOSTS[which]
+        behind = [sum(_host_place(flag, store=True)) for flag in table[:, Fact.SYS_FLAG].tolist()]
+        found = _longs_at(data, _begins(table) + np.array(behind, np.int64) + further, width)
     if which in (Number.BORN_TIME, Number.STORE_TIME):
         found = np.clip(found, -_TIME_MAX_MS, _TIME_MAX_MS) * 1000
     return found.astype("<i4" if which in Number.NARROW else "<i8").tobytes()

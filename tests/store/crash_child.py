@@ -75,7 +75,8 @@ def produce(store: MessageStore, life: str, thread: int) -> None:
         queue = random.choice(QUEUES)
         names = [f"{life}-{thread}-{number + i}" for i in range(random.choice([1, 1, 1, 5]))]
         number += len(names)
-        messages = [a_proof(queue, name, random.choice([0, 50, 700, 5000])) for name in names]
+        sizes = [0, 50, 700, 5000 if len(names) == 1 else 2500]  # A batch is no larger than a message may be.
+        messages = [a_proof(queue, name, random.choice(sizes)) for name in names]
         results = put_together(store, messages) if len(messages) > 1 else [store.put(messages[0])]
         for name, result in zip(names, results, strict=True):
             if result.status is PutStatus.PUT_OK:

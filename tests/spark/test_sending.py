@@ -138,6 +138,11 @@ def test_a_delayed_row_goes_by_itself(namesrv: str) -> None:
         send(namesrv, "Delayed", batch)
 
 
+def test_a_retry_goes_by_itself(namesrv: str) -> None:
+    with pytest.raises(FlareError, match="refuses SEND_MESSAGE_V2"):  # And not a batch.
+        send(namesrv, "%RETRY%nobody", {"body": bodies(range(3))})
+
+
 def test_a_row_goes_to_the_queue_that_it_names(namesrv: str) -> None:
     make_topic(namesrv, "Places", queues=3)
     numbers = pa.array([2, 0, 2, None, 2], pa.int32())

@@ -115,7 +115,7 @@ class Desk:
 
 
 @contextmanager
-def desk(root: Path, **other: Any) -> Iterator[Desk]:
+def desk(root: Path, *, store: Mapping[str, Any] | None = None, **other: Any) -> Iterator[Desk]:
     """Tables on a folder; the store is made and not opened, unless a test does so."""
     clock, settings, aside = ManualClock(), settings_of(**other), Aside(2)
     config = root / "config"
@@ -124,7 +124,7 @@ def desk(root: Path, **other: Any) -> Iterator[Desk]:
         settings=settings,
         clock=clock,
         aside=aside,
-        store=MessageStore(small_settings(root / "store"), clock=clock),
+        store=MessageStore(small_settings(root / "store", **(store or {})), clock=clock),
         topics=Topics(settings, ConfigFile(config / "topics.json"), aside, clock),
         subscriptions=Subscriptions(settings, ConfigFile(config / "subscriptionGroup.json"), aside, clock),
         offsets=Offsets(settings, ConfigFile(config / "consumerOffset.json"), aside, clock),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -10,12 +11,14 @@ import pytest
 from tests.protocol.samples import a_pull, a_send
 
 from flaremq.broker.app import Broker, BrokerConfig
+from flaremq.broker.persist import ConfigFile
 from flaremq.broker.settings import BrokerServerSettings, BrokerSettings
 from flaremq.model.topic import TopicConfig
 from flaremq.protocol.codes import RequestCode, ResponseCode
 from flaremq.protocol.command import Command
 from flaremq.remoting.caller import Caller
 from flaremq.testing.builders import small_settings
+from flaremq.testing.cluster import eventually
 
 SEND = replace(a_send(e="0"), body=b"hello")
 PULL = a_pull(queueId="0", queueOffset="0", sysFlag="4", subscription="*")
@@ -31,15 +34,19 @@ class Site:
         return await self._caller.call(f"127.0.0.1:{self.broker.port - below}", request, 5)
 
 
-@pytest.fixture
-async def site(tmp_path: Path) -> AsyncIterator[Site]:
-    broker = Broker(
+def a_broker(root: Path) -> Broker:
+    return Broker(
         BrokerConfig(
             broker=BrokerSettings(ip1="127.0.0.1", broker_name="broker-a"),
             server=BrokerServerSettings(listen_port=0, bind_address="127.0.0.1", drain_s=1),
-            store=small_settings(tmp_path),
+            store=small_settings(root),
         )
     )
+
+
+@pytest.fixture
+async def site(tmp_path: Path) -> AsyncIterator[Site]:
+    broker = a_broker(tmp_path)
     await broker.start()
     broker.state.topics.put(TopicConfig("TopicTest", 4, 4))
     caller = Caller()
@@ -74,3 +81,45 @@ async def test_a_value_that_means_nothing_changes_nothing(site: Site) -> None:
     assert answer.code == ResponseCode.SYSTEM_ERROR
     assert "brokerPermission" in (answer.remark or "")
     assert (await site.ask(SEND)).code == ResponseCode.SUCCESS
+
+
+BEAT = (
+    b'{"clientID":"c1","consumerDataSet":[{"groupName":"g1","subscriptionDataSet":[{"topic":"TopicTest",'
+    b'"subString":"*"}]}],"producerDataSet":[]}'
+)
+
+
+async def test_a_heartbeat_is_answered_before_its_new_group_is_on_the_disk(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk_goes_on, write = threading.Event(), ConfigFile.save
+
+    def slow(file: ConfigFile, text: bytes) -> None:
+        assert disk_goes_on.wait(30)
+        write(file, text)
+
+    monkeypatch.setattr(ConfigFile, "save", slow)
+    groups = tmp_path / "config" / "subscriptionGroup.json"
+    try:
+        assert (await site.ask(Command(code=RequestCode.HEART_BEAT, body=BEAT))).code == 0
+        assert not groups.exists() or b'"g1"' not in groups.read_bytes()
+    finally:
+        disk_goes_on.set()
+
+    async def saved() -> bool:
+        return groups.exists() and b'"g1"' in groups.read_bytes()
+
+    await eventually("the group is saved", saved)
+    assert b"%RETRY%g1" in (tmp_path / "config" / "topics.json").read_bytes()
+
+
+async def test_a_group_of_the_last_heartbeat_before_a_stop_is_kept(tmp_path: Path) -> None:
+    broker = a_broker(tmp_path)
+    await broker.start()
+    caller = Caller()
+    answer = await Site(broker, caller).ask(Command(code=RequestCode.HEART_BEAT, body=BEAT))
+    await caller.aclose()
+    await broker.stop()
+    assert answer.code == 0
+    assert b'"g1"' in (tmp_path / "config" / "subscriptionGroup.json").read_bytes()
+    assert b"%RETRY%g1" in (tmp_path / "config" / "topics.json").read_bytes()

@@ -76,7 +76,7 @@ async def test_heartbeat_makes_the_member_its_group_and_its_retry_topic(made: De
     retry = made.topics.get("%RETRY%g1")
     assert retry is not None and (retry.read_queue_nums, retry.perm) == (1, 6)
     assert made.producers.by_client_id("10.0.0.1@1234#567") is made.peer
-    assert not made.topics.dirty and not made.subscriptions.dirty
+    assert made.topics.dirty and made.subscriptions.dirty  # Saved behind the answer: test_app.
 
 
 async def test_heartbeat_of_other_languages_is_understood(made: Desk) -> None:
@@ -141,13 +141,6 @@ async def test_group_that_a_file_has_brought_is_there_even_without_a_retry_topic
     assert (await made.ask(CODE.HEART_BEAT, body=beat(wants("odd.name", "T")))).code == 0
     assert made.groups.get("odd.name") is not None
     assert made.topics.get("%RETRY%odd.name") is None
-
-
-async def test_disk_that_is_full_takes_no_members_away(made: Desk, tmp_path: Path) -> None:
-    (tmp_path / "config").write_bytes(b"no folder")
-    assert (await made.ask(CODE.HEART_BEAT, body=BEAT)).code == 0
-    assert made.groups.get("g1") is not None
-    assert made.topics.dirty
 
 
 class TestFingerprints:

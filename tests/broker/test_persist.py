@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from flaremq.base.errors import ConfigError, StoreError
+from flaremq.base.lifecycle import Owned
 from flaremq.broker.aside import Aside
-from flaremq.broker.persist import ConfigFile, Saving, lines
+from flaremq.broker.persist import Autosave, ConfigFile, Saving, lines, save_all
 from flaremq.protocol import fastjson
 from flaremq.testing.clock import settle
 
@@ -157,3 +158,57 @@ def test_lines_are_json_with_a_line_for_each_entry() -> None:
     text = lines(value.items())
     assert fastjson.loads(text) == value
     assert b'\n\t"a":{"n":1},\n' in text
+
+
+async def test_changes_close_together_are_saved_by_themselves_in_one_write(file: ConfigFile) -> None:
+    aside, tasks = Aside(2), Owned(on_crash=lambda _error: None)
+    try:
+        table = Table(file, aside)
+        autosave = Autosave("numbers", table.saving, tasks)
+        for value in range(1, 21):
+            table.put(value)
+            autosave.changed()
+        while len(tasks):
+            await asyncio.sleep(0.001)
+        assert table.writes == 1
+        assert file.load() == b'{"value":20}'
+    finally:
+        await tasks.aclose(timeout_s=5)
+        aside.close()
+
+
+async def test_autosave_survives_a_disk_that_takes_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    aside, tasks, folder = Aside(2), Owned(on_crash=lambda _error: None), tmp_path / "config"
+    folder.write_bytes(b"no folder")
+    try:
+        table = Table(ConfigFile(folder / "topics.json"), aside)
+        autosave = Autosave("numbers", table.saving, tasks)
+        for value, is_sound in ((1, False), (2, True)):
+            if is_sound:
+                folder.unlink()
+            table.put(value)
+            autosave.changed()
+            while len(tasks):
+                await asyncio.sleep(0.001)
+            assert table.saving.dirty is not is_sound
+        assert "numbers are not saved yet" in caplog.text
+    finally:
+        await tasks.aclose(timeout_s=5)
+        aside.close()
+
+
+async def test_a_table_that_cannot_be_saved_keeps_no_other_from_being_saved(tmp_path: Path) -> None:
+    aside = Aside(2)
+    (tmp_path / "blocked").write_bytes(b"no folder")
+    try:
+        bad = Table(ConfigFile(tmp_path / "blocked" / "a.json"), aside)
+        good = Table(ConfigFile(tmp_path / "b.json"), aside)
+        for table in (bad, good):
+            table.put(1)
+        with pytest.raises(StoreError, match=r"a\.json"):
+            await save_all((bad.saving, good.saving))
+        assert bad.saving.dirty and not good.saving.dirty
+    finally:
+        aside.close()

@@ -33,6 +33,7 @@ OTHER_RECORD = "the request names a place in the log, where another record begin
 NO_HEARTBEAT = "repeated heartbeats are left out of the conversation, so the group is not known"
 IN_ORDER = "Java served the pull before the heartbeat that came before it; here they keep their order"
 FILLED = "the queue was empty there and has messages here"
+EMPTY = "a new group on an empty queue starts at 0 here, as with RocketMQ 4.9 (docs/differences.md)"
 FIXED = "maxMessageSize can only be changed by a restart"
 
 Difference = tuple[str, int, int]
@@ -66,6 +67,7 @@ EXPLAINED: dict[str, dict[Difference, str]] = {
     "java-json-pop": {
         ("SET_MESSAGE_REQUEST_MODE", 0, 3): LATER,
         ("QUERY_ASSIGNMENT", 0, 3): LATER,
+        ("QUERY_CONSUMER_OFFSET", 22, 0): EMPTY,
         ("POP_MESSAGE", 0, 3): LATER,
         ("ACK_MESSAGE", 0, 3): LATER,
         ("CHANGE_MESSAGE_INVISIBLETIME", 0, 3): LATER,

@@ -24,7 +24,7 @@ from flaremq.broker.handlers.send_plain import PlainSends
 from flaremq.broker.handlers.send_plain import Tables as SendTables
 from flaremq.broker.namesrvs import NameServers
 from flaremq.broker.overload import Overload
-from flaremq.broker.persist import CONFIG_FOLDER
+from flaremq.broker.persist import CONFIG_FOLDER, Autosave
 from flaremq.broker.put import Waits
 from flaremq.broker.registration import Registration
 from flaremq.broker.settings import BrokerServerSettings, BrokerSettings, FamilySettings
@@ -97,7 +97,6 @@ class Broker:
             on_step=self._steps.done,
         )
         self.state.attach(self.store)
-        self._stopping = False
 
     def _is_batch(self, topic: str) -> bool:
         found = self.state.topics.get(topic)
@@ -166,7 +165,12 @@ class Broker:
             clock=self._clock,
         )
         self._caller.on_close = self._registration.connection_lost
-        state.topics.listeners += [self._registration.topics_changed, self._save_topics]
+        saves = self._saves = (
+            Autosave("topics", state.topics, self._tasks),
+            Autosave("groups", state.subscriptions, self._tasks),
+        )
+        state.topics.listeners += [self._registration.topics_changed, lambda _changed: saves[0].changed()]
+        state.subscriptions.listeners.append(saves[1].changed)
         tables = Tables(self.store, self.stats, state, self.configuration, self._aside, self._clock)
         self._desk = Desk(config.broker, config.families, tables, self._backlogs, lambda: self.port)
         self.configuration.listeners.append(self._changed)
@@ -174,10 +178,6 @@ class Broker:
     @property
     def _backlogs(self) -> tuple[Overload, PullLane]:
         return self._overload, self._pulls
-
-    def _save_topics(self, _changed: object) -> None:
-        if not self._stopping:
-            self._tasks.spawn("save-topics", self.state.topics.save())
 
     def _make_tasks(self) -> None:
         state, stats = self.state, self.stats
@@ -273,7 +273,8 @@ class Broker:
 
     async def stop(self) -> None:
         """Leave the NameServers, answer what is under way, keep everything, and close the folder."""
-        self._stopping = True
+        for save in self._saves:
+            save.stop()
         await self._registration.stop()
         self._pulls.parked.close()
         doors = [door for door in (self._server, self._vip) if door is not None]

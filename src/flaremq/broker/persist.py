@@ -12,9 +12,10 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from flaremq.base.errors import ConfigError, FlareError, StoreError
+from flaremq.base.lifecycle import Owned
 from flaremq.base.logs import fields, logger
 from flaremq.broker.aside import Aside
 from flaremq.protocol import fastjson
@@ -24,6 +25,7 @@ log = logger("broker.persist")
 T = TypeVar("T")
 CONFIG_FOLDER: Final = "config"
 """Below the store's root."""
+_SOON_S: Final = 0.1  # Groups often start together; one write then serves all of them.
 
 
 class ConfigFile:
@@ -132,6 +134,61 @@ class Saving:
             if number > self._on_disk:
                 self.file.save(text())
                 self._on_disk = number
+
+
+class Table(Protocol):
+    """What can be saved."""
+
+    @property
+    def dirty(self) -> bool: ...
+    async def save(self) -> None: ...
+
+
+class Autosave:
+    """Saves a table shortly after it has changed, in one write with what changes meanwhile.
+
+    Nobody waits for it. A table that could not be written stays dirty: it is tried again with the next
+    change, and with the periodic save of all tables.
+    """
+
+    def __init__(self, name: str, table: Table, tasks: Owned) -> None:
+        self._name = name
+        self._table = table
+        self._tasks = tasks
+        self._scheduled = False
+        self._stopped = False
+
+    def changed(self) -> None:
+        if not self._scheduled and not self._stopped:
+            self._scheduled = True
+            self._tasks.spawn(f"save-{self._name}", self._save())
+
+    def stop(self) -> None:
+        """Whoever stops the broker saves what is left."""
+        self._stopped = True
+
+    async def _save(self) -> None:
+        try:
+            await asyncio.sleep(_SOON_S)
+        finally:
+            self._scheduled = False  # A change from here on needs a save of its own.
+        try:
+            await self._table.save()
+        except FlareError as error:
+            log.error("%s are not saved yet, trying again", self._name, extra=fields(why=error))
+
+
+async def save_all(tables: Iterable[Table]) -> None:
+    """Save those that have changed. One that fails hinders no other; the first error is raised at the end."""
+    failed: FlareError | None = None
+    for table in tables:
+        try:
+            if table.dirty:
+                await table.save()
+        except FlareError as error:
+            failed = failed or error
+    if failed is not None:
+        raise failed
 
 
 def lines(members: Iterable[tuple[str, object]]) -> bytes:

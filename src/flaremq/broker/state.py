@@ -12,7 +12,7 @@ from flaremq.broker.filters import Filters
 from flaremq.broker.groups import GroupHooks, Groups
 from flaremq.broker.locks import Locks
 from flaremq.broker.offsets import Offsets
-from flaremq.broker.persist import ConfigFile
+from flaremq.broker.persist import ConfigFile, save_all
 from flaremq.broker.producers import Producers
 from flaremq.broker.settings import BrokerSettings
 from flaremq.broker.subscriptions import Subscriptions
@@ -57,9 +57,7 @@ class State:
 
     async def save(self) -> None:
         """Whatever has changed since the last time."""
-        for table in (self.topics, self.subscriptions, self.offsets, self.filters, self.deleted):
-            if table.dirty:
-                await table.save()
+        await save_all((self.topics, self.subscriptions, self.offsets, self.filters, self.deleted))
 
     def closed(self, peer: Peer) -> None:
         """A connection is gone, and all that its heartbeats have said."""

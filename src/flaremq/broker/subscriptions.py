@@ -53,6 +53,8 @@ class Subscriptions:
         self._view = MappingProxyType(self._groups)
         self._forbidden: dict[str, dict[str, int]] = {}
         self.version = DataVersion()
+        self.listeners: list[Callable[[], None]] = []
+        """Told after every change, in the loop."""
 
     def load(self) -> None:
         """Read what was kept, and add the groups that a broker always has. Blocks."""
@@ -150,6 +152,8 @@ class Subscriptions:
     def _changed(self) -> None:
         self.version = self.version.next(self._clock.now_ms())
         self._saving.changes += 1
+        for listener in self.listeners:
+            listener()
 
     def _take(self) -> Callable[[], bytes]:
         version, groups = self.version, dict(self._groups)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from flaremq.base.clock import Clock
-from flaremq.base.errors import ConsumerOffline, FlareError, InvalidParameter, UsageError
+from flaremq.base.errors import ConsumerOffline, InvalidParameter, UsageError
 from flaremq.base.logs import fields as logged
 from flaremq.base.logs import logger
 from flaremq.broker.filters import Filters
@@ -71,6 +71,9 @@ class GroupHandlers:
     # Coming and going.
 
     async def heartbeat(self, peer: Peer, request: Command) -> Command:
+        """New groups and retry topics are saved behind the answer (`persist.Autosave`): while a heartbeat
+        is out, a Java client announces no new subscription, and pulls of that subscription are refused.
+        """
         said = beans.decode(HeartbeatData, request.body)
         if not said.client_id:
             raise InvalidParameter("clientID is empty: a client needs an id that no other one has")
@@ -90,19 +93,8 @@ class GroupHandlers:
             changed |= self._take(member, consumer, said)
         for producer in said.producer_data_set:
             self._producers.register(producer.group_name, member)
-        await self._save()
         answer = headers.HeartbeatResponseHeader(is_sub_change=changed)
         return response_to(request, ext_fields=fields.encode(answer))
-
-    async def _save(self) -> None:
-        """New groups and retry topics are to outlive us; yet a full disk is no reason to lose members."""
-        if not (self._topics.dirty or self._subscriptions.dirty):
-            return
-        try:
-            await self._topics.save()
-            await self._subscriptions.save()
-        except FlareError as error:
-            log.error("new groups are not saved yet", extra=logged(why=error))
 
     def _take(self, member: Member, said: ConsumerData, heartbeat: HeartbeatData) -> bool:
         """One group of a heartbeat; whether the client must go on saying what the group wants.

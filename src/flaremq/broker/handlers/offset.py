@@ -53,10 +53,18 @@ class OffsetHandlers:
         return response_to(request, ext_fields=fields.encode(headers.OffsetResponseHeader(offset=offset)))
 
     def _first_offset(self, topic: str, queue_id: int) -> int:
-        """A new group on a young queue begins with its first message, whatever it says of the last one."""
+        """Where a group without an offset starts, if that is for the broker to say; else -1.
+
+        A young queue is read from its first message, whatever the group says of the last one. A queue
+        that is still empty is the youngest of all: told "not found", the client would ask for its end
+        next, and a message stored between the two would never be delivered. RocketMQ 4.9 answers 0
+        here as well; 5.x has the gap.
+        """
         name = topic.encode("utf-8", "replace")
-        begins = self._store.min_offset(name, queue_id) <= 0
-        return 0 if begins and self._store.reader.is_near(name, queue_id, 0) else -1
+        if self._store.min_offset(name, queue_id) > 0:
+            return -1
+        is_empty = self._store.max_offset(name, queue_id) == 0
+        return 0 if is_empty or self._store.reader.is_near(name, queue_id, 0) else -1
 
     async def update_offset(self, _peer: Peer, request: Command) -> Command:
         header = fields.decode(headers.UpdateConsumerOffsetRequestHeader, request.fields)

@@ -169,7 +169,7 @@ async def test_changes_close_together_are_saved_by_themselves_in_one_write(file:
             table.put(value)
             autosave.changed()
         while len(tasks):
-            await asyncio.sleep(0.001)
+            await asyncio.sleep(0)
         assert table.writes == 1
         assert file.load() == b'{"value":20}'
     finally:
@@ -191,7 +191,7 @@ async def test_autosave_survives_a_disk_that_takes_nothing(
             table.put(value)
             autosave.changed()
             while len(tasks):
-                await asyncio.sleep(0.001)
+                await asyncio.sleep(0)
             assert table.saving.dirty is not is_sound
         assert "numbers are not saved yet" in caplog.text
     finally:

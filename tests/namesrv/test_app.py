@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import zlib
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -9,8 +10,10 @@ from typing import Any
 
 import pytest
 
+from flaremq.base.errors import ConfigError
 from flaremq.model.topic import DataVersion, TopicConfig
 from flaremq.namesrv.app import NameServer
+from flaremq.namesrv.kvconfig import KVConfig
 from flaremq.namesrv.settings import NamesrvSettings
 from flaremq.protocol import beans
 from flaremq.protocol.bodies.cluster import ClusterInfo, KVTable, TopicList
@@ -179,6 +182,70 @@ async def test_kv_settings_are_kept_on_disk(client: Client, tmp_path: Path, cloc
     await client.ask(RequestCode.DELETE_KV_CONFIG, namespace="ORDER_TOPIC_CONFIG", key="A")
     gone = await client.ask(RequestCode.GET_KV_CONFIG, namespace="ORDER_TOPIC_CONFIG", key="A")
     assert gone.code == ResponseCode.QUERY_NOT_FOUND
+
+
+def a_namesrv(folder: Path) -> NameServer:
+    settings = NamesrvSettings(kv_config_path=folder / "kv.json", config_store_path=folder / "x")
+    return NameServer(settings, ServerSettings(bind_address="127.0.0.1", drain_s=0))
+
+
+async def put_kv(namesrv: NameServer, key: str, value: str) -> Command:
+    client = Client(namesrv)
+    try:
+        return await client.ask(RequestCode.PUT_KV_CONFIG, namespace="N", key=key, value=value)
+    finally:
+        await client.caller.aclose()
+
+
+@pytest.mark.parametrize("broken", [b"", b'{"configTable":', b"[1]", b'{"configTable":{"N":1}}', b"\xff\x00"])
+async def test_a_kv_file_that_cannot_be_read_is_never_overwritten(tmp_path: Path, broken: bytes) -> None:
+    (tmp_path / "kv.json").write_bytes(broken)
+    with pytest.raises(ConfigError, match=r"kv\.json.*Restore"):
+        await a_namesrv(tmp_path).start()
+    assert (tmp_path / "kv.json").read_bytes() == broken
+
+
+async def test_a_broken_kv_file_is_replaced_by_its_backup(tmp_path: Path) -> None:
+    namesrv = a_namesrv(tmp_path)
+    await namesrv.start()
+    for value in ("1", "2"):
+        assert (await put_kv(namesrv, "key", value)).code == 0
+    await namesrv.stop()
+    (tmp_path / "kv.json").write_bytes(b"{")
+    again = a_namesrv(tmp_path)
+    await again.start()
+    client = Client(again)
+    got = await client.ask(RequestCode.GET_KV_CONFIG, namespace="N", key="key")
+    await client.caller.aclose()
+    await again.stop()
+    assert got.fields["value"] == "1"
+
+
+async def test_a_kv_setting_that_cannot_be_written_is_refused_and_not_shown(tmp_path: Path) -> None:
+    folder = tmp_path / "kv"
+    namesrv = a_namesrv(folder)
+    await namesrv.start()
+    folder.write_bytes(b"no folder")
+    refused = await put_kv(namesrv, "key", "1")
+    assert refused.code == ResponseCode.SERVICE_NOT_AVAILABLE and "cannot be written" in (
+        refused.remark or ""
+    )
+    client = Client(namesrv)
+    got = await client.ask(RequestCode.GET_KV_CONFIG, namespace="N", key="key")
+    await client.caller.aclose()
+    await namesrv.stop()
+    assert got.code == ResponseCode.QUERY_NOT_FOUND
+
+
+async def test_kv_settings_put_together_are_all_kept(tmp_path: Path) -> None:
+    namesrv = a_namesrv(tmp_path)
+    await namesrv.start()
+    answers = await asyncio.gather(*(put_kv(namesrv, f"k{number}", "v") for number in range(20)))
+    await namesrv.stop()
+    assert all(answer.code == 0 for answer in answers)
+    again = KVConfig(tmp_path / "kv.json")
+    again.load()
+    assert again.namespace("N") == {f"k{number}": "v" for number in range(20)}
 
 
 @pytest.mark.parametrize(

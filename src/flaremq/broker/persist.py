@@ -1,20 +1,18 @@
 """Tables that outlive the broker: one JSON file each, with the one before it as .bak.
 
 They are RocketMQ's files, in its folder and with its members: a broker of Java's opens what we wrote,
-and we open what it wrote. What is written is whole: the new file is on the disk before it takes the
-place of the old one, and the old one is the .bak from then on.
+and we open what it wrote.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
-from typing import Final, Protocol, TypeVar
+from typing import Final, Protocol
 
-from flaremq.base.errors import ConfigError, FlareError, StoreError
+from flaremq.base.errors import FlareError
+from flaremq.base.files import BackedFile
 from flaremq.base.lifecycle import Owned
 from flaremq.base.logs import fields, logger
 from flaremq.broker.aside import Aside
@@ -22,79 +20,22 @@ from flaremq.protocol import fastjson
 
 log = logger("broker.persist")
 
-T = TypeVar("T")
 CONFIG_FOLDER: Final = "config"
 """Below the store's root."""
 _SOON_S: Final = 0.1  # Groups often start together; one write then serves all of them.
 
 
-class ConfigFile:
-    """One file and its .bak. All of it blocks: call it at start, or aside."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.backup = path.with_name(path.name + ".bak")
-        self._lock = threading.Lock()
+class ConfigFile(BackedFile):
+    """One table in RocketMQ's JSON."""
 
     def load(self) -> bytes | None:
-        """The content, that of the .bak if need be; None if there is neither.
-
-        ConfigError if there is one, or both, and none of them is whole.
-        """
+        """The content, that of the .bak if need be; None if there is neither."""
 
         def whole(text: bytes) -> bytes:
             fastjson.load_object(text)
             return text
 
         return self.load_as(whole)
-
-    def load_as(self, parse: Callable[[bytes], T]) -> T | None:
-        """What `parse` makes of the first of the two files that it can read."""
-        failures = []
-        for path in (self.path, self.backup):
-            try:
-                found = parse(path.read_bytes())
-            except FileNotFoundError:
-                continue
-            except (OSError, FlareError) as error:
-                failures.append(f"{path}: {error}")
-                continue
-            if path is self.backup:
-                why = failures[0] if failures else f"{self.path} is missing"
-                log.warning("a table is read from its backup", extra=fields(file=path, why=why))
-            return found
-        if failures:
-            raise ConfigError(
-                f"no readable table at {self.path}: {'; '.join(failures)}. Restore one of the two files, "
-                "or move them away to begin without what they held"
-            )
-        return None
-
-    def save(self, text: bytes) -> None:
-        """Put `text` in the place of what is there, which becomes the .bak; return when it is on the disk."""
-        with self._lock:
-            try:
-                self._write(text)
-            except OSError as error:
-                raise StoreError(
-                    f"{self.path} cannot be written: {error}; the one before it stays"
-                ) from error
-
-    def _write(self, text: bytes) -> None:
-        fresh = self.path.with_name(self.path.name + ".tmp")
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with fresh.open("wb") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        if self.path.exists():
-            self.path.replace(self.backup)
-        fresh.replace(self.path)
-        folder = os.open(self.path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
 
 
 class Saving:

@@ -215,7 +215,7 @@ class Handlers:
 
     async def put_kv(self, _peer: Peer, request: Command) -> Command:
         header = fields.decode(headers.PutKVConfigRequestHeader, request.fields)
-        self._kv.put(header.namespace, header.key, header.value)
+        await self._kv.put(header.namespace, header.key, header.value)
         return response_to(request)
 
     async def get_kv(self, _peer: Peer, request: Command) -> Command:
@@ -228,7 +228,7 @@ class Handlers:
 
     async def delete_kv(self, _peer: Peer, request: Command) -> Command:
         header = fields.decode(headers.DeleteKVConfigRequestHeader, request.fields)
-        self._kv.delete(header.namespace, header.key)
+        await self._kv.delete(header.namespace, header.key)
         return response_to(request)
 
     async def get_kv_list(self, _peer: Peer, request: Command) -> Command:

@@ -2,58 +2,59 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from flaremq.base.logs import fields, logger
-
-log = logger("namesrv.kvconfig")
+from flaremq.base.errors import Malformed
+from flaremq.base.files import BackedFile
+from flaremq.protocol import fastjson
 
 _TABLE = "configTable"
 
 
 class KVConfig:
-    """Read at start, written whole at every change: the new file takes the place of the old at once."""
+    """Read at start, written whole at every change; the file before the last change stays as its .bak.
+
+    A change holds once it is on the disk: one that cannot be written is refused, and nobody sees it.
+    """
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self._file = BackedFile(path)
         self._table: dict[str, dict[str, str]] = {}
+        self._changing = asyncio.Lock()
 
     def load(self) -> None:
-        """A missing file is an empty table; a broken one too, but it is told and left as it is."""
-        try:
-            data = json.loads(self._path.read_text(encoding="utf-8"))
-            table = data[_TABLE]
-            self._table = {str(n): {str(k): str(v) for k, v in keys.items()} for n, keys in table.items()}
-        except FileNotFoundError:
-            pass
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            log.error(
-                "the KV file cannot be read and is passed over", extra=fields(file=self._path, why=error)
-            )
+        """Blocks. ConfigError if there is a file, and neither it nor its backup can be read."""
+        self._table = self._file.load_as(_parsed) or {}
 
-    def put(self, namespace: str, key: str, value: str) -> None:
-        self._table.setdefault(namespace, {})[key] = value
-        self._save()
+    async def put(self, namespace: str, key: str, value: str) -> None:
+        async with self._changing:
+            await self._replace({**self._table, namespace: {**self._table.get(namespace, {}), key: value}})
 
     def get(self, namespace: str, key: str) -> str | None:
         return self._table.get(namespace, {}).get(key)
 
-    def delete(self, namespace: str, key: str) -> None:
-        if self._table.get(namespace, {}).pop(key, None) is not None:
-            self._save()
+    async def delete(self, namespace: str, key: str) -> None:
+        async with self._changing:
+            keys = dict(self._table.get(namespace, {}))
+            if keys.pop(key, None) is not None:
+                await self._replace({**self._table, namespace: keys})
 
     def namespace(self, name: str) -> Mapping[str, str] | None:
         """All keys of a namespace; None if it has none."""
         return dict(self._table[name]) if self._table.get(name) else None
 
-    def _save(self) -> None:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        fresh = self._path.with_name(self._path.name + ".new")
-        with fresh.open("w", encoding="utf-8") as file:
-            json.dump({_TABLE: self._table}, file, indent=1, ensure_ascii=False)
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(self._path)
+    async def _replace(self, table: dict[str, dict[str, str]]) -> None:
+        text = json.dumps({_TABLE: table}, indent=1, ensure_ascii=False)
+        await asyncio.to_thread(self._file.save, text.encode("utf-8", "replace"))
+        self._table = table
+
+
+def _parsed(text: bytes) -> dict[str, dict[str, str]]:
+    """What Java's NameServer, or ours, has written."""
+    table = fastjson.load_object(text).get(_TABLE)
+    if not isinstance(table, Mapping) or not all(isinstance(keys, Mapping) for keys in table.values()):
+        raise Malformed(f'no table of namespaces: expected {{"{_TABLE}": {{namespace: {{key: value}}}}}}')
+    return {str(name): {str(k): str(v) for k, v in keys.items()} for name, keys in table.items()}

@@ -3,7 +3,17 @@ from collections.abc import Callable
 import pytest
 
 from flaremq.base.errors import ConfigError
-from flaremq.base.options import ALIASES, GUARDS, Guard, Option, all_names, check_protection, find, nearest
+from flaremq.base.options import (
+    ALIASES,
+    GUARDS,
+    MORE_THAN_ONE,
+    Guard,
+    Option,
+    all_names,
+    check_protection,
+    find,
+    nearest,
+)
 
 
 def test_an_option_has_a_type_two_defaults_and_an_owner() -> None:
@@ -82,6 +92,8 @@ def test_nothing_is_near_to_nothing() -> None:
         {"brokerName": "a"},
         {"aclEnable": "false", "authenticationEnabled": "FALSE", "authorizationEnabled": " false "},
         {"tls.server.mode": "permissive"},
+        {"brokerRole": "ASYNC_MASTER", "inSyncReplicas": "1", "totalReplicas": "01"},
+        {"enableDLegerCommitLog": "false", "enableControllerMode": "false"},
         {"tls.server.mode": "disabled", "tls.enable": "false", "useTLS": "false"},
     ],
 )
@@ -94,7 +106,7 @@ def test_who_asks_for_no_protection_is_let_through(values: dict[str, str]) -> No
 def test_a_protection_that_is_asked_for_and_missing_is_refused(
     guard: Guard, spell: Callable[[str], str]
 ) -> None:
-    for word in guard.asked_by:
+    for word in guard.asked_by if guard.asked_by is not MORE_THAN_ONE else ("2", "03", "2147483647"):
         values = {guard.option: spell(word), **dict.fromkeys(guard.needs, "there")}
         with pytest.raises(ConfigError, match=rf"{guard.option}=.*lacks.*set {guard.option}="):
             check_protection(values)
@@ -107,7 +119,7 @@ def test_another_protection_does_not_help() -> None:
 
 
 @pytest.mark.parametrize("option", [guard.option for guard in GUARDS])
-@pytest.mark.parametrize("word", ["", "yes", "1", "on", "enforce"])
+@pytest.mark.parametrize("word", ["", "yes", "-1", "1.5", "\N{SUPERSCRIPT TWO}", "on", "enforce"])
 def test_a_wish_for_protection_in_unclear_words_is_refused(option: str, word: str) -> None:
     with pytest.raises(ConfigError, match="is none of"):
         check_protection({option: word}, available=frozenset(guard.protection for guard in GUARDS))

@@ -284,7 +284,7 @@ def test_a_slave_that_cannot_help_is_left_for_its_master(
     with Cluster(tmp_path) as cluster:
         namesrv = f"127.0.0.1:{cluster.namesrv().port}"
         cluster.broker("broker-a", namesrv, slaveReadEnable=True)
-        cluster.broker("slave", namesrv, brokerName="broker-a", brokerId=1, brokerRole="SLAVE")
+        cluster.broker("slave", namesrv, brokerName="broker-a", brokerId=1)
         make_topic(namesrv, "T", queues=2)
         got = fill(namesrv, "T", 3000)
         with Admin(namesrv) as admin:

@@ -19,7 +19,7 @@ DIFFERENT_ON_PURPOSE = {
 
 
 def loaded(*flags: str) -> StoreSettings:
-    (settings,) = load(Sources.of(flags=flags), StoreSettings)
+    (settings,) = load(Sources.of(flags=flags), StoreSettings, available=frozenset({"replication"}))
     return settings
 
 

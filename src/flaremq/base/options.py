@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from typing import Final
+from typing import Any, Final
 
 from flaremq.base.errors import ConfigError
 
@@ -90,7 +90,7 @@ def _rows() -> dict[str, tuple[Option, ...]]:
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """An option by which an operator asks for protection.
+    """An option by which an operator asks for protection: of the ports, or of the messages.
 
     `asked_by` are the values that ask, `declined_by` those that do not; any other text is
     an error, as Java would read it as "do not" without a word.
@@ -102,7 +102,20 @@ class Guard:
     declined_by: frozenset[str] = frozenset({"false"})
     needs: tuple[str, ...] = ()
     """Options without which the protection cannot work, even where it exists."""
+    instead: str = "protect its ports by other means"
 
+
+def _copies(option: str, **other: Any) -> Guard:
+    return Guard(option, "replication", instead="know that each message has a single copy", **other)
+
+
+def _count(option: str) -> Guard:
+    """Asks for more than one copy of every message: any number above 1. The limit is Java's int."""
+    return _copies(option, asked_by=MORE_THAN_ONE, declined_by=frozenset({"0", "1"}))
+
+
+MORE_THAN_ONE: Final = frozenset({"2 or more"})
+"""Stands for every whole number above 1."""
 
 GUARDS: Final = (
     Guard("aclEnable", "acl"),
@@ -117,6 +130,15 @@ GUARDS: Final = (
         declined_by=frozenset({"disabled", "permissive"}),
         needs=("tls.server.keyPath", "tls.server.certPath"),
     ),
+    # A producer who is told SEND_OK under one of these trusts in copies on other machines.
+    _copies(
+        "brokerRole",
+        asked_by=frozenset({"sync_master", "slave"}),
+        declined_by=frozenset({"async_master"}),
+    ),
+    *map(_count, ("inSyncReplicas", "minInSyncReplicas", "totalReplicas")),
+    *map(_copies, ("allAckInSyncStateSet", "enableAutoInSyncReplicas")),
+    *map(_copies, ("enableDLegerCommitLog", "enableControllerMode", "enableControllerInNamesrv")),
 )
 
 
@@ -134,10 +156,12 @@ def check_protection(values: Mapping[str, str], available: frozenset[str] = froz
 def _check_guard(guard: Guard, values: Mapping[str, str], available: frozenset[str]) -> None:
     given = values[guard.option]
     value = given.strip().lower()
+    if guard.asked_by is MORE_THAN_ONE and value.isascii() and value.isdigit():
+        value = "2 or more" if int(value) > 1 else str(int(value))
     if value not in guard.asked_by | guard.declined_by:
-        wanted = ", ".join(sorted(guard.asked_by | guard.declined_by))
+        known = ", ".join(sorted(guard.asked_by | guard.declined_by))
         raise ConfigError(
-            f"{guard.option}={given!r} is none of: {wanted}; whether to protect must be said clearly"
+            f"{guard.option}={given!r} is none of: {known}; whether to protect must be said clearly"
         )
     if value in guard.declined_by:
         return
@@ -150,5 +174,5 @@ def _check_guard(guard: Guard, values: Mapping[str, str], available: frozenset[s
         off = " or ".join(sorted(guard.declined_by))
         raise ConfigError(
             f"{guard.option}={given} asks for a protection ({guard.protection}) that this process lacks. "
-            f"It will not run unprotected in silence: set {guard.option}={off} and guard its ports otherwise"
+            f"It will not run unprotected in silence: set {guard.option}={off} and {guard.instead}"
         )

@@ -13,6 +13,7 @@ from tests.protocol.samples import a_pull, a_send
 from flaremq.broker.app import Broker, BrokerConfig
 from flaremq.broker.persist import ConfigFile
 from flaremq.broker.settings import BrokerServerSettings, BrokerSettings
+from flaremq.model.record import decode_many
 from flaremq.model.topic import TopicConfig
 from flaremq.protocol.codes import RequestCode, ResponseCode
 from flaremq.protocol.command import Command
@@ -73,6 +74,29 @@ async def test_what_is_changed_from_afar_holds_at_once(site: Site) -> None:
     assert (await site.ask(update)).code == ResponseCode.SUCCESS
     assert (await site.ask(PULL)).code == ResponseCode.NO_PERMISSION
     assert (await site.ask(SEND)).code == ResponseCode.SUCCESS
+
+
+async def test_tracing_that_is_switched_off_is_off_for_the_next_send_in_both_lanes(site: Site) -> None:
+    plain = replace(a_send(e="0", i=""), body=b"hello")  # Without an id it takes the plain lane.
+    assert [(await site.ask(each)).fields["TRACE_ON"] for each in (SEND, plain)] == ["true", "true"]
+    update = Command(code=RequestCode.UPDATE_BROKER_CONFIG, body=b"traceOn=false\n")
+    assert (await site.ask(update)).code == ResponseCode.SUCCESS
+    assert [(await site.ask(each)).fields["TRACE_ON"] for each in (SEND, plain)] == ["false", "false"]
+    site.broker.store.dispatch()  # Another thread may still be making the new queue.
+    body = (await site.ask(PULL)).body
+    assert body is not None
+    stored = [message.properties["TRACE_ON"] for message in decode_many(body)]
+    assert stored == ["true", "true", "false", "false"]
+
+
+async def test_a_changed_number_of_queues_holds_for_topics_made_from_then_on(site: Site) -> None:
+    first = replace(a_send(b="First", d="100", e="0"), body=b"x")
+    assert (await site.ask(first)).code == ResponseCode.SUCCESS
+    update = Command(code=RequestCode.UPDATE_BROKER_CONFIG, body=b"defaultTopicQueueNums=3\n")
+    assert (await site.ask(update)).code == ResponseCode.SUCCESS
+    assert (await site.ask(replace(first, ext_fields={**first.fields, "b": "Second"}))).code == 0
+    made = [site.broker.state.topics.get(name) for name in ("First", "Second")]
+    assert [config.write_queue_nums for config in made if config is not None] == [8, 3]
 
 
 async def test_a_value_that_means_nothing_changes_nothing(site: Site) -> None:

@@ -159,7 +159,7 @@ def test_a_pool_is_told_of_where_there_is_one(tmp_path: Path, clock: ManualClock
 def test_what_was_sent_and_read_is_told(bench: Bench, clock: ManualClock) -> None:
     stats = bench.stats
     stats.put("A", 20, 3000)
-    stats.put_failed("A", 2)
+    stats.put_failed(2)
     stats.put_took("A", 12.5, 20)
     stats.got("g", "A", 10, 1500)
     stats.missed()

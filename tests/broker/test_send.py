@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ from tests.broker.desks import DeskBench, Line, a_desk
 from tests.protocol.samples import a_send
 
 from flaremq.base.errors import DispatchBehind, FileNotReady, FlareError, PageCacheBusy
+from flaremq.broker.stats import Name
 from flaremq.model.batch import join_batch
 from flaremq.model.topic import QUEUE_TYPE, QUEUE_TYPE_BATCH, TopicConfig, TopicFilterType
 from flaremq.protocol.codes import ONE_WAY, RequestCode, ResponseCode, SerializeType
@@ -241,6 +243,77 @@ async def test_who_does_not_want_to_wait_is_answered_at_once(tmp_path: Path) -> 
         desk.deliver(line, numbered(1, i="UNIQ_KEY\x01U\x02WAIT\x01false\x02"))
         desk.turn.run()
         assert [answer.code for answer in line.read()] == [0]
+
+
+# Figures.
+
+
+PLAIN = {"i": "WAIT\x01true\x02"}  # Without an id a send takes the plain lane.
+
+
+@pytest.mark.parametrize("how", [{}, PLAIN], ids=["fast", "plain"])
+async def test_the_time_of_a_put_ends_with_its_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: dict[str, str]
+) -> None:
+    now_s = [1000.0]
+    monkeypatch.setattr("flaremq.broker.handlers.send.perf_counter", lambda: now_s[0])
+    async with a_desk(tmp_path, flush_disk=FlushDisk.SYNC_FLUSH) as desk:
+        desk.state.topics.put(TopicConfig(TOPIC, 4, 4))
+        stats = desk.broker.stats
+        desk.deliver(Line(), numbered(1, **how), numbered(2, **how))
+        desk.turn.run()
+        assert stats.put_times.longest_ms == 0  # Not answered: not timed yet.
+        now_s[0] += 0.25  # So long the disk takes.
+        await asyncio.wait_for(desk.broker._waits.drain(), 5)
+    assert stats.put_times.longest_ms == 250
+    latency = stats._tables[Name.TOPIC_PUT_LATENCY][TOPIC]
+    assert (latency.value, latency.times) == (500.0, 2)
+    assert stats.rates.put_failed == 0
+
+
+@pytest.mark.parametrize("how", [{}, PLAIN], ids=["fast", "plain"])
+async def test_a_put_is_timed_under_async_flush_too(desk: DeskBench, how: dict[str, str]) -> None:
+    await desk.ask(numbered(1, **how))
+    stats = desk.broker.stats
+    assert stats._tables[Name.TOPIC_PUT_LATENCY][TOPIC].times == 1
+    stats.put_times.turn()
+    assert "[<=0ms]:1" in stats.put_times.spread() or "[0~10ms]:1" in stats.put_times.spread()
+
+
+@pytest.mark.parametrize("how", [{}, PLAIN], ids=["fast", "plain"])
+async def test_a_put_that_is_not_known_to_be_on_the_disk_counts_as_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: dict[str, str]
+) -> None:
+    async with a_desk(tmp_path, flush_disk=FlushDisk.SYNC_FLUSH) as desk:
+        desk.state.topics.put(TopicConfig(TOPIC, 4, 4))
+        waits, line, sound, flush = desk.broker._waits, Line(), threading.Event(), desk.store.log.flush
+        monkeypatch.setattr(desk.store.log, "flush", lambda pages: (sound.wait(30), flush(pages)))
+        waits._timeout_s = 0.01
+        desk.deliver(line, numbered(1, **how))
+        desk.turn.run()
+        try:
+            await asyncio.wait_for(waits.drain(), 5)
+        finally:
+            sound.set()
+        assert [answer.code for answer in line.read()] == [ResponseCode.FLUSH_DISK_TIMEOUT]
+        assert desk.broker.stats.rates.put_failed == 1
+
+
+@pytest.mark.parametrize("how", [{}, PLAIN, {"b": "Nowhere", "c": "None"}], ids=["fast", "plain", "no topic"])
+async def test_a_send_that_is_refused_counts_as_failed_and_leaves_no_figure_of_its_topic(
+    desk: DeskBench, monkeypatch: pytest.MonkeyPatch, how: dict[str, str]
+) -> None:
+    def full(*_given: object, **_other: object) -> int:
+        raise PageCacheBusy("busy")
+
+    monkeypatch.setattr(desk.store, "put_many", full)
+    monkeypatch.setattr(desk.store, "put", full)
+    (answer,) = await desk.ask(numbered(1, **how))
+    assert answer.code != ResponseCode.SUCCESS
+    stats = desk.broker.stats
+    assert stats.rates.put_failed == 1
+    assert stats.put_times._spread != [0] * len(stats.put_times._spread)
+    assert "Nowhere" not in stats._tables[Name.TOPIC_PUT_LATENCY]
 
 
 # Refusals before any work.

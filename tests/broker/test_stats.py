@@ -115,59 +115,48 @@ async def test_the_broker_counts_all_and_users_alone(stats: Stats) -> None:
 async def test_all_that_happens_to_a_message_has_its_key(stats: Stats) -> None:
     stats.sent_back("g", "A")
     stats.sent_to_dlq("g", "A")
-    stats.put_to_queue("A", 3, 2, 20)
-    stats.got_from_queue("g", "A", 3, 2, 20)
-    stats.got_after("g", "A", 3, 15)
+    stats.got("g", "A", 2, 20, latency_ms=15)
     stats.got_from_disk("g", "A", 2, 20)
     stats.acked("g", "A", 1)
     stats.put_took("A", 12.0, 2)
-    stats.put_took("A", 4.0, 1, queue_id=3)
     await stats.sample(Span.MINUTE)
     for name, key, total in (
         ("SNDBCK_PUT_NUMS", "A@g", 1),
         ("DLQ_PUT_NUMS", "A@g", 1),
         ("SNDBCK2DLQ_TIMES", "A@g", 1),
-        ("QUEUE_PUT_NUMS", "A@3", 2),
-        ("QUEUE_PUT_SIZE", "A@3", 20),
-        ("QUEUE_GET_NUMS", "A@3@g", 2),
-        ("GROUP_GET_LATENCY", "3@A@g", 15),
+        ("GROUP_GET_LATENCY", "A@g", 15),
         ("GROUP_GET_FROM_DISK_SIZE", "A@g", 20),
         ("BROKER_GET_FROM_DISK_NUMS", "C", 2),
         ("GROUP_ACK_NUMS", "A@g", 1),
         ("BROKER_ACK_NUMS", "C", 1),
         ("TOPIC_PUT_LATENCY", "A", 24),
-        ("TOPIC_PUT_LATENCY", "3@A", 4),
     ):
         assert seen(stats, name, key).stats_minute.sum == total, name
     assert seen(stats, "TOPIC_PUT_LATENCY", "A").stats_minute.avgpt == 12.0
 
 
-def test_queues_are_counted_only_in_detail(clock: ManualClock) -> None:
-    stats = made(clock, detailed_statistics=False)
-    stats.put_to_queue("A", 3, 2, 20)
-    stats.got_after("g", "A", 3, 15)
-    assert stats.view("QUEUE_PUT_NUMS", "A@3") is None
-    assert stats.view("GROUP_GET_LATENCY", "A@g") is not None
+@pytest.mark.parametrize("name", ["QUEUE_PUT_NUMS", "QUEUE_GET_SIZE", "GROUP_GET_FALL_SIZE", "NO_SUCH_NAME"])
+def test_what_is_not_counted_has_no_item(stats: Stats, name: str) -> None:
+    stats.put("A", 1, 1)
+    stats.got("g", "A", 1, 1)
+    assert all(stats.view(name, key) is None for key in ("A", "A@0", "A@0@g", "0@A@g"))
 
 
-def test_how_far_a_group_is_behind_is_a_value_of_the_moment(stats: Stats) -> None:
-    stats.fell_behind("g", "A", 0, 5000, 70)
-    stats.fell_behind("g", "A", 0, 4000, 60)
-    assert seen(stats, "GROUP_GET_FALL_SIZE", "0@A@g").stats_minute.sum == 4000
-    assert seen(stats, "GROUP_GET_FALL_TIME", "0@A@g").stats_day.sum == 60
+def test_a_group_takes_the_same_memory_for_a_thousand_queues_as_for_one(stats: Stats) -> None:
+    for _queue in range(1000):
+        stats.got("g", "A", 1, 1, latency_ms=1)
+    assert sum(len(table) for name, table in stats._tables.items() if name.startswith("GROUP_")) == 3
 
 
 async def test_idle_items_are_dropped_and_begin_again(clock: ManualClock) -> None:
     stats = made(clock, statistics_idle_max_min=60)
     stats.put("Idle", 1, 1)
     stats.put("Busy", 1, 1)
-    stats.fell_behind("g", "Idle", 0, 1, 1)
     await stats.sample(Span.MINUTE)
     clock.advance_ms(61 * 60_000)
     stats.put("Busy", 1, 1)
     assert stats.drop_idle() == 2
     assert stats.view("TOPIC_PUT_NUMS", "Idle") is None
-    assert stats.view("GROUP_GET_FALL_SIZE", "0@Idle@g") is None
     assert stats.view("BROKER_PUT_NUMS", "C") is not None
     stats.put("Idle", 5, 5)
     stats.put("Busy", 1, 1)
@@ -193,43 +182,27 @@ async def test_how_long_idle_items_are_kept(
 def fill_all(stats: Stats) -> None:
     for topic in ("A", "AA"):
         stats.put(topic, 1, 1)
-        stats.put_took(topic, 1, 1, queue_id=0)
-        stats.put_to_queue(topic, 0, 1, 1)
+        stats.put_took(topic, 1, 1)
         for group in ("g", "gg"):
             stats.got(group, topic, 1, 1)
-            stats.got_from_queue(group, topic, 0, 1, 1)
-            stats.got_after(group, topic, 0, 1)
             stats.sent_back(group, topic)
-            stats.fell_behind(group, topic, 0, 1, 1)
 
 
 def keys(stats: Stats) -> set[str]:
-    tables = {key for table in stats._tables.values() for key in table}
-    return tables | {key for table in stats._moments.values() for key in table}
+    return {key for table in stats._tables.values() for key in table}
 
 
 def test_a_deleted_topic_takes_its_figures_with_it(stats: Stats) -> None:
     fill_all(stats)
     stats.topic_deleted("A")
-    assert keys(stats) == {
-        "C",
-        "AA",
-        "0@AA",
-        "AA@0",
-        "AA@g",
-        "AA@gg",
-        "AA@0@g",
-        "AA@0@gg",
-        "0@AA@g",
-        "0@AA@gg",
-    }
+    assert keys(stats) == {"C", "AA", "AA@g", "AA@gg"}
 
 
 def test_a_deleted_group_takes_its_figures_with_it(stats: Stats) -> None:
     fill_all(stats)
     stats.group_deleted("g")
     assert {key for key in keys(stats) if key.endswith("@g")} == set()
-    assert {"A", "A@gg", "0@A", "A@0@gg", "C"} <= keys(stats)
+    assert {"A", "A@gg", "C"} <= keys(stats)
 
 
 def test_figures_of_the_deleted_stay_if_the_operator_wants_them(clock: ManualClock) -> None:

@@ -137,7 +137,6 @@ class Broker:
             SendTables(state.topics, state.subscriptions, state.locks),
             self._clock,
         )
-        answers = SendAnswers(self._host, config.broker.region.encode(), config.broker.trace_on)
         answering = Answering(
             self._waits,
             self.stats,
@@ -148,7 +147,7 @@ class Broker:
             told=lambda: self._registration.told(),
         )
         self._plain = plain
-        self._sends = SendLane(self.store, state.topics, plain, answers, answering)
+        self._sends = SendLane(self.store, state.topics, plain, self._send_answers(), answering)
         readers = Readers(
             state.topics, state.subscriptions, state.groups, state.filters, state.offsets, state.broadcast
         )
@@ -174,6 +173,9 @@ class Broker:
         tables = Tables(self.store, self.stats, state, self.configuration, self._aside, self._clock)
         self._desk = Desk(config.broker, config.families, tables, self._backlogs, lambda: self.port)
         self.configuration.listeners.append(self._changed)
+
+    def _send_answers(self) -> SendAnswers:
+        return SendAnswers(self._host, self._settings.region.encode(), self._settings.trace_on)
 
     @property
     def _backlogs(self) -> tuple[Overload, PullLane]:
@@ -254,10 +256,14 @@ class Broker:
         """Some settings have other values now."""
         settings = self._settings = self.configuration.get(BrokerSettings)
         self.state.change(settings)
-        self._plain.settings = self._pulls.settings = self._registration.settings = settings
+        self._plain.change(settings)
+        self._sends.answers = self._send_answers()
+        self._pulls.settings = self._registration.settings = settings
         self._guard.settings = self.stats.settings = settings
         self._desk.change(settings)
         self._sends.forget()
+        if "defaultTopicQueueNums" in names:
+            self.state.topics.default_queues_changed()
         if "namesrvAddr" in names:
             self._namesrvs.set(settings.namesrv)
             self._tasks.spawn("refresh-namesrvs", self._namesrvs.refresh())

@@ -24,9 +24,8 @@ class Known:
     """Of its queues, in the table of next offsets."""
     queues: int
     count: int = 0
-    """Messages stored, and below their bytes and milliseconds, since the last dispatch."""
+    """Messages stored, and below their bytes, since the last dispatch."""
     size: int = 0
-    took_ms: float = 0.0
 
 
 @dataclass(slots=True)

@@ -108,7 +108,6 @@ class BrokerSettings:
     offset_version_step: int = option("consumerOffsetUpdateVersionStep", 500, minimum=1)
 
     # Statistics.
-    detailed_statistics: bool = option("enableDetailStat", True)
     delete_unused_statistics: bool = option("autoDeleteUnusedStats", True)
     """Figures of a deleted topic or group go with it."""
     statistics_idle_max_min: int = option("maxStatsIdleTimeInMinutes", -1, minimum=-1)

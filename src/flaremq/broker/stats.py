@@ -28,21 +28,18 @@ _IDLE_SHORT_MIN: Final = 30
 
 
 class Name(StrEnum):
-    """Names of statistics. A key is a topic, topic@group, topic@queue, topic@queue@group or the cluster;
-    a latency, and how far somebody has fallen behind, has the queue first."""
+    """Names of statistics. A key is a topic, topic@group or the cluster.
 
-    QUEUE_PUT_NUMS = "QUEUE_PUT_NUMS"
-    QUEUE_PUT_SIZE = "QUEUE_PUT_SIZE"
-    QUEUE_GET_NUMS = "QUEUE_GET_NUMS"
-    QUEUE_GET_SIZE = "QUEUE_GET_SIZE"
+    RocketMQ counts single queues besides (QUEUE_PUT_NUMS ..., and the queue in the key of a latency). An
+    item takes 1.7 KB and stays, so a few thousand queues and groups would cost more than the broker itself.
+    """
+
     TOPIC_PUT_NUMS = "TOPIC_PUT_NUMS"
     TOPIC_PUT_SIZE = "TOPIC_PUT_SIZE"
     TOPIC_PUT_LATENCY = "TOPIC_PUT_LATENCY"
     GROUP_GET_NUMS = "GROUP_GET_NUMS"
     GROUP_GET_SIZE = "GROUP_GET_SIZE"
     GROUP_GET_LATENCY = "GROUP_GET_LATENCY"
-    GROUP_GET_FALL_SIZE = "GROUP_GET_FALL_SIZE"
-    GROUP_GET_FALL_TIME = "GROUP_GET_FALL_TIME"
     GROUP_GET_FROM_DISK_NUMS = "GROUP_GET_FROM_DISK_NUMS"
     GROUP_GET_FROM_DISK_SIZE = "GROUP_GET_FROM_DISK_SIZE"
     GROUP_ACK_NUMS = "GROUP_ACK_NUMS"
@@ -60,8 +57,6 @@ class Name(StrEnum):
     BROKER_CK_NUMS = "BROKER_CK_NUMS"
 
 
-_QUEUE_FIRST: Final = frozenset({Name.TOPIC_PUT_LATENCY, Name.GROUP_GET_LATENCY})
-_QUEUE_FIRST_MOMENTS: Final = (Name.GROUP_GET_FALL_SIZE, Name.GROUP_GET_FALL_TIME)
 _OF_BROKER: Final = frozenset(name for name in Name if name.startswith("BROKER_"))
 
 
@@ -131,7 +126,6 @@ class Stats:
         self.puts_of_day, self.gets_of_day = Day(), Day()
         self.longest_get_ms = 0
         self._tables: dict[Name, dict[str, Item]] = {name: {} for name in Name}
-        self._moments: dict[Name, dict[str, tuple[int, int]]] = {name: {} for name in _QUEUE_FIRST_MOMENTS}
         cluster = settings.cluster_name
         self._broker = {name: self._item(name, cluster) for name in Name if name in _OF_BROKER}
         self._all_puts = self._broker[Name.BROKER_PUT_NUMS]
@@ -141,7 +135,7 @@ class Stats:
         self._put_latencies = self._tables[Name.TOPIC_PUT_LATENCY]
         # What the hot calls need of a topic, or of a group and its topic, in one look.
         self._puts: dict[str, tuple[Item, Item, Item | None]] = {}
-        self._gets: dict[tuple[str, str], tuple[Item, Item, Item | None]] = {}
+        self._gets: dict[tuple[str, str], tuple[Item, Item, Item, Item | None]] = {}
 
     # What the hot path calls.
 
@@ -162,31 +156,32 @@ class Stats:
         rates.put += count
         rates.put_size += size
 
-    def put_failed(self, topic: str, count: int) -> None:  # noqa: ARG002
-        """They were refused or could not be stored. Java counts them over all topics, and so do we."""
+    def put_failed(self, count: int) -> None:
+        """They were refused, could not be stored, or are stored and not known to be on the disk."""
         self.rates.put_failed += count
 
-    def put_took(self, topic: str, elapsed_ms: float, count: int, queue_id: int | None = None) -> None:
-        """How long the put of these messages took, from append to answer. Without a queue the key is
-        the topic alone: a turn that stores for many queues has one time for all of them."""
+    def put_took(self, topic: str, elapsed_ms: float, count: int) -> None:
+        """How long these messages took from the append to their answer, whatever it said. What is stored
+        in one turn has one time, so the key is the topic without a queue."""
         self.put_times.add(elapsed_ms, count)
-        key = topic if queue_id is None else f"{queue_id}@{topic}"
-        item = self._put_latencies.get(key)
+        item = self._put_latencies.get(topic)
         if item is None:
-            item = self._item(Name.TOPIC_PUT_LATENCY, key)
+            item = self._item(Name.TOPIC_PUT_LATENCY, topic)
         item.value += elapsed_ms * count
         item.times += count
 
-    def got(self, group: str, topic: str, count: int, size: int) -> None:
-        """One read found so many messages, which were sent to a consumer."""
+    def got(self, group: str, topic: str, count: int, size: int, latency_ms: float = 0.0) -> None:
+        """One read found so many messages, which were sent to a consumer so long after the look for them."""
         found = self._gets.get((group, topic))
         if found is None:
             found = self._first_get(group, topic)
-        nums, sizes, user = found
+        nums, sizes, latencies, user = found
         nums.value += count
         nums.times += 1
         sizes.value += size
         sizes.times += 1
+        latencies.value += latency_ms
+        latencies.times += 1
         self._all_gets.value += count
         if user is not None:
             user.value += count
@@ -214,23 +209,6 @@ class Stats:
         self._item(Name.DLQ_PUT_NUMS, f"{topic}@{group}").add(count)
         self._item(Name.SNDBCK2DLQ_TIMES, f"{topic}@{group}").add(count)
 
-    def put_to_queue(self, topic: str, queue_id: int, count: int, size: int) -> None:
-        if self.settings.detailed_statistics:
-            key = f"{topic}@{queue_id}"
-            self._item(Name.QUEUE_PUT_NUMS, key).add(count, count)
-            self._item(Name.QUEUE_PUT_SIZE, key).add(size, count)
-
-    def got_from_queue(self, group: str, topic: str, queue_id: int, count: int, size: int) -> None:
-        if self.settings.detailed_statistics:
-            key = f"{topic}@{queue_id}@{group}"
-            self._item(Name.QUEUE_GET_NUMS, key).add(count)
-            self._item(Name.QUEUE_GET_SIZE, key).add(size)
-
-    def got_after(self, group: str, topic: str, queue_id: int, latency_ms: float) -> None:
-        """How long a pull took from its last look to its answer."""
-        queue = f"{queue_id}@" if self.settings.detailed_statistics else ""
-        self._item(Name.GROUP_GET_LATENCY, f"{queue}{topic}@{group}").add(latency_ms)
-
     def got_from_disk(self, group: str, topic: str, count: int, size: int) -> None:
         """What was read lay so far back that it hardly was in memory."""
         key = f"{topic}@{group}"
@@ -243,22 +221,12 @@ class Stats:
         self._item(Name.GROUP_ACK_NUMS, f"{topic}@{group}").add(count)
         self._broker[Name.BROKER_ACK_NUMS].add(count)
 
-    def fell_behind(self, group: str, topic: str, queue_id: int, size: int, elapsed_ms: int) -> None:
-        """How many bytes, and how long ago, the messages lie that a group has yet to read."""
-        key, now_ms = f"{queue_id}@{topic}@{group}", self._now_ms()
-        self._moments[Name.GROUP_GET_FALL_SIZE][key] = size, now_ms
-        self._moments[Name.GROUP_GET_FALL_TIME][key] = elapsed_ms, now_ms
-
     # Reading.
 
     def view(self, name: str, key: str) -> BrokerStatsData | None:
         """The last minute, hour and day of an item; None if there is no such item."""
         if name not in Name.__members__:
             return None
-        moment = self._moments.get(Name(name), {}).get(key)
-        if moment is not None:
-            now = BrokerStatsItem(sum=moment[0])
-            return BrokerStatsData(stats_minute=now, stats_hour=now, stats_day=now)
         item = self._tables[Name(name)].get(key)
         if item is None:
             return None
@@ -334,9 +302,6 @@ class Stats:
         ]
         for name, key in gone:
             del self._tables[name][key]
-        for name, moments in self._moments.items():
-            for key in [key for key, (_, at_ms) in moments.items() if wanted(name, key, at_ms)]:
-                del moments[key]
         if gone:
             self._puts.clear()  # They hold items of these tables, and fill themselves again.
             self._gets.clear()
@@ -361,23 +326,19 @@ class Stats:
         found = self._puts[topic] = nums, sizes, None if is_system(topic) else self._user_puts
         return found
 
-    def _first_get(self, group: str, topic: str) -> tuple[Item, Item, Item | None]:
-        key = f"{topic}@{group}"
-        nums, sizes = self._item(Name.GROUP_GET_NUMS, key), self._item(Name.GROUP_GET_SIZE, key)
-        found = self._gets[group, topic] = nums, sizes, None if is_system(topic) else self._user_gets
+    def _first_get(self, group: str, topic: str) -> tuple[Item, Item, Item, Item | None]:
+        names = (Name.GROUP_GET_NUMS, Name.GROUP_GET_SIZE, Name.GROUP_GET_LATENCY)
+        nums, sizes, latencies = (self._item(name, f"{topic}@{group}") for name in names)
+        user = None if is_system(topic) else self._user_gets
+        found = self._gets[group, topic] = nums, sizes, latencies, user
         return found
 
 
 def _topic_of(name: Name, key: str) -> str | None:
     """The topic that a key speaks of. Neither topics nor groups may hold an @."""
-    if name in _OF_BROKER:
-        return None
-    parts = key.split("@")
-    queue_first = name in _QUEUE_FIRST or name in _QUEUE_FIRST_MOMENTS
-    return parts[1] if queue_first and len(parts) > 1 and parts[0].isdigit() else parts[0]
+    return None if name in _OF_BROKER else key.split("@")[0]
 
 
 def _group_of(name: Name, key: str) -> str | None:
-    parts = key.split("@")
-    of_group = name.startswith(("GROUP_", "QUEUE_GET_", "SNDBCK", "DLQ_"))
-    return parts[-1] if of_group and len(parts) > 1 else None
+    _, _, group = key.partition("@")
+    return group if group and name.startswith(("GROUP_", "SNDBCK", "DLQ_")) else None

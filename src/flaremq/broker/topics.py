@@ -145,6 +145,12 @@ class Topics:
         self.put(made)
         return made
 
+    def default_queues_changed(self) -> None:
+        """From now on topics are made with as many queues as the settings say."""
+        pattern, count = self._topics.get(names.AUTO_CREATE_TOPIC), self.settings.default_topic_queues
+        if pattern is not None:
+            self.put(replace(pattern, read_queue_nums=count, write_queue_nums=count))
+
     def ensure(
         self,
         topic: str,

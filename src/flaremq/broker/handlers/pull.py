@@ -277,11 +277,10 @@ class PullLane:
         answer = self._header(asked, allowed, result, code)
         if code is ResponseCode.SUCCESS:
             parts: list[Bytes] = [encode_pull_header(answer), *result.records]
-            self._stats.got(asked.group, asked.topic, result.count, result.size)
+            took_ms = (perf_counter() - asked.began_s) * 1000
+            self._stats.got(asked.group, asked.topic, result.count, result.size, took_ms)
             if result.suggest_slave:
                 self._stats.got_from_disk(asked.group, asked.topic, result.count, result.size)
-            took_ms = (perf_counter() - asked.began_s) * 1000
-            self._stats.got_after(asked.group, asked.topic, asked.queue_id, took_ms)
             self._readers.offsets.pulled(asked.group, asked.topic, asked.queue_id, result.next_offset)
         else:
             parts = [encode_pull_header(answer, _REMARKS[result.status])]

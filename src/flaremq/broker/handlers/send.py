@@ -87,7 +87,7 @@ class SendLane:
         self._store = store
         self._topics = topics
         self._plain = plain
-        self._answers = answers
+        self.answers = answers
         self._waits = answering.waits
         self._stats = answering.stats
         self._overload = answering.overload
@@ -224,8 +224,7 @@ class SendLane:
             self._later = None
         for known in self._counted:
             self._stats.put(known.name, known.count, known.size)
-            self._stats.put_took(known.name, known.took_ms / known.count, known.count)
-            known.count, known.size, known.took_ms = 0, 0, 0.0
+            known.count, known.size = 0, 0
         self._counted.clear()
         if self._new_queues:
             self._new_queues = False
@@ -245,13 +244,13 @@ class SendLane:
             stored = self._store.put_many(Drafts(rows.drafts, batch.heads, batch.data))
         except MessageIllegal as error:
             if rows.count == 1:
-                self._refuse(batch, rows, error)
+                self._refuse(batch, rows, error, began_s)
                 return
             for row in range(rows.count):  # One of them spoils the lot: let the others pass.
                 self._append(batch, rows.part(row, row + 1))
             return
         except FlareError as error:
-            self._refuse(batch, rows, error)
+            self._refuse(batch, rows, error, began_s)
             return
         if stored < rows.count:
             self._stored(batch, rows.part(0, stored), began_s)
@@ -260,40 +259,43 @@ class SendLane:
             self._stored(batch, rows, began_s)
 
     def _stored(self, batch: Batch, rows: Rows, began_s: float) -> None:
-        took_ms = (perf_counter() - began_s) * 1000
-        for known, count, size in rows.by_topic():
+        by_topic = rows.by_topic()
+        for known, count, size in by_topic:
             if not known.count:
                 self._counted.append(known)
             known.count += count
             known.size += size
-            known.took_ms += took_ms * count
         if not self._waits.needed:
             sources = batch.sources
-            for chunk, frames in self._answers.encode(rows.drafts, rows.sends, batch.heads):
+            for chunk, frames in self.answers.encode(rows.drafts, rows.sends, batch.heads):
                 sources[chunk].send_bytes(frames)
+            took_ms = (perf_counter() - began_s) * 1000
+            for known, count, _ in by_topic:
+                self._stats.put_took(known.name, took_ms, count)
             return
         first = 0
         for waits, group in groupby(rows.sends[Send.WAIT :: Send.WIDTH]):
             last = first + sum(1 for _ in group)
-            self._answer_later(batch, rows.part(first, last), waits)
+            self._answer_later(batch, rows.part(first, last), waits, began_s)
             first = last
 
-    def _answer_later(self, batch: Batch, rows: Rows, waits: int) -> None:
+    def _answer_later(self, batch: Batch, rows: Rows, waits: int, began_s: float) -> None:
         """Under sync flush: when the log is safe up to the last of them."""
-        answers, heads, sources = self._answers, batch.heads, batch.sources
+        answers, heads, sources = self.answers, batch.heads, batch.sources
         held = [sources[chunk] for chunk in set(rows.sends[Send.CHUNK :: Send.WIDTH])]
-        by_topic = [(known.topic, count) for known, count, _ in rows.by_topic()]
+        by_topic = [(known, count) for known, count, _ in rows.by_topic()]
 
         def finish(code: int) -> None:
-            for topic, count in by_topic:
-                self._overload.release(topic, count)
             for chunk, frames in answers.encode(rows.drafts, rows.sends, heads, code):
                 sources[chunk].send_bytes(frames)
+            for known, count in by_topic:
+                self._overload.release(known.topic, count)
+                self._answered(known.name, count, began_s, code)
             for source in held:
                 source.ended()
 
-        for topic, count in by_topic:
-            self._overload.hold(topic, count)
+        for known, count in by_topic:
+            self._overload.hold(known.topic, count)
         for source in held:
             source.begun()
         if waits:
@@ -301,19 +303,25 @@ class SendLane:
         else:
             finish(ResponseCode.SUCCESS)
 
-    def _refuse(self, batch: Batch, rows: Rows, error: FlareError) -> None:
-        for known, count, _ in rows.by_topic():
-            self._stats.put_failed(known.name, count)
+    def _answered(self, topic: str, count: int, began_s: float, code: int) -> None:
+        """Count how long sends took, now that they are answered, and those that did not go well."""
+        self._stats.put_took(topic, (perf_counter() - began_s) * 1000, count)
+        if code != ResponseCode.SUCCESS:
+            self._stats.put_failed(count)
+
+    def _refuse(self, batch: Batch, rows: Rows, error: FlareError, began_s: float) -> None:
         for s in range(0, len(rows.sends), Send.WIDTH):
             request = command_of(batch.data, batch.frames, rows.sends[s + Send.FRAME])
             if request.wants_answer:
                 source = batch.sources[rows.sends[s + Send.CHUNK]]
                 source.send_bytes(encode_frame(self._plain.refusal(request, error)))
+        for known, count, _ in rows.by_topic():
+            self._answered(known.name, count, began_s, error.response_code)
 
     # The plain lane.
 
     def _take(self, batch: Batch, plain: PlainRow) -> None:
-        request = plain.command
+        request, began_s = plain.command, perf_counter()
         try:
             self._check_age(batch, plain.chunk)
             self._check_room(request)
@@ -321,17 +329,27 @@ class SendLane:
         except FlareError as error:
             if request.wants_answer:
                 plain.source.send_bytes(encode_frame(self._plain.refusal(request, error)))
+            # Its topic may be any text: there is no figure for that one.
+            self._stats.put_times.add((perf_counter() - began_s) * 1000, 1)
+            self._stats.put_failed(1)
             return
         self._stats.put(taken.topic, taken.count, taken.size)
         # As in RocketMQ: whoever hears that his first message is stored also finds its topic's route.
         told = self._told() if taken.is_first and request.wants_answer else None
         if told is not None or (self._waits.needed and taken.wait_for):
-            self._take_later(plain.source, request, taken, told)
-        elif request.wants_answer:
+            self._take_later(plain.source, request, taken, told, began_s)
+            return
+        if request.wants_answer:
             plain.source.send_bytes(encode_frame(taken.answer))
+        self._answered(taken.topic, taken.count, began_s, ResponseCode.SUCCESS)
 
     def _take_later(
-        self, source: Source, request: Command, taken: Taken, told: asyncio.Future[Any] | None
+        self,
+        source: Source,
+        request: Command,
+        taken: Taken,
+        told: asyncio.Future[Any] | None,
+        began_s: float,
     ) -> None:
         topic = taken.topic.encode()
 
@@ -339,6 +357,7 @@ class SendLane:
             self._overload.release(topic, taken.count)
             if request.wants_answer:
                 source.send_bytes(encode_frame(replace(taken.answer, code=code)))
+            self._answered(taken.topic, taken.count, began_s, code)
             source.ended()
 
         def safe(code: int) -> None:
@@ -355,14 +374,17 @@ class SendLane:
             safe(ResponseCode.SUCCESS)
 
     def _check_room(self, request: Command) -> None:
-        name = "b" if request.code in LETTERED else "topic"
-        topic = request.fields.get(name, "").encode("utf-8", "replace")
+        topic = _topic_of(request).encode("utf-8", "replace")
         if self._waits.needed and not self._overload.admits(topic, 1):
             raise Busy(self._overload.remark(topic))
 
     def _check_age(self, batch: Batch, chunk: int) -> None:
         if batch.waited_ms is not None and batch.waited_ms[chunk] > self._age_max_ms:
             raise Busy(late_remark(batch.waited_ms[chunk], self._overload.held))
+
+
+def _topic_of(request: Command) -> str:
+    return request.fields.get("b" if request.code in LETTERED else "topic", "")
 
 
 def _is_ordinary(config: TopicConfig) -> bool:

@@ -89,20 +89,26 @@ class PlainSends:
     def __init__(
         self, settings: BrokerSettings, store: MessageStore, store_host: bytes, tables: Tables, clock: Clock
     ) -> None:
-        self.settings = settings
         self._store = store
         self._tables = tables
         self._clock = clock
         address = str(ipaddress.ip_address(store_host[:-4]))
         self._ids = UniqueIds(clock, ip=address, pid=os.getpid(), salt=random.getrandbits(32))
         self._host = store_host.hex().upper()
-        self.tail = _tail(settings)
+        self.tail = b""
         """What the broker adds to the properties of every single message."""
-        self.fields: Mapping[str, str] = {
+        self.fields: Mapping[str, str] = {}
+        """What stands in every answer to a send, a refusal too."""
+        self.change(settings)
+
+    def change(self, settings: BrokerSettings) -> None:
+        """Go on with these settings, from the next send on."""
+        self.settings = settings
+        self.tail = _tail(settings)
+        self.fields = {
             properties.MSG_REGION: settings.region,
             properties.TRACE_ON: "true" if settings.trace_on else "false",
         }
-        """What stands in every answer to a send, a refusal too."""
 
     @property
     def is_open(self) -> bool:

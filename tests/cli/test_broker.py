@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from flaremq.base.options import IMPORTANT, options_of
 from flaremq.broker.app import Broker, BrokerConfig
 from flaremq.broker.settings import BrokerServerSettings, BrokerSettings
 from flaremq.protocol import fastjson
@@ -75,7 +76,7 @@ def test_all_settings_are_printed_with_the_names_of_rocketmq(tmp_path: Path) -> 
     config = properties_file(tmp_path, {"brokerName": "broker-x", "mapedFileSizeCommitLog": 8 << 20})
     run = flaremq("broker", "-p", "-c", str(config), "-n", "10.0.0.1:9876;10.0.0.2:9876", "-o", "brokerId=0")
     assert run.returncode == 0
-    shown = dict(line.split("=", 1) for line in run.stdout.splitlines())
+    shown = dict(line.split("=", 1) for line in run.stdout.splitlines() if not line.startswith("#"))
     wanted = {
         "brokerName": "broker-x",
         "brokerId": "0",
@@ -90,6 +91,20 @@ def test_all_settings_are_printed_with_the_names_of_rocketmq(tmp_path: Path) -> 
     }
     assert {name: shown.get(name) for name in wanted} == wanted
     assert str(8 << 20) in (shown.get("mappedFileSizeCommitLog"), shown.get("mapedFileSizeCommitLog"))
+
+
+def printed_names(*arguments: str) -> set[str]:
+    lines = flaremq(*arguments).stdout.splitlines()
+    return {line.lstrip("# ").partition("=")[0] for line in lines if "=" in line}
+
+
+def test_every_name_that_java_prints_is_printed() -> None:
+    names = printed_names("broker", "-p", "-o", "brokerName=b")
+    known = {each.name for each in options_of("BrokerConfig", "MessageStoreConfig", "NettyServerConfig")}
+    assert known <= names
+    assert {"sendMessageThreadPoolNums", "haListenPort", "authenticationEnabled"} <= names
+    assert IMPORTANT & known == printed_names("broker", "-m", "-o", "brokerName=b") & known
+    assert {each.name for each in options_of("NamesrvConfig")} <= printed_names("namesrv", "-p")
 
 
 def test_the_important_settings_are_some_of_all(tmp_path: Path) -> None:

@@ -71,6 +71,12 @@ def all_names() -> tuple[str, ...]:
     return (*_rows(), *ALIASES)
 
 
+def options_of(*owners: str) -> tuple[Option, ...]:
+    """All options that these classes of RocketMQ 5.3 have, in their order."""
+    rows = (row for rows in _rows().values() for row in rows)
+    return tuple(row for row in rows if row.owner in owners and row.default_5 != "-")
+
+
 def nearest(name: str, candidates: Iterable[str]) -> str | None:
     """The candidate that was probably meant, or None. Case counts for nothing here."""
     by_folded = {candidate.casefold(): candidate for candidate in candidates}

@@ -37,6 +37,7 @@ __all__ = [
     "computed",
     "dump",
     "environment_name",
+    "java_names",
     "load",
     "option",
     "parse_properties",
@@ -146,6 +147,11 @@ def _check_known(given: Mapping[str, Given], names: set[str]) -> None:
             close = nearest(name, names)
             hint = f"did you mean {close}?" if close else "no option has a name like that; remove it"
             raise ConfigError(f"unknown option {name!r} = {shown(name, value)} ({where}): {hint}")
+
+
+def java_names(section: type[Any]) -> dict[str, str]:
+    """The option that sets each field of a section."""
+    return {field.name: spec.java_name for field, spec in _fields(section)}
 
 
 def _build(section: type[T], given: Mapping[str, Given]) -> T:

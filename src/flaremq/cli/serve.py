@@ -7,13 +7,13 @@ import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any, Final, Protocol
 
 import typer
 
 from flaremq.base import logs
 from flaremq.base.loops import new_loop
-from flaremq.base.options import IMPORTANT
+from flaremq.base.options import IMPORTANT, options_of
 from flaremq.base.settings import Sources, dump
 from flaremq.broker.app import Broker
 from flaremq.cli.compose import NamesrvConfig, broker_sections, load_broker
@@ -23,6 +23,12 @@ ConfigFile = Annotated[
 ]
 Settings = Annotated[list[str] | None, typer.Option("-o", "--option", help="One setting, as key=value.")]
 Print = Annotated[bool, typer.Option("-p", "--print", help="Print all settings and exit.")]
+
+_NAMESRV_OPTIONS: Final = ("NamesrvConfig", "NettyServerConfig")
+_BROKER_OPTIONS: Final = (
+    *("BrokerConfig", "NettyServerConfig", "NettyClientConfig", "MessageStoreConfig", "AuthConfig"),
+)
+"""The classes whose fields Java's servers print."""
 
 
 class App(Protocol):
@@ -34,7 +40,7 @@ def namesrv_command(config: ConfigFile = None, option: Settings = None, show: Pr
     """Run a NameServer until it is told to stop."""
     settings = NamesrvConfig.load(Sources.of(config, os.environ, option or []))
     if show:
-        _print_settings(settings.sections)
+        _print_settings(settings.sections, _NAMESRV_OPTIONS)
         return
     app = settings.build()
     address = settings.server.bind_address
@@ -56,7 +62,7 @@ def broker_command(
     flags = [*(option or []), *([f"namesrvAddr={namesrv_addr}"] if namesrv_addr else [])]
     settings = load_broker(Sources.of(config, os.environ, flags))
     if show or important:
-        _print_settings(broker_sections(settings), only_important=not show)
+        _print_settings(broker_sections(settings), _BROKER_OPTIONS, only_important=not show)
         return
     app, named = Broker(settings), settings.broker
     with_namesrv = f" and name server is {named.namesrv}" if named.namesrv else ""
@@ -69,11 +75,22 @@ def broker_command(
     )
 
 
-def _print_settings(sections: tuple[Any, ...], *, only_important: bool = False) -> None:
-    for section in sections:
-        for name, value in dump(section):
-            if not only_important or name in IMPORTANT:
-                typer.echo(f"{name}={value}")
+def _print_settings(
+    sections: tuple[Any, ...], owners: tuple[str, ...], *, only_important: bool = False
+) -> None:
+    """All names that Java prints: ours with their values, the others as comments with Java's defaults.
+    What is printed can be read back as a configuration file."""
+    values = {name: value for section in sections for name, value in dump(section)}
+    others = {each.name: each.default_5 for each in options_of(*owners) if each.name not in values}
+    shown = [name for name in (*values, *others) if not only_important or name in IMPORTANT]
+    for name in shown:
+        if name in values:
+            typer.echo(f"{name}={values[name]}")
+    without_effect = [name for name in shown if name in others]
+    if without_effect:
+        typer.echo("# Known to RocketMQ, without effect here (RocketMQ's default):")
+    for name in without_effect:
+        typer.echo(f"# {name}={others[name].replace('null', '')}")
 
 
 def run(app: App, ready: Callable[[], str], level: str = "INFO") -> None:

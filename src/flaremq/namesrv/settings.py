@@ -24,7 +24,6 @@ class NamesrvSettings:
     """Whether a topic that a broker no longer names leaves the routes at once."""
     topic_list_enabled: bool = option("enableTopicList", True)
     all_topic_list_enabled: bool = option("enableAllTopicList", True)
-    support_acting_master: bool = option("supportActingMaster", False)
     config_black_list: tuple[str, ...] = option(
         "configBlackList", ("configBlackList", "configStorePath", "kvConfigPath"), separator=";"
     )

@@ -11,7 +11,7 @@ from typing import Any
 from flaremq.base.clock import Clock
 from flaremq.base.errors import Malformed
 from flaremq.broker.app import Broker, BrokerConfig
-from flaremq.broker.settings import BrokerServerSettings, BrokerSettings
+from flaremq.broker.settings import BrokerServerSettings, BrokerSettings, FamilySettings
 from flaremq.model.columns import Bytes
 from flaremq.model.message import StoredMessage
 from flaremq.model.record import decode_many
@@ -123,13 +123,19 @@ class DeskBench:
 
 @asynccontextmanager
 async def a_desk(
-    folder: Path, *, broker: dict[str, Any] | None = None, clock: Clock | None = None, **store: Any
+    folder: Path,
+    *,
+    broker: dict[str, Any] | None = None,
+    families: dict[str, Any] | None = None,
+    clock: Clock | None = None,
+    **store: Any,
 ) -> AsyncIterator[DeskBench]:
     made = Broker(
         BrokerConfig(
             broker=BrokerSettings(ip1="127.0.0.1", ip2="127.0.0.1", broker_name="broker-a", **(broker or {})),
             server=BrokerServerSettings(listen_port=PORT),
             store=small_settings(folder, **store),
+            families=FamilySettings(**(families or {})),
         ),
         clock or ManualClock(),
     )

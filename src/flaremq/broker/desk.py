@@ -39,6 +39,7 @@ from flaremq.store.store import MessageStore
 log = logger("broker.desk")
 
 _QUERIES_AT_ONCE: Final = 16
+_HEARTBEATS_MAX: Final = 50_000  # RocketMQ's heartbeatThreadPoolQueueCapacity.
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +89,7 @@ class Desk:
             **self._families,
             "send": _Line(overload.limit, lambda: overload.held),
             "pull": _Line(families.pull_max, lambda: 0),
-            "litePull": _Line(families.lite_pull_max, lambda: 0),
+            "litePull": _Line(families.pull_max, lambda: 0),  # They are parked with the others.
         }
         self._make_handlers(settings, port)
         self._http: HttpServer | None = None
@@ -216,16 +217,17 @@ class Desk:
 
 
 def _families(settings: FamilySettings) -> dict[str, Family]:
-    """RocketMQ gives each of these a pool of threads; what is slow here has as many as it can use."""
-    heartbeat_age_ms, admin_age_ms = settings.heartbeat_age_ms, settings.admin_age_ms
-    if not settings.fast_failure:
-        heartbeat_age_ms = admin_age_ms = 0
+    """RocketMQ gives each of these a pool of threads; what is slow here has as many as it can use.
+    Heartbeats are served as they are read, and wait for nothing."""
     return {
         "query": Family("query", settings.query_max, at_once=_QUERIES_AT_ONCE),
-        "heartbeat": Family("heartbeat", settings.heartbeat_max, age_max_ms=heartbeat_age_ms),
+        "heartbeat": Family("heartbeat", _HEARTBEATS_MAX),
         "consumerManager": Family("consumerManager", settings.consumer_max),
         "adminBroker": Family(
-            "adminBroker", settings.admin_max, at_once=_QUERIES_AT_ONCE, age_max_ms=admin_age_ms
+            "adminBroker",
+            settings.admin_max,
+            at_once=_QUERIES_AT_ONCE,
+            age_max_ms=settings.admin_age_ms if settings.fast_failure else 0,
         ),
     }
 

@@ -170,15 +170,12 @@ class FamilySettings:
     """Whether a request may be refused because it has waited for too long."""
     send_max: int = option("sendThreadPoolQueueCapacity", 10_000, minimum=1)
     pull_max: int = option("pullThreadPoolQueueCapacity", 100_000, minimum=1)
-    lite_pull_max: int = option("litePullThreadPoolQueueCapacity", 100_000, minimum=1)
     query_max: int = option("queryThreadPoolQueueCapacity", 20_000, minimum=1)
-    heartbeat_max: int = option("heartbeatThreadPoolQueueCapacity", 50_000, minimum=1)
     consumer_max: int = option("consumerManagerThreadPoolQueueCapacity", 1_000_000, minimum=1)
     admin_max: int = option("adminBrokerThreadPoolQueueCapacity", 10_000, minimum=1)
     send_age_ms: int = option("waitTimeMillsInSendQueue", 200, minimum=1, unit="span_ms")
     pull_age_ms: int = option("waitTimeMillsInPullQueue", 5000, minimum=1, unit="span_ms")
     lite_pull_age_ms: int = option("waitTimeMillsInLitePullQueue", 5000, minimum=1, unit="span_ms")
-    heartbeat_age_ms: int = option("waitTimeMillsInHeartbeatQueue", 31_000, minimum=1, unit="span_ms")
     admin_age_ms: int = option("waitTimeMillsInAdminBrokerQueue", 5000, minimum=1, unit="span_ms")
     query_threads: int = option("queryMessageThreadPoolNums", 4, minimum=1)
     """Threads for what would hold up the loop: searches by key and time, and files of settings."""

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from tests.broker.clients import FakePeer, a_member, desk, settings_of, wants
@@ -118,9 +118,10 @@ async def test_consumers_are_sent_to_slaves_unless_that_is_switched_off(tmp_path
 
 
 def test_bit_maps_are_as_long_as_consumers_and_errors_need(tmp_path: Path) -> None:
-    lengths, ways = [], ({}, {"bloom_consumers": 320}, {"bloom_error_rate": 1})
+    ways: list[Any] = [{}, {"bloom_consumers": 320}, {"bloom_error_rate": 1}]
+    lengths = []
     for number, how in enumerate(ways):
-        with desk(tmp_path / str(number), calculate_bit_maps=True, **cast(Any, how)) as made:
+        with desk(tmp_path / str(number), calculate_bit_maps=True, **how) as made:
             lengths.append(made.filters.bit_map_length)
     assert lengths[0] < lengths[2] < lengths[1]
 

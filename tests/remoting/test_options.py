@@ -84,9 +84,12 @@ async def test_a_server_listens_where_it_was_told() -> None:
 async def test_no_more_connections_wait_to_be_accepted_than_was_set(monkeypatch: pytest.MonkeyPatch) -> None:
     backlogs: list[int] = []
     listen = socket.socket.listen
-    monkeypatch.setattr(
-        socket.socket, "listen", lambda sock, size: (backlogs.append(size), listen(sock, size))
-    )
+
+    def noted(sock: socket.socket, size: int) -> None:
+        backlogs.append(size)
+        listen(sock, size)
+
+    monkeypatch.setattr(socket.socket, "listen", noted)
     async with serving(backlog=7):
         assert backlogs and set(backlogs) == {7}
 
@@ -170,15 +173,15 @@ async def test_no_more_calls_wait_for_their_answer_than_was_set() -> None:
         await asyncio.gather(*calls, return_exceptions=True)
 
 
-async def test_no_more_one_way_sends_are_under_way_than_was_set() -> None:
+async def test_no_more_one_way_sends_are_under_way_than_was_set(monkeypatch: pytest.MonkeyPatch) -> None:
     async with calling(oneway_max=1) as caller:
         blocked = asyncio.Event()
 
-        async def never(_address: str, _timeout_s: float) -> Any:
+        async def never(*_given: object) -> None:
             blocked.set()
             await asyncio.Event().wait()
 
-        caller.connected = never  # type: ignore[method-assign]
+        monkeypatch.setattr(caller, "connected", never)
         first = asyncio.create_task(caller.send_oneway("a:1", Command(code=ECHO), 60))
         await blocked.wait()
         blocked.clear()

@@ -1,0 +1,103 @@
+"""Options of a NameServer that no other test would miss: each is set, and what it changes is seen."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.namesrv.test_app import Client
+
+from flaremq.namesrv.app import NameServer
+from flaremq.namesrv.settings import NamesrvSettings
+from flaremq.protocol import beans
+from flaremq.protocol.bodies.route import TopicRouteData
+from flaremq.protocol.codes import RequestCode, ResponseCode
+from flaremq.remoting.settings import ServerSettings
+
+CODE, OK = RequestCode, ResponseCode.SUCCESS
+
+
+@asynccontextmanager
+async def asking(folder: Path, **other: Any) -> AsyncIterator[tuple[NameServer, Client]]:
+    settings = NamesrvSettings(
+        **{"kv_config_path": folder / "kv.json", "config_store_path": folder / "n.properties", **other}
+    )
+    namesrv = NameServer(settings, ServerSettings(bind_address="127.0.0.1", drain_s=1))
+    await namesrv.start()
+    client = Client(namesrv)
+    try:
+        yield namesrv, client
+    finally:
+        await client.caller.aclose()
+        await namesrv.stop()
+
+
+async def test_silent_brokers_are_looked_for_as_often_as_was_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = asyncio.Semaphore(0)
+    monkeypatch.setattr(NameServer, "expire", lambda _namesrv: looks.release())
+    async with asking(tmp_path, scan_interval_ms=1), asyncio.timeout(4):  # The default is five seconds.
+        await looks.acquire()
+        await looks.acquire()
+
+
+@pytest.mark.parametrize(("is_on", "conf"), [(True, "broker-a:4"), (False, None)])
+async def test_routes_carry_the_order_of_their_topic_where_that_is_wished(
+    tmp_path: Path, is_on: bool, conf: str | None
+) -> None:
+    async with asking(tmp_path, order_message_enabled=is_on) as (_, client):
+        await client.ask(CODE.PUT_KV_CONFIG, namespace="ORDER_TOPIC_CONFIG", key="A", value="broker-a:4")
+        await client.register("A", "B")
+        found = await client.ask(CODE.GET_ROUTEINFO_BY_TOPIC, topic="A")
+        assert beans.decode(TopicRouteData, found.body).order_topic_conf == conf
+
+
+@pytest.mark.parametrize("is_on", [True, False])
+async def test_brokers_are_told_the_order_of_topics_unless_that_is_switched_off(
+    tmp_path: Path, is_on: bool
+) -> None:
+    async with asking(tmp_path, return_order_config=is_on) as (_, client):
+        await client.ask(CODE.PUT_KV_CONFIG, namespace="ORDER_TOPIC_CONFIG", key="A", value="broker-a:4")
+        assert bool((await client.register("A", "B")).body) is is_on
+
+
+@pytest.mark.parametrize("is_on", [True, False])
+async def test_a_topic_that_its_broker_no_longer_names_goes_at_once_where_that_is_wished(
+    tmp_path: Path, is_on: bool
+) -> None:
+    async with asking(tmp_path, delete_topic_with_registration=is_on) as (namesrv, client):
+        await client.register("A", "B", "C")
+        await client.register("A", "B")
+        assert ("C" not in namesrv.routes.topics()) is is_on
+
+
+@pytest.mark.parametrize(
+    ("option", "code", "fields"),
+    [
+        ("topic_list_enabled", CODE.GET_TOPICS_BY_CLUSTER, {"cluster": "C"}),
+        ("all_topic_list_enabled", CODE.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, {}),
+    ],
+)
+async def test_lists_of_topics_may_be_switched_off(
+    tmp_path: Path, option: str, code: int, fields: dict[str, str]
+) -> None:
+    for is_on in (True, False):
+        async with asking(tmp_path, **{option: is_on}) as (_, client):
+            assert ((await client.ask(code, **fields)).code == OK) is is_on
+
+
+async def test_names_on_the_black_list_cannot_be_changed_from_afar(tmp_path: Path) -> None:
+    async with asking(tmp_path, config_black_list=("enableTopicList",)) as (_, client):
+        refused = await client.ask(CODE.UPDATE_NAMESRV_CONFIG, b"enableTopicList=false")
+        assert refused.code == ResponseCode.NO_PERMISSION
+
+
+async def test_small_settings_lie_in_the_file_that_was_set(tmp_path: Path) -> None:
+    async with asking(tmp_path, kv_config_path=tmp_path / "elsewhere" / "kv.json") as (_, client):
+        await client.ask(CODE.PUT_KV_CONFIG, namespace="N", key="k", value="v")
+        assert b'"v"' in (tmp_path / "elsewhere" / "kv.json").read_bytes()

@@ -1,6 +1,6 @@
-"""Fixtures of the tests against the real RocketMQ: each runs on 5.x and 4.x, or is skipped in one clear line.
+"""Fixtures of the tests against the real RocketMQ: each runs on every version, or is skipped in one line.
 
-The clients of both versions talk to FlareMQ's servers, or to Apache's if FLAREMQ_JAVA_SERVERS=apache: a test
+The clients of all versions talk to FlareMQ's servers, or to Apache's if FLAREMQ_JAVA_SERVERS=apache: a test
 that passes there asks of us what RocketMQ does.
 """
 
@@ -105,7 +105,7 @@ def cold_java(jvm_of_clients: JavaClients, cold_cluster: Cluster) -> Iterator[Ja
 def operator(
     request: pytest.FixtureRequest, java_toolchain: Toolchain, cluster: Cluster
 ) -> Iterator[JavaClients]:
-    """mqadmin of either version at the shared cluster, and clients: `operator.mqadmin("topicList")`."""
+    """mqadmin of each version at the shared cluster, and clients: `operator.mqadmin("topicList")`."""
     with JavaClients(java_toolchain, request.param) as clients:
         clients.namesrv = cluster.namesrv.address
         yield clients

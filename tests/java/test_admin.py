@@ -12,7 +12,7 @@ from tests.java.peers import Kind
 
 pytestmark = pytest.mark.java
 
-VERSION = {"5.3.3": "V5_3_3", "4.9.8": "V4_9_8"}
+VERSION = {"5.3.3": "V5_3_3", "5.5.0": "V5_5_0", "4.9.8": "V4_9_8"}
 BROKER_VERSION = r"V\d+_\d+_\d+"
 PATIENCE_MS = 80_000
 """A 4.x client that is sent elsewhere takes 10 s to believe it, and looks for its queues every 20 s."""
@@ -244,7 +244,7 @@ def test_a_topic_is_made_changed_and_deleted(scene: Scene) -> None:
 
 
 def test_a_group_is_given_its_settings(scene: Scene) -> None:
-    group = f"set-{scene.operator.version[0]}"
+    group = f"set-{scene.operator.version.replace('.', '_')}"
     printed = scene.ask(
         "updateSubGroup", "-b", scene.cluster.broker.address, "-g", group, "-r", "7", "-q", "2"
     )

@@ -27,6 +27,7 @@ from tests.java.sides import (
     put_at,
     scan_ours,
 )
+from tests.java.toolchain import SINCE_5
 from tests.java.values import Draft, batch_body
 
 from flaremq.model.properties import decode_properties
@@ -34,7 +35,7 @@ from flaremq.store.store import MessageStore
 from flaremq.store.timesearch import Boundary
 from flaremq.testing.clock import ManualClock
 
-pytestmark = [pytest.mark.java, pytest.mark.parametrize("java_store", ["5.3.3"], indirect=True)]
+pytestmark = [pytest.mark.java, pytest.mark.parametrize("java_store", SINCE_5, indirect=True)]
 
 CRC: Options = SMALL | {"enabledAppendPropCRC": True, "forceVerifyPropCRC": True}
 BATCHES: Options = SMALL | {"mapperFileSizeBatchConsumeQueue": 46 * 10}

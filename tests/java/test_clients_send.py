@@ -148,7 +148,7 @@ def test_a_queue_that_is_not_there_is_refused(java: JavaClients, queues: list[Qu
 
 
 def test_a_new_topic_is_made_by_the_first_message(java: JavaClients, cluster: Cluster) -> None:
-    topic = f"made-by-send-{java.version[0]}-{java.header}"
+    topic = f"made-by-send-{java.version.replace('.', '_')}-{java.header}"
     producer = java.producer()
     (sent,) = producer.send([Draft(topic=topic, body=b"first")])
     assert (sent.status, sent.queue_offset) == ("SEND_OK", 0)

@@ -22,6 +22,7 @@ from tests.java.sides import (
     put_variety,
     scan_ours,
 )
+from tests.java.toolchain import SINCE_5
 from tests.java.values import Draft, batch_body
 
 pytestmark = pytest.mark.java
@@ -55,7 +56,7 @@ def inner_batch(number: int) -> Draft:
     return Draft(topic="Inner", body=body, properties=b"UNIQ_KEY\x01U%d\x02" % number, store_host=STORE_HOST)
 
 
-@pytest.mark.parametrize("java_store", ["5.3.3"], indirect=True)
+@pytest.mark.parametrize("java_store", SINCE_5, indirect=True)
 def test_both_recover_every_kind_of_queue_after_our_crash(java_store: JavaStores, tmp_path: Path) -> None:
     root, ours, theirs = (tmp_path / name for name in ("open", "ours", "java"))
     with our_store(root, EVERYTHING, is_batch=is_batch) as store:
@@ -73,7 +74,7 @@ def test_both_recover_every_kind_of_queue_after_our_crash(java_store: JavaStores
         assert_same_queues(scan_ours(store), before)
 
 
-@pytest.mark.parametrize("java_store", ["5.3.3"], indirect=True)
+@pytest.mark.parametrize("java_store", SINCE_5, indirect=True)
 def test_both_recover_every_kind_of_queue_after_javas_crash(java_store: JavaStores, tmp_path: Path) -> None:
     root, ours = tmp_path / "java", tmp_path / "ours"
     with java_store() as java:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.java.driver import JavaStores
 from tests.java.jvm import JavaStoreError, Jvm
-from tests.java.toolchain import Toolchain
+from tests.java.toolchain import SINCE_5, Toolchain
 from tests.java.values import BenchKind, BenchRun, Draft, Element, PutResult, batch_body
 
 pytestmark = pytest.mark.java
@@ -19,7 +19,7 @@ SMALL = {
     "maxHashSlotNum": 100,
     "maxIndexNum": 400,
 }
-REFUSED = {"5.3.3": "PROPERTIES_SIZE_EXCEEDED", "4.9.8": "MESSAGE_ILLEGAL"}
+REFUSED = {**dict.fromkeys(SINCE_5, "PROPERTIES_SIZE_EXCEEDED"), "4.9.8": "MESSAGE_ILLEGAL"}
 INDEX_SIZE = 40 + 4 * SMALL["maxHashSlotNum"] + 20 * SMALL["maxIndexNum"]
 
 

@@ -23,7 +23,7 @@ from tests.java.sides import (
     scan_ours,
     scanned,
 )
-from tests.java.toolchain import Toolchain
+from tests.java.toolchain import SINCE_5, Toolchain
 from tests.java.values import Draft, ScannedQueue, batch_body
 
 from flaremq.model.record import decode
@@ -67,7 +67,7 @@ def test_we_find_what_java_wrote_by_every_key(java_store: JavaStores, tmp_path: 
             assert_same_keys(java, store, keys_in(scan_ours(store)))
 
 
-@pytest.mark.parametrize("java_store", ["5.3.3"], indirect=True)
+@pytest.mark.parametrize("java_store", SINCE_5, indirect=True)
 def test_we_find_what_java_wrote_by_the_same_times(java_store: JavaStores, tmp_path: Path) -> None:
     with java_store() as java:
         java.open(tmp_path, options=SMALL)

@@ -21,6 +21,7 @@ from tests.java.sides import (
     put_variety,
     scan_ours,
 )
+from tests.java.toolchain import SINCE_5
 from tests.java.values import Draft
 
 from flaremq.store.store import MessageStore
@@ -29,7 +30,7 @@ from flaremq.testing.clock import ManualClock
 
 pytestmark = pytest.mark.java
 
-ONLY_5 = pytest.mark.parametrize("java_store", ["5.3.3"], indirect=True)
+ONLY_5 = pytest.mark.parametrize("java_store", SINCE_5, indirect=True)
 LARGEST = Draft(topic="Large", body=bytes(range(256)) * (BODY_MAX // 256), properties=b"KEYS\x01whole\x02")
 LONG_RETRY_TOPIC = "%RETRY%" + "a-group-with-a-long-name" * 6
 

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 from tests.java.clients import Draft, JavaClients, Queue, bodies
 from tests.java.peers import Apache, Flare, Kind, Peers, Server
-from tests.java.toolchain import Toolchain
+from tests.java.toolchain import ERAS, Toolchain
 
 pytestmark = pytest.mark.java
 
 
-@pytest.fixture(scope="module", params=[("5.3.3", "5.3.3"), ("4.9.7", "4.9.8")], ids=["5.x", "4.x"])
+@pytest.fixture(scope="module", params=list(ERAS.values()), ids=list(ERAS))
 def era(request: pytest.FixtureRequest) -> tuple[str, str]:
     """A version of servers, and one of clients to go with it: 5.x's mqadmin asks what no 4.x broker knows."""
     versions: tuple[str, str] = request.param

@@ -66,13 +66,13 @@ def servers_of(version: str, toolchain: Toolchain) -> Kind:
     return Flare() if version == "ours" else Apache(toolchain, version=version)
 
 
-@pytest.fixture(scope="module", params=["ours", "5.3.3", "4.9.7"])
+@pytest.fixture(scope="module", params=["ours", "5.3.3", "5.5.0", "4.9.7"])
 def scene(
     request: pytest.FixtureRequest, java_toolchain: Toolchain, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Scene]:
     """mqadmin of 5.x asks what no 4.x broker knows, so that each has one of its age."""
     kind = servers_of(request.param, java_toolchain)
-    clients = "4.9.8" if request.param == "4.9.7" else "5.3.3"
+    clients = {"4.9.7": "4.9.8", "5.5.0": "5.5.0"}.get(request.param, "5.3.3")
     with Peers(tmp_path_factory.mktemp("ours")) as peers, JavaClients(java_toolchain, clients) as java:
         namesrv = peers.namesrv(kind)
         broker = peers.broker(kind, namesrv.address)

@@ -38,12 +38,16 @@ class Scene:
         return printed.rows()
 
 
-@pytest.fixture(scope="module", params=["ours", "5.3.3"])
+@pytest.fixture(scope="module", params=["ours", "5.3.3", "5.5.0"])
 def scene(
     request: pytest.FixtureRequest, java_toolchain: Toolchain, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Scene]:
     kind: Kind = Flare() if request.param == "ours" else Apache(java_toolchain, version=request.param)
-    with Peers(tmp_path_factory.mktemp("cli")) as peers, JavaClients(java_toolchain, "5.3.3") as java:
+    clients = "5.3.3" if request.param == "ours" else request.param
+    with (
+        Peers(tmp_path_factory.mktemp("cli")) as peers,
+        JavaClients(java_toolchain, clients) as java,
+    ):
         namesrv = peers.namesrv(kind)
         broker = peers.broker(kind, namesrv.address)
         java.namesrv = namesrv.address

@@ -36,7 +36,7 @@ class Site:
         return bool(ended.document)
 
 
-@pytest.fixture(scope="module", params=["5.3.3", "4.9.7"])
+@pytest.fixture(scope="module", params=["5.3.3", "5.5.0", "4.9.7"])
 def site(
     request: pytest.FixtureRequest, java_toolchain: Toolchain, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Site]:

@@ -21,7 +21,7 @@ from flaremq.testing.cluster import eventually
 
 pytestmark = pytest.mark.java
 
-VERSIONS = ("5.3.3", "4.9.7")
+VERSIONS = ("5.3.3", "5.5.0", "4.9.7")
 
 
 class Place:
@@ -123,7 +123,7 @@ async def test_who_asks_is_answered(place: Place) -> None:
         assert [message.body for message in again] == numbered(6)[4:]
 
 
-@pytest.mark.parametrize("version", ["5.3.3", "4.9.8"])
+@pytest.mark.parametrize("version", ["5.3.3", "5.5.0", "4.9.8"])
 async def test_a_java_consumer_shares_the_group(
     place: Place, java_toolchain: Toolchain, version: str
 ) -> None:

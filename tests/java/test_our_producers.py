@@ -41,7 +41,7 @@ class Servers:
     addresses: list[str]
 
 
-@pytest.fixture(scope="module", params=["5.3.3", "4.9.7"])
+@pytest.fixture(scope="module", params=["5.3.3", "5.5.0", "4.9.7"])
 def servers(
     request: pytest.FixtureRequest, java_toolchain: Toolchain, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Servers]:

@@ -27,7 +27,7 @@ from flaremq.spark.queues import key_of
 pytestmark = pytest.mark.java
 
 
-@pytest.fixture(scope="module", params=("5.3.3", "4.9.7"))
+@pytest.fixture(scope="module", params=("5.3.3", "5.5.0", "4.9.7"))
 def namesrv(
     request: pytest.FixtureRequest, java_toolchain: Toolchain, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[str]:

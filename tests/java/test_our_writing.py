@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from tests.java.clients import JavaClients
 from tests.java.peers import Apache, Peers
-from tests.java.toolchain import Toolchain
+from tests.java.toolchain import ERAS, Toolchain
 from tests.spark.servers import make_topic
 from tests.spark.test_sending import (  # noqa: F401 - Tests.
     send,
@@ -29,7 +29,7 @@ from flaremq.testing.cluster import eventually
 pytestmark = pytest.mark.java
 
 
-@pytest.fixture(scope="module", params=[("5.3.3", "5.3.3"), ("4.9.7", "4.9.8")], ids=["5.x", "4.x"])
+@pytest.fixture(scope="module", params=list(ERAS.values()), ids=list(ERAS))
 def era(request: pytest.FixtureRequest) -> tuple[str, str]:
     """A version of servers, and one of clients to go with it."""
     versions: tuple[str, str] = request.param

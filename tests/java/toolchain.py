@@ -1,6 +1,6 @@
 """Java, Maven and the built driver, or the one line that says what is missing.
 
-The driver is built once for both versions of RocketMQ and again only when a source or a pom changes; what was
+The driver is built once for each version of RocketMQ and again only when a source or a pom changes; what was
 built is remembered in `target/stamp`. A file lock keeps two test runs from building at the same time.
 """
 
@@ -18,10 +18,15 @@ from pathlib import Path
 from types import MappingProxyType
 
 HOME = Path(__file__).parent
-MODULES: Mapping[str, str] = MappingProxyType({"5.3.3": "v5", "4.9.8": "v4"})
+MODULES: Mapping[str, str] = MappingProxyType({"5.3.3": "v5", "5.5.0": "v55", "4.9.8": "v4"})
 """The versions of RocketMQ that can be driven, and the Maven module of each."""
+SINCE_5 = tuple(version for version in MODULES if version.startswith("5."))
 SERVERS: Mapping[str, str] = MappingProxyType({"4.9.7": "v4servers"})
 """Versions of which only the servers are there. Those of 5.x come with its driver."""
+ERAS: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {"5.3": ("5.3.3", "5.3.3"), "5.5": ("5.5.0", "5.5.0"), "4.9": ("4.9.7", "4.9.8")}
+)
+"""A version of servers, and one of clients to go with it: 5.x's mqadmin asks what no 4.x broker knows."""
 BUILT = (*MODULES.values(), *SERVERS.values())
 JAVA_MAJOR_MIN = 17
 BUILD_LIMIT_S = 600.0

@@ -7,6 +7,7 @@ import java.util.concurrent.ConcurrentHashMap;
 import org.apache.rocketmq.client.impl.factory.MQClientInstance;
 import org.apache.rocketmq.common.BoundaryType;
 import org.apache.rocketmq.common.BrokerConfig;
+import org.apache.rocketmq.common.MQVersion;
 import org.apache.rocketmq.common.TopicConfig;
 import org.apache.rocketmq.common.message.MessageAccessor;
 import org.apache.rocketmq.common.message.MessageConst;
@@ -21,7 +22,8 @@ import org.apache.rocketmq.store.stats.BrokerStatsManager;
 
 /** What the 5.x store does differently from the 4.x store, behind the same names. */
 final class Version {
-    static final String NAME = "5.3.3";
+    /** As in 5.3.3, of the jars that are there: V5_3_3 is what they call themselves. */
+    static final String NAME = MQVersion.getVersionDesc(MQVersion.CURRENT_VERSION).substring(1).replace('_', '.');
 
     private Version() {
     }

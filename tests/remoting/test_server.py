@@ -7,12 +7,16 @@ import socket
 from collections.abc import AsyncIterator, Callable
 
 import pytest
+from tests.remoting.live import Rude
 
 from flaremq.base.errors import CallTimeout, ConfigError, ConnectFailed, ConnectionLost, MessageIllegal
+from flaremq.base.units import MiB
 from flaremq.protocol.codes import ResponseCode
 from flaremq.protocol.command import Command, response_to
 from flaremq.protocol.frame import encode_frame
+from flaremq.remoting import connection as connections
 from flaremq.remoting.caller import Caller
+from flaremq.remoting.connection import Connection
 from flaremq.remoting.router import Family, Peer, Router
 from flaremq.remoting.server import Server
 from flaremq.remoting.settings import CallerSettings, ServerSettings
@@ -168,7 +172,7 @@ async def test_nobody_there_is_told_at_once(caller: Caller) -> None:
         port = unused.getsockname()[1]
     with pytest.raises(ConnectFailed, match="cannot be reached"):
         await caller.call(f"127.0.0.1:{port}", Command(code=ECHO), timeout_s=5)
-    with pytest.raises(ConnectFailed, match="no address"):
+    with pytest.raises(ConnectFailed, match="not an address"):
         await caller.call("nonsense", Command(code=ECHO), timeout_s=5)
 
 
@@ -311,3 +315,51 @@ async def test_an_answer_that_no_frame_can_hold_is_told_instead(caller: Caller) 
         assert "too large" in (answer.remark or "")
     finally:
         await server.stop()
+
+
+async def peer_of(server: Server, rude: Rude, size: int) -> Connection:
+    """Ask for more than the kernel takes, so that the rest waits in the server."""
+    await rude.say(encode_frame(Command(code=ECHO, body=bytes(size))))
+    await until(lambda: any(each.is_full for each in server.connections))
+    (connection,) = server.connections
+    return connection
+
+
+async def test_a_closing_connection_whose_peer_does_not_read_is_aborted(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "_LINGER_S", 0.1)
+    rude = await Rude.at(server.port, receive_buffer=4096)
+    connection = await peer_of(server, rude, 8 * MiB)
+    connection.close()
+    async with asyncio.timeout(5):
+        await connection.closed
+    assert not server.connections
+    rude.hang_up()
+
+
+async def test_a_closing_connection_whose_peer_reads_slowly_gets_everything(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "_LINGER_S", 0.2)
+    rude = await Rude.at(server.port, receive_buffer=4096)
+    connection = await peer_of(server, rude, 8 * MiB)
+    connection.close()
+    heard = await rude.hears_the_end()
+    assert len(heard) > 8 * MiB
+    rude.hang_up()
+
+
+async def test_a_peer_that_never_reads_is_gone_soon_after_it_was_idle_for_too_long(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "_LINGER_S", 0.1)
+    server = Server(ServerSettings(bind_address="127.0.0.1", drain_s=1, idle_max_s=1), service.router)
+    await server.start()
+    rude = await Rude.at(server.port, receive_buffer=4096)
+    connection = await peer_of(server, rude, 8 * MiB)
+    async with asyncio.timeout(10):
+        await connection.closed
+    assert not server.connections
+    rude.hang_up()
+    await server.stop()

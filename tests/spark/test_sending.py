@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
 from collections import defaultdict
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -195,3 +198,22 @@ def test_rows_wait_for_a_broker_no_longer_than_it_is_said(tmp_path: Path) -> Non
         broker.kill()
         with pytest.raises(FlareError, match=r"^a batch of 3 messages to 'Late': .* in vain"):
             send(namesrv, "Late", {"body": bodies(range(3))}, brokerTimeout="500ms")
+
+
+@pytest.mark.parametrize("size", [100, 1 << 20], ids=["in batches", "one by one"])
+def test_a_broker_that_is_stopped_fails_the_write_in_time(tmp_path: Path, size: int) -> None:
+    """Its kernel still takes what fits into its buffers, and then nothing more."""
+    with Cluster(tmp_path) as cluster:
+        namesrv = cluster.namesrv().address
+        broker = cluster.broker("broker-a", namesrv)
+        make_topic(namesrv, "Stuck", queues=1)
+        assert send(namesrv, "Stuck", {"body": bodies(range(3))}) == 3
+        rows = pa.array([os.urandom(size) for _ in range(40)])
+        os.kill(broker.pid, signal.SIGSTOP)
+        began_s = time.monotonic()
+        try:
+            with pytest.raises(FlareError, match=r"within 0\.5 s"):
+                send(namesrv, "Stuck", {"body": rows}, timeout="500ms", brokerTimeout="1s")
+            assert time.monotonic() - began_s < 4
+        finally:
+            os.kill(broker.pid, signal.SIGCONT)

@@ -224,6 +224,6 @@ class Timed(Pipeline):
         self._count_failures()
 
     def _count_failures(self) -> None:
-        for _, error in self._failed:
+        for _, error, _ in self._failed:
             self._outcome.note_failure(error)
         self._failed.clear()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import random
 from collections.abc import Sequence
@@ -24,12 +25,17 @@ class NameServers:
         return self.addresses[self._chosen]
 
     async def call(self, request: Command, timeout_s: float) -> tuple[str, Command]:
-        """Who answered, and the answer, whatever its code. NoNameServer when none of them does."""
+        """Who answered, and the answer, whatever its code. NoNameServer when none of them does.
+
+        They share the time: as long as there is another one to ask, each gets half of what is left.
+        """
         failures: list[str] = []
-        for _ in self.addresses:
-            address = self.chosen
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + timeout_s
+        for others in reversed(range(len(self.addresses))):
+            address, left_s = self.chosen, deadline_s - loop.time()
             try:
-                answer = await self._caller.call(address, request, timeout_s)
+                answer = await self._caller.call(address, request, left_s / 2 if others else left_s)
             except Unreachable as error:
                 failures.append(str(error))
                 self._chosen = (self._chosen + 1) % len(self.addresses)

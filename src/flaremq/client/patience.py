@@ -71,6 +71,9 @@ class Patient:
     ) -> tuple[MessageQueue, Connection]:
         return await patiently(lambda: self._producer.placed(message, to), self._patience_s)
 
+    def has_other(self, topic: str) -> bool:
+        return self._producer.has_other(topic)
+
     def receipt(
         self, answer: Command, queue: MessageQueue, address: str, code: int, message_id: str
     ) -> Receipt:
@@ -84,4 +87,5 @@ class Patient:
         except FlareError as last:
             if not may_pass(last):
                 raise
-        return await patiently(lambda: self._producer.resend(under, to, timeout_s), self._patience_s)
+        each_s = self._producer.settings.timeout_s
+        return await patiently(lambda: self._producer.resend(under, to, each_s), self._patience_s)

@@ -2,6 +2,10 @@
 
 A run costs one write per broker and no task or future per message. What is not ordinary about a
 message (a failed attempt, a broker that is gone) is left to the producer's plain way, one by one.
+
+Nothing waits for a broker for longer than the timeout: not for an answer, and not for the broker to read. A
+broker that has done neither for that long loses its connection, and the attempts that follow have what is
+left of the time of each message.
 """
 
 from __future__ import annotations
@@ -36,6 +40,8 @@ class Under(NamedTuple):
     message: Message | Ready
     message_id: str
     queue: MessageQueue
+    sent_s: float
+    """When it was written, by the loop's clock."""
 
 
 class Sends(Protocol):
@@ -56,9 +62,13 @@ class Sends(Protocol):
     def receipt(
         self, answer: Command, queue: MessageQueue, address: str, code: int, message_id: str
     ) -> Receipt: ...
+    def has_other(self, topic: str) -> bool:
+        """Whether more than one broker takes messages of a topic."""
+
     async def again(
         self, under: Under, to: MessageQueue | Selector | None, error: FlareError, timeout_s: float
-    ) -> Receipt: ...
+    ) -> Receipt:
+        """Another attempt within the time that is left, which may be none: then raise the error."""
 
 
 class Pipeline:
@@ -74,9 +84,10 @@ class Pipeline:
         self._fed = 0
         self._errors: list[FlareError] = []  # Of messages that failed for good.
         self._lines: dict[Connection, Line] = {}
-        self._failed: list[tuple[Under, FlareError]] = []
+        self._failed: list[tuple[Under, FlareError, float]] = []  # And how long it had been under way.
         self._outstanding = 0
         self._progress = asyncio.Event()
+        self._now_s = asyncio.get_running_loop().time
 
     async def run(self, messages: Iterable[Message], to: MessageQueue | Selector | None) -> list[Receipt]:
         """Send all of them; the whole of `send_many`."""
@@ -115,7 +126,7 @@ class Pipeline:
 
     async def _write(self, part: Sequence[Message | Ready], to: MessageQueue | Selector | None) -> None:
         sends, lines, place = self._sends, self._lines, self._fed
-        born_ms, ids = sends.now_ms(), self._ids(part)
+        born_ms, ids, sent_s = sends.now_ms(), self._ids(part), self._now_s()
         self._fed += len(part)
         if self._keeps:
             self._results += [None] * len(part)
@@ -123,14 +134,15 @@ class Pipeline:
             try:
                 queue, connection = sends.placed_nowait(message, to) or await sends.placed(message, to)
                 line = lines.get(connection) or self._line(connection)
-                line.add(Under(place, message, message_id, queue), sends.frames, born_ms)
+                line.add(Under(place, message, message_id, queue, sent_s), sends.frames, born_ms)
             except FlareError as error:
                 self._gave_up(place, error)  # It never left: nothing is to be tried again.
             place += 1
         for line in self._lines.values():
             if line.frames:
                 line.write()
-            await line.connection.writable()
+            while line.connection.is_full and len(line):
+                await self._something_comes(line)
 
     def _ids(self, part: Sequence[Message | Ready]) -> list[str]:
         own = [each.message_id for each in part if isinstance(each, Ready)]
@@ -158,7 +170,7 @@ class Pipeline:
         try:
             receipt = self._sends.receipt(answer, under.queue, address, code, under.message_id)
         except FlareError as error:
-            self._failed.append((under, error))
+            self._failed.append((under, error, self._now_s() - under.sent_s))
         else:
             if self._keeps:
                 self._results[under.place] = receipt
@@ -166,18 +178,36 @@ class Pipeline:
     def lost(self, under: Under, error: FlareError) -> None:
         self._outstanding -= 1
         self._progress.set()
-        self._failed.append((under, error))
+        self._failed.append((under, error, self._now_s() - under.sent_s))
 
     async def _until(self, at_most: int) -> None:
         """Wait until no more than so many are outstanding. Where no answer comes at all, they have failed."""
         while self._outstanding > at_most:
-            self._progress.clear()
-            try:
-                async with asyncio.timeout(self._timeout_s):
-                    await self._progress.wait()
-            except TimeoutError:
-                for line in self._lines.values():
-                    line.give_up(self._timeout_s)
+            await self._something_comes(*self._lines.values())
+
+    async def _something_comes(self, *lines: Line) -> None:
+        """Wait until any message is answered, or a connection can be written to again. Lines on which
+        neither has happened for too long are given up."""
+        self._progress.clear()
+        for line in lines:
+            if line.connection.is_full:
+                line.connection.when_writable(self._progress.set)
+        now_s = self._now_s()
+        waiting = [line.quiet_since_s + self._limit_s(line) for line in lines if len(line)]
+        try:
+            async with asyncio.timeout(max(0.0, min(waiting, default=now_s) - now_s)):
+                await self._progress.wait()
+        except TimeoutError:
+            now_s = self._now_s()
+            for line in lines:
+                limit_s = self._limit_s(line)
+                if len(line) and line.quiet_since_s + limit_s <= now_s:
+                    line.give_up(limit_s)
+
+    def _limit_s(self, line: Line) -> float:
+        """How long a line may be quiet: where another broker may yet take its messages, not all the time
+        that they have."""
+        return self._timeout_s / 2 if self._sends.has_other(line.topic) else self._timeout_s
 
     # What failed.
 
@@ -190,17 +220,17 @@ class Pipeline:
         failed, self._failed = self._failed, []
         slots = asyncio.Semaphore(_AGAIN_AT_ONCE)
 
-        async def again(under: Under, error: FlareError) -> None:
+        async def again(under: Under, error: FlareError, spent_s: float) -> None:
             async with slots:
                 try:
-                    receipt = await self._sends.again(under, to, error, self._timeout_s)
+                    receipt = await self._sends.again(under, to, error, self._timeout_s - spent_s)
                 except FlareError as last:
                     self._gave_up(under.place, last)
                 else:
                     if self._keeps:
                         self._results[under.place] = receipt
 
-        await asyncio.gather(*(again(under, error) for under, error in failed))
+        await asyncio.gather(*(again(*each) for each in failed))
 
     def _receipts(self) -> list[Receipt]:
         receipts = [result for result in self._results if isinstance(result, Receipt)]
@@ -225,11 +255,22 @@ class Line:
         self._address = f"{host}:{port}"
         self._under: dict[int, Under] = {}
         self.frames: list[bytes] = []
+        self.topic = ""
+        """Of the last message."""
+        self._time = asyncio.get_running_loop().time
+        self.quiet_since_s = self._time()
+        """When the last answer came, or the first of what is under way was written."""
+
+    def __len__(self) -> int:
+        """How many are not answered yet."""
+        return len(self._under)
 
     def add(self, under: Under, frames: FrameMaker, born_ms: int) -> None:
         pending = self.connection.pending
         opaque = pending.next_opaque()
         self.frames.append(frames.frame(under.message, under.queue, under.message_id, born_ms, opaque))
+        if not self._under:
+            self.quiet_since_s, self.topic = under.sent_s, under.message.topic
         self._under[opaque] = under
         pending.taken_by[opaque] = self
         self._pipeline.sent()
@@ -241,6 +282,7 @@ class Line:
     def stored(self, opaque: int, queue_id: int, queue_offset: int, offset_id: str) -> None:
         under = self._under.pop(opaque, None)
         if under is not None:
+            self.quiet_since_s = self._time()
             queue = under.queue
             if queue.queue_id != queue_id:
                 queue = replace(queue, queue_id=queue_id)
@@ -249,6 +291,7 @@ class Line:
     def answered(self, opaque: int, response: Command) -> None:
         under = self._under.pop(opaque, None)
         if under is not None:
+            self.quiet_since_s = self._time()
             self._pipeline.answered(under, self._address, response)
 
     def lost(self, opaque: int, error: Exception) -> None:
@@ -258,7 +301,7 @@ class Line:
             self._pipeline.lost(under, error)
 
     def give_up(self, timeout_s: float) -> None:
-        """Nothing has come for too long."""
+        """Nothing has come for too long. Whatever else waits on this connection would wait in vain too."""
         error = CallTimeout(
             f"{self._address} did not answer {len(self._under)} sends within {timeout_s:g} s: "
             "some may be stored all the same"
@@ -266,6 +309,7 @@ class Line:
         for opaque in list(self._under):
             self.connection.pending.forget(opaque)
             self.lost(opaque, error)
+        self.connection.abort()
 
     def forget(self) -> None:
         for opaque in self._under:

@@ -12,15 +12,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final, Self
 
-from flaremq.base.errors import FlareError, NoRoute, SendFailed, Unreachable, UsageError
-from flaremq.client.balance import Balance, Health, Selector, by_hash, chosen_by
+from flaremq.base.errors import FlareError, SendFailed, Unreachable, UsageError
+from flaremq.client.balance import Balance, Health, Selector
 from flaremq.client.frames import FrameMaker
 from flaremq.client.instance import Client, client_of
 from flaremq.client.message import Receipt, SendStatus
 from flaremq.client.outgoing import Packer, Parcel, Ready, Sender, receipt_of
 from flaremq.client.pipeline import Pipeline, Under
+from flaremq.client.placement import Placement, target_of
 from flaremq.client.refusals import error_for
-from flaremq.client.routes import Route
 from flaremq.client.settings import ClientSettings, ProducerSettings
 from flaremq.client.single import Place, ask
 from flaremq.model.message import Message, MessageQueue
@@ -60,7 +60,7 @@ class Producer:
         self._packer = Packer(self.settings, self.client.message_ids)
         self._sender = Sender(group, self.settings.topic_queues)
         self._health = Health(self.client.clock) if self.settings.avoid_slow else None
-        self._balance = Balance(self._health)
+        self._placement = Placement(self.client, Balance(self._health), self.settings.topic_queues)
         self.frames = FrameMaker(self._sender, self._packer)
         self._under_way: set[asyncio.Task[object]] = set()
         self._started = self._stopped = False
@@ -111,7 +111,7 @@ class Producer:
         queues take turns. Where the program has chosen, nothing is tried again: another queue would be
         another order. Raises SendFailed, or at once what no attempt could mend.
         """
-        return await self._sent(self._packer.pack(message), self._chosen(message, to), timeout_s, message)
+        return await self._sent(self._packer.pack(message), target_of(message, to), timeout_s, message)
 
     async def send_batch(
         self,
@@ -125,13 +125,13 @@ class Producer:
         `split_batches` makes such batches of any number of messages.
         """
         parcel = self._packer.pack_batch(messages)
-        return await self._sent(parcel, self._chosen(messages[0], to), timeout_s, messages[0])
+        return await self._sent(parcel, target_of(messages[0], to), timeout_s, messages[0])
 
     async def send_oneway(self, message: Message, *, to: MessageQueue | Selector | None = None) -> None:
         """Send and do not wait: whether it arrives, nobody will say."""
         parcel = self._packer.pack(message)
         deadline_s = self._now_s() + self.settings.timeout_s
-        queue, address = await self._place(parcel.topic, self._chosen(message, to), None, message)
+        queue, address = await self._placement.find(parcel.topic, target_of(message, to), message, deadline_s)
         request = self._sender.request(parcel, queue, self.client.clock.now_ms(), is_oneway=True)
         await self.client.caller.send_oneway(address, request, deadline_s - self._now_s())
 
@@ -207,12 +207,12 @@ class Producer:
         failures: list[FlareError] = []
         not_at: str | None = None
         for attempt in range(attempts):
-            queue, address = await self._place(parcel.topic, to, not_at, message)
+            queue, address = await self._placement.find(parcel.topic, to, message, deadline_s, not_at)
             left_s = deadline_s - self._now_s()
             if left_s <= 0:
                 break
             # Another broker may yet take it, so this one does not get all the time there is.
-            share_s = left_s / 2 if attempt + 1 < attempts and self._has_other(parcel.topic) else left_s
+            share_s = left_s / 2 if attempt + 1 < attempts and self.has_other(parcel.topic) else left_s
             try:
                 receipt = await self._attempt(parcel, queue, address, share_s)
             except FlareError as error:
@@ -297,88 +297,47 @@ class Producer:
         self, message: Message | Ready, to: MessageQueue | Selector | None
     ) -> tuple[MessageQueue, Connection] | None:
         """Where a message goes, and the connection to there; None where either must be asked for."""
-        route = self.client.routes.known(message.topic)
-        if route is None or not route.writable:
-            return None
-        queue = self._queue(route, self._chosen(message, to), None, message)
-        address = self.client.routes.master(queue.broker_name)
-        connection = None if address is None else self.client.caller.open_connection(address)
-        return None if connection is None else (queue, connection)
+        place = self._placement.known(message, target_of(message, to))
+        connection = None if place is None else self.client.caller.open_connection(place[1])
+        return None if place is None or connection is None else (place[0], connection)
 
     async def placed(
         self, message: Message | Ready, to: MessageQueue | Selector | None
     ) -> tuple[MessageQueue, Connection]:
         """The same, whatever it takes; a broker that cannot be reached is passed over once."""
-        to = self._chosen(message, to)
-        queue, address = await self._place(message.topic, to, None, message)
+        to = target_of(message, to)
+        deadline_s = self._now_s() + self.settings.timeout_s
+        queue, address = await self._placement.find(message.topic, to, message, deadline_s)
+        left_s = deadline_s - self._now_s()
+        has_other = to is None and self._placement.has_other(message.topic)
         try:
-            return queue, await self.client.caller.connected(address, self.settings.timeout_s)
+            return queue, await self.client.caller.connected(address, left_s / 2 if has_other else left_s)
         except Unreachable as error:
             self._may_go_on(error, queue, message.topic)
             if to is not None:
                 raise
-        queue, address = await self._place(message.topic, to, queue.broker_name, message)
-        return queue, await self.client.caller.connected(address, self.settings.timeout_s)
+        queue, address = await self._placement.find(
+            message.topic, to, message, deadline_s, not_at=queue.broker_name
+        )
+        return queue, await self.client.caller.connected(address, deadline_s - self._now_s())
+
+    def has_other(self, topic: str) -> bool:
+        return self._placement.has_other(topic)
 
     async def again(
         self, under: Under, to: MessageQueue | Selector | None, error: FlareError, timeout_s: float
     ) -> Receipt:
-        """Another attempt for a message whose first one failed, or its error if none makes sense."""
-        to = self._chosen(under.message, to)
-        if not self._may_go_on(error, under.queue, under.message.topic) or to is not None:
+        """Another attempt for a message whose first one failed, or its error if none makes sense, or there is
+        no time for one."""
+        to = target_of(under.message, to)
+        may_go_on = self._may_go_on(error, under.queue, under.message.topic)
+        if not may_go_on or to is not None or timeout_s <= 0:
             raise error
         return await self.resend(under, to, timeout_s)
 
     async def resend(self, under: Under, to: MessageQueue | Selector | None, timeout_s: float) -> Receipt:
         parcel = self._packer.pack(under.message, under.message_id)
-        return await self._attempts(parcel, self._chosen(under.message, to), timeout_s, under.message)
-
-    # Where to.
-
-    def _chosen(
-        self, message: Message | Ready, to: MessageQueue | Selector | None
-    ) -> MessageQueue | Selector | None:
-        if isinstance(message, Ready):
-            return message.to
-        return by_hash(message.sharding_key) if to is None and message.sharding_key else to
-
-    async def _place(
-        self,
-        topic: str,
-        to: MessageQueue | Selector | None,
-        not_at: str | None,
-        message: Message | Ready | None,
-    ) -> tuple[MessageQueue, str]:
-        """The queue for an attempt, and the address of its master."""
-        route = self.client.routes.known(topic)
-        if route is None or not route.writable:
-            route = await self.client.routes.get_for_send(topic, self.settings.topic_queues)
-        queue = self._queue(route, to, not_at, message)
-        address = self.client.routes.master(queue.broker_name)
-        if address is None:
-            self.client.refresh_soon()
-            raise NoRoute(f"broker {queue.broker_name!r} of {queue} has no master now: see that it runs")
-        return queue, address
-
-    def _queue(
-        self,
-        route: Route,
-        to: MessageQueue | Selector | None,
-        not_at: str | None,
-        message: Message | Ready | None,
-    ) -> MessageQueue:
-        if to is None:
-            return self._balance.choose(route.writable, not_at)
-        if isinstance(to, MessageQueue):
-            if to.topic != route.topic:
-                raise UsageError(f"a message to {route.topic!r} cannot go to {to}, a queue of another topic")
-            return to
-        assert isinstance(message, Message)  # One that is ready names its queue, or none.
-        return chosen_by(to, route.writable, message)
-
-    def _has_other(self, topic: str) -> bool:
-        route = self.client.routes.known(topic)
-        return route is not None and len({queue.broker_name for queue in route.writable}) > 1
+        return await self._attempts(parcel, target_of(under.message, to), timeout_s, under.message)
 
     def _now_s(self) -> float:
         return self.client.clock.monotonic_s()

@@ -38,15 +38,18 @@ class Single:
 async def ask(connection: Connection, frame: Callable[[int], bytes], limit_s: float) -> Place | Command:
     """Write the frame that is made for an opaque, and wait. Raises ConnectionLost or CallTimeout.
 
-    A connection whose peer lets a send time out is closed: who knows what else it forgot.
+    The time is for both, as a peer that does not read lets nobody write. A connection whose peer lets a send
+    time out is aborted: what else waits there would wait in vain, and can be sent elsewhere.
     """
-    await connection.writable()
     pending, single = connection.pending, Single()
     opaque = pending.next_opaque()
     pending.taken_by[opaque] = single
-    timer = asyncio.get_running_loop().call_later(limit_s, _expire, connection, single, limit_s)
+    timer = asyncio.get_running_loop().call_later(max(0.0, limit_s), _expire, connection, single, limit_s)
     try:
-        connection.send_bytes(frame(opaque))
+        if connection.is_full:
+            await connection.writable()
+        if not single.answer.done():  # It is, where the connection was lost or the time was up meanwhile.
+            connection.send_bytes(frame(opaque))
         return await single.answer
     finally:
         timer.cancel()
@@ -59,4 +62,4 @@ def _expire(connection: Connection, single: Single, limit_s: float) -> None:
         f"{host}:{port} did not answer a send within {limit_s:.2g} s: it may be stored all the same"
     )
     single.lost(0, late)
-    connection.close()
+    connection.abort()

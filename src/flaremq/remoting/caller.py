@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 
-from flaremq.base.errors import CallTimeout, ConnectFailed
+from flaremq.base.errors import CallTimeout, ConnectFailed, ConnectionLost
 from flaremq.base.lifecycle import Owned
 from flaremq.protocol.command import Command, oneway
 from flaremq.remoting.connection import Connection
@@ -30,7 +31,7 @@ class Caller:
         self._tls = tls
         self._router = router
         self._connections: dict[str, Connection] = {}
-        self._connecting: dict[str, asyncio.Lock] = {}
+        self._connecting: dict[str, asyncio.Task[Connection | ConnectFailed]] = {}
         self._turn: Turn | None = None
         self._tasks = Owned(on_crash=lambda _error: None)
         self._async_slots = asyncio.Semaphore(self._settings.async_max)
@@ -39,22 +40,59 @@ class Caller:
         self._closed = False
 
     async def call(self, address: str, request: Command, timeout_s: float) -> Command:
-        """The answer to a request, whatever its code. Raises Unreachable in one of its kinds."""
-        deadline_s = asyncio.get_running_loop().time() + timeout_s
-        async with self._async_slots:
-            connection = await self.connected(address, timeout_s)
+        """The answer to a request, whatever its code. Raises Unreachable in one of its kinds.
+
+        The time is for all of it: a free slot, the connection, the write and the answer.
+        """
+        deadline_s = self._now_s() + timeout_s
+        async with self._slot(self._async_slots, address, timeout_s):
+            connection = await self.connected(address, deadline_s - self._now_s())
             try:
-                return await connection.call(request, deadline_s - asyncio.get_running_loop().time())
+                return await connection.call(request, deadline_s - self._now_s())
             except CallTimeout:
-                if self._settings.close_on_timeout:
-                    connection.close()
+                if self._settings.close_on_timeout or connection.is_full:
+                    connection.abort()
                 raise
 
     async def send_oneway(self, address: str, request: Command, timeout_s: float) -> None:
-        """Send and do not wait; whether it arrives, nobody will say."""
-        async with self._oneway_slots:
-            connection = await self.connected(address, timeout_s)
+        """Send without an answer: whether it arrives is not known. Raises Unreachable where it cannot be
+        written in time."""
+        deadline_s = self._now_s() + timeout_s
+        async with self._slot(self._oneway_slots, address, timeout_s):
+            connection = await self.connected(address, deadline_s - self._now_s())
+            if connection.is_full:
+                await self._writable(connection, deadline_s - self._now_s())
             connection.send(oneway(replace(request, opaque=connection.pending.next_opaque())))
+
+    @asynccontextmanager
+    async def _slot(self, slots: asyncio.Semaphore, address: str, timeout_s: float) -> AsyncIterator[None]:
+        if slots.locked():
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await slots.acquire()
+            except TimeoutError:
+                raise CallTimeout(
+                    f"{address} was not asked: all slots for calls were taken for {timeout_s:g} s"
+                ) from None
+        else:
+            await slots.acquire()
+        try:
+            yield
+        finally:
+            slots.release()
+
+    async def _writable(self, connection: Connection, limit_s: float) -> None:
+        """Wait until the peer reads. One that does not is given up, for those who wait behind us too."""
+        try:
+            async with asyncio.timeout(limit_s):
+                await connection.writable()
+        except TimeoutError:
+            connection.abort()
+            host, port = connection.address
+            raise CallTimeout(f"{host}:{port} has read nothing for {limit_s:.2g} s") from None
+        if not connection.is_open:
+            host, port = connection.address
+            raise ConnectionLost(f"the connection to {host}:{port} is gone: nothing was sent")
 
     def open_connection(self, address: str) -> Connection | None:
         """The connection to an address, if there is one now."""
@@ -67,23 +105,33 @@ class Caller:
         return [number for number in found if number is not None]
 
     async def connected(self, address: str, timeout_s: float) -> Connection:
-        """The connection to an address, made if there is none. Raises ConnectFailed."""
+        """The connection to an address, made if there is none. Raises ConnectFailed.
+
+        All who want the same connection share one attempt to make it, each for as long as its own time lasts.
+        """
         connection = self.open_connection(address)
         if connection is not None:
             return connection
-        async with self._connecting.setdefault(address, asyncio.Lock()):
-            connection = self._connections.get(address)
-            if connection is None or not connection.is_open:
-                connection = await self._connect(address, timeout_s)
-                self._connections[address] = connection
-                self._look_after(connection)
-            return connection
+        connecting = self._connecting.get(address)
+        if connecting is None:
+            connecting = self._connecting[address] = self._tasks.spawn("connect", self._connect(address))
+            connecting.add_done_callback(lambda _: self._connecting.pop(address, None))
+        limit_s = min(timeout_s, self._settings.connect_timeout_ms / 1000)
+        done, _ = await asyncio.wait([connecting], timeout=max(0.0, limit_s))
+        if not done:
+            raise ConnectFailed(f"{address} cannot be reached: no answer within {limit_s:.2g} s")
+        if connecting.cancelled():
+            raise ConnectFailed(f"{address} was not connected to: this client is closing")
+        found = connecting.result()
+        if isinstance(found, ConnectFailed):
+            raise ConnectFailed(str(found)) from found
+        return found
 
-    async def _connect(self, address: str, timeout_s: float) -> Connection:
+    async def _connect(self, address: str) -> Connection | ConnectFailed:
         host, _, port = address.rpartition(":")
         if not host or not port.isdigit():
-            raise ConnectFailed(f"{address!r} is no address: wanted is host:port")
-        limit_s = min(timeout_s, self._settings.connect_timeout_ms / 1000)
+            return ConnectFailed(f"{address!r} is not an address: expected host:port")
+        limit_s = self._settings.connect_timeout_ms / 1000
         loop = asyncio.get_running_loop()
         turn = self._turn = self._turn or Turn(answers=take_receipts)
         try:
@@ -96,7 +144,11 @@ class Caller:
                 )
         except (OSError, TimeoutError) as error:  # What TLS refuses is an OSError too.
             why = str(error) or f"no answer within {limit_s:g} s"
-            raise ConnectFailed(f"{address} cannot be reached: {why}") from error
+            failed = ConnectFailed(f"{address} cannot be reached: {why}")
+            failed.__cause__ = error
+            return failed
+        self._connections[address] = connection
+        self._look_after(connection)
         return connection
 
     def _look_after(self, connection: Connection) -> None:
@@ -107,6 +159,9 @@ class Caller:
         elif connection.is_open:
             loop = asyncio.get_running_loop()
             loop.call_later(max(left_s, 1.0), self._look_after, connection)
+
+    def _now_s(self) -> float:
+        return asyncio.get_running_loop().time()
 
     def _lost(self, address: str) -> None:
         if self.on_close is not None:

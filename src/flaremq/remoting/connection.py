@@ -1,7 +1,9 @@
 """One socket: bytes to its turn, answers back, and back-pressure both ways.
 
 A peer that does not read its answers is not read from either: what waits to be written to it has a
-high-water mark, and while that is passed its requests stay in the kernel, where they slow it down.
+high-water mark, and while that is passed its requests stay in the kernel, where they slow it down. A
+caller reads on whatever it has to write: what comes are the answers to its own questions, and two ends
+that each wait for the other to read would wait for ever.
 """
 
 from __future__ import annotations
@@ -30,6 +32,10 @@ OnRequest = Callable[["Connection", Command], None]
 OnClose = Callable[["Connection"], None]
 
 _UNDER_WAY_MAX: Final = 1024
+_LINGER_S: Final = 3.0
+"""A closing connection whose peer has read nothing for this long is aborted."""
+_LINGER_MAX_S: Final = 60.0
+"""The same for a peer that reads, but so slowly that it would hold its descriptor for ever."""
 _LAST_DATA_RECEIVED: Final = struct.Struct("@52xI")  # In tcp_info: milliseconds since the peer last sent.
 
 
@@ -46,8 +52,10 @@ class Connection(asyncio.BufferedProtocol):
         doorway: Doorway | None = None,
         calls: asyncio.Semaphore | None = None,
     ) -> None:
-        """`calls` bounds what all connections of a port ask of their peers at a time."""
+        """`doorway` is for accepted connections. `calls` bounds what all connections of a port ask of their
+        peers at a time."""
         self._turn = turn
+        self._is_accepted = doorway is not None
         self._on_request = on_request
         self._on_close = on_close
         self._water_marks = water_marks
@@ -57,6 +65,7 @@ class Connection(asyncio.BufferedProtocol):
         self._socket: socket.socket | None = None
         self._loop = asyncio.get_running_loop()
         self._finishing = self._crowded = False
+        self._lingering: asyncio.TimerHandle | None = None
         inlet = self.inlet = turn.inlet(self, shut=doorway is not None)
         # Straight to the inlet: the loop calls these for every read.
         self.get_buffer = inlet.get_buffer  # type: ignore[method-assign]
@@ -172,7 +181,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         self.is_full = True
-        if self._transport is not None and not self._transport.is_closing():
+        if self._is_accepted and self._transport is not None and not self._transport.is_closing():
             self._transport.pause_reading()
 
     def resume_writing(self) -> None:
@@ -183,6 +192,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = self._socket = None
+        if self._lingering is not None:
+            self._lingering.cancel()
         self.inlet.rest, self.inlet.large = b"", None
         self.is_full = False
         while self._waiting:
@@ -267,10 +278,29 @@ class Connection(asyncio.BufferedProtocol):
             await reads.wait()
 
     def close(self) -> None:
-        """Write what waits to be written, then close."""
-        if self._transport is not None:
-            self._transport.close()
+        """Write what waits to be written, then close. A peer that stops reading is not waited for."""
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        transport.close()
+        waiting = transport.get_write_buffer_size()
+        if waiting:
+            self._linger(waiting, self._loop.time() + _LINGER_MAX_S)
+
+    def _linger(self, waiting: int, until_s: float) -> None:
+        self._lingering = self._loop.call_later(_LINGER_S, self._look_after_closing, waiting, until_s)
+
+    def _look_after_closing(self, before: int, until_s: float) -> None:
+        if self._transport is None:
+            return
+        waiting = self._transport.get_write_buffer_size()
+        if waiting < before and self._loop.time() < until_s:
+            self._linger(waiting, until_s)
+            return
+        log.info("connection of %s:%d is aborted: it has left %d bytes unread", *self.address, waiting)
+        self.abort()
 
     def abort(self) -> None:
+        """Close now; what waits to be written is lost."""
         if self._transport is not None:
             self._transport.abort()

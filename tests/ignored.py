@@ -13,7 +13,7 @@ from flaremq.base.settings import java_names
 from flaremq.broker.settings import BrokerServerSettings, BrokerSettings, FamilySettings
 from flaremq.namesrv.settings import NamesrvSettings
 from flaremq.remoting.settings import CallerSettings, ServerSettings
-from flaremq.remoting.tls import TlsSettings
+from flaremq.remoting.tls import TlsClientSettings, TlsSettings
 
 SECTIONS: tuple[type[Any], ...] = (
     BrokerSettings,
@@ -22,6 +22,7 @@ SECTIONS: tuple[type[Any], ...] = (
     ServerSettings,
     CallerSettings,
     TlsSettings,
+    TlsClientSettings,
     NamesrvSettings,
 )
 

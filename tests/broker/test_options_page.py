@@ -12,16 +12,16 @@ from flaremq.base.settings import dump
 from flaremq.broker.settings import BrokerServerSettings, BrokerSettings, FamilySettings
 from flaremq.namesrv.settings import NamesrvSettings
 from flaremq.remoting.settings import CallerSettings
-from flaremq.remoting.tls import TlsSettings
+from flaremq.remoting.tls import TlsClientSettings, TlsSettings
 
 PAGE = Path(__file__).parents[2] / "docs" / "options-broker.md"
-SECTIONS: dict[str, type[Any]] = {
-    "The broker": BrokerSettings,
-    "How many requests may wait, and for how long": FamilySettings,
-    "Listening sockets": BrokerServerSettings,
-    "Calls to other servers": CallerSettings,
-    "TLS": TlsSettings,
-    "The NameServer": NamesrvSettings,
+SECTIONS: dict[str, tuple[type[Any], ...]] = {
+    "The broker": (BrokerSettings,),
+    "How many requests may wait, and for how long": (FamilySettings,),
+    "Listening sockets": (BrokerServerSettings,),
+    "Calls to other servers": (CallerSettings,),
+    "TLS": (TlsSettings, TlsClientSettings),
+    "The NameServer": (NamesrvSettings,),
 }
 OF_THE_MACHINE = {"namesrvAddr", "brokerName", "brokerIP1", "brokerIP2", "kvConfigPath", "configStorePath"}
 
@@ -38,7 +38,7 @@ def tables() -> dict[str, dict[str, str]]:
 @pytest.mark.parametrize("heading", SECTIONS)
 def test_the_page_names_every_option_with_its_default(heading: str) -> None:
     named = tables()[heading]
-    known = {name: value or '""' for name, value in dump(SECTIONS[heading]())}
+    known = {name: value or '""' for section in SECTIONS[heading] for name, value in dump(section())}
     assert named.keys() == known.keys()
     assert {name: value for name, value in named.items() if name not in OF_THE_MACHINE} == {
         name: value for name, value in known.items() if name not in OF_THE_MACHINE

@@ -41,7 +41,8 @@ def test_help_lists_every_command_and_loads_none_of_them() -> None:
     assert all(name in shown for name in COMMANDS)
     assert not any(name in shown for name in ALIASES)
     assert set(loaded.split()) <= {
-        "flaremq.base", "flaremq.base.errors", "flaremq.cli", "flaremq.cli.main", "flaremq.cli.table"
+        "flaremq.base", "flaremq.base.errors", "flaremq.cli", "flaremq.cli.main", "flaremq.cli.table",
+            "flaremq.cli.tls",
     }  # fmt: skip
 
 

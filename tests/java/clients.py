@@ -295,11 +295,19 @@ class PullConsumer(Client):
 class JavaClients:
     """A JVM of clients of one version and one kind of header, for the servers behind one NameServer."""
 
-    def __init__(self, toolchain: Toolchain, version: str, header: Header = "JSON") -> None:
+    def __init__(
+        self,
+        toolchain: Toolchain,
+        version: str,
+        header: Header = "JSON",
+        properties: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        """`properties` are of the whole JVM, by the names of Java's system properties."""
         self.version = version
         self.header = header
         self.namesrv = ""
-        machine = replace(QUICK, log_level="ERROR", properties={"rocketmq.serialize.type": header})
+        given = {"rocketmq.serialize.type": header, **properties}
+        machine = replace(QUICK, log_level="ERROR", properties=given)
         self._jvm = Jvm(toolchain, version, machine, CLIENT_DRIVER)
 
     def __enter__(self) -> Self:

@@ -127,8 +127,9 @@ GUARDS: Final = (
     Guard("aclEnable", "acl"),
     Guard("authenticationEnabled", "authentication"),
     Guard("authorizationEnabled", "authorization"),
-    Guard("tls.enable", "tls_client"),
-    Guard("useTLS", "tls_client"),
+    # Not set, it follows tls.server.mode: an empty text is how that is written.
+    Guard("tls.enable", "tls_client", declined_by=frozenset({"false", ""})),
+    Guard("useTLS", "tls_client", declined_by=frozenset({"false", ""})),
     Guard(
         "tls.server.mode",
         "tls_server",
@@ -165,7 +166,7 @@ def _check_guard(guard: Guard, values: Mapping[str, str], available: frozenset[s
     if guard.asked_by is MORE_THAN_ONE and value.isascii() and value.isdigit():
         value = "2 or more" if int(value) > 1 else str(int(value))
     if value not in guard.asked_by | guard.declined_by:
-        known = ", ".join(sorted(guard.asked_by | guard.declined_by))
+        known = ", ".join(sorted((guard.asked_by | guard.declined_by) - {""}))
         raise ConfigError(
             f"{guard.option}={given!r} is none of: {known}; whether to protect must be said clearly"
         )
@@ -177,7 +178,7 @@ def _check_guard(guard: Guard, values: Mapping[str, str], available: frozenset[s
             f"{guard.option}={given} needs {' and '.join(missing)}: set them, or nothing is protected"
         )
     if guard.protection not in available:
-        off = " or ".join(sorted(guard.declined_by))
+        off = " or ".join(sorted(guard.declined_by - {""}))
         raise ConfigError(
             f"{guard.option}={given} asks for a protection ({guard.protection}) that this process lacks. "
             f"It will not run unprotected in silence: set {guard.option}={off} and {guard.instead}"

@@ -65,6 +65,8 @@ class How(TypedDict, total=False):
     maximum: float
     unit: Literal["size", "span_ms"]
     """Accept `64KiB` or `10s` beside the plain number that Java wants."""
+    by_value: bool
+    """The words of an enum are the values of its members, not their names."""
     separator: str
     """Between the texts of a tuple; a comma unless said otherwise."""
 
@@ -103,8 +105,10 @@ def load(
     """Build every section, or raise ConfigError: nothing is ever half understood.
 
     All sections of a process in one call, or the options of one are unknown to the
-    other. `available` names the protections this process has (`options.check_protection`).
+    other. `available` names the protections this process has (`options.check_protection`)
+    besides those that its sections give it (PROTECTS).
     """
+    available = available.union(*(getattr(section, "PROTECTS", ()) for section in sections))
     specs = [spec for section in sections for _, spec in _fields(section)]
     ours = {spec.java_name for spec in specs}
     aliases = {**ALIASES, **{other: spec.java_name for spec in specs for other in spec.how.get("also", ())}}
@@ -185,9 +189,10 @@ def _convert(text: str, kind: Any, how: How) -> object:
         separator = how.get("separator", ",")
         return tuple(part.strip() for part in text.split(separator) if part.strip())
     if isinstance(kind, type) and issubclass(kind, Enum):
-        if text not in kind.__members__:
-            raise ValueError(f"wanted is one of {', '.join(kind.__members__)}, written exactly so")
-        return kind[text]
+        words = {_word(member, how): member for member in kind}
+        if text not in words:
+            raise ValueError(f"expected one of {', '.join(words)}, written exactly so")
+        return words[text]
     if kind is int:
         return _integer(text, how.get("unit"))
     plain = _PLAIN.get(kind)
@@ -244,6 +249,10 @@ def _complaint(value: object, how: How) -> str | None:
     return None
 
 
+def _word(member: Enum, how: How) -> str:
+    return str(member.value) if how.get("by_value") else member.name
+
+
 def _limit(number: float) -> str:
     return "any" if math.isinf(number) else str(number)
 
@@ -254,7 +263,7 @@ def _text(value: object, how: How) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, Enum):
-        return value.name
+        return _word(value, how)
     if isinstance(value, tuple):
         return how.get("separator", ",").join(str(part) for part in value)
     return str(value)

@@ -60,6 +60,30 @@ class Sources:
         }
         return cls(_read_file(file) if file else {}, ours, _read_flags(flags))
 
+    def including(self, option: str, usual: Path, family: str, wanted: tuple[str, ...]) -> "Sources":
+        """With those options of one more file that begin as is wanted; all of its options are of one family.
+        They count more than those of the configuration file.
+
+        `option` names the file; where it is not given, the usual one is read if it exists.
+        """
+        said = self.flags.get(option) or self.environ.get(environment_name(option)) or self.file.get(option)
+        if said is None and not usual.is_file():
+            return self
+        name = str(usual) if said is None else said.value.strip()
+        if not name:
+            return self
+        try:
+            found = _read_file(Path(name))
+        except ConfigError as error:
+            raise ConfigError(f"{option}={name}: {error}") from None
+        for each in found:
+            if not each.startswith(family):
+                raise ConfigError(
+                    f"{option}={name}: {each} does not belong there: expected {family}* options only"
+                )
+        more = {each: given for each, given in found.items() if each.startswith(wanted)}
+        return Sources({**self.file, **more}, self.environ, self.flags)
+
     def merged(self, names: Iterable[str], aliases: Mapping[str, str]) -> dict[str, Given]:
         """One value per option, under the name that `aliases` leads to.
 

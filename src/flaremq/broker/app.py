@@ -37,7 +37,7 @@ from flaremq.remoting.caller import Caller
 from flaremq.remoting.connection import Connection
 from flaremq.remoting.server import Server
 from flaremq.remoting.settings import CallerSettings
-from flaremq.remoting.tls import TlsSettings
+from flaremq.remoting.tls import TlsClientSettings, TlsSettings
 from flaremq.store.settings import StoreSettings
 from flaremq.store.store import MessageStore
 
@@ -58,6 +58,7 @@ class BrokerConfig:
     families: FamilySettings = field(default_factory=FamilySettings)
     caller: CallerSettings = field(default_factory=CallerSettings)
     tls: TlsSettings = field(default_factory=TlsSettings)
+    tls_client: TlsClientSettings = field(default_factory=TlsClientSettings)
 
 
 class Broker:
@@ -71,13 +72,20 @@ class Broker:
         self._clock = clock or SystemClock()
         self._sleep = sleep
         self._settings = config.broker
+        # Keys that cannot be used are told before anything else is done.
+        config.tls.context()
+        calls_by_tls = config.tls_client.is_enabled(config.tls.effective_mode)
+        self._tls_client = config.tls_client.context() if calls_by_tls else None
         self.port = config.server.listen_port or free_port(config.server.bind_address)
         self._aside = Aside(config.families.query_threads)
         self._tasks = Owned(on_crash=lambda _error: None)
         self.state = State(config.broker, config.store.root / CONFIG_FOLDER, self._aside, self._clock)
         self.stats = Stats(config.broker, self._clock)
         self.configuration = Configuration(
-            (config.broker, config.server, config.caller, config.store, config.families, config.tls),
+            (
+                *(config.broker, config.server, config.caller, config.store, config.families),
+                *(config.tls, config.tls_client),
+            ),
             self._clock,
             black_list=config.broker.config_black_list,
         )
@@ -152,7 +160,7 @@ class Broker:
             state.topics, state.subscriptions, state.groups, state.filters, state.offsets, state.broadcast
         )
         self._pulls = PullLane(config.broker, self.store, readers, self.stats, self._aside, config.families)
-        self._caller = Caller(config.caller)
+        self._caller = Caller(config.caller, tls=self._tls_client)
         self._namesrvs = NameServers(config.broker.namesrv, by_dns=config.broker.namesrv_by_dns)
         self._registration = Registration(
             config.broker,

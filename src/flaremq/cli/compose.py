@@ -15,43 +15,56 @@ from flaremq.broker.tasks import Sleep
 from flaremq.namesrv.app import NameServer
 from flaremq.namesrv.settings import NamesrvServerSettings, NamesrvSettings
 from flaremq.remoting.settings import CallerSettings
-from flaremq.remoting.tls import TlsSettings
+from flaremq.remoting.tls import TlsClientSettings, TlsSettings, with_tls_file
 from flaremq.store.settings import StoreSettings
 
 _BROKER_SECTIONS: Final = (
-    BrokerSettings, BrokerServerSettings, CallerSettings, StoreSettings, FamilySettings, TlsSettings
+    BrokerSettings, BrokerServerSettings, CallerSettings, StoreSettings, FamilySettings, TlsSettings,
+    TlsClientSettings,
 )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class NamesrvConfig:
-    """Both sections of a NameServer's configuration."""
+    """All sections of a NameServer's configuration."""
 
     namesrv: NamesrvSettings
     server: NamesrvServerSettings
+    tls: TlsSettings
 
     @classmethod
     def load(cls, sources: Sources) -> NamesrvConfig:
-        return cls(*load(sources, NamesrvSettings, NamesrvServerSettings))
+        return cls(*load(with_tls_file(sources), NamesrvSettings, NamesrvServerSettings, TlsSettings))
 
     @property
     def sections(self) -> tuple[Any, ...]:
-        return self.namesrv, self.server
+        return self.namesrv, self.server, self.tls
 
     def build(self) -> NameServer:
-        return NameServer(self.namesrv, self.server)
+        return NameServer(self.namesrv, self.server, tls=self.tls)
 
 
 def load_broker(sources: Sources) -> BrokerConfig:
-    settings, server, caller, store, families, tls = load(sources, *_BROKER_SECTIONS)
+    settings, server, caller, store, families, tls, tls_client = load(
+        with_tls_file(sources), *_BROKER_SECTIONS
+    )
     return BrokerConfig(
-        broker=settings, server=server, caller=caller, store=store, families=families, tls=tls
+        broker=settings,
+        server=server,
+        caller=caller,
+        store=store,
+        families=families,
+        tls=tls,
+        tls_client=tls_client,
     )
 
 
 def broker_sections(config: BrokerConfig) -> tuple[Any, ...]:
     """In the order in which they are printed."""
-    return config.broker, config.server, config.caller, config.store, config.families, config.tls
+    return (
+        *(config.broker, config.server, config.caller, config.store, config.families),
+        *(config.tls, config.tls_client),
+    )
 
 
 def flags(options: Mapping[str, object]) -> list[str]:

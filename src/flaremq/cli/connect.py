@@ -21,7 +21,9 @@ _SILENT: Final = logging.NullHandler()
 def client_settings(namesrv: str | None, profile: str | None) -> ClientSettings:
     """Of a client for the cluster that is meant. What it would log, a command says in its own words."""
     logging.getLogger(ROOT).addHandler(_SILENT)
-    return ClientSettings(namesrv=choose(namesrv, profile).namesrv, timeout_s=5.0)
+    target = choose(namesrv, profile)
+    target.tls.say()
+    return ClientSettings(namesrv=target.namesrv, timeout_s=5.0)
 
 
 @contextmanager

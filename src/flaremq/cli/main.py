@@ -11,6 +11,7 @@ import errno
 import os
 import sys
 import traceback
+from functools import partial
 from importlib import import_module
 from importlib.metadata import version
 from typing import Annotated, Any, Final
@@ -21,6 +22,7 @@ from typer.main import get_command
 
 from flaremq.base.errors import FlareError, UsageError
 from flaremq.cli.table import ALIASES, COMMANDS, Row
+from flaremq.cli.tls import Ca, Cert, Enabled, Key, Tls
 
 _ROWS: Final = {**COMMANDS, **ALIASES}
 _INTERRUPTED: Final = 130
@@ -136,16 +138,31 @@ def _show_version(wanted: bool) -> None:
 
 @app.callback()
 def root(
+    ctx: typer.Context,
     show_version: Annotated[  # noqa: ARG001 - Its callback has done all.
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
     ] = False,
     debug: Annotated[
         bool, typer.Option("--debug", help=f"Show where an error came from, as {_DEBUG}=1 does.")
     ] = False,
+    tls: Enabled = None,
+    tls_ca: Ca = None,
+    tls_cert: Cert = None,
+    tls_key: Key = None,
 ) -> None:
     """A RocketMQ-compatible messaging system."""
     if debug:
         os.environ[_DEBUG] = "1"
+    said = Tls(tls, tls_ca, tls_cert, tls_key)
+    if said != Tls():
+        ctx.call_on_close(partial(_restore, dict(os.environ)))
+        said.say(over=True)
+
+
+def _restore(environ: dict[str, str]) -> None:
+    """For whoever calls several commands in one process."""
+    os.environ.clear()
+    os.environ.update(environ)
 
 
 def main() -> None:

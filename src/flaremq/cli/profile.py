@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -9,6 +10,7 @@ import typer
 from flaremq.cli.options import Json
 from flaremq.cli.profiles import USUAL, choose, known_names, load_profiles, profiles_path
 from flaremq.cli.render import Output
+from flaremq.cli.tls import Ca, Cert, Enabled, Key, Tls
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Names for the clusters you work with.")
 
@@ -23,19 +25,26 @@ def list_profiles(json: Json = False) -> None:
 
     def for_people() -> None:
         rows = [
-            ("*" if name == found.in_use else "", name, namesrv)
+            ("*" if name == found.in_use else "", name, namesrv, _shown(found.tls[name]))
             for name, namesrv in sorted(found.namesrvs.items())
         ]
-        out.table(("in use", "name", "namesrv"), rows)
+        out.table(("in use", "name", "namesrv", "tls"), rows)
         typer.echo(f"Commands talk to {target.namesrv} ({target.why}). The file is {found.path}.")
 
     document = {
         "file": str(found.path),
         "in_use": found.in_use,
-        "profiles": {name: {"namesrv": namesrv} for name, namesrv in sorted(found.namesrvs.items())},
+        "profiles": {
+            name: {"namesrv": namesrv, **found.tls[name].table()}
+            for name, namesrv in sorted(found.namesrvs.items())
+        },
         "target": {"namesrv": target.namesrv, "why": target.why},
     }
     out.show(document, for_people)
+
+
+def _shown(tls: Tls) -> str:
+    return " ".join(f"{key}={value}" for key, value in tls.table().items())
 
 
 @app.command("set")
@@ -44,11 +53,16 @@ def set_profile(
     namesrv: Annotated[
         str, typer.Option("-n", "--namesrv", metavar="HOST:PORT", help="NameServers of the cluster.")
     ] = USUAL,
+    tls: Enabled = None,
+    tls_ca: Ca = None,
+    tls_cert: Cert = None,
+    tls_key: Key = None,
     use: Annotated[bool, typer.Option("--use", help="Use it from now on.")] = False,
     json: Json = False,
 ) -> None:
-    """Make a profile, or change one."""
-    profiles = load_profiles(profiles_path()).set(name, namesrv)
+    """Make a profile, or replace one."""
+    files = (str(Path(file).resolve()) if file else None for file in (tls_ca, tls_cert, tls_key))
+    profiles = load_profiles(profiles_path()).set(name, namesrv, Tls(tls, *files))
     if use:
         profiles = profiles.use(name)
     profiles.save()

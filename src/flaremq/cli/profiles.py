@@ -10,10 +10,13 @@ Profiles lie in a file of a user's own, ~/.config/flaremq/profiles.toml:
 
     [profiles.test]
     namesrv = "10.0.0.1:9876;10.0.0.2:9876"
+    tls = true
+    tls_ca = "/etc/flaremq/ca.pem"
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import tomllib
@@ -23,6 +26,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from flaremq.base.errors import ConfigError
+from flaremq.cli.tls import KEYS, Tls
 
 USUAL: Final = "127.0.0.1:9876"
 VARIABLES: Final = ("FLAREMQ_NAMESRV", "NAMESRV_ADDR")
@@ -32,10 +36,11 @@ _FIRST_LINES: Final = "# Clusters that the flaremq command knows by name: see `f
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """NameServers, and who named them."""
+    """NameServers, who named them, and how to talk to them."""
 
     namesrv: str
     why: str
+    tls: Tls = field(default_factory=Tls)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +51,8 @@ class Profiles:
     namesrvs: Mapping[str, str] = field(default_factory=dict)
     """By the name of the profile."""
     in_use: str | None = None
+    tls: Mapping[str, Tls] = field(default_factory=dict)
+    """Of those that say anything about it."""
 
     def get(self, name: str) -> str:
         if name not in self.namesrvs:
@@ -56,10 +63,17 @@ class Profiles:
             )
         return self.namesrvs[name]
 
-    def set(self, name: str, namesrv: str) -> Profiles:
+    def target(self, name: str, why: str) -> Target:
+        return Target(self.get(name), why, self.tls.get(name, Tls()))
+
+    def set(self, name: str, namesrv: str, tls: Tls | None = None) -> Profiles:
         if not _NAME.fullmatch(name):
             raise ConfigError(f"profile {name!r}: a name has letters, digits, - and _, 64 of them at most")
-        return replace(self, namesrvs={**self.namesrvs, name: check_namesrv(namesrv)})
+        return replace(
+            self,
+            namesrvs={**self.namesrvs, name: check_namesrv(namesrv)},
+            tls={**self.tls, name: tls or Tls()},
+        )
 
     def use(self, name: str | None) -> Profiles:
         if name is not None:
@@ -77,6 +91,9 @@ class Profiles:
             text += f'use = "{self.in_use}"\n'
         for name, namesrv in sorted(self.namesrvs.items()):
             text += f'\n[profiles.{name}]\nnamesrv = "{namesrv}"\n'
+            for key, value in self.tls.get(name, Tls()).table().items():
+                # A JSON string is a TOML string too.
+                text += f"{key} = {json.dumps(value)}\n"
         beside = self.path.with_suffix(".new")
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -119,19 +136,27 @@ def _understood(path: Path, text: str, found: dict[str, Any]) -> Profiles:
     if not isinstance(tables, dict):
         raise wrong("profiles", "profiles must be tables, as [profiles.NAME]")
     namesrvs: dict[str, str] = {}
+    tls: dict[str, Tls] = {}
     for name, table in tables.items():
         if not isinstance(table, dict) or not isinstance(table.get("namesrv"), str):
             raise wrong(name, f'profile {name!r} needs a line namesrv = "host:port"')
-        for key in sorted(table.keys() - {"namesrv"}):
-            raise wrong(key, f"{key!r} of profile {name!r} means nothing here; wanted is namesrv")
+        for key in sorted(table.keys() - {"namesrv", *KEYS}):
+            known = f"namesrv, {', '.join(KEYS[:-1])} or {KEYS[-1]}"
+            raise wrong(key, f"{key!r} of profile {name!r} means nothing here; expected {known}")
         try:
             namesrvs[name] = check_namesrv(table["namesrv"])
         except ConfigError as error:
             raise wrong(table["namesrv"], str(error)) from None
+        try:
+            tls[name] = Tls.of_table(table)
+        except ValueError as error:
+            key = str(error)
+            kind = "true or false" if key == "tls" else "the path of a PEM file, in quotes"
+            raise wrong(f"{key} =", f"{key} of profile {name!r}: expected {kind}") from None
     in_use = found.get("use")
     if in_use is not None and in_use not in namesrvs:
         raise wrong("use", f"use = {in_use!r}, but there is no [profiles.{in_use}]")
-    return Profiles(path, namesrvs, in_use)
+    return Profiles(path, namesrvs, in_use, tls)
 
 
 def _line_of(text: str, word: str) -> int:
@@ -159,16 +184,16 @@ def choose(namesrv: str | None, profile: str | None, environ: Mapping[str, str] 
     if namesrv:
         return Target(check_namesrv(namesrv), "--namesrv")
     if profile:
-        return Target(load_profiles(profiles_path(environ)).get(profile), f"--profile {profile}")
+        return load_profiles(profiles_path(environ)).target(profile, f"--profile {profile}")
     for variable in VARIABLES:
         if environ.get(variable):
             return Target(check_namesrv(environ[variable]), variable)
     profiles = load_profiles(profiles_path(environ))
     named = environ.get("FLAREMQ_PROFILE")
     if named:
-        return Target(profiles.get(named), f"FLAREMQ_PROFILE={named}")
+        return profiles.target(named, f"FLAREMQ_PROFILE={named}")
     if profiles.in_use is not None:
-        return Target(profiles.get(profiles.in_use), f"profile {profiles.in_use}")
+        return profiles.target(profiles.in_use, f"profile {profiles.in_use}")
     return Target(USUAL, "nothing else was said")
 
 

@@ -15,6 +15,7 @@ from flaremq.base import logs
 from flaremq.base.loops import new_loop
 from flaremq.base.options import IMPORTANT, options_of
 from flaremq.base.settings import Sources, dump
+from flaremq.base.sources import shown
 from flaremq.broker.app import Broker
 from flaremq.cli.compose import NamesrvConfig, broker_sections, load_broker
 
@@ -82,11 +83,12 @@ def _print_settings(
     What is printed can be read back as a configuration file."""
     values = {name: value for section in sections for name, value in dump(section)}
     others = {each.name: each.default_5 for each in options_of(*owners) if each.name not in values}
-    shown = [name for name in (*values, *others) if not only_important or name in IMPORTANT]
-    for name in shown:
+    names = [name for name in (*values, *others) if not only_important or name in IMPORTANT]
+    for name in names:
         if name in values:
-            typer.echo(f"{name}={values[name]}")
-    without_effect = [name for name in shown if name in others]
+            is_secret = shown(name, values[name]) != repr(values[name])
+            typer.echo(f"{name}={'***' if is_secret else values[name]}")
+    without_effect = [name for name in names if name in others]
     if without_effect:
         typer.echo("# Known to RocketMQ, without effect here (RocketMQ's default):")
     for name in without_effect:

@@ -13,6 +13,7 @@ from flaremq.base.units import MiB
 from flaremq.model import sysflag
 from flaremq.model.allocate import Average, Strategy
 from flaremq.protocol.bodies.group import ConsumeFromWhere
+from flaremq.remoting.tls import client_tls
 
 ENVIRONMENT: Final = ("FLAREMQ_NAMESRV", "NAMESRV_ADDR")
 """Where the NameServers are looked for if a program does not name them."""
@@ -52,8 +53,9 @@ class ClientSettings:
     instance_name: str = ""
     """Part of the client id. Empty: made of process and time, so that no two clients have the same."""
     unit_name: str = ""
-    tls: ssl.SSLContext | None = None
-    """Talk TLS to NameServers and brokers."""
+    tls: ssl.SSLContext | None = field(default_factory=client_tls)
+    """Talk TLS to NameServers and brokers: `TlsClientSettings(trusted="ca.pem").context()` makes one. Not
+    given: the environment says it, as in FLAREMQ_TLS_ENABLE=true."""
 
     def __post_init__(self) -> None:
         if not self.addresses:

@@ -18,6 +18,7 @@ from flaremq.remoting.connection import Connection
 from flaremq.remoting.router import Family, Router
 from flaremq.remoting.server import Server
 from flaremq.remoting.settings import ServerSettings
+from flaremq.remoting.tls import TlsSettings
 
 log = logger("namesrv.app")
 
@@ -37,7 +38,14 @@ _CHANGEABLE: Final = frozenset(
 class NameServer:
     """Independent of all other NameServers: it knows what brokers tell it, and forgets it when it stops."""
 
-    def __init__(self, settings: NamesrvSettings, server: ServerSettings, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        settings: NamesrvSettings,
+        server: ServerSettings,
+        clock: Clock | None = None,
+        *,
+        tls: TlsSettings | None = None,
+    ) -> None:
         self._settings = settings
         self._server_settings = server
         self._clock = clock or SystemClock()
@@ -47,7 +55,7 @@ class NameServer:
         self._handlers = Handlers(self.routes, self._kv, settings, config, self._clock)
         router = Router()
         router.serve(Family("NameServer", _REQUESTS_MAX), self._handlers.table())
-        self._server = Server(server, router, on_close=self._connection_closed)
+        self._server = Server(server, router, tls=tls, on_close=self._connection_closed)
         self._tasks = Owned(on_crash=lambda _error: None)
 
     @property

@@ -1,14 +1,29 @@
-"""TLS: RocketMQ's options for it, and the context that they make."""
+"""TLS: RocketMQ's options for it, and the contexts that they make.
+
+Java takes these from system properties of the same names, and from the file that tls.config.file names; here
+they are options like all others, and that file is one more source (`with_tls_file`). Words and defaults are
+Java's, but for three things. There is no test mode: without a certificate of yours, nobody speaks TLS. A
+certificate that a peer must show is always verified. And a caller that is told whom to trust verifies its
+server, unless tls.client.authServer=false says not to.
+"""
 
 from __future__ import annotations
 
+import os
 import ssl
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
+from typing import ClassVar, Final
 
 from flaremq.base.errors import ConfigError
-from flaremq.base.settings import check, option
+from flaremq.base.settings import Sources, check, environment_name, load, option
+
+_CONFIG_FILE: Final = "/etc/rocketmq/tls.properties"
+_CERTIFICATE: Final = b"-----BEGIN CERTIFICATE-----"
+_KEY: Final = b"PRIVATE KEY-----"
+_ENCRYPTED: Final = b"ENCRYPTED"
 
 
 class TlsMode(Enum):
@@ -27,32 +42,46 @@ class ClientAuth(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsSettings:
-    """Java takes these from system properties of the same names; here they are options like all others."""
+    """The listening side: clients and brokers connect here."""
 
-    mode: TlsMode = option("tls.server.mode", TlsMode.PERMISSIVE)
+    PROTECTS: ClassVar = frozenset({"tls_server"})
+
+    mode: TlsMode = option("tls.server.mode", TlsMode.PERMISSIVE, by_value=True)
     certificate: str = option("tls.server.certPath", "")
-    """PEM. Without one nobody can speak TLS: permissive then means plain."""
+    """PEM, the server's certificate first and then those that signed it. Without one nobody can speak TLS:
+    permissive then means plain."""
     key: str = option("tls.server.keyPath", "")
     key_password: str = option("tls.server.keyPassword", "")
     trusted: str = option("tls.server.trustCertPath", "")
-    """PEM of those whose clients are believed."""
-    client_auth: ClientAuth = option("tls.server.need.client.auth", ClientAuth.NONE)
+    """PEM of the authorities whose clients are believed."""
+    client_auth: ClientAuth = option("tls.server.need.client.auth", ClientAuth.NONE, by_value=True)
+    """A certificate that is shown must have been signed by a trusted one, also where Java would take any."""
+    auth_client: bool = option("tls.server.authClient", False)
+    test_mode: bool = option("tls.test.mode.enable", False)
+    """Java's default is true: a server then makes its own certificate, which this one does not."""
+    config_file: str = option("tls.config.file", _CONFIG_FILE)
 
     def __post_init__(self) -> None:
         check(self)
-        for name, path in (
-            ("tls.server.certPath", self.certificate),
-            ("tls.server.keyPath", self.key),
-            ("tls.server.trustCertPath", self.trusted),
-        ):
-            if path and not Path(path).is_file():
-                raise ConfigError(f"{name}={path}: there is no such file")
         if self.mode is TlsMode.ENFORCING and not self.certificate:
-            raise ConfigError("tls.server.mode=enforcing needs a certificate: set tls.server.certPath")
+            raise ConfigError(
+                "tls.server.mode=enforcing needs a certificate: "
+                "set tls.server.certPath and tls.server.keyPath"
+            )
+        if self.test_mode and not self.certificate and self.mode is not TlsMode.DISABLED:
+            raise ConfigError(
+                "tls.test.mode.enable=true expects a server to make a certificate, and FlareMQ makes none: "
+                "set tls.server.certPath and tls.server.keyPath, or tls.test.mode.enable=false"
+            )
         if self.client_auth is not ClientAuth.NONE and not self.trusted:
             raise ConfigError(
                 f"tls.server.need.client.auth={self.client_auth.value} needs tls.server.trustCertPath: "
-                "whose clients are to be believed?"
+                "the certificates of the authorities whose clients are believed"
+            )
+        if self.auth_client and self.client_auth is ClientAuth.NONE:
+            raise ConfigError(
+                "tls.server.authClient=true has no effect while tls.server.need.client.auth=none: no client "
+                "is asked for a certificate; expected optional or require"
             )
 
     @property
@@ -60,23 +89,143 @@ class TlsSettings:
         return self.mode if self.certificate else TlsMode.DISABLED
 
     def context(self) -> ssl.SSLContext | None:
-        """What sessions are made with; None where nobody may speak TLS."""
+        """What sessions are made with; None where nobody may speak TLS. ConfigError names what is wrong."""
         if self.effective_mode is TlsMode.DISABLED:
             return None
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
-        try:
-            context.load_cert_chain(self.certificate, self.key or None, self.key_password or None)
-            if self.trusted:
-                context.load_verify_locations(self.trusted)
-        except (ssl.SSLError, OSError) as error:
-            raise ConfigError(
-                f"tls.server.certPath={self.certificate}: certificate, key and trusted certificates "
-                f"cannot be used: {error}"
-            ) from error
+        _load_chain(context, "tls.server", self.certificate, self.key, self.key_password)
+        if self.trusted:
+            _load_trusted(context, "tls.server", self.trusted)
         context.verify_mode = {
             ClientAuth.NONE: ssl.CERT_NONE,
             ClientAuth.OPTIONAL: ssl.CERT_OPTIONAL,
             ClientAuth.REQUIRE: ssl.CERT_REQUIRED,
         }[self.client_auth]
         return context
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsClientSettings:
+    """The calling side: clients, and brokers that talk to NameServers."""
+
+    PROTECTS: ClassVar = frozenset({"tls_client"})
+
+    enabled: bool | None = option("tls.enable", None, also=("useTLS",))
+    """Not set: a server whose own port speaks only TLS speaks it to others too, all others do not."""
+    trusted: str = option("tls.client.trustCertPath", "")
+    """PEM of the authorities whose servers are believed."""
+    auth_server: bool | None = option("tls.client.authServer", None)
+    """Whether servers must have a certificate that a trusted one has signed: by default where
+    trustCertPath says which these are. true without it means the authorities that the system trusts. Names
+    are not compared, as in Java: servers go by their addresses."""
+    certificate: str = option("tls.client.certPath", "")
+    """PEM, what is shown to servers that ask who comes."""
+    key: str = option("tls.client.keyPath", "")
+    key_password: str = option("tls.client.keyPassword", "")
+
+    def __post_init__(self) -> None:
+        check(self)
+        if bool(self.certificate) != bool(self.key):
+            given, missing = ("certPath", "keyPath") if self.certificate else ("keyPath", "certPath")
+            raise ConfigError(
+                f"tls.client.{given} is set without tls.client.{missing}: expected both or none"
+            )
+
+    @property
+    def verifies(self) -> bool:
+        return bool(self.trusted) if self.auth_server is None else self.auth_server
+
+    def is_enabled(self, mode: TlsMode = TlsMode.DISABLED) -> bool:
+        """`mode` is that of the process' own port."""
+        return mode is TlsMode.ENFORCING if self.enabled is None else self.enabled
+
+    def context(self) -> ssl.SSLContext:
+        """What connections are made with. ConfigError names what is wrong."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_REQUIRED if self.verifies else ssl.CERT_NONE
+        if self.trusted:
+            _load_trusted(context, "tls.client", self.trusted)
+        elif self.verifies:
+            context.load_default_certs()
+        if self.certificate:
+            _load_chain(context, "tls.client", self.certificate, self.key, self.key_password)
+        return context
+
+
+def with_tls_file(sources: Sources, *, only_client: bool = False) -> Sources:
+    """With what the file says that tls.config.file names: more than the configuration file, as in Java, and
+    less than variables and flags."""
+    wanted = ("tls.client.",) if only_client else ("tls.",)
+    return sources.including("tls.config.file", Path(_CONFIG_FILE), "tls.", wanted)
+
+
+_OF_CLIENTS: Final = frozenset(
+    environment_name(name)
+    for name in (
+        *("tls.enable", "useTLS", "tls.config.file", "tls.client.trustCertPath", "tls.client.authServer"),
+        *("tls.client.certPath", "tls.client.keyPath", "tls.client.keyPassword"),
+    )
+)
+
+
+def client_tls(environ: Mapping[str, str] = os.environ) -> ssl.SSLContext | None:
+    """What the environment says about TLS of a client, in the variables of its options
+    (FLAREMQ_TLS_ENABLE, FLAREMQ_TLS_CLIENT_TRUST_CERT_PATH ...); None: talk plain."""
+    given = {name: value for name, value in environ.items() if name in _OF_CLIENTS}
+    if not given:
+        return None
+    sources = with_tls_file(Sources.of(None, given), only_client=True)
+    settings, _ = load(sources, TlsClientSettings, _ClientFile)
+    return settings.context() if settings.is_enabled() else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ClientFile:
+    """For a client, which has no other section that knows this option."""
+
+    config_file: str = option("tls.config.file", _CONFIG_FILE)
+
+
+# Files, and what can be wrong with them.
+
+
+def _load_chain(context: ssl.SSLContext, side: str, certificate: str, key: str, password: str) -> None:
+    _read(f"{side}.certPath", certificate, "a certificate", _CERTIFICATE)
+    key_option, key_file = (f"{side}.keyPath", key) if key else (f"{side}.certPath", certificate)
+    is_encrypted = _ENCRYPTED in _read(key_option, key_file, "a private key", _KEY)
+    if is_encrypted and not password:
+        raise ConfigError(f"{key_option}={key_file}: the key is encrypted: set {side}.keyPassword")
+    try:
+        context.load_cert_chain(certificate, key or None, password)
+    except (ssl.SSLError, OSError) as error:
+        if getattr(error, "reason", None) == "KEY_VALUES_MISMATCH":
+            why = f"does not belong to {side}.certPath={certificate}: expected the key of that certificate"
+        elif is_encrypted:
+            why = f"cannot be opened with {side}.keyPassword: expected the password of that key"
+        else:
+            why = f"cannot be used with {side}.certPath={certificate}: {error}"
+        raise ConfigError(f"{key_option}={key_file} {why}") from error
+
+
+def _load_trusted(context: ssl.SSLContext, side: str, trusted: str) -> None:
+    _read(f"{side}.trustCertPath", trusted, "a certificate", _CERTIFICATE)
+    try:
+        context.load_verify_locations(trusted)
+    except (ssl.SSLError, OSError) as error:
+        raise ConfigError(f"{side}.trustCertPath={trusted} cannot be used: {error}") from error
+
+
+def _read(name: str, path: str, what: str, mark: bytes) -> bytes:
+    try:
+        text = Path(path).read_bytes()
+    except OSError as error:
+        raise ConfigError(
+            f"{name}={path} cannot be read: {error.strerror or error}; expected a PEM file with {what} that "
+            "this user may read"
+        ) from error
+    if mark not in text:
+        raise ConfigError(f"{name}={path} does not hold {what}: expected a PEM file")
+    return text

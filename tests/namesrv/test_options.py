@@ -84,7 +84,7 @@ async def test_a_topic_that_its_broker_no_longer_names_goes_at_once_where_that_i
     ],
 )
 async def test_lists_of_topics_may_be_switched_off(
-    tmp_path: Path, option: str, code: int, fields: dict[str, str]
+    tmp_path: Path, option: str, code: int, fields: dict[str, Any]
 ) -> None:
     for is_on in (True, False):
         async with asking(tmp_path, **{option: is_on}) as (_, client):

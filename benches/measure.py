@@ -100,7 +100,7 @@ def turn(messages: int, body_size: int, batch: int) -> dict[str, Any]:
     """Append and dispatch in one thread, as a broker's turn does: the whole cost of a message."""
     with folder() as root:
         store = store_in(root)
-        store._dispatch_worker.stop()
+        store.workers.dispatch.stop()
         ring = batches(store, body_size, batch)
         for _ in range(2):
             cpu, began = time.thread_time(), time.perf_counter()

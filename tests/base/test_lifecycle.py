@@ -7,20 +7,32 @@ from collections.abc import Iterator
 import pytest
 
 from flaremq.base.errors import FlareError
-from flaremq.base.lifecycle import Owned, Stack, Worker
+from flaremq.base.lifecycle import Owned, Stack, Worker, repeat
 from flaremq.testing.clock import settle
 
 LONG_S = 30.0
 """A deadline that only a broken test reaches."""
 
-Crashes = queue.SimpleQueue[Exception]
+
+class Heard:
+    """Remembers how the steps of a worker ended."""
+
+    def __init__(self) -> None:
+        self.failures: queue.SimpleQueue[Exception] = queue.SimpleQueue()
+        self.recoveries: queue.SimpleQueue[None] = queue.SimpleQueue()
+
+    def failed(self, error: Exception) -> None:
+        self.failures.put(error)
+
+    def recovered(self) -> None:
+        self.recoveries.put(None)
 
 
 @pytest.fixture
-def crashes() -> Iterator[Crashes]:
-    seen: Crashes = queue.SimpleQueue()
-    yield seen
-    assert seen.empty(), "a crash that the test did not expect"
+def heard() -> Iterator[Heard]:
+    listener = Heard()
+    yield listener
+    assert listener.failures.empty(), "a failure that the test did not expect"
 
 
 class Rounds:
@@ -43,9 +55,9 @@ def pausing(worker: Worker) -> None:
     worker.pause(LONG_S)
 
 
-def test_a_worker_repeats_its_step_each_time_it_is_woken(crashes: Crashes) -> None:
+def test_a_worker_repeats_its_step_each_time_it_is_woken(heard: Heard) -> None:
     rounds = Rounds()
-    worker = Worker("w", rounds.step, on_crash=crashes.put)
+    worker = Worker("w", rounds.step, heard)
     worker.start()
     for _ in range(3):
         rounds.entered.get(timeout=LONG_S)
@@ -58,18 +70,18 @@ def test_a_worker_repeats_its_step_each_time_it_is_woken(crashes: Crashes) -> No
     assert not worker.alive
 
 
-def test_a_pause_that_nobody_ends_ends_by_itself(crashes: Crashes) -> None:
+def test_a_pause_that_nobody_ends_ends_by_itself(heard: Heard) -> None:
     rounds: queue.SimpleQueue[bool] = queue.SimpleQueue()
-    worker = Worker("w", lambda self: rounds.put(self.pause(0.001)), on_crash=crashes.put)
+    worker = Worker("w", lambda self: rounds.put(self.pause(0.001)), heard)
     worker.start()
     assert rounds.get(timeout=LONG_S) is False
     assert rounds.get(timeout=LONG_S) is False
     worker.stop(LONG_S)
 
 
-def test_a_wake_before_the_pause_is_not_lost(crashes: Crashes) -> None:
+def test_a_wake_before_the_pause_is_not_lost(heard: Heard) -> None:
     rounds = Rounds()
-    worker = Worker("w", rounds.step, on_crash=crashes.put)
+    worker = Worker("w", rounds.step, heard)
     worker.wake()
     worker.wake()
     worker.start()
@@ -80,7 +92,7 @@ def test_a_wake_before_the_pause_is_not_lost(crashes: Crashes) -> None:
     assert rounds.answers.get(timeout=LONG_S) is False  # Two wakes are one.
 
 
-def test_a_pause_after_stop_returns_at_once(crashes: Crashes) -> None:
+def test_a_pause_after_stop_returns_at_once(heard: Heard) -> None:
     entered, leave = threading.Event(), threading.Event()
     answers: list[bool] = []
 
@@ -91,7 +103,7 @@ def test_a_pause_after_stop_returns_at_once(crashes: Crashes) -> None:
         answers.append(worker.pause(LONG_S))
         answers.append(worker.pause(None))
 
-    worker = Worker("w", step, on_crash=crashes.put)
+    worker = Worker("w", step, heard)
     worker.start()
     assert entered.wait(LONG_S)
     with pytest.raises(FlareError, match=r"thread w did not end within 0.001 s.*stuck"):
@@ -101,36 +113,85 @@ def test_a_pause_after_stop_returns_at_once(crashes: Crashes) -> None:
     assert answers == [True, False, False]
 
 
-def test_the_thread_is_a_daemon_with_the_name_of_the_worker(crashes: Crashes) -> None:
+def test_the_thread_is_a_daemon_with_the_name_of_the_worker(heard: Heard) -> None:
     seen: queue.SimpleQueue[threading.Thread] = queue.SimpleQueue()
 
     def step(worker: Worker) -> None:
         seen.put(threading.current_thread())
         worker.pause(LONG_S)
 
-    worker = Worker("flush-commitlog", step, on_crash=crashes.put)
+    worker = Worker("flush-commitlog", step, heard)
     worker.start()
     thread = seen.get(timeout=LONG_S)
     assert (thread.name, thread.daemon) == ("flush-commitlog", True)
     worker.stop(LONG_S)
 
 
-def test_a_crash_ends_the_thread_and_is_told_once(crashes: Crashes, caplog: pytest.LogCaptureFixture) -> None:
-    error = ZeroDivisionError("of all things")
+def test_a_step_that_fails_comes_again_and_its_recovery_is_told_once(
+    heard: Heard, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    error, healed, steps = ZeroDivisionError("of all things"), threading.Event(), queue.SimpleQueue[None]()
 
     def step(worker: Worker) -> None:
-        raise error
+        if not healed.is_set():
+            raise error
+        steps.put(None)
+        worker.pause(0.001)
 
-    worker = Worker("w", step, on_crash=crashes.put)
+    worker = Worker("w", step, heard)
     worker.start()
-    assert crashes.get(timeout=LONG_S) is error
+    assert [heard.failures.get(timeout=LONG_S) for _ in range(2)] == [error, error]
+    assert str(worker.failure) == "of all things"
+    healed.set()
+    for _ in range(3):
+        steps.get(timeout=LONG_S)
+    heard.recoveries.get(timeout=LONG_S)
     worker.stop(LONG_S)
-    assert not worker.alive
-    assert "thread w crashed" in caplog.text
+    assert not isinstance(worker.failure, Exception)
+    assert heard.recoveries.empty()
+    while not heard.failures.empty():
+        assert heard.failures.get() is error
+    assert caplog.text.count("thread w failed and tries again in 0.05 s") == 1
+    assert caplog.text.count("thread w is well again") == 1
 
 
-def test_stop_is_idempotent_and_safe_before_start(crashes: Crashes) -> None:
-    worker = Worker("w", Worker.stop, on_crash=crashes.put)
+def test_no_wake_cuts_the_pause_after_a_failure_short_but_a_stop_does(heard: Heard) -> None:
+    waits: list[float | None] = []
+
+    class Event(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            waits.append(timeout)
+            if len(waits) == 10:
+                worker.ask_to_stop()
+            return False
+
+    def step(worker: Worker) -> None:
+        worker.wake()
+        raise OSError("no")
+
+    worker = Worker("w", step, heard)
+    worker._stop_asked = Event()
+    worker.start()
+    worker._thread.join(LONG_S)
+    assert waits == [0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0, 5.0]
+    assert [str(heard.failures.get(timeout=0)) for _ in range(10)] == ["no"] * 10
+
+
+def test_a_step_that_must_not_come_again_ends_its_worker(heard: Heard) -> None:
+    def step(worker: Worker) -> None:
+        worker.ask_to_stop()
+        raise ZeroDivisionError("for good")
+
+    worker = Worker("w", step, heard)
+    worker.start()
+    worker.stop(LONG_S)
+    assert str(heard.failures.get(timeout=0)) == "for good"
+    assert heard.recoveries.empty()
+
+
+def test_stop_is_idempotent_and_safe_before_start(heard: Heard) -> None:
+    worker = Worker("w", Worker.stop, heard)
     worker.stop(0)
     worker.stop(0)
     assert worker.stopping
@@ -138,15 +199,15 @@ def test_stop_is_idempotent_and_safe_before_start(crashes: Crashes) -> None:
         worker.start()
 
 
-def test_a_step_may_stop_its_own_worker(crashes: Crashes) -> None:
-    worker = Worker("w", lambda self: self.stop(0), on_crash=crashes.put)
+def test_a_step_may_stop_its_own_worker(heard: Heard) -> None:
+    worker = Worker("w", lambda self: self.stop(0), heard)
     worker.start()
     worker.stop(LONG_S)
     assert not worker.alive
 
 
-async def test_owned_tasks_run_and_give_their_result(crashes: Crashes) -> None:
-    owned = Owned(on_crash=crashes.put)
+async def test_owned_tasks_run_and_give_their_result() -> None:
+    owned = Owned()
 
     async def answer() -> int:
         return 42
@@ -159,8 +220,8 @@ async def test_owned_tasks_run_and_give_their_result(crashes: Crashes) -> None:
     await owned.aclose(LONG_S)
 
 
-async def test_aclose_cancels_every_task_and_waits_for_its_end(crashes: Crashes) -> None:
-    owned = Owned(on_crash=crashes.put)
+async def test_aclose_cancels_every_task_and_waits_for_its_end() -> None:
+    owned = Owned()
     cleaned: list[int] = []
 
     async def sleeper(number: int) -> None:
@@ -179,10 +240,8 @@ async def test_aclose_cancels_every_task_and_waits_for_its_end(crashes: Crashes)
     await owned.aclose(LONG_S)
 
 
-async def test_a_crashed_task_is_logged_and_told_and_the_others_go_on(
-    crashes: Crashes, caplog: pytest.LogCaptureFixture
-) -> None:
-    owned = Owned(on_crash=crashes.put)
+async def test_a_crashed_task_is_logged_and_the_others_go_on(caplog: pytest.LogCaptureFixture) -> None:
+    owned = Owned()
 
     async def crash() -> None:
         raise ZeroDivisionError("of all things")
@@ -190,14 +249,13 @@ async def test_a_crashed_task_is_logged_and_told_and_the_others_go_on(
     other = owned.spawn("other", asyncio.Event().wait())
     owned.spawn("accident", crash())
     await settle()
-    assert isinstance(crashes.get(timeout=0), ZeroDivisionError)
     assert "task accident crashed" in caplog.text
     assert not other.done()
     await owned.aclose(LONG_S)
 
 
-async def test_a_task_that_will_not_end_is_named(crashes: Crashes) -> None:
-    owned = Owned(on_crash=crashes.put)
+async def test_a_task_that_will_not_end_is_named() -> None:
+    owned = Owned()
     leave = asyncio.Event()
 
     async def stubborn() -> None:
@@ -215,19 +273,46 @@ async def test_a_task_that_will_not_end_is_named(crashes: Crashes) -> None:
     await task
 
 
-async def test_nothing_is_spawned_after_the_end(crashes: Crashes) -> None:
-    owned = Owned(on_crash=crashes.put)
+async def test_nothing_is_spawned_after_the_end() -> None:
+    owned = Owned()
     await owned.aclose(LONG_S)
     with pytest.raises(FlareError, match="task late"):
         owned.spawn("late", settle())
 
 
-async def test_a_task_may_close_its_own_owner(crashes: Crashes) -> None:
-    owned = Owned(on_crash=crashes.put)
+async def test_a_task_may_close_its_own_owner() -> None:
+    owned = Owned()
     other = owned.spawn("other", asyncio.Event().wait())
     closer = owned.spawn("closer", owned.aclose(LONG_S))
     await closer
     assert other.cancelled()
+
+
+async def test_work_that_fails_is_logged_and_comes_again(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    rests: list[float] = []
+    done: list[int] = []
+    enough = asyncio.Event()
+
+    async def sleep(seconds: float) -> None:
+        rests.append(seconds)
+        await settle()
+
+    async def work() -> None:
+        done.append(len(rests))
+        if len(done) in (2, 3, 4):
+            raise OSError("not now")
+        if len(done) == 6:
+            enough.set()
+            await asyncio.Event().wait()
+
+    owned = Owned()
+    owned.spawn("work", repeat("the work of this test", work, lambda: 2.0 * len(done), sleep=sleep))
+    await enough.wait()
+    await owned.aclose(LONG_S)
+    assert rests == [0.0, 2.0, 4.0, 6.0, 8.0, 10.0]
+    assert caplog.text.count("the work of this test failed and comes again") == 1
+    assert caplog.text.count("the work of this test succeeds again") == 1
 
 
 class FakePart:
@@ -283,8 +368,8 @@ def test_a_part_that_cannot_stop_hinders_no_other(caplog: pytest.LogCaptureFixtu
     assert "c did not stop cleanly" in caplog.text
 
 
-def test_a_worker_is_a_part(crashes: Crashes) -> None:
-    worker = Worker("w", pausing, on_crash=crashes.put)
+def test_a_worker_is_a_part(heard: Heard) -> None:
+    worker = Worker("w", pausing, heard)
     stack = Stack()
     stack.start("w", worker)
     assert worker.alive

@@ -161,7 +161,7 @@ def test_lines_are_json_with_a_line_for_each_entry() -> None:
 
 
 async def test_changes_close_together_are_saved_by_themselves_in_one_write(file: ConfigFile) -> None:
-    aside, tasks = Aside(2), Owned(on_crash=lambda _error: None)
+    aside, tasks = Aside(2), Owned()
     try:
         table = Table(file, aside)
         autosave = Autosave("numbers", table.saving, tasks)
@@ -180,7 +180,7 @@ async def test_changes_close_together_are_saved_by_themselves_in_one_write(file:
 async def test_autosave_survives_a_disk_that_takes_nothing(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    aside, tasks, folder = Aside(2), Owned(on_crash=lambda _error: None), tmp_path / "config"
+    aside, tasks, folder = Aside(2), Owned(), tmp_path / "config"
     folder.write_bytes(b"no folder")
     try:
         table = Table(ConfigFile(folder / "topics.json"), aside)

@@ -58,11 +58,11 @@ class Lives:
         store = MessageStore(small_settings(self.root, **self._options), clock=self.clock, disk=self.disk)
         store.open()
         for worker in (
-            store._log_flusher._flusher,
-            store._log_flusher._committer,
-            store._queue_flusher._worker,
-            store._dispatch_worker,
-            store._cleaner,
+            store.workers.log_flusher._flusher,
+            store.workers.log_flusher._committer,
+            store.workers.queue_flusher._worker,
+            store.workers.dispatch,
+            store.workers.cleaner,
         ):
             worker.stop()
         return store
@@ -99,7 +99,7 @@ class Lives:
     def flush(self) -> None:
         """What a producer under SYNC_FLUSH waits for."""
         self.store.log.commit(0)
-        self.store._log_flusher.flush(self.random.choice([0, 0, 4]))
+        self.store.workers.log_flusher.flush(self.random.choice([0, 0, 4]))
         self._promise()
 
     def _promise(self) -> None:
@@ -113,7 +113,7 @@ class Lives:
         self.store.dispatch()
 
     def flush_queues(self) -> None:
-        self.store._queue_flusher.flush(self.random.choice([0, 1]))
+        self.store.workers.queue_flusher.flush(self.random.choice([0, 1]))
 
     def time_passes(self) -> None:
         self.clock.advance_ms(self.random.choice([1, 1000, 10_000]))

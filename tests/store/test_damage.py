@@ -60,7 +60,7 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         for i in range(COUNT):
             store.put(a_proof(QUEUES[i % 3], f"m{i}", 400))
         store.dispatch()
-        store._queue_flusher.flush(0)
+        store.workers.queue_flusher.flush(0)
         if kind == "stopped":
             store.close()
         else:
@@ -238,7 +238,7 @@ def test_an_index_that_is_being_rebuilt_is_not_vouched_for(stores: dict[str, Pat
     shutil.copytree(stores["stopped"], root)
     shutil.rmtree(root / "index")
     store = opened(root)
-    store._queue_flusher._worker.stop()
+    store.workers.queue_flusher._worker.stop()
     end_of(store)
     for path in (root / "index").iterdir():  # The power fails: the headers were written back, no more.
         path.write_bytes(path.read_bytes()[:40].ljust(path.stat().st_size, b"\0"))

@@ -109,7 +109,7 @@ def test_the_cleaner_rests_for_its_interval(tmp_path: Path) -> None:
 
     thread = Thread()
     with MessageStore(small_settings(tmp_path, clean_interval_ms=9000)) as store:
-        store._clean_step(cast(Worker, thread))
+        store.workers._clean_step(cast(Worker, thread))
     assert thread.pauses_s == (9.0,)
 
 

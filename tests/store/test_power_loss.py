@@ -137,11 +137,11 @@ def checkpoint_passes_by(lives: Lives) -> None:
         names = [f"busy-{lives.clock.now_ms()}-{number}-{i}" for i in range(20)]
         put(lives, (b"Busy", 0), *names, size=9000)
         lives.clock.advance_ms(10_000)
-    lives.store._log_flusher.flush(0)
+    lives.store.workers.log_flusher.flush(0)
     lives.store.dispatch()
-    lives.store._queue_flusher.flush(0)
+    lives.store.workers.queue_flusher.flush(0)
     put(lives, (b"Busy", 0), f"newest-{lives.clock.now_ms()}")
-    lives.store._log_flusher.flush(0)
+    lives.store.workers.log_flusher.flush(0)
 
 
 def worst_power_loss(lives: Lives) -> dict[Queue, list[str]]:
@@ -158,7 +158,7 @@ def test_entries_that_recovery_has_cut_do_not_rise_again(tmp_path: Path, safe: l
         checkpoint_passes_by(lives)
         put(lives, IDLE, "dead")
         lives.store.dispatch()
-        lives.store._queue_flusher.flush(0)  # The entry is on the disk, the record is not.
+        lives.store.workers.queue_flusher.flush(0)  # The entry is on the disk, the record is not.
         assert worst_power_loss(lives).get(IDLE, []) == safe
         checkpoint_passes_by(lives)
         assert worst_power_loss(lives).get(IDLE, []) == safe
@@ -172,7 +172,7 @@ def test_entries_that_a_killed_process_left_in_memory_are_synced_before_the_chec
     lives = by_hand(tmp_path)
     try:
         put(lives, IDLE, "message")
-        lives.store._log_flusher.flush(0)
+        lives.store.workers.log_flusher.flush(0)
         lives.store.dispatch()
         lives.kill()
         checkpoint_passes_by(lives)
@@ -191,7 +191,7 @@ def test_a_log_that_a_killed_process_left_in_memory_is_synced_before_anything_be
         lives.kill()
         assert lives.store.log.begin < lives.store.log.queue.files[-1].offset
         put(lives, IDLE, "acknowledged")
-        lives.store._log_flusher.flush(0)
+        lives.store.workers.log_flusher.flush(0)
         assert worst_power_loss(lives)[IDLE] == [*[f"m{i}" for i in range(10)], "acknowledged"]
     finally:
         lives.end()
@@ -222,7 +222,7 @@ def test_queues_that_are_being_rebuilt_are_not_vouched_for(
         put(lives, IDLE, *names[:vouched])
         checkpoint_passes_by(lives)
         put(lives, IDLE, *names[vouched:])
-        lives.store._log_flusher.flush(0)
+        lives.store.workers.log_flusher.flush(0)
         lives.kill()
         end_of(lives.store)
         damage(lives.root / "consumequeue" / "Idle" / "0")
@@ -242,7 +242,7 @@ def test_files_that_recovery_has_deleted_leave_no_gap_when_some_of_them_come_bac
     for loss, count in ((None, 28), (seed, 0)):
         store = MessageStore(settings, disk=disk)
         store.open()
-        store._log_flusher._flusher.stop()
+        store.workers.log_flusher._flusher.stop()
         for i in range(count):
             store.put(a_proof(IDLE, f"m{i}", 9000), wait=False)
         disk.lose_power(loss)  # Names of log files are safe, their content is not.
@@ -261,9 +261,9 @@ def test_entries_of_a_time_when_the_clock_was_set_back_are_not_taken_for_old_one
         for _ in range(3):
             put(lives, (b"Busy", 0), *[f"{lives.clock.now_ms()}-{i}" for i in range(20)], size=9000)
             lives.clock.advance_ms(10_000)
-        lives.store._log_flusher.flush(0)
+        lives.store.workers.log_flusher.flush(0)
         lives.store.dispatch()
-        lives.store._queue_flusher.flush(1)  # The pass of every second: it syncs no queue, but looks.
+        lives.store.workers.queue_flusher.flush(1)  # The pass of every second: it syncs no queue, but looks.
         assert worst_power_loss(lives)[IDLE] == ["before", "after"]
     finally:
         lives.end()

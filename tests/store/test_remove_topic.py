@@ -84,7 +84,7 @@ def test_topic_comes_and_goes_while_it_is_written_and_flushed(tmp_path: Path) ->
                 stop.set()
             for each in work:
                 each.result()
-        assert store.flags.writable and store._queue_flusher.failure is None
+        assert store.flags.writable and store.workers.queue_flusher.failure is None
         assert store.max_offset(b"Other", 0) == 150
         assert store.get(b"Other", 0, 149).count == 1
         put(store, 1)

@@ -376,7 +376,7 @@ def test_a_failed_sync_stops_the_store_for_good(tmp_path: Path) -> None:
 
 def test_puts_are_refused_while_dispatch_is_too_far_behind(tmp_path: Path) -> None:
     with opened(tmp_path, dispatch_lag_max=10, flush_disk=FlushDisk.SYNC_FLUSH) as store:
-        store._log_flusher._flusher.stop()  # Nothing is flushed, so nothing may be dispatched.
+        store.workers.log_flusher._flusher.stop()  # Nothing is flushed, so nothing may be dispatched.
         for _ in range(11):
             store.put(a_message(), wait=False)
         with pytest.raises(DispatchBehind, match=r"11 records .* limit is 10"):

@@ -40,6 +40,7 @@
     └─ StoreError               the disk, or what is left of it
        ├─ StoreLocked               another process has this folder
        ├─ CorruptStore              a file that can be neither read nor rebuilt
+       ├─ FileUnavailable           a file cannot be opened, read or written just now
        ├─ FlushFailed               fsync said no; the store has stopped for good
        ├─ NotWritable               writes are refused until an operator acts
        └─ ResourceShort             try again later; says what is short, and by how much
@@ -317,6 +318,12 @@ class StoreLocked(StoreError):
 
 class CorruptStore(StoreError):
     """A file that can be neither read as it is nor rebuilt from another."""
+
+
+class FileUnavailable(StoreError):
+    """A file could not be opened, mapped, read or written just now: what it holds may be quite well."""
+
+    retriable = True
 
 
 class FlushFailed(StoreError):

@@ -1,17 +1,25 @@
-"""Threads and tasks that have an owner, a name, an end, and somebody who hears of a crash."""
+"""Threads and tasks that have an owner, a name and an end, and that survive their failures in the open."""
 
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Coroutine
-from typing import Any, Protocol, TypeAlias, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine
+from inspect import isawaitable
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 from flaremq.base.errors import FlareError
+from flaremq.base.logs import Seldom
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-OnCrash: TypeAlias = Callable[[Exception], None]
+Work: TypeAlias = Callable[[], Awaitable[object] | object]
+"""What is done: at once, or awaited."""
+Sleep: TypeAlias = Callable[[float], Awaitable[None]]
+
+BACK_OFF_S: Final = (0.05, 5.0)
+"""The first pause after a failure, and the longest: each is twice the one before it."""
+_TOLD_EVERY_S: Final = 60.0  # How often the log hears of a failure that stays.
 
 
 class Part(Protocol):
@@ -22,20 +30,38 @@ class Part(Protocol):
     def stop(self) -> None: ...
 
 
+class Listener(Protocol):
+    """Who hears how the steps of a worker end. Called in the worker's thread: quick, and never raises."""
+
+    def failed(self, error: Exception) -> None:
+        """Of every failure."""
+
+    def recovered(self) -> None:
+        """Of the first success behind one."""
+
+
 class Worker:
     """One daemon thread that repeats a step until it is stopped.
 
     The step does what there is to do and then calls `pause`, so that the thread sleeps
-    until `wake`, `stop` or a deadline. An exception that leaves the step ends the thread
-    and goes to `on_crash`, once: a half-dead thread that goes on is worse than a dead one.
+    until `wake`, `stop` or a deadline.
+
+    An exception that leaves the step is a failure, not the end: descriptors run out and come
+    back, disks fill up and are cleaned, and a thread that died of it would be missed until the
+    next start. So the step comes again, after pauses that grow and that no `wake` cuts short. It
+    must leave things so that doing it again is safe. The log hears of the first failure, and then
+    once a minute. A step that must not come again stops its own worker.
     """
 
-    def __init__(self, name: str, step: Callable[["Worker"], None], *, on_crash: OnCrash) -> None:
+    def __init__(self, name: str, step: Callable[["Worker"], None], listener: Listener | None = None) -> None:
         self._step = step
-        self._on_crash = on_crash
-        self._stopping = False
+        self._listener = listener
+        self._told = Seldom(_TOLD_EVERY_S)
+        self._stop_asked = threading.Event()
         self._woken = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self.failure: Exception | None = None
+        """Of the newest step; None if that one succeeded, or is the first."""
 
     @property
     def name(self) -> str:
@@ -43,14 +69,14 @@ class Worker:
 
     @property
     def stopping(self) -> bool:
-        return self._stopping
+        return self._stop_asked.is_set()
 
     @property
     def alive(self) -> bool:
         return self._thread.is_alive()
 
     def start(self) -> None:
-        assert not self._stopping, f"worker {self.name} was stopped and cannot start again"
+        assert not self.stopping, f"worker {self.name} was stopped and cannot start again"
         self._thread.start()
 
     def wake(self) -> None:
@@ -62,19 +88,23 @@ class Worker:
 
     def pause(self, timeout_s: float | None) -> bool:
         """Called by the step: sleep until woken (True), or until timeout or stop (False)."""
-        if self._stopping:
+        if self.stopping:
             return False
         woken = self._woken.wait(timeout_s)
         self._woken.clear()
-        return woken and not self._stopping
+        return woken and not self.stopping
+
+    def ask_to_stop(self) -> None:
+        """Let the thread end soon, and do not wait for it."""
+        self._stop_asked.set()
+        self._woken.set()
 
     def stop(self, timeout_s: float = 10.0) -> None:
         """Ask the thread to end and wait until it has. Again, or before `start`, is harmless.
 
         From inside the step it only asks, as nobody can wait for himself.
         """
-        self._stopping = True
-        self._woken.set()
+        self.ask_to_stop()
         if self._thread.ident is None or self._thread is threading.current_thread():
             return
         self._thread.join(timeout_s)
@@ -85,19 +115,47 @@ class Worker:
             )
 
     def _run(self) -> None:
-        try:
-            while not self._stopping:
+        pause_s = BACK_OFF_S[0]
+        while not self.stopping:
+            try:
                 self._step(self)
-        except Exception as error:
-            log.exception("thread %s crashed", self.name)
-            self._on_crash(error)
+            except Exception as error:  # noqa: BLE001 - logged below, and it comes again.
+                self._failed(error, pause_s)
+                self._stop_asked.wait(pause_s)
+                pause_s = min(2 * pause_s, BACK_OFF_S[1])
+            else:
+                if self.failure is not None:
+                    self._recovered()
+                    pause_s = BACK_OFF_S[0]
+
+    def _failed(self, error: Exception, pause_s: float) -> None:
+        self.failure = error
+        kept_back = self._told.due()
+        if kept_back is not None:
+            goes_on = "stops" if self.stopping else f"tries again in {pause_s:g} s"
+            log.error(
+                "thread %s failed and %s (%d more failures since the last such line): %s",
+                *(self.name, goes_on, kept_back, error),
+                exc_info=error,
+            )
+        if self._listener is not None:
+            self._listener.failed(error)
+
+    def _recovered(self) -> None:
+        self.failure = None
+        self._told.reset()
+        log.info("thread %s is well again", self.name)
+        if self._listener is not None:
+            self._listener.recovered()
 
 
 class Owned:
-    """Tasks of one owner: none is lost to the garbage collector, none crashes unheard."""
+    """Tasks of one owner: none is lost to the garbage collector, none crashes unheard.
 
-    def __init__(self, *, on_crash: OnCrash) -> None:
-        self._on_crash = on_crash
+    A crash is logged, and ends that task alone. Work that must come again is given to `repeat`.
+    """
+
+    def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._closed = False
 
@@ -134,7 +192,35 @@ class Owned:
         error = None if task.cancelled() else task.exception()
         if isinstance(error, Exception):  # SystemExit and the like have left through the loop.
             log.error("task %s crashed", task.get_name(), exc_info=error)
-            self._on_crash(error)
+
+
+async def repeat(
+    name: str, work: Work, period_s: float | Callable[[], float], *, sleep: Sleep = asyncio.sleep
+) -> None:
+    """Do this again and again, with a rest before each time; a function says anew how long.
+
+    Work that raises is logged and comes again like any other: the first failure, then once a minute.
+    """
+    told, failed = Seldom(_TOLD_EVERY_S), False
+    while True:
+        await sleep(period_s() if callable(period_s) else period_s)
+        try:
+            result = work()
+            if isawaitable(result):
+                await result
+        except Exception as error:
+            failed, kept_back = True, told.due()
+            if kept_back is not None:
+                log.error(
+                    "%s failed and comes again (%d more failures since the last such line): %s",
+                    *(name, kept_back, error),
+                    exc_info=error,
+                )
+        else:
+            if failed:
+                failed = False
+                told.reset()
+                log.info("%s succeeds again", name)
 
 
 class Stack:

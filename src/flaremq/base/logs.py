@@ -13,7 +13,7 @@ import math
 import re
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, TextIO
 
 from flaremq.base.errors import ConfigError
@@ -39,6 +39,30 @@ def logger(name: str) -> logging.Logger:
 def fields(**values: object) -> dict[str, dict[str, object]]:
     """Named values for one line: `log.info("late", extra=fields(topic=topic, lag_ms=lag_ms))`."""
     return {"flare": values}
+
+
+class Seldom:
+    """For a line that could come a thousand times a second: when it is due, and what it stands for."""
+
+    def __init__(self, every_s: float, *, now_s: Callable[[], float] = time.monotonic) -> None:
+        self._every_s = every_s
+        self._now_s = now_s
+        self._next_s = -math.inf
+        self._kept_back = 0
+
+    def due(self) -> int | None:
+        """How many such lines were kept back before this one; None if this one is kept back too."""
+        now_s = self._now_s()
+        if now_s < self._next_s:
+            self._kept_back += 1
+            return None
+        self._next_s, kept_back = now_s + self._every_s, self._kept_back
+        self._kept_back = 0
+        return kept_back
+
+    def reset(self) -> None:
+        """The next one is due at once: it is about something new."""
+        self._next_s, self._kept_back = -math.inf, 0
 
 
 def configure(level: str, json: bool = False, stream: TextIO | None = None) -> None:

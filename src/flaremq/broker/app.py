@@ -78,7 +78,7 @@ class Broker:
         self._tls_client = config.tls_client.context() if calls_by_tls else None
         self.port = config.server.listen_port or free_port(config.server.bind_address)
         self._aside = Aside(config.families.query_threads)
-        self._tasks = Owned(on_crash=lambda _error: None)
+        self._tasks = Owned()
         self.state = State(config.broker, config.store.root / CONFIG_FOLDER, self._aside, self._clock)
         self.stats = Stats(config.broker, self._clock)
         self.configuration = Configuration(
@@ -151,7 +151,6 @@ class Broker:
             self._overload,
             config.families.send_age_ms if config.families.fast_failure else _NO_AGE,
             awaited=lambda: len(self._pulls.parked),
-            aside=self._aside,
             told=lambda: self._registration.told(),
         )
         self._plain = plain

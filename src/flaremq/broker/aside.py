@@ -19,10 +19,6 @@ class Aside:
     async def run(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
-    def start(self, work: Callable[[], None]) -> None:
-        """Do it some time soon; nobody waits for it, and it deals with its own errors."""
-        self._threads.submit(work)
-
     def close(self) -> None:
         """Wait for what is under way."""
         self._threads.shutdown()

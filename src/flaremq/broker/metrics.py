@@ -123,12 +123,14 @@ class BrokerMetrics:
             return Answer(await self._aside.run(lambda: self._write(look)), CONTENT_TYPE)
 
     async def health(self) -> Answer:
-        """Whether messages are taken, and if not: why."""
+        """Whether messages are taken, and if not: why. Degraded: they are, but some part does not get its
+        work done and tries again."""
         try:
             self._watched.store.check_writable()
         except FlareError as error:
             return Answer(f"{error}\n", status=HTTPStatus.SERVICE_UNAVAILABLE)
-        return Answer("ok\n")
+        degraded = self._watched.store.flags.degraded
+        return Answer(f"degraded: {degraded}\n" if degraded else "ok\n")
 
     def _look(self) -> _Look:
         watched = self._watched

@@ -14,7 +14,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from flaremq.base.errors import FlareError
 from flaremq.protocol.codes import ResponseCode
 from flaremq.store.settings import FlushDisk
 from flaremq.store.store import MessageStore
@@ -77,19 +76,12 @@ class Waits:
         self._asked = False
         flushed = self._store.flushed
         if self._held and flushed.value >= self._held[0].end:
-            self._dispatch()
+            self._store.show(wait=False)  # First: whoever is told that a message is safe also finds it.
             while self._held and flushed.value >= self._held[0].end:
                 self._finish(self._held.popleft(), ResponseCode.SUCCESS)
         if flushed.failure is not None:
             while self._held:
                 self._finish(self._held.popleft(), ResponseCode.SYSTEM_ERROR)
-
-    def _dispatch(self) -> None:
-        """First, so that whoever is told that a message is safe also finds it."""
-        try:
-            self._store.dispatch()
-        except FlareError as error:  # No room for queues: the store tries again by itself.
-            log.error("consumers do not see all messages yet: %s", error)
 
     def _expire(self) -> None:
         self._timer = None

@@ -88,7 +88,7 @@ class Registration:
         self._sleep = sleep
         self._namesrvs = namesrvs
         self._links: dict[str, _Link] = {}
-        self._tasks = Owned(on_crash=lambda _error: None)
+        self._tasks = Owned()
         self._running = False
         self._encoded: tuple[object, list[bytes]] = (None, [])
         self.place = Place("", "")

@@ -142,6 +142,9 @@ class Runtime:
             "remainTransientStoreBufferNumbs": str(_NO_POOL if free is None else free),
             "remainHowManyDataToFlush": _size(figures.flush_behind(store)),
         }
+        degraded = store.flags.degraded
+        if degraded:
+            table["degraded"] = degraded
         for folder, ratio in disks.log_ratios.items():
             table[f"commitLogDiskRatio_{folder}"] = java_double(ratio)
         if free is not None:

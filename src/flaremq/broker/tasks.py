@@ -103,7 +103,7 @@ class Tasks:
         self._table = [task for task in tasks if task.work is not nothing]
         self._clock = clock
         self._sleep = sleep
-        self._running = Owned(on_crash=lambda _error: None)
+        self._running = Owned()
 
     def start(self) -> None:
         for task in self._table:

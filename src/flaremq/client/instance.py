@@ -10,11 +10,12 @@ import asyncio
 import logging
 from collections.abc import Coroutine, Iterable
 from dataclasses import replace
+from functools import partial
 from typing import Any, Self
 
 from flaremq.base.clock import Clock, SystemClock
 from flaremq.base.errors import FlareError, UsageError
-from flaremq.base.lifecycle import Owned
+from flaremq.base.lifecycle import Owned, repeat
 from flaremq.client import forks
 from flaremq.client.api import Api
 from flaremq.client.identity import client_id, own_ip, unique_ids
@@ -59,7 +60,7 @@ class Client:
         ip = own_ip(self.namesrvs.chosen)
         self.client_id = client_id(ip, self.settings.instance_name, self.settings.unit_name)
         self.message_ids = unique_ids(ip, self.clock)
-        self._tasks = Owned(on_crash=lambda _error: None)
+        self._tasks = Owned()
         self._refresh_now, self._beat_now = asyncio.Event(), asyncio.Event()
         self._silent: set[str] = set()  # Brokers that did not take the last heartbeat.
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -78,8 +79,15 @@ class Client:
             return
         self._loop = loop
         forks.note(self.caller)
-        self._tasks.spawn("refresh-routes", self._refresh())
-        self._tasks.spawn("heartbeats", self._heartbeats())
+        refresh_s, heartbeat_s = self.settings.refresh_s, self.settings.heartbeat_s
+        self._tasks.spawn(
+            "refresh-routes",
+            repeat("refreshing routes", self._refresh, refresh_s, sleep=partial(_woken, self._refresh_now)),
+        )
+        self._tasks.spawn(
+            "heartbeats",
+            repeat("sending heartbeats", self._beat_due, heartbeat_s, sleep=partial(_woken, self._beat_now)),
+        )
 
     async def stop(self) -> None:
         """Close all connections. Producers and consumers of it must have stopped before."""
@@ -168,10 +176,10 @@ class Client:
         }
         return found.items()
 
-    async def _heartbeats(self) -> None:
-        while True:
-            await _woken(self._beat_now, self.settings.heartbeat_s)
+    async def _beat_due(self) -> None:
+        try:
             await self.beat()
+        finally:
             await asyncio.sleep(min(_SOON_S, self.settings.heartbeat_s))
 
     # Routes.
@@ -180,9 +188,9 @@ class Client:
         self._refresh_now.set()
 
     async def _refresh(self) -> None:
-        while True:
-            await _woken(self._refresh_now, self.settings.refresh_s)
+        try:
             await self.routes.refresh_all(self.members.topics())
+        finally:
             await asyncio.sleep(min(_SOON_S, self.settings.refresh_s))
 
     def _route_changed(self, topic: str) -> None:

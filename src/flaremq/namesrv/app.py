@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Final
 
 from flaremq.base.clock import Clock, SystemClock
 from flaremq.base.errors import ConfigError
-from flaremq.base.lifecycle import Owned
+from flaremq.base.lifecycle import Owned, repeat
 from flaremq.base.logs import fields, logger
 from flaremq.base.settings import Sources, dump, load
 from flaremq.namesrv.handlers import Config, Handlers
@@ -56,7 +55,7 @@ class NameServer:
         router = Router()
         router.serve(Family("NameServer", _REQUESTS_MAX), self._handlers.table())
         self._server = Server(server, router, tls=tls, on_close=self._connection_closed)
-        self._tasks = Owned(on_crash=lambda _error: None)
+        self._tasks = Owned()
 
     @property
     def port(self) -> int:
@@ -65,16 +64,12 @@ class NameServer:
     async def start(self) -> None:
         self._kv.load()
         await self._server.start()
-        self._tasks.spawn("watch-brokers", self._watch())
+        watch = repeat("the watch over silent brokers", self.expire, self._settings.scan_interval_ms / 1000)
+        self._tasks.spawn("watch-brokers", watch)
 
     async def stop(self) -> None:
         await self._server.stop()
         await self._tasks.aclose(timeout_s=5)
-
-    async def _watch(self) -> None:
-        while True:
-            await asyncio.sleep(self._settings.scan_interval_ms / 1000)
-            self.expire()
 
     def expire(self) -> None:
         for address in self.routes.expire(self._clock.now_ms()):

@@ -33,7 +33,7 @@ class Caller:
         self._connections: dict[str, Connection] = {}
         self._connecting: dict[str, asyncio.Task[Connection | ConnectFailed]] = {}
         self._turn: Turn | None = None
-        self._tasks = Owned(on_crash=lambda _error: None)
+        self._tasks = Owned()
         self._async_slots = asyncio.Semaphore(self._settings.async_max)
         self._oneway_slots = asyncio.Semaphore(self._settings.oneway_max)
         self.on_close: Callable[[str], None] | None = None

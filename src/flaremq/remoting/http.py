@@ -57,7 +57,7 @@ class HttpServer:
         self.port = port
         self._pages = pages
         self._limits = limits or HttpLimits()
-        self._tasks = Owned(on_crash=lambda _error: None)
+        self._tasks = Owned()
         self._writers: set[asyncio.StreamWriter] = set()
         self._server: asyncio.Server | None = None
         self._stopping = False

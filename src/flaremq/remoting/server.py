@@ -8,7 +8,7 @@ import socket
 from collections.abc import Callable, Sequence
 
 from flaremq.base.errors import ConfigError, UsageError
-from flaremq.base.lifecycle import Owned
+from flaremq.base.lifecycle import Owned, repeat
 from flaremq.protocol.codes import ResponseCode
 from flaremq.protocol.command import Command, response_to
 from flaremq.remoting.connection import Connection
@@ -44,7 +44,7 @@ class Server:
         self._calls = asyncio.Semaphore(settings.async_max)
         self._on_close = on_close
         self._connections: set[Connection] = set()
-        self._tasks = Owned(on_crash=lambda _error: None)
+        self._tasks = Owned()
         self._under_way = 0
         self._idle = asyncio.Event()
         self._idle.set()
@@ -68,7 +68,8 @@ class Server:
         self._turn = Turn(self._lanes)
         self._server = await loop.create_server(self._accept, sock=sock, backlog=settings.backlog)
         self.port = sock.getsockname()[1]
-        self._tasks.spawn("close-idle", self._close_idle())
+        period_s = min(settings.idle_max_s / 4, 10)
+        self._tasks.spawn("close-idle", repeat("closing idle connections", self._close_idle, period_s))
 
     def _listening_socket(self) -> socket.socket:
         settings = self._settings
@@ -139,16 +140,12 @@ class Server:
                 response_to(request, ResponseCode.SYSTEM_ERROR, f"the answer is too large: {error}")
             )
 
-    async def _close_idle(self) -> None:
+    def _close_idle(self) -> None:
         limit_s = self._settings.idle_max_s
-        while True:
-            await asyncio.sleep(min(limit_s / 4, 10))
-            for connection in list(self._connections):
-                if connection.idle_s() > limit_s:
-                    log.info(
-                        "connection of %s:%d was idle for %d s and is closed", *connection.address, limit_s
-                    )
-                    connection.close()
+        for connection in list(self._connections):
+            if connection.idle_s() > limit_s:
+                log.info("connection of %s:%d was idle for %d s and is closed", *connection.address, limit_s)
+                connection.close()
 
     def drain(self) -> None:
         """Take no more connections and no new work; what is under way goes on."""

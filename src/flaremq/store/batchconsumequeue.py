@@ -68,6 +68,11 @@ class BatchConsumeQueue:
     def file_count(self) -> int:
         return len(self._files.files)
 
+    def has_room(self, count: int) -> bool:
+        """Whether so many entries can be added without making a file."""
+        files = self._files.files
+        return bool(files) and files[-1].wrote + count * BATCH_ENTRY_SIZE <= files[-1].size
+
     def load(self) -> None:
         """Find the files; `recover` must follow before anything is appended."""
         self._files.load()
@@ -182,8 +187,8 @@ class BatchConsumeQueue:
             last = self._read(file.end // BATCH_ENTRY_SIZE - 1)
             if last is None or last.physical_offset >= min_physical_offset:
                 break
+            file.delete()  # First: if the disk says no, the file is still ours, and is deleted later.
             self._files.drop_first(file)
-            file.delete()
             deleted += 1
         if deleted:
             self.correct_min(min_physical_offset)
@@ -220,7 +225,10 @@ class BatchConsumeQueue:
         at = number * BATCH_ENTRY_SIZE - file.offset if file is not None else 0
         if file is None or at + BATCH_ENTRY_SIZE > file.committed:
             return None
-        return BatchEntry(*_ENTRY.unpack_from(file.view, at)[:6])
+        try:
+            return BatchEntry(*_ENTRY.unpack_from(file.view, at)[:6])
+        except CorruptStore:  # Deleted between finding and opening: its records have left the log.
+            return None
 
     def _store_ms(self, number: int) -> int:
         entry = self._read(number)

@@ -24,6 +24,7 @@ from flaremq.base.errors import (
     PropertiesTooLong,
     RecordTooLarge,
 )
+from flaremq.base.lifecycle import Listener
 from flaremq.base.watermark import Watermark
 from flaremq.model import layout
 from flaremq.model.columns import Draft, Drafts
@@ -31,12 +32,13 @@ from flaremq.model.encode import Encoder
 from flaremq.store.disk import Disk
 from flaremq.store.filequeue import FileQueue
 from flaremq.store.mappedfile import MappedFile
-from flaremq.store.preallocate import Preallocator
+from flaremq.store.preallocate import WAIT_S, Preallocator
 from flaremq.store.queue_offsets import QueueOffsets
 from flaremq.store.settings import FlushDisk, StoreSettings
 from flaremq.store.transient import BufferPool
 
 _BLANK = struct.Struct(">ii")
+_AHEAD = 2  # Files that are made ahead: a burst may fill one while the next is being made.
 
 
 class CommitLog:
@@ -49,8 +51,17 @@ class CommitLog:
     """
 
     def __init__(
-        self, disk: Disk, settings: StoreSettings, clock: Clock, store_host: bytes, offsets: QueueOffsets
+        self,
+        disk: Disk,
+        settings: StoreSettings,
+        clock: Clock,
+        store_host: bytes,
+        offsets: QueueOffsets,
+        *,
+        roll_wait_s: float = WAIT_S,
+        listener: Listener | None = None,
     ) -> None:
+        """`roll_wait_s`: so long an append waits for its next file; `listener` hears how making them goes."""
         self.settings = settings
         self.offsets = offsets
         self.flushed = Watermark()
@@ -64,7 +75,7 @@ class CommitLog:
         self.queue = FileQueue(
             disk, self._placement.all_folders, settings.commitlog_file_size, place=self._placement.folder_for
         )
-        self.preallocator = Preallocator(disk, settings)
+        self.preallocator = Preallocator(disk, settings, wait_s=roll_wait_s, listener=listener)
         self.pool: BufferPool | None = None
         self._buffers: dict[MappedFile, mmap.mmap] = {}
         self._committing = threading.Lock()
@@ -109,13 +120,25 @@ class CommitLog:
         return self.flushed.value if self._confirms_flushed else self.readable_end
 
     def start(self) -> None:
-        """After recovery: make the pool, take the active file, and let the next one be made."""
+        """After recovery: make the pool, take the active file, and let the next ones be made."""
         if self.settings.pool_used:
             self.pool = BufferPool(self.settings.pool_size, self.file_size)
         self.preallocator.start()
         files = self.queue.files
         if files and files[-1].wrote < files[-1].size:
             self._activate(files[-1])
+        end = files[-1].end if files else 0
+        self._make_ahead(end)
+        if self._active is None:
+            self.preallocator.wait_ready(end)  # The first message shall not have to.
+
+    def _make_ahead(self, end: int) -> None:
+        for offset in range(end, end + _AHEAD * self.file_size, self.file_size):
+            self.preallocator.want(offset, self.queue.path_of(offset))
+
+    def change(self, settings: StoreSettings) -> None:
+        """Go on with other levels of how full a disk may be."""
+        self._placement.full_ratio = settings.disk_clean_forcibly_ratio
 
     def append_many(self, drafts: Drafts) -> int:
         """Store rows of drafts and say how many; their last columns tell where each one landed.
@@ -200,7 +223,7 @@ class CommitLog:
         self._finish_active()
         self.queue.adopt(file)
         self._activate(file)
-        self.preallocator.want(file.end, self.queue.path_of(file.end))
+        self._make_ahead(file.end)
 
     def _finish_active(self) -> None:
         file = self._active
@@ -247,9 +270,12 @@ class CommitLog:
     def flush(self, least_pages: int) -> None:
         """Sync every file that has so many dirty pages, the oldest first, and move the mark.
 
-        The mark never passes a file that still has unsynced bytes.
+        The mark never passes a file that still has unsynced bytes, so all before the one that it
+        stands in are safe, and are not looked at: a log may have thousands.
         """
-        for file in self.queue.files:
+        files = self.queue.files
+        first = (self.flushed.value - files[0].offset) // self.file_size if files else 0
+        for file in files[max(0, first) :]:
             if file.flushed < file.committed:
                 if file.dirty_pages() < least_pages:
                     return
@@ -307,7 +333,7 @@ class Placement:
 
     def __init__(self, disk: Disk, settings: StoreSettings) -> None:
         self._disk = disk
-        self._full_ratio = settings.disk_clean_forcibly_ratio
+        self.full_ratio = settings.disk_clean_forcibly_ratio
         self.all_folders: Sequence[Path] = sorted(
             {*settings.commitlog_folders, *settings.read_only_commitlog_folders}
         )
@@ -320,6 +346,6 @@ class Placement:
         """Round and round over the writable folders whose disk is not full; over all if all are."""
         if len(self._writable) == 1:
             return self._writable[0]
-        roomy = [f for f in self._writable if self._disk.used_ratio(f) <= self._full_ratio]
+        roomy = [f for f in self._writable if self._disk.used_ratio(f) <= self.full_ratio]
         folders = sorted(roomy or self._writable)
         return folders[offset // self._file_size % len(folders)]

@@ -62,12 +62,17 @@ class ConsumeQueue:
     def file_count(self) -> int:
         return len(self._files.files)
 
+    def has_room(self, count: int) -> bool:
+        """Whether so many entries can be added without making a file."""
+        files = self._files.files
+        return bool(files) and files[-1].wrote + count * ENTRY_SIZE <= files[-1].size
+
     def load(self) -> None:
         self._files.load()
 
     def append(self, entries: memoryview, first: int, end: int) -> None:
         """Add entries, the first of which has queue offset `first`; their last record ends at `end`."""
-        if not self._files.files:
+        if self._is_unbegun(first):
             self._begin_at(first)
         if first > self.max_offset:
             self._leave_empty(first - self.max_offset)
@@ -88,10 +93,20 @@ class ConsumeQueue:
         for begin in range(0, count, per_file):
             self._write(memoryview(FILLER * min(per_file, count - begin)))
 
+    def _is_unbegun(self, first: int) -> bool:
+        """Without a file, or with one for this entry that nothing could be written to yet."""
+        files = self._files.files
+        if not files:
+            return True
+        return (
+            len(files) == 1 and files[0].wrote == 0 and files[0].offset <= first * ENTRY_SIZE < files[0].end
+        )
+
     def _begin_at(self, first: int) -> None:
         """The first file of a queue whose earlier messages are gone, or never were here."""
         at = first * ENTRY_SIZE
-        file = self._files.add(at - at % self._files.file_size)
+        files = self._files.files
+        file = files[0] if files else self._files.add(at - at % self._files.file_size)
         if at > file.offset:
             file.append(FILLER * ((at - file.offset) // ENTRY_SIZE))
         self.min_offset = first
@@ -207,8 +222,8 @@ class ConsumeQueue:
             offset, _, _ = _ENTRY.unpack_from(file.view, file.size - ENTRY_SIZE)
             if offset >= log_min:
                 break
+            file.delete()  # First: if the disk says no, the file is still ours, and is deleted later.
             self._files.drop_first(file)
-            file.delete()
             deleted += 1
         return deleted
 

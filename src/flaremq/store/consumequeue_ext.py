@@ -73,6 +73,11 @@ class ConsumeQueueExt:
             return None
         return address
 
+    def has_room(self, count: int, bit_map_size: int) -> bool:
+        """Whether so many units can be stored without making a file."""
+        files, size = self._files.files, count * (EXT_UNIT_FIXED_SIZE + bit_map_size) + EXT_FILE_TAIL
+        return bool(files) and files[-1].wrote + size <= files[-1].size
+
     def get(self, address: int) -> ExtUnit | None:
         """The unit at an address; None if there is none, whatever the address."""
         if not is_address(address):
@@ -134,8 +139,8 @@ class ConsumeQueueExt:
         deleted = 0
         while len(self._files.files) > 1 and self._files.files[0].end <= min_address - EXT_ADDRESS_BASE:
             file = self._files.files[0]
-            self._files.drop_first(file)
             file.delete()
+            self._files.drop_first(file)
             deleted += 1
         return deleted
 

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from flaremq.base.errors import CorruptStore, DiskFull, FlushFailed, StoreError
+from flaremq.base.errors import CorruptStore, DiskFull, FileUnavailable, FlushFailed, StoreError
 from flaremq.model.layout import PAGE
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -80,12 +80,19 @@ class DiskFile:
                     raise _translated(error, self.path, len(data)) from error
 
     def sync(self) -> None:
-        """Return only when everything written so far, by map or descriptor, is on the disk."""
+        """Return only when everything written so far, by map or descriptor, is on the disk.
+
+        FileUnavailable if it was not even tried, and may be again; FlushFailed if the disk said no.
+        """
         try:
-            with _Descriptor(self) as fd:
-                os.fdatasync(fd)
+            descriptor = _Descriptor(self)
         except FileNotFoundError:
             return  # Deleted meanwhile: nobody needs it on the disk.
+        except OSError as error:
+            raise _translated(error, self.path, 0) from error
+        try:
+            with descriptor as fd:
+                os.fdatasync(fd)
         except OSError as error:
             raise FlushFailed(
                 f"{self.path}: fdatasync failed ({error.strerror}): what it covered may be lost. "
@@ -274,10 +281,15 @@ class Disk:
         shutil.rmtree(folder, ignore_errors=True)
 
     def sync_folder(self, folder: Path) -> None:
-        """Make new, renamed and deleted names durable."""
+        """Make new, renamed and deleted names durable. FlushFailed if the disk said no."""
         fd = os.open(folder, os.O_RDONLY)
         try:
             os.fsync(fd)
+        except OSError as error:
+            raise FlushFailed(
+                f"{folder}: fsync failed ({error.strerror}): names of files in it may be lost. "
+                "Check the disk, then start again"
+            ) from error
         finally:
             os.close(fd)
 
@@ -339,7 +351,12 @@ def _translated(error: OSError, path: Path, size: int) -> StoreError:
             f"{path}: no room for {size} more bytes ({error.strerror}): free space on this disk, "
             "or lower fileReservedTime so that old log files go sooner"
         )
-    return CorruptStore(f"{path}: {error.strerror}: the file can be neither opened nor written")
+    if error.errno == errno.ENOENT:
+        return CorruptStore(f"{path}: {error.strerror}: the file was expected to be there")
+    return FileUnavailable(
+        f"{path}: {error.strerror}: the file cannot be opened, read or written now; "
+        "check the limits of this process (ulimit -n), its rights and the disk"
+    )
 
 
 def lock_memory(area: mmap.mmap) -> bool:

@@ -4,6 +4,15 @@
 
 It follows the log's confirmed end. The same code serves recovery, which gives it the log from
 where the queues may have stopped: what they already have, they skip.
+
+So a batch that failed half way is simply dispatched again. `position` has not moved, so the same
+records come, with those behind them. Each queue knows up to which record it is complete
+(`physical_end`), also when only the part of a run went in that its last file had room for; the index
+knows its next record, and the next key of it. What was done is skipped, what was not is done, and
+nothing is done twice: whatever raised, and wherever.
+
+An event loop must not wait for a disk to make files. It dispatches without making any: a batch that
+needs one is left, as a whole or from some queue on, to a thread.
 """
 
 from __future__ import annotations
@@ -15,6 +24,7 @@ from array import array
 from collections.abc import Callable
 
 from flaremq.base.errors import InvalidName
+from flaremq.base.logs import Seldom
 from flaremq.model import layout, sysflag
 from flaremq.model.columns import Check, Fact, Odd, Stop, facts_table
 from flaremq.model.properties import decode_properties
@@ -34,7 +44,13 @@ log = logging.getLogger(__name__)
 _ENTRY = struct.Struct(layout.ENTRY_FORMAT)
 _ROWS = 1024  # Of one batch: the table stays in the cache.
 _LMQ_PREFIX = "%LMQ%"
+_UNHEARD_S = 60.0  # How often the log hears of listeners that fail.
 _OFFSET_MAX = (1 << 62) // layout.ENTRY_SIZE  # More than any queue will hold, and safe to count with.
+
+
+class FilesNeeded(Exception):
+    """This batch needs a new file, and whoever dispatches may not make any."""
+
 
 OnGap = Callable[[Key, AnyQueue], bool]
 """A queue misses entries before those that come now. True: leave them out, it will be rebuilt."""
@@ -59,6 +75,8 @@ class Dispatcher:
         self._with_ext = settings.ext_enabled
         self._facts = facts_table(_ROWS)
         self._lock = threading.Lock()
+        self._makes_files = True
+        self._unheard = Seldom(_UNHEARD_S)
         self.listeners: list[ArrivalListener] = []
         self.on_gap: OnGap | None = None
         self.position = 0  # Everything below it is in its queue.
@@ -70,22 +88,26 @@ class Dispatcher:
         """Bytes that may be seen but are in no queue yet."""
         return max(0, self._log.confirmed - self.position)
 
-    def catch_up(self, *, wait: bool = True) -> int:
+    def catch_up(self, *, wait: bool = True, makes_files: bool = True) -> int:
         """Dispatch all that may be seen, and say how many records that was.
 
-        Without `wait`, nothing is done if another thread is at it: that one makes new files, perhaps.
+        Without `wait`, nothing is done if another thread is at it; without `makes_files` it goes as far
+        as the present files have room. What is left can be seen by `behind`.
         """
         end = self._log.confirmed
         if self.position >= end or not self._lock.acquire(blocking=wait):
             return 0
         try:
-            before = self.records
+            before, self._makes_files = self.records, makes_files
             self.position = max(self.position, self._log.begin)
             while self.position < end and self._step(end):
                 pass
-            return self.records - before
+        except FilesNeeded:
+            pass
         finally:
+            self._makes_files = True
             self._lock.release()
+        return self.records - before
 
     def remove_topic(self, topic: bytes) -> int:
         """Take the queues of a topic away, with their files; how many there were.
@@ -123,6 +145,8 @@ class Dispatcher:
 
     def dispatch(self, facts: array[int], count: int, view: memoryview) -> None:
         """Write the queue and index entries of these walked records."""
+        if not self._makes_files and self._index is not None and not self._index.has_room(facts, count):
+            raise FilesNeeded
         self.to_queues(facts, count, view)
         if self._index is not None:
             self._index.put_many(facts, count, view)
@@ -158,13 +182,33 @@ class Dispatcher:
             or runs[r + Run.QUEUE_OFFSET] != queue.max_offset
         ):
             return False
+        if not self._makes_files and not queue.has_room(runs[r + Run.COUNT]):
+            raise FilesNeeded
         first = runs[r + Run.FIRST] * layout.ENTRY_SIZE
         end = first + runs[r + Run.COUNT] * layout.ENTRY_SIZE
         queue.append(entries[first:end], runs[r + Run.QUEUE_OFFSET], runs[r + Run.END])
         self._queues.dirty.add(key)
-        for listener in self.listeners:
-            listener.arrived(key[0], key[1], queue.max_offset)
+        self._tell(key, queue.max_offset)
         return True
+
+    def _tell(self, key: Key, max_offset: int) -> None:
+        """Entries are there, whatever becomes of those who hear of it."""
+        for listener in self.listeners:
+            try:
+                listener.arrived(key[0], key[1], max_offset)
+            except Exception as error:
+                if self._unheard.due() is not None:
+                    log.error("a listener failed to hear of new messages: %s", error, exc_info=error)
+
+    def _has_room(self, key: Key, count: int) -> bool:
+        """Whether so many entries go to the present files of this queue, and of its extension."""
+        queue = self._queues.get(*key)
+        if queue is None or not queue.has_room(count):
+            return False
+        ext = self._queues.ext_of(key)
+        return not self._with_ext or (
+            ext is not None and ext.has_room(count, self.settings.ext_bit_map_length // 8)
+        )
 
     def _append_run(
         self,
@@ -175,6 +219,8 @@ class Dispatcher:
         order: array[int],
         view: memoryview,
     ) -> None:
+        if not self._makes_files and not self._has_room(key, run[Run.COUNT]):
+            raise FilesNeeded
         try:
             queue = self._queues.ensure(key)
         except InvalidName as error:
@@ -188,8 +234,7 @@ class Dispatcher:
         else:
             self._append_plain(key, queue, run, entries, rows, facts, view)
         self._queues.dirty.add(key)
-        for listener in self.listeners:
-            listener.arrived(key[0], key[1], queue.max_offset)
+        self._tell(key, queue.max_offset)
 
     def _is_gap(self, key: Key, queue: AnyQueue, run: array[int]) -> bool:
         missing = run[Run.QUEUE_OFFSET] > queue.max_offset
@@ -273,8 +318,11 @@ class Dispatcher:
             if queue_offset is None or not 0 <= queue_offset <= _OFFSET_MAX or "/" in name or not name:
                 continue
             light = self.settings.lmq_enabled and name.startswith(_LMQ_PREFIX)
+            key = (name.encode(), 0 if light else facts[f + Fact.QUEUE_ID])
+            if not self._makes_files and not self._has_room(key, 1):
+                raise FilesNeeded
             try:
-                queue = self._queues.ensure((name.encode(), 0 if light else facts[f + Fact.QUEUE_ID]))
+                queue = self._queues.ensure(key)
             except InvalidName as error:
                 log.error("the record at %d stays out of a light queue: %s", record_offset, error)
                 continue

@@ -7,11 +7,12 @@ here first. So a refused producer is told the cause, and not only that there is 
 from __future__ import annotations
 
 import threading
+from dataclasses import dataclass
 from enum import IntFlag
 from typing import Final
 
 from flaremq.base.clock import Clock
-from flaremq.base.errors import DiskFull, DispatchBehind, FlushFailed, NotWritable, PageCacheBusy
+from flaremq.base.errors import DiskFull, DispatchBehind, FlareError, FlushFailed, NotWritable, PageCacheBusy
 
 
 class Flag(IntFlag):
@@ -53,6 +54,7 @@ class Flags:
         self._lag_max = dispatch_lag_max
         self._lock = threading.Lock()
         self._why: dict[Flag, str] = {}
+        self._troubles: dict[str, str] = {}
         self._failure: FlushFailed | None = None
         self._append_began_s: float | None = None
         self._last_append_ms = 0
@@ -85,6 +87,24 @@ class Flags:
     @property
     def failure(self) -> FlushFailed | None:
         return self._failure
+
+    # Parts that fail and come again, while messages are taken.
+
+    def trouble(self, part: str, error: Exception) -> None:
+        """A part does not get its work done, and tries again."""
+        why = str(error) if isinstance(error, FlareError) else f"{type(error).__name__}: {error}"
+        with self._lock:
+            self._troubles[part] = why
+
+    def healed(self, part: str) -> None:
+        with self._lock:
+            self._troubles.pop(part, None)
+
+    @property
+    def degraded(self) -> str:
+        """Which parts do not get their work done just now, each with its reason; empty if all do."""
+        with self._lock:
+            return "; ".join(f"{part}: {why}" for part, why in sorted(self._troubles.items()))
 
     @property
     def readable(self) -> bool:
@@ -175,3 +195,17 @@ class Flags:
         if failure is not None:
             # A fresh one each time: a raised exception collects a traceback and is no thread's to share.
             raise FlushFailed(*failure.args) from failure
+
+
+@dataclass(frozen=True, slots=True)
+class Reporter:
+    """Hears for the flags how the work of one part goes (a `lifecycle.Listener`)."""
+
+    flags: Flags
+    part: str
+
+    def failed(self, error: Exception) -> None:
+        self.flags.trouble(self.part, error)
+
+    def recovered(self) -> None:
+        self.flags.healed(self.part)

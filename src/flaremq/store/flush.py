@@ -4,23 +4,25 @@
 
 The log has a flusher, and with the transient pool a committer before it; queues and checkpoint
 have one of their own. An fsync that fails ends flushing for good: what it covered may be lost,
-and a second, successful fsync would only hide that.
+and a second, successful fsync would only hide that. Whatever else fails (no descriptor, no room for
+what the pool holds, a bug) has moved no mark, so it is simply done again.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 from collections import deque
 from collections.abc import Callable
 
 from flaremq.base.clock import Clock
 from flaremq.base.errors import FlareError, FlushFailed
-from flaremq.base.lifecycle import Worker
+from flaremq.base.lifecycle import Listener, Worker
 from flaremq.model import layout
 from flaremq.store.checkpoint import SLACK_MS, Checkpoint
 from flaremq.store.commitlog import CommitLog
 from flaremq.store.dispatch import Dispatcher
-from flaremq.store.flags import Flags
+from flaremq.store.flags import Flags, Reporter
 from flaremq.store.queues import Queues
 from flaremq.store.settings import FlushDisk, StoreSettings
 
@@ -43,8 +45,10 @@ class LogFlusher:
         self._least_bytes = self._settings.flush_least_pages * layout.PAGE
         self._last_thorough_s = clock.monotonic_s()
         self._last_commit_s = clock.monotonic_s()
-        self._flusher = Worker("flaremq-flush", self._flush_step, on_crash=self.failed)
-        self._committer = Worker("flaremq-commit", self._commit_step, on_crash=self.failed)
+        self._flusher = Worker("flaremq-flush", self._flush_step, Reporter(flags, "flushing the log"))
+        self._committer = Worker(
+            "flaremq-commit", self._commit_step, Reporter(flags, "committing the transient pool")
+        )
 
     def start(self) -> None:
         self._flusher.start()
@@ -59,10 +63,17 @@ class LogFlusher:
         if self._wakes_flusher and (self._sync or self._log.unflushed >= self._least_bytes):
             self._flusher.wake()
 
+    def ask_to_stop(self) -> None:
+        self._committer.ask_to_stop()
+        self._flusher.ask_to_stop()
+
     def stop(self) -> None:
-        """Flush what is left, and only then end."""
-        self._committer.stop()
-        self._flusher.stop()
+        """Commit and sync what is left, also if a thread does not end. Raises what stood against that."""
+        for worker in (self._committer, self._flusher):
+            try:
+                worker.stop()
+            except FlareError as error:
+                log.error("what is left is synced all the same: %s", error)
         if self._flags.failure is None:
             self._log.commit(0)
             self.flush(0)
@@ -79,6 +90,13 @@ class LogFlusher:
             self._checkpoint.log_time_ms = store_ms
 
     def _flush_step(self, worker: Worker) -> None:
+        try:
+            self._flush_due(worker)
+        except FlushFailed:
+            worker.ask_to_stop()  # There is no second time.
+            raise
+
+    def _flush_due(self, worker: Worker) -> None:
         if self._sync:
             if self._log.pool is not None:
                 self._log.commit(0)
@@ -107,10 +125,9 @@ class LogFlusher:
             self._flusher.wake()
         worker.pause(self._settings.commit_interval_ms / 1000)
 
-    def failed(self, error: Exception) -> None:
+    def failed(self, failure: FlushFailed) -> None:
         """A sync said no, here or elsewhere: nothing is acknowledged from now on."""
-        failure = error if isinstance(error, FlushFailed) else FlushFailed(f"flushing stopped: {error}")
-        log.critical("the store stops: %s", failure)
+        log.critical("the store takes no more messages until it is started again: %s", failure)
         self._flags.failed(failure)
         self._log.flushed.fail(failure)
 
@@ -130,6 +147,7 @@ class QueueFlusher:
         checkpoint: Checkpoint,
         tasks: deque[Callable[[], None]],
         clock: Clock,
+        listener: Listener | None = None,
     ) -> None:
         self._queues = queues
         self._dispatcher = dispatcher
@@ -139,10 +157,13 @@ class QueueFlusher:
         self._clock = clock
         self.failure: FlushFailed | None = None
         self._last_thorough_s = clock.monotonic_s()
-        self._worker = Worker("flaremq-flush-queues", self._step, on_crash=self._crashed)
+        self._worker = Worker("flaremq-flush-queues", self._step, listener)
 
     def start(self) -> None:
         self._worker.start()
+
+    def ask_to_stop(self) -> None:
+        self._worker.ask_to_stop()
 
     def stop(self) -> None:
         """End the thread. What is left to flush is the owner's decision."""
@@ -164,7 +185,8 @@ class QueueFlusher:
 
     def _flush(self, least_pages: int) -> None:
         while self._tasks:
-            self._tasks.popleft()()
+            self._tasks[0]()
+            self._tasks.popleft()  # Behind it: a task that fails comes again.
         store_ms = self._dispatcher.last_store_ms
         if 0 < store_ms < self._checkpoint.queue_time_ms - SLACK_MS:
             # The clock was set back: entries of later records would pass for older ones, and so for safe.
@@ -183,9 +205,9 @@ class QueueFlusher:
             self._last_thorough_s, pages = now_s, 0
         try:
             self.flush(pages)
-        except FlareError as error:
-            # Queues can be rebuilt from the log, so the log goes on.
-            log.error("queues could not be flushed: %s", error)
-
-    def _crashed(self, error: Exception) -> None:
-        self.failure = FlushFailed(f"flushing of queues stopped: {error}")
+        except FlushFailed:  # Queues can be rebuilt from the log, so the log goes on.
+            worker.ask_to_stop()
+            raise
+        except Exception:
+            self._last_thorough_s = -math.inf  # The next pass looks at everything.
+            raise

@@ -193,6 +193,13 @@ class Index:
         last_offset = facts[(count - 1) * Fact.WIDTH + Fact.OFFSET]
         self._begin_at(max(self._next_offset, last_offset + 1))
 
+    def has_room(self, facts: array[int], count: int) -> bool:
+        """Whether the keys of so many rows can be put without making a file."""
+        keys_max = _keys_max(facts, 0, count)
+        if not keys_max:
+            return True
+        return bool(self._files) and _next_entry(self._files[-1]) + keys_max <= self._shape.entries_max
+
     def query(self, topic: str, key: str, limit: int, begin_ms: int, end_ms: int) -> list[int]:
         """Offsets of records that may have the key, newest first, each once."""
         hashed = key_hash(topic.encode("utf-8", "replace"), key.encode("utf-8", "replace"))

@@ -55,6 +55,10 @@ class OpenFiles:
         self._unsynced.discard(folder)
         return True
 
+    def give_back_unsynced(self, folder: Path) -> None:
+        """That sync failed: its names are as unsafe as before."""
+        self._unsynced.add(folder)
+
 
 class MappedFile:
     """Positions count from the file's own beginning; `offset` is where that lies in the whole queue.
@@ -163,8 +167,14 @@ class MappedFile:
     def _sync_name(self) -> None:
         """One sync of a folder saves all names in it, so among many new queues few syncs are needed."""
         for folder in self.path.parents[:_FOLDERS_ABOVE]:
-            if self._open_files is None or self._open_files.take_unsynced(folder):
+            if self._open_files is None:
                 self._disk.sync_folder(folder)
+            elif self._open_files.take_unsynced(folder):
+                try:
+                    self._disk.sync_folder(folder)
+                except BaseException:
+                    self._open_files.give_back_unsynced(folder)
+                    raise
 
     def cut(self, at: int) -> None:
         """Forget everything from `at` on. It is wiped too: dead records must not rise again.

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import os
-import resource
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
+from flaremq.base import descriptors
 from flaremq.base.errors import CorruptStore, InvalidName
 from flaremq.store.batchconsumequeue import BatchConsumeQueue
 from flaremq.store.consumequeue import ConsumeQueue
@@ -26,7 +27,6 @@ log = logging.getLogger(__name__)
 AnyQueue: TypeAlias = ConsumeQueue | BatchConsumeQueue
 
 _LONG_MAX = (1 << 63) - 1
-_OPEN_FILES_MAX = 4096
 _NAME_SIZE_MAX = 255  # Of a folder, in bytes.
 
 
@@ -39,13 +39,12 @@ class Queues:
         self._is_batch = is_batch
         self._queues: dict[Key, AnyQueue] = {}
         self._exts: dict[Key, ConsumeQueueExt] = {}
-        self._removal = threading.Lock()  # Held by who takes a topic away, and by who flushes a queue.
+        self._removal = threading.Lock()  # Of removing a topic, and of flushing or trimming a queue.
         self._leaving: tuple[bytes, threading.Event] | None = None  # A topic, and the end of its removal.
         self.dirty: set[Key] = set()
         self.before_removal: Callable[[], None] = lambda: None
         """Called before a damaged queue is removed: from then on the log alone knows its messages."""
-        soft_limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        self.open_files = OpenFiles(max(64, min(_OPEN_FILES_MAX, soft_limit // 4)))
+        self.open_files = OpenFiles(descriptors.queue_files(descriptors.limit()))
 
     def __iter__(self) -> Iterator[AnyQueue]:
         return iter(list(self._queues.values()))
@@ -231,19 +230,33 @@ class Queues:
 
     def trimmed(self) -> list[Trimmed]:
         """Every queue with its extension, to follow a log that has lost its oldest files."""
-        return [Trimmed(queue, self._exts.get(key)) for key, queue in self.items()]
+        return [Trimmed(self, key, queue) for key, queue in self.items()]
+
+    @contextmanager
+    def staying(self, key: Key, queue: AnyQueue) -> Iterator[bool]:
+        """Whether this queue is still the one of its key; as long as this is held it is not removed."""
+        with self._removal:
+            yield self._queues.get(key) is queue
+
+    def ext_of(self, key: Key) -> ConsumeQueueExt | None:
+        """The queue's extension, if it has one."""
+        return self._exts.get(key)
 
     def flush(self, least_pages: int) -> None:
         """Sync queues that have so many dirty pages; 0 syncs all that were written to."""
         for key in list(self.dirty):
             if least_pages == 0:
                 self.dirty.discard(key)  # First: an entry that comes meanwhile marks it again.
-            with self._removal:
-                queue, ext = self._queues.get(key), self._exts.get(key)
-                if queue is not None:
-                    queue.flush(least_pages)
-                if ext is not None:
-                    ext.flush(least_pages)
+            try:
+                with self._removal:
+                    queue, ext = self._queues.get(key), self._exts.get(key)
+                    if queue is not None:
+                        queue.flush(least_pages)
+                    if ext is not None:
+                        ext.flush(least_pages)
+            except BaseException:
+                self.dirty.add(key)  # It is as unsafe as before.
+                raise
 
     def close(self) -> None:
         for queue in self:
@@ -254,19 +267,28 @@ class Queues:
 
 @dataclass(frozen=True, slots=True)
 class Trimmed:
-    """A queue and its extension, which lose their oldest files together."""
+    """A queue and its extension, which lose their oldest files together.
 
+    Its topic may be removed at any time. Then nothing is done here: its files go, or are gone.
+    """
+
+    queues: Queues
+    key: Key
     queue: AnyQueue
-    ext: ConsumeQueueExt | None
 
     def delete_before(self, log_min: int) -> int:
-        return self.queue.delete_before(log_min)
+        with self.queues.staying(self.key, self.queue) as stays:
+            return self.queue.delete_before(log_min) if stays else 0
 
     def correct_min(self, log_min: int) -> None:
-        self.queue.correct_min(log_min)
-        first = self.queue.first_address() if self.ext and isinstance(self.queue, ConsumeQueue) else None
-        if self.ext is not None and first is not None:
-            self.ext.delete_before(first)
+        with self.queues.staying(self.key, self.queue) as stays:
+            if not stays:
+                return
+            self.queue.correct_min(log_min)
+            ext = self.queues.ext_of(self.key)
+            first = self.queue.first_address() if ext and isinstance(self.queue, ConsumeQueue) else None
+            if ext is not None and first is not None:
+                ext.delete_before(first)
 
 
 def newest_of(queue: AnyQueue) -> int:

@@ -82,6 +82,7 @@ class Retention:
     Invariants:
       R1  log files go from the oldest on, without gaps; the one being written to, and later ones, stay.
       R2  a reader never loses the bytes that it holds: only the name of its file goes.
+      R3  a round that fails or is broken off leaves what the next one can go on with.
     """
 
     def __init__(
@@ -93,14 +94,19 @@ class Retention:
         kept: Kept,
         *,
         pause_ms: Callable[[int], object],
+        stopping: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`pause_ms` waits between two deletions, so that a disk has time for others."""
-        self._settings = settings
+        """`pause_ms` waits between two deletions, so that a disk has time for others. `stopping` is asked
+        between two files: a store that is being closed does not wait for a long round."""
+        self.settings = settings
+        """May be replaced at any time: the next round goes by it."""
         self._clock = clock
         self._disk = disk
         self._flags = flags
         self._kept = kept
         self._pause_ms = pause_ms
+        self._stopping = stopping
+        self._unsynced: set[Path] = set()  # Folders in which names were deleted.
         self._manual_rounds = 0
         self._postponed: _Postponed | None = None
         self._seen_min = 0
@@ -122,7 +128,7 @@ class Retention:
             self._manual_rounds -= 1
         deleted = 0
         if pressure.delete or hour or manual:
-            deleted = self._delete_log_files(pressure.clean_now and self._settings.clean_forcibly_enabled)
+            deleted = self._delete_log_files(pressure.clean_now and self.settings.clean_forcibly_enabled)
             if pressure.clean_now and not deleted:
                 log.warning("the disk is nearly full, but no log file may be deleted")
         elif self._postponed is not None:
@@ -131,51 +137,65 @@ class Retention:
         return deleted
 
     def _is_hour(self) -> bool:
-        return time.localtime(self._clock.now_ms() / 1000).tm_hour in self._settings.delete_hours
+        return time.localtime(self._clock.now_ms() / 1000).tm_hour in self.settings.delete_hours
 
     def _measure(self) -> Pressure:
         """Look at the disks, and raise or lower the flags that follow from it."""
-        folders = self._settings.commitlog_folders
+        folders = self.settings.commitlog_folders
         ratios = {folder: self._disk.used_ratio(folder) for folder in folders}
         emptiest = min(ratios, key=ratios.__getitem__)
-        queues = self._settings.consumequeue_folder
+        queues = self.settings.consumequeue_folder
         queues_ratio = self._disk.used_ratio(queues)
         found = self._level(emptiest, ratios[emptiest], Flag.DISK_FULL)
         found |= self._level(queues, queues_ratio, Flag.QUEUE_DISK_FULL)
-        if self._settings.replicas_per_partition > 1:
+        if self.settings.replicas_per_partition > 1:
             return found | self._share(emptiest)
-        limit = self._settings.disk_max_used_ratio
+        limit = self.settings.disk_max_used_ratio
         # A ratio that cannot be read is below zero. Deleting by age is right at any ratio.
         return found | Pressure(any(not 0 <= ratio <= limit for ratio in (ratios[emptiest], queues_ratio)))
 
     def _level(self, folder: Path, ratio: float, flag: Flag) -> Pressure:
         """Between the two levels the flag stays as it is, or it would flutter."""
-        warning, forced = self._settings.disk_warning_ratio, self._settings.disk_clean_forcibly_ratio
+        warning, forced = self.settings.disk_warning_ratio, self.settings.disk_clean_forcibly_ratio
+        was_full = bool(self._flags.bits & flag)
         if ratio > warning:
             limit = f"limit is {warning:.0%} (diskSpaceWarningLevelRatio)"
             self._flags.set(flag, f"{folder} is {ratio:.0%} full, {limit}")
+            if not was_full:
+                log.error(
+                    "the disk is too full, and no messages are taken: add space, or lower fileReservedTime "
+                    "so that old files go sooner; messages are taken again at %.0f%% or less",
+                    forced * 100,
+                    extra=fields(folder=folder, used=f"{ratio:.0%}", limit=f"{warning:.0%}"),
+                )
         elif ratio <= forced:
             self._flags.clear(flag)
+            if was_full:
+                log.info(
+                    "the disk has room again, and messages are taken",
+                    extra=fields(folder=folder, used=f"{ratio:.0%}", limit=f"{warning:.0%}"),
+                )
         return Pressure(ratio > forced, ratio > forced)
 
     def _share(self, folder: Path) -> Pressure:
         """Several brokers on one partition: each has its share, and is measured against that."""
-        share = self._disk.partition_size(folder) / self._settings.replicas_per_partition
+        share = self._disk.partition_size(folder) / self.settings.replicas_per_partition
         used = self._kept.own_bytes() / share if share else 1.0
-        forced = used > self._settings.logical_disk_threshold
-        return Pressure(forced or used > self._settings.disk_max_used_ratio, forced)
+        forced = used > self.settings.logical_disk_threshold
+        return Pressure(forced or used > self.settings.disk_max_used_ratio, forced)
 
     def _delete_log_files(self, clean_now: bool) -> int:
         """Oldest first, until one may not go (R1)."""
         deleted = 0
-        while deleted < self._settings.delete_batch_max:
+        self._sync_names()  # A round before this one may have failed to.
+        while deleted < self.settings.delete_batch_max and not self._stopping():
             files = self._kept.log.files
             if len(files) < 2 or files[0].wrote < files[0].size:
                 break
             if not (clean_now or self._is_old(files[0])) or not self._may_go(files[0], clean_now):
                 break
             if deleted:
-                self._pause_ms(self._settings.delete_log_interval_ms)
+                self._pause_ms(self.settings.delete_log_interval_ms)
             self._delete(files[0])
             deleted += 1
         return deleted
@@ -197,7 +217,7 @@ class Retention:
             modified_ms = self._disk.modified_ms(file.path)
         except FileNotFoundError:
             return True  # Somebody was faster than we.
-        return modified_ms + self._settings.file_reserved_hours * HOUR_MS <= self._clock.now_ms()
+        return modified_ms + self.settings.file_reserved_hours * HOUR_MS <= self._clock.now_ms()
 
     def _may_go(self, file: MappedFile, urgent: bool) -> bool:
         """Whether nobody holds the file, or has held it for so long that its name goes all the same."""
@@ -207,21 +227,29 @@ class Retention:
                 return True
             self._postponed = _Postponed(file, now_s, now_s)
             log.info("a log file is still being read, and is deleted later", extra=fields(file=file.path))
-            return self._settings.destroy_interval_ms == 0
-        if (now_s - waiting.since_s) * 1000 >= self._settings.destroy_interval_ms:
+            return self.settings.destroy_interval_ms == 0
+        if (now_s - waiting.since_s) * 1000 >= self.settings.destroy_interval_ms:
             return True
-        if not urgent and (now_s - waiting.asked_s) * 1000 < self._settings.redelete_interval_ms:
+        if not urgent and (now_s - waiting.asked_s) * 1000 < self.settings.redelete_interval_ms:
             return False
         waiting.asked_s = now_s
         return not file.held
 
     def _delete(self, file: MappedFile) -> None:
         log.info("a log file is deleted", extra=fields(file=file.path, held=file.held))
+        # The name first: if the disk says no, the file is still ours (R3). Its map lives on for a reader
+        # that holds it (R2).
+        file.delete()
+        self._unsynced.add(file.path.parent)
         self._kept.log.drop_first(file)
-        file.delete()  # The map lives on for a reader that holds it (R2).
-        # Names must go in order, also over several folders: after a power failure a gap would be fatal.
-        self._disk.sync_folder(file.path.parent)
         self._postponed = None
+        self._sync_names()
+
+    def _sync_names(self) -> None:
+        """Names must go in order, also over several folders: after a power failure a gap would be fatal."""
+        for folder in list(self._unsynced):
+            self._disk.sync_folder(folder)
+            self._unsynced.discard(folder)
 
     def _follow(self) -> None:
         """Queues and index lose what pointed to deleted files."""
@@ -229,15 +257,19 @@ class Retention:
         begin = files[0].offset if files else 0
         now_s = self._clock.monotonic_s()
         if begin > self._seen_min:
-            self._seen_min, self._corrected_s = begin, now_s
             for queue in self._kept.queues():
+                if self._stopping():
+                    return
                 deleted = queue.delete_before(begin)
                 queue.correct_min(begin)
                 if deleted:
-                    self._pause_ms(self._settings.delete_queue_interval_ms)
+                    self._pause_ms(self.settings.delete_queue_interval_ms)
             if self._kept.index is not None:
                 self._kept.index.delete_before(begin)
-        elif (now_s - self._corrected_s) * 1000 >= self._settings.correct_min_offset_interval_ms:
-            self._corrected_s = now_s
+            self._seen_min, self._corrected_s = begin, now_s  # Last: what was not done comes again (R3).
+        elif (now_s - self._corrected_s) * 1000 >= self.settings.correct_min_offset_interval_ms:
             for queue in self._kept.queues():
+                if self._stopping():
+                    return
                 queue.correct_min(begin)
+            self._corrected_s = now_s

@@ -22,6 +22,17 @@ _INT_MAX: Final = (1 << 31) - 1
 _HEAD_ROOM: Final = 64 * KiB  # What a record may be larger than the largest body.
 
 
+LIVE: Final = (
+    "delete_when",
+    "disk_max_used_percent",
+    "disk_clean_forcibly_percent",
+    "disk_warning_percent",
+    "clean_forcibly_enabled",
+    "file_reserved_hours",
+)
+"""Settings that may change while a store is open: which files go, and when."""
+
+
 class FlushDisk(Enum):
     """When a producer is answered: after the append, or after the sync that covers it."""
 

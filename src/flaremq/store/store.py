@@ -14,11 +14,12 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Self
 
 from flaremq.base.clock import Clock, SystemClock
-from flaremq.base.errors import DiskFull, FlareError, NotWritable, StoreClosed
-from flaremq.base.lifecycle import Worker
+from flaremq.base.errors import DiskFull, NotWritable, StoreClosed
+from flaremq.base.logs import Seldom
 from flaremq.base.watermark import Watermark
 from flaremq.model.columns import Draft, Drafts
 from flaremq.store.api import (
@@ -35,23 +36,24 @@ from flaremq.store.commitlog import CommitLog
 from flaremq.store.disk import Disk, make_way
 from flaremq.store.dispatch import Dispatcher
 from flaremq.store.find import Finder
-from flaremq.store.flags import Flag, Flags
-from flaremq.store.flush import LogFlusher, QueueFlusher
+from flaremq.store.flags import Flags, Reporter
 from flaremq.store.index import Index, IndexShape
 from flaremq.store.lock import AbortFile, StoreLock
+from flaremq.store.preallocate import LOOP_WAIT_S, WAIT_S
 from flaremq.store.put import Drafting, NewMessage, batch_result_of, result_of
 from flaremq.store.queue_offsets import QueueOffsets
 from flaremq.store.queues import Queues
 from flaremq.store.reader import Reader
 from flaremq.store.recovery import Recovery, Report
-from flaremq.store.retention import Kept, Retention
-from flaremq.store.settings import BrokerRole, FlushDisk, StoreSettings
+from flaremq.store.settings import LIVE, BrokerRole, FlushDisk, StoreSettings
+from flaremq.store.space import Space
 from flaremq.store.timesearch import Boundary
+from flaremq.store.workers import Workers, Works
 
 log = logging.getLogger(__name__)
 
 _LOCAL_HOST = bytes((127, 0, 0, 1)) + (10911).to_bytes(4, "big")
-_IDLE_S, _BUSY_S, _SHORT_S = 0.1, 0.001, 1.0  # How long dispatch rests: no work, work, no disk.
+_UNSEEN_S = 60.0  # How often the log hears that queues cannot be written.
 
 
 class MessageStore:
@@ -69,7 +71,8 @@ class MessageStore:
         owner_dispatches: bool = False,
         on_step: Callable[[str], None] = lambda _step: None,
     ) -> None:
-        """`owner_dispatches`: whoever puts also calls `dispatch`, so no thread need be woken for it.
+        """`owner_dispatches`: whoever puts also calls `show`, in an event loop that must not wait for the
+        disk, so no thread need be woken for it.
         `on_step` hears of each step of opening when it is done."""
         self.settings = settings
         self._wakes_dispatch = not owner_dispatches
@@ -83,7 +86,17 @@ class MessageStore:
             page_cache_busy_ms=settings.page_cache_busy_ms,
             dispatch_lag_max=settings.dispatch_lag_max,
         )
-        self.log = CommitLog(self.disk, settings, self.clock, store_host, self.offsets)
+        self.log = CommitLog(
+            self.disk,
+            settings,
+            self.clock,
+            store_host,
+            self.offsets,
+            roll_wait_s=LOOP_WAIT_S if owner_dispatches else WAIT_S,
+            listener=Reporter(self.flags, "making log files"),
+        )
+        self._space = Space(self.disk, self.log)
+        self._unseen = Seldom(_UNSEEN_S)
         self.queues = Queues(self.disk, settings, is_batch)
         self.report: Report | None = None
         self._bit_mapper = bit_mapper
@@ -151,15 +164,7 @@ class MessageStore:
     def start(self) -> None:
         """The second half: files are made ahead, flushed, dispatched to and cleaned; messages are taken."""
         self.log.start()
-        self._queue_flusher.start()
-        self._on_step("consume queue flush")
-        self._log_flusher.start()
-        self._on_step("commit log flush")
-        self._dispatch_worker.start()
-        self._on_step("dispatch")
-        self._on_step("abort file")  # It is there since recovery began.
-        self._cleaner.start()
-        self._on_step("cleaning")
+        self.workers.start(self._on_step)
         self._open = True
         self._takes_puts = self.settings.role is not BrokerRole.SLAVE
 
@@ -167,28 +172,27 @@ class MessageStore:
         self.checkpoint.index_time_ms = end_ms
 
     def _make_workers(self) -> None:
-        self._log_flusher = LogFlusher(self.log, self.checkpoint, self.flags, self.clock)
-        self._queue_flusher = QueueFlusher(
-            self.queues, self.dispatcher, self.checkpoint, self._background, self.clock
+        works = Works(
+            self.log, self.queues, self.index, self.dispatcher, self.checkpoint, self.flags, self._background
         )
-        self._dispatch_worker = Worker("flaremq-dispatch", self._dispatch_step, on_crash=self._crashed)
-        self._cleaner = Worker("flaremq-clean", self._clean_step, on_crash=self._crashed)
-        kept = Kept(self.log.queue, self.queues.trimmed, self.index, self._log_bytes)
-        self.retention = Retention(
-            self.settings,
-            self.clock,
-            self.disk,
-            self.flags,
-            kept,
-            pause_ms=lambda ms: self._cleaner.pause(ms / 1000),
+        self.workers = Workers(
+            self.settings, self.clock, self.disk, works, owner_dispatches=not self._wakes_dispatch
         )
-        if self.settings.flush_disk is FlushDisk.SYNC_FLUSH and self._wakes_dispatch:
-            self.flushed.watch(lambda _flushed: self._dispatch_worker.wake())
+        self.retention = self.workers.retention
+
+    def change(self, settings: StoreSettings) -> None:
+        """Go on with other values of what may change while a store runs; all else stays (settings.LIVE)."""
+        self.settings = replace(self.settings, **{name: getattr(settings, name) for name in LIVE})
+        self.log.change(self.settings)
+        if self._loaded:
+            self.retention.settings = self.settings
+            self.workers.cleaner.wake()  # A disk that was too full by the old values may not be by these.
 
     def close(self) -> None:
         """Flush and dispatch everything, and leave the folder as after a clean stop.
 
-        Raises FlushFailed if messages that were taken could not be synced; closed it is all the same.
+        What was taken is committed and synced whatever else fails; if it could not be, or queues could not
+        be completed, the next start knows. Raises the first failure; closed it is all the same.
         One that was loaded and never started is let go as it is.
         """
         with self._append_lock:
@@ -198,35 +202,26 @@ class MessageStore:
             self._let_go()
         if not started:
             return
+        failed = self.workers.stop()
+        complete = self.workers.complete()
         try:
-            self._cleaner.stop()
-            self._log_flusher.stop()
-        finally:
-            self._dispatch_worker.stop()
-            self._queue_flusher.stop()
-            complete = self.flags.failure is None and self._completed()
             self.log.stop()
-            self._let_go(clean=complete)
+        except Exception as error:
+            log.exception("spare log files could not be removed")
+            failed.append(error)
+        self._let_go(clean=complete)
+        if failed:
+            raise failed[0]
 
     def _let_go(self, *, clean: bool = False) -> None:
-        for part in (self.queues, self.index, self.log, self.checkpoint):
-            if part is not None:
-                part.close()
-        if clean:
-            self._abort.remove()
-        self._lock.release()
-
-    def _completed(self) -> bool:
-        """Bring queues and index to the end of the log, and to the disk; False if that cannot be."""
         try:
-            self.dispatcher.catch_up()
-            self._queue_flusher.flush(0)
-            if self.index is not None:
-                self.index.flush()
-        except FlareError as error:
-            log.error("the next start has to complete the queues: %s", error)
-            return False
-        return self._queue_flusher.failure is None and self.dispatcher.behind == 0
+            for part in (self.queues, self.index, self.log, self.checkpoint):
+                if part is not None:
+                    part.close()
+            if clean:
+                self._abort.remove()
+        finally:
+            self._lock.release()
 
     def __enter__(self) -> Self:
         self.open()
@@ -248,15 +243,24 @@ class MessageStore:
         with self._append_lock:
             if not self._takes_puts:
                 self.check_writable()  # Closed while this one waited: behind the last flush nothing is taken.
-            self.flags.append_began()
-            try:
-                stored = self.log.append_many(drafts)
-            finally:
-                self.flags.append_ended()
+            stored = self._append(drafts)
             self._appended += stored
-        self._log_flusher.put()
+        self.workers.log_flusher.put()
         if self._wakes_dispatch:
-            self._dispatch_worker.wake()
+            self.workers.dispatch.wake()
+        return stored
+
+    def _append(self, drafts: Drafts) -> int:
+        self.flags.append_began()
+        try:
+            stored = self.log.append_many(drafts)
+        except DiskFull as error:
+            self._space.refused(error)
+            raise
+        finally:
+            self.flags.append_ended()
+        if self._space.is_short:
+            self._space.taken()
         return stored
 
     def put(self, message: NewMessage, *, wait: bool = True) -> PutResult:
@@ -266,16 +270,12 @@ class MessageStore:
             if not self._takes_puts:
                 self.check_writable()
             drafts = self._drafting.one(message)
-            self.flags.append_began()
-            try:
-                self._appended += self.log.append_many(drafts)
-            finally:
-                self.flags.append_ended()
+            self._appended += self._append(drafts)
             self._drafting.stored()
             store_ms = self.log.last_store_ms
-        self._log_flusher.put()
+        self.workers.log_flusher.put()
         if self._wakes_dispatch:
-            self._dispatch_worker.wake()
+            self.workers.dispatch.wake()
         return result_of(drafts, 0, self._waited(drafts, wait), store_ms)
 
     def put_batch(self, batch: NewMessage, *, wait: bool = True) -> BatchResult:
@@ -343,11 +343,18 @@ class MessageStore:
         return self.finder.by_time(topic, queue_id, timestamp_ms, boundary)
 
     def show(self, *, wait: bool = True) -> None:
-        """Whoever looks sees all that was put before, but without `wait` not what another thread is at."""
+        """Whoever looks sees all that was put before, but without `wait` not what another thread is at.
+
+        Without `wait`, an owner who dispatches makes no files here: its event loop would wait for the disk.
+        What is left is done by a thread, soon. Never raises: that thread tries again until it succeeds.
+        """
         try:
-            self.dispatcher.catch_up(wait=wait)
-        except DiskFull as error:
-            log.error("not all messages can be seen: queues wait for disk space: %s", error)
+            self.dispatcher.catch_up(wait=wait, makes_files=wait or self._wakes_dispatch)
+        except Exception as error:
+            if self._unseen.due() is not None:
+                log.error("consumers do not see all messages yet: %s", error, exc_info=error)
+        if self.dispatcher.behind:
+            self.workers.dispatch.wake()
 
     def min_offset(self, topic: bytes, queue_id: int) -> int:
         queue = self.queues.get(topic, queue_id)
@@ -370,31 +377,4 @@ class MessageStore:
     def clean_now(self) -> None:
         """Delete expired files at once, as often as one request grants it."""
         self.retention.request()
-        self._cleaner.wake()
-
-    def _log_bytes(self) -> int:
-        return len(self.log.queue.files) * self.log.file_size
-
-    def _dispatch_step(self, worker: Worker) -> None:
-        try:
-            done = self.dispatcher.catch_up()
-        except DiskFull as error:
-            log.error("queues wait for disk space: %s", error)
-            worker.pause(_SHORT_S)
-            return
-        if not self._wakes_dispatch:
-            worker.pause(_SHORT_S)  # Its owner dispatches; this thread only looks after what was left.
-        else:
-            worker.pause(_BUSY_S if self.dispatcher.behind or done else _IDLE_S)
-
-    def _clean_step(self, worker: Worker) -> None:
-        worker.pause(self.settings.clean_interval_ms / 1000)
-        if not worker.stopping:
-            try:
-                self.retention.run_once()
-            except FlareError as error:
-                log.error("old files could not be deleted: %s", error)
-
-    def _crashed(self, error: Exception) -> None:
-        """A thread that the store cannot do without has died: take nothing more."""
-        self.flags.set(Flag.NOT_WRITABLE, f"an inner part of the store crashed: {error}")
+        self.workers.cleaner.wake()

@@ -127,6 +127,68 @@ class FaultyDisk(Disk):
             self._taken[path] = kept
 
 
+class TroubledDisk(FaultyDisk):
+    """Raises `error` from whatever is asked of files below a folder of this name, until it is healed.
+
+    What is asked is "create", "open", "reserve" (and write), "sync" (and that of a folder), "delete" and
+    "ratio". `spared` of those operations succeed first.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._trouble: tuple[Exception, str, frozenset[str]] | None = None
+        self._spared = 0
+        self.raised = 0
+        """How often, since the trouble began."""
+
+    def trouble(self, error: Exception, below: str, *operations: str, spared: int = 0) -> None:
+        self.raised, self._spared = 0, spared
+        self._trouble = error, below, frozenset(operations)
+
+    def heal(self) -> None:
+        self._trouble = None
+
+    def _asked(self, operation: str, path: Path) -> None:
+        if self._trouble is None:
+            return
+        error, below, operations = self._trouble
+        if operation not in operations or below not in path.parts:
+            return
+        if self._spared:
+            self._spared -= 1
+            return
+        self.raised += 1
+        raise error
+
+    def create(self, path: Path, size: int, *, reserved: bool = False) -> None:
+        self._asked("create", path)
+        super().create(path, size, reserved=reserved)
+
+    def open(self, path: Path, size: int, *, lasting: bool = False) -> DiskFile:
+        self._asked("open", path)
+        return super().open(path, size, lasting=lasting)
+
+    def take(self, path: Path, at: int, size: int) -> None:
+        self._asked("reserve", path)
+        super().take(path, at, size)
+
+    def before_sync(self, file: DiskFile) -> None:
+        self._asked("sync", file.path)
+        super().before_sync(file)
+
+    def sync_folder(self, folder: Path) -> None:
+        self._asked("sync", folder)
+        super().sync_folder(folder)
+
+    def delete(self, path: Path) -> None:
+        self._asked("delete", path)
+        super().delete(path)
+
+    def used_ratio(self, path: Path) -> float:
+        self._asked("ratio", path)
+        return super().used_ratio(path)
+
+
 class PowerLossDisk(FaultyDisk):
     """Remembers what was synced, and can fall back to that.
 

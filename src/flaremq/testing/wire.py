@@ -33,7 +33,7 @@ class Wire:
         self._resets = False
         self._server: asyncio.Server | None = None
         self._ends: set[asyncio.StreamWriter] = set()
-        self._tasks = Owned(on_crash=lambda _error: None)
+        self._tasks = Owned()
 
     @property
     def address(self) -> str:

@@ -79,7 +79,7 @@ class PullLane:
         self._stats = stats
         self._aside = aside
         self._families = families
-        self._tasks = Owned(on_crash=lambda _error: None)
+        self._tasks = Owned()
         self._pulls: array[int] = array("q")
         self._allowances = Allowances(settings, readers)
         self.parked: LongPoll[Asked] = LongPoll(self._again, families.pull_max)

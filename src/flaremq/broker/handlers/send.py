@@ -18,8 +18,6 @@ from time import perf_counter
 from typing import Any, Final
 
 from flaremq.base.errors import Busy, FlareError, MessageIllegal
-from flaremq.base.logs import logger
-from flaremq.broker.aside import Aside
 from flaremq.broker.handlers.send_plain import PlainSends, Taken
 from flaremq.broker.overload import Overload, late_remark
 from flaremq.broker.put import Waits
@@ -39,8 +37,6 @@ from flaremq.protocol.headers.send import LETTERED
 from flaremq.protocol.sends import parse_sends
 from flaremq.remoting.turn import Batch, PlainRow, Source, leave_all
 from flaremq.store.store import MessageStore
-
-log = logger("broker.send")
 
 CODES: Final = frozenset(
     {RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE}
@@ -68,7 +64,6 @@ class Answering:
     """How long a send may have lain unread before it is refused."""
     awaited: Callable[[], int]
     """How many pulls wait for messages."""
-    aside: Aside
     told: Callable[[], asyncio.Future[Any] | None]
     """Done when NameServers have heard of a topic that was just made; None if none need be waited for."""
 
@@ -98,11 +93,8 @@ class SendLane:
         self._dispatching = False
         self._later: asyncio.TimerHandle | None = None
         self._awaited = answering.awaited
-        self._aside = answering.aside
         self._told = answering.told
         self._counted: list[Known] = []
-        self._made: set[int] = set()
-        self._new_queues = False
         self.resting = False
         """Every send takes the plain lane: somebody wants to look at each of them."""
         topics.listeners.append(lambda _changed: self.forget())
@@ -110,7 +102,6 @@ class SendLane:
     def forget(self) -> None:
         """What was known of topics and rules may be otherwise now."""
         self._known.clear()
-        self._made.clear()
 
     @property
     def codes(self) -> frozenset[int]:
@@ -145,10 +136,7 @@ class SendLane:
             known = self._known.get(topic) or self._learn(topic)
             topics.append(known)
             if queue_id < known.queues and (not waits or self._overload.admits(topic, rows)):
-                number = known.numbers[queue_id]
-                numbers.append(number)
-                if number not in self._made:
-                    self._look_for(topic, queue_id, number)
+                numbers.append(known.numbers[queue_id])
             else:
                 numbers.append(-1)
                 refused.add(t // _TARGET)
@@ -166,13 +154,6 @@ class SendLane:
             places = sends[Send.TARGET :: Send.WIDTH]
             drafts[_QUEUE::_DRAFT] = array("q", map(numbers.__getitem__, places))
         return Rows(count, drafts, sends, topics)
-
-    def _look_for(self, topic: bytes, queue_id: int, number: int) -> None:
-        """A queue that has no file yet gets one at the next dispatch, which takes time."""
-        if self._store.queues.get(topic, queue_id) is None:
-            self._new_queues = True
-        else:
-            self._made.add(number)
 
     def _learn(self, topic: bytes) -> Known:
         """What there is to know about a topic; without queues if its sends must take the plain lane."""
@@ -226,17 +207,7 @@ class SendLane:
             self._stats.put(known.name, known.count, known.size)
             known.count, known.size = 0, 0
         self._counted.clear()
-        if self._new_queues:
-            self._new_queues = False
-            self._aside.start(self._dispatched)  # Files are made there, while the loop goes on.
-        else:
-            self._dispatched()
-
-    def _dispatched(self) -> None:
-        try:
-            self._store.dispatch()
-        except FlareError as error:  # No room for queues: the store tries again by itself.
-            log.error("consumers do not see all messages yet: %s", error)
+        self._store.show(wait=False)  # Queues that need a new file get it in a thread of the store.
 
     def _append(self, batch: Batch, rows: Rows) -> None:
         began_s = perf_counter()

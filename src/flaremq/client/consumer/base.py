@@ -35,7 +35,7 @@ class Consumer:
         offsets = RemoteOffsets(member) if member.is_clustering else LocalOffsets(member)
         self._holdings = Holdings(member, offsets, consumption, kind)
         self._rebalancer = Rebalancer(member, self._holdings)
-        self._tasks = Owned(on_crash=lambda _error: None)
+        self._tasks = Owned()
         self._started = False
         self._stopping: asyncio.Task[None] | None = None
 

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from time import monotonic
 from typing import Final
 
-from flaremq.base.lifecycle import Owned
+from flaremq.base.lifecycle import Owned, repeat
 from flaremq.client.consumer.member import Member
 from flaremq.client.consumer.outcome import Later
 from flaremq.client.consumer.processqueue import ProcessQueue, Run
@@ -54,7 +54,7 @@ class Delivery:
         self._handlers = handlers
         self._returns = returns
         self._crew = Crew(f"flaremq-{member.group}", self._settings.concurrency)
-        self._tasks = Owned(on_crash=lambda _error: None)
+        self._tasks = Owned()
         self._ready: deque[ProcessQueue] = deque()
         self._unread: deque[ProcessQueue] = deque()
         self._running: set[Run] = set()
@@ -72,7 +72,7 @@ class Delivery:
 
     def start(self) -> None:
         self.is_resting = False
-        self._tasks.spawn("watch-handlers", self._watch())
+        self._tasks.spawn("watch-handlers", repeat("the watch over handlers", self._watch, _STUCK_S))
 
     def rest(self, is_resting: bool) -> None:
         self.is_resting = is_resting
@@ -335,16 +335,14 @@ class Delivery:
 
     # Handlers that take long.
 
-    async def _watch(self) -> None:
-        while True:
-            await asyncio.sleep(_STUCK_S)
-            now_s = monotonic()
-            for run in list(self._running):
-                if run.now and now_s - run.began_s > _STUCK_S:
-                    self.stuck(run)
-            for run in [*self._running, *self._lent.values()]:
-                if run.now and now_s - run.began_s > self._settings.consume_timeout_s:
-                    self.too_long(run)
+    def _watch(self) -> None:
+        now_s = monotonic()
+        for run in list(self._running):
+            if run.now and now_s - run.began_s > _STUCK_S:
+                self.stuck(run)
+        for run in [*self._running, *self._lent.values()]:
+            if run.now and now_s - run.began_s > self._settings.consume_timeout_s:
+                self.too_long(run)
 
     def stuck(self, run: Run) -> None:
         """A handler has had a message for a while."""

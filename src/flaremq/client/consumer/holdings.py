@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from flaremq.base.errors import FlareError
-from flaremq.base.lifecycle import Owned
+from flaremq.base.lifecycle import Owned, repeat
 from flaremq.client.consumer.locks import RENEW_S, Locks
 from flaremq.client.consumer.member import Member
 from flaremq.client.consumer.offsets import Offsets
@@ -58,7 +58,7 @@ class Holdings:
         self.locks = Locks(member, self.troubles)
         self._held: dict[MessageQueue, _Held] = {}
         self._leaving: dict[MessageQueue, asyncio.Task[None]] = {}
-        self._tasks = Owned(on_crash=lambda _error: None)
+        self._tasks = Owned()
         self._is_suspended = self._closed = False
         self.on_left: Callable[[], None] = lambda: None
         """Told when a queue is given away for good."""
@@ -236,22 +236,19 @@ class Holdings:
     # Life.
 
     def start(self) -> None:
-        self._tasks.spawn("commit-offsets", self._commits())
+        period_s = self._member.settings.commit_s
+        self._tasks.spawn("commit-offsets", repeat("committing offsets", self._commit_due, period_s))
         if self._locks_queues:
-            self._tasks.spawn("renew-locks", self._renewals())
+            self._tasks.spawn("renew-locks", repeat("renewing locks of queues", self._renew, RENEW_S))
 
-    async def _commits(self) -> None:
-        while True:
-            await asyncio.sleep(self._member.settings.commit_s)
-            if self._member.settings.auto_commit:
-                await self.commit()
-            self._member.figures.sample()
+    async def _commit_due(self) -> None:
+        if self._member.settings.auto_commit:
+            await self.commit()
+        self._member.figures.sample()
 
-    async def _renewals(self) -> None:
-        while True:
-            await asyncio.sleep(RENEW_S)
-            for state in await self.locks.renew(self.queues):
-                self._consumption.arrived(state)
+    async def _renew(self) -> None:
+        for state in await self.locks.renew(self.queues):
+            self._consumption.arrived(state)
 
     def rest(self) -> None:
         """No more pulls."""

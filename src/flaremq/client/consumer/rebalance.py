@@ -51,7 +51,11 @@ class Rebalancer:
                     await self._asked.wait()
             except TimeoutError:
                 pass
-            settled = await self.round()
+            try:
+                settled = await self.round()
+            except Exception:
+                settled = False
+                log.exception("group %s could not share out its queues and tries again", self._member.group)
 
     async def round(self) -> bool:
         """Look at every topic once; whether all is as it should be."""

@@ -32,7 +32,11 @@ class ProcessFailed(Exception):
 class Process:
     """One server. Its output goes to a file beside its settings."""
 
-    def __init__(self, what: str, name: str, port: int, folder: Path) -> None:
+    def __init__(
+        self, what: str, name: str, port: int, folder: Path, *, descriptors: int | None = None
+    ) -> None:
+        """`descriptors`: so many it may have, and no more (ulimit -n)."""
+        limited = [] if descriptors is None else ["sh", "-c", 'ulimit -n "$0" && exec "$@"', str(descriptors)]
         self.what = what
         self.name = name
         self.port = port
@@ -42,7 +46,7 @@ class Process:
         self._said_ready = False
         self._printed = folder / "printed"
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "flaremq.cli.main", what, "-c", str(folder / "conf.properties")],
+            [*limited, sys.executable, "-m", "flaremq.cli.main", what, "-c", str(folder / "conf.properties")],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

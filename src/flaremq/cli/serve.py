@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, Protocol
 
 import typer
 
-from flaremq.base import logs
+from flaremq.base import descriptors, logs
 from flaremq.base.loops import new_loop
 from flaremq.base.options import IMPORTANT, options_of
 from flaremq.base.settings import Sources, dump
@@ -39,6 +39,7 @@ class App(Protocol):
 
 def namesrv_command(config: ConfigFile = None, option: Settings = None, show: Print = False) -> None:
     """Run a NameServer until it is told to stop."""
+    descriptors.raise_limit()
     settings = NamesrvConfig.load(Sources.of(config, os.environ, option or []))
     if show:
         _print_settings(settings.sections, _NAMESRV_OPTIONS)
@@ -60,6 +61,7 @@ def broker_command(
     ] = False,
 ) -> None:
     """Run a broker until it is told to stop."""
+    descriptors.raise_limit()
     flags = [*(option or []), *([f"namesrvAddr={namesrv_addr}"] if namesrv_addr else [])]
     settings = load_broker(Sources.of(config, os.environ, flags))
     if show or important:

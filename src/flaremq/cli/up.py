@@ -18,6 +18,7 @@ from typing import Annotated, Final
 
 import typer
 
+from flaremq.base import descriptors
 from flaremq.base.errors import ConfigError, StoreLocked
 from flaremq.base.settings import Sources
 from flaremq.base.units import MiB
@@ -281,6 +282,7 @@ def command(
 
     For a laptop: nothing else to install or to set up. What was stored is there again the next time.
     """
+    descriptors.raise_limit()
     options = option or []
     _check_options(options)
     _check_host(host)

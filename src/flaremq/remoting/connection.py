@@ -51,9 +51,10 @@ class Connection(asyncio.BufferedProtocol):
         water_marks: tuple[int, int] | None = None,
         doorway: Doorway | None = None,
         calls: asyncio.Semaphore | None = None,
+        admits: Callable[[int], bool] | None = None,
     ) -> None:
         """`doorway` is for accepted connections. `calls` bounds what all connections of a port ask of their
-        peers at a time."""
+        peers at a time; `admits` is asked whether a connection with this descriptor may stay."""
         self._turn = turn
         self._is_accepted = doorway is not None
         self._on_request = on_request
@@ -61,6 +62,7 @@ class Connection(asyncio.BufferedProtocol):
         self._water_marks = water_marks
         self._doorway = doorway
         self._calls = calls
+        self._admits = admits
         self._transport: asyncio.Transport | None = None
         self._socket: socket.socket | None = None
         self._loop = asyncio.get_running_loop()
@@ -88,6 +90,9 @@ class Connection(asyncio.BufferedProtocol):
         if peer:
             self.comes_from(str(peer[0]), int(peer[1]))
         sock = transport.get_extra_info("socket")
+        if sock is not None and self._admits is not None and not self._admits(sock.fileno()):
+            self._transport.abort()
+            return
         if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._socket = sock

@@ -7,8 +7,10 @@ import logging
 import socket
 from collections.abc import Callable, Sequence
 
+from flaremq.base import descriptors
 from flaremq.base.errors import ConfigError, UsageError
 from flaremq.base.lifecycle import Owned, repeat
+from flaremq.base.logs import Seldom, fields
 from flaremq.protocol.codes import ResponseCode
 from flaremq.protocol.command import Command, response_to
 from flaremq.remoting.connection import Connection
@@ -20,6 +22,7 @@ from flaremq.remoting.turn import Lane, Turn
 
 log = logging.getLogger(__name__)
 
+_TURNED_AWAY_S = 60.0  # How often the log hears of connections that are closed at once.
 _GO_AWAY_FROM_VERSION = 475  # Peers above it know GO_AWAY: they reconnect elsewhere and ask again.
 
 
@@ -50,6 +53,10 @@ class Server:
         self._idle.set()
         self._server: asyncio.Server | None = None
         self._stopping = False
+        self._descriptors_max = descriptors.for_sockets(descriptors.limit())
+        self._turned_away = Seldom(_TURNED_AWAY_S)
+        self.turned_away = 0
+        """Connections that were closed at once, as the process has no descriptors to spare."""
         self.port = settings.listen_port
 
     @property
@@ -99,9 +106,24 @@ class Server:
             water_marks=self._settings.water_marks,
             doorway=Doorway(self._tls_mode, self._tls_context),
             calls=self._calls,
+            admits=self._admits,
         )
         self._connections.add(connection)
         return connection
+
+    def _admits(self, descriptor: int) -> bool:
+        """Whether there are descriptors left for the store when a connection has this one."""
+        if descriptor < self._descriptors_max:
+            return True
+        self.turned_away += 1
+        if self._turned_away.due() is not None:
+            log.warning(
+                "too many connections, new ones are closed: this process may have %d descriptors, and those "
+                "from %d on are kept for files; raise the limit (ulimit -n), or close connections",
+                *(descriptors.limit(), self._descriptors_max),
+                extra=fields(port=self.port, connections=len(self._connections), closed=self.turned_away),
+            )
+        return False
 
     def _closed(self, connection: Connection) -> None:
         self._connections.discard(connection)

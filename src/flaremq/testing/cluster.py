@@ -54,8 +54,11 @@ class Cluster:
         properties_file(folder, given)
         return self.start("namesrv", name, port, folder)
 
-    def broker(self, name: str = "broker-a", namesrv: str = "", **options: object) -> Process:
-        """`namesrv` is one address or several, with semicolons between them."""
+    def broker(
+        self, name: str = "broker-a", namesrv: str = "", *, descriptors: int | None = None, **options: object
+    ) -> Process:
+        """`namesrv` is one address or several, with semicolons between them; with `descriptors` the process
+        may have so many and no more."""
         port = free_port(neighbours=(-2, 1))
         folder = self._new_folder(name)
         given: dict[str, object] = {
@@ -71,16 +74,18 @@ class Cluster:
         if namesrv:
             given["namesrvAddr"] = namesrv
         properties_file(folder, given)
-        return self.start("broker", name, port, folder)
+        return self.start("broker", name, port, folder, descriptors=descriptors)
 
     def again(self, ended: Process) -> Process:
         """A server that has ended, once more with the same settings, port and folder."""
         assert not ended.is_running
         return self.start(ended.what, ended.name, ended.port, ended.folder)
 
-    def start(self, what: str, name: str, port: int, folder: Path) -> Process:
+    def start(
+        self, what: str, name: str, port: int, folder: Path, *, descriptors: int | None = None
+    ) -> Process:
         """A server whose settings lie in its folder already. Started here, it ends with the cluster."""
-        process = Process(what, name, port, folder)
+        process = Process(what, name, port, folder, descriptors=descriptors)
         self._running.callback(process.kill)
         return process.wait_ready()
 

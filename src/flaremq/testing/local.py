@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from flaremq.admin.topicvalues import TopicSettings
 from flaremq.base.errors import UsageError
@@ -181,7 +181,7 @@ class LocalCluster(Servers):
     def _broker(self, name: str) -> Process:
         for namesrv in self.namesrvs:
             self._lay(name, namesrv)
-        options = dict(self.plan.options)
+        options: dict[str, Any] = dict(self.plan.options)
         if self.plan.cuttable:
             options = {"brokerIP1": _CUTTABLE_HOST, **options}
         known = ";".join(self._address(name, each) for each in self.namesrvs)

@@ -215,3 +215,14 @@ def test_people_see_how_to_go_on(tmp_path: Path) -> None:
     assert len({len(line) for line in lines}) == 1
     assert str(tmp_path) in shown and "Ctrl-C stops" in shown
     assert f"flaremq send -n 127.0.0.1:{given[-3]}" in shown
+
+
+def test_a_folder_of_the_kernel_is_one_line() -> None:
+    done = subprocess.run(
+        [*FLAREMQ, "up", "--data", "/proc/flaremq", *map(str, ports())],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert "/proc/flaremq cannot be used" in done.stderr

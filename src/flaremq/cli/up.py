@@ -252,7 +252,8 @@ def _check_options(options: Sequence[str]) -> None:
 def _warn_of_full_disk(data: Path) -> None:
     with suppress(OSError):
         usage = shutil.disk_usage(next(each for each in (data, *data.parents) if each.exists()))
-        used = usage.used / (usage.used + usage.free)
+        size = usage.used + usage.free  # Nothing, where the file system does not tell: /proc, some of FUSE.
+        used = usage.used / size if size else 0.0
         if used >= _DISK_FULL:
             note(
                 f"the disk of {data} is {used:.0%} full, and above {_DISK_FULL:.0%} no message is taken: "

@@ -21,6 +21,7 @@ from flaremq.protocol.bodies.stats import BrokerStatsData
 from flaremq.protocol.codes import RequestCode, ResponseCode
 from flaremq.protocol.command import Command
 from flaremq.remoting.router import Family, Router
+from flaremq.store.settings import StoreSettings
 from flaremq.store.store import MessageStore
 from flaremq.testing.builders import NOW_MS, small_settings
 from flaremq.testing.clock import START_MS, ManualClock
@@ -134,7 +135,7 @@ async def test_what_may_not_be_changed_changes_nothing(
 
 def test_everything_that_may_be_changed_is_an_option() -> None:
     settings = BrokerSettings(broker_name="b", ip1="127.0.0.1", ip2="127.0.0.1")
-    known = Configuration((settings, FamilySettings()), ManualClock()).values()
+    known = Configuration((settings, FamilySettings(), StoreSettings()), ManualClock()).values()
     assert known.keys() >= CHANGEABLE
 
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import ast
 import logging
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
+import flaremq
 from flaremq.base.lifecycle import Worker
 from flaremq.base.settings import Sources, dump, load
 from flaremq.store.consumequeue import ConsumeQueue
@@ -198,3 +200,16 @@ def test_every_option_that_must_be_honoured_has_a_test_that_knows_it() -> None:
         if isinstance(node, ast.FunctionDef)
     }
     assert set(OBEYED.values()) <= tests
+
+
+def test_every_setting_is_read_by_somebody() -> None:
+    """A setting that nobody reads promises an operator what it does not keep: it has no effect, and is
+    listed so in docs/options.md."""
+    package = Path(flaremq.__file__).parent
+    read = {
+        node.attr
+        for path in package.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute)
+    }
+    assert {field.name for field in fields(StoreSettings)} <= read

@@ -1,7 +1,9 @@
 """What retention deletes and spares. Every option has a test that fails when it is ignored."""
 
+import logging
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -257,3 +259,31 @@ def test_a_single_broker_has_no_share(tmp_path: Path) -> None:
     bench = RetentionBench(tmp_path)
     bench.disk.partition, bench.own_bytes = 3000, 2900
     assert bench.retention.run_once() == 0
+
+
+def test_a_disk_that_fills_up_and_empties_is_told_once_each(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    bench = RetentionBench(tmp_path, disk_warning_percent=90, disk_clean_forcibly_percent=80)
+    folder = bench.settings.commitlog_folders[0]
+    for ratio in (0.5, 0.91, 0.95, 0.85, 0.91):  # Between the levels nothing changes.
+        bench.disk.ratios[folder] = ratio
+        bench.retention.run_once()
+    (told,) = [record for record in caplog.records if record.levelno >= logging.ERROR]
+    assert told.flare == {"folder": folder, "used": "91%", "limit": "90%"}  # type: ignore[attr-defined]
+    assert "lower fileReservedTime" in told.getMessage() and "at 80% or less" in told.getMessage()
+    caplog.clear()
+    for ratio in (0.8, 0.5):
+        bench.disk.ratios[folder] = ratio
+        bench.retention.run_once()
+    (told,) = [record for record in caplog.records if "room again" in record.getMessage()]
+    assert told.levelno == logging.INFO
+
+
+def test_settings_may_change_between_two_rounds(tmp_path: Path) -> None:
+    bench = RetentionBench(tmp_path, delete_when="22", file_reserved_hours=72)
+    bench.age(48)
+    assert bench.retention.run_once() == 0
+    bench.retention.settings = replace(bench.settings, file_reserved_hours=24)
+    assert bench.retention.run_once() == 5

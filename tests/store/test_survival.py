@@ -272,9 +272,9 @@ def test_a_queue_whose_file_cannot_be_opened_loses_no_message_for_that(
     queue = store.queues.get(*A)
     assert isinstance(queue, ConsumeQueue)
     until(lambda: not store.flags.degraded)
+    troubled.disk.trouble(error, "consumequeue", "open")  # First: a thread that flushes may open them again.
     for file in queue._files.files:
         file.rest()
-    troubled.disk.trouble(error, "consumequeue", "open")
     with pytest.raises((FileUnavailable, OSError)):
         queue.correct_min(0)
     with pytest.raises((FileUnavailable, OSError)):

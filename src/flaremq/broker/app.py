@@ -269,6 +269,7 @@ class Broker:
         self._guard.settings = self.stats.settings = settings
         self._desk.change(settings)
         self._sends.forget()
+        self.store.change(self.configuration.get(StoreSettings))
         if "defaultTopicQueueNums" in names:
             self.state.topics.default_queues_changed()
         if "namesrvAddr" in names:

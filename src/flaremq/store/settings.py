@@ -149,7 +149,6 @@ class StoreSettings:
 
     # Keys.
     index_enabled: bool = option("messageIndexEnable", True)
-    index_safe: bool = option("messageIndexSafe", False)
     index_slots: int = option("maxHashSlotNum", 5_000_000, minimum=1)
     index_entries: int = option("maxIndexNum", 20_000_000, minimum=2)  # Entry 0 is never used.
     query_max: int = option("maxMsgsNumBatch", 64, minimum=1)
@@ -174,7 +173,6 @@ class StoreSettings:
     role: BrokerRole = option("brokerRole", BrokerRole.ASYNC_MASTER)
     offset_check_in_slave: bool = option("offsetCheckInSlave", False)
     read_uncommitted: bool = option("readUnCommitted", False)
-    recheck_dispatch_from_queues: bool = option("recheckReputOffsetFromCq", False)
     lmq_enabled: bool = option("enableLmq", False)
     multi_dispatch_enabled: bool = option("enableMultiDispatch", False)
     delay_levels: str = option("messageDelayLevel", LEVELS)

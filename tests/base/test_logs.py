@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flaremq.base.errors import ConfigError
-from flaremq.base.logs import configure, fields, logger
+from flaremq.base.logs import Seldom, configure, fields, logger
 
 
 @pytest.fixture(autouse=True)
@@ -125,3 +125,13 @@ def test_a_room_has_one_logger_under_both_names() -> None:
     assert logger("store.flush") is logger("flaremq.store.flush")
     assert logger("flaremq").name == "flaremq"
     assert logger("flaremqish").name == "flaremq.flaremqish"
+
+
+def test_a_line_that_could_come_often_comes_seldom_and_says_what_it_stands_for() -> None:
+    now_s = [0.0]
+    seldom = Seldom(60, now_s=lambda: now_s[0])
+    assert [seldom.due() for _ in range(4)] == [0, None, None, None]
+    now_s[0] = 60.0
+    assert [seldom.due(), seldom.due()] == [3, None]
+    seldom.reset()
+    assert seldom.due() == 0

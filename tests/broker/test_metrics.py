@@ -227,6 +227,15 @@ async def test_health_says_whether_messages_are_taken(bench: Bench, store: Messa
     assert sick.status is HTTPStatus.SERVICE_UNAVAILABLE and "99% full" in sick.body
 
 
+async def test_health_says_which_part_fails_and_tries_again(bench: Bench, store: MessageStore) -> None:
+    store.flags.trouble("dispatch", OSError(24, "Too many open files"))
+    degraded = await bench.metrics.health()
+    assert degraded.status is HTTPStatus.OK, "messages are taken"
+    assert degraded.body == "degraded: dispatch: OSError: [Errno 24] Too many open files\n"
+    store.flags.healed("dispatch")
+    assert (await bench.metrics.health()).body == "ok\n"
+
+
 @pytest.mark.parametrize(
     ("number", "name"),
     [

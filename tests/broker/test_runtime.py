@@ -207,3 +207,13 @@ def test_a_broker_tells_how_long_it_runs(
 def test_a_clock_that_is_set_back_makes_no_negative_runtime(bench: Bench, clock: ManualClock) -> None:
     clock.step_wall_ms(-5000)
     assert bench.table()["runtime"] == "[ 0 days, 0 hours, 0 minutes, 0 seconds ]"
+
+
+def test_a_part_that_fails_is_told_with_its_reason_until_it_is_well_again(
+    store: MessageStore, clock: ManualClock
+) -> None:
+    bench = Bench(store, clock)
+    store.flags.trouble("deleting old files", OSError(5, "Input/output error"))
+    assert bench.table()["degraded"] == "deleting old files: OSError: [Errno 5] Input/output error"
+    store.flags.healed("deleting old files")
+    assert "degraded" not in bench.table()

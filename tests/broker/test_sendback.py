@@ -16,6 +16,7 @@ from flaremq.model.message import StoredMessage
 from flaremq.model.topic import GroupConfig, TopicConfig
 from flaremq.protocol.codes import RequestCode, ResponseCode
 from flaremq.protocol.command import Command
+from flaremq.testing.cluster import eventually
 
 GROUP = "billing"
 
@@ -114,6 +115,15 @@ async def test_an_unknown_group_is_refused_where_none_may_be_made(tmp_path: Path
     assert answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
 
 
-async def test_what_is_given_back_can_be_seen_at_once(desk: DeskBench) -> None:
-    await give_back(desk, desk.messages()[0])
-    assert desk.store.max_offset(b"%RETRY%billing", 0) == 1
+async def test_what_is_given_back_can_be_seen_soon_and_at_once_where_its_queue_is_there(
+    desk: DeskBench,
+) -> None:
+    message = desk.messages()[0]
+    await give_back(desk, message)
+
+    async def is_seen() -> bool:
+        return desk.store.max_offset(b"%RETRY%billing", 0) == 1
+
+    await eventually("the queue has its file", is_seen)
+    await give_back(desk, message)
+    assert desk.store.max_offset(b"%RETRY%billing", 0) == 2

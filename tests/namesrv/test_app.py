@@ -275,3 +275,28 @@ async def test_write_permission_of_a_broker_is_wiped(client: Client) -> None:
     assert answer.fields["wipeTopicCount"] == "2"
     answer = await client.ask(RequestCode.ADD_WRITE_PERM_OF_BROKER, brokerName="broker-a")
     assert answer.fields["addTopicCount"] == "2"
+
+
+async def test_the_watch_over_silent_brokers_survives_a_failure(
+    tmp_path: Path, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = NamesrvSettings(
+        kv_config_path=tmp_path / "kv.json",
+        config_store_path=tmp_path / "namesrv.properties",
+        scan_interval_ms=1,
+    )
+    namesrv = NameServer(settings, ServerSettings(bind_address="127.0.0.1", drain_s=1), clock)
+    looks, again = list[int](), asyncio.Event()
+
+    def expire(now_ms: int) -> list[str]:
+        looks.append(now_ms)
+        if len(looks) == 1:
+            raise ZeroDivisionError("of all things")
+        again.set()
+        return []
+
+    namesrv.routes.expire = expire  # type: ignore[method-assign]
+    await namesrv.start()
+    await asyncio.wait_for(again.wait(), 30)
+    await namesrv.stop()
+    assert "the watch over silent brokers failed and comes again" in caplog.text

@@ -158,7 +158,7 @@ class PullLane:
         """What takes its time, but not that of the loop: expressions over many records, new queues."""
 
         def read() -> ReadResult:
-            self._store.dispatch()
+            self._store.show()
             return self._read(asked, allowed)
 
         try:

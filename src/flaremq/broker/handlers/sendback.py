@@ -104,7 +104,7 @@ class SendBack:
             ),
             wait=False,
         )
-        self._store.dispatch()
+        self._store.show(wait=False)
 
     def _count(self, group: str, known: dict[str, str], message: StoredMessage, is_dead: bool) -> None:
         origin = known[properties.RETRY_TOPIC]

@@ -1,0 +1,143 @@
+"""A disk that takes its time: the event loop of a broker does not wait for it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flaremq.base.units import KiB
+from flaremq.broker.app import Broker, BrokerConfig
+from flaremq.broker.settings import BrokerServerSettings, BrokerSettings
+from flaremq.model.topic import TopicConfig
+from flaremq.protocol.codes import RequestCode, ResponseCode
+from flaremq.testing.builders import small_settings
+from flaremq.testing.cluster import eventually
+from flaremq.testing.wireclient import Refused, Want, WireClient
+
+SOON_S = 5.0
+"""Much less than the disk takes, much more than a busy machine needs."""
+
+
+@asynccontextmanager
+async def running(folder: Path, **store: Any) -> AsyncIterator[Broker]:
+    broker = Broker(
+        BrokerConfig(
+            broker=BrokerSettings(ip1="127.0.0.1", ip2="127.0.0.1", broker_name="broker-a"),
+            server=BrokerServerSettings(listen_port=0, bind_address="127.0.0.1", drain_s=1),
+            store=small_settings(folder / "store", **store),
+        )
+    )
+    await broker.start()
+    try:
+        yield broker
+    finally:
+        await broker.stop()
+
+
+@contextmanager
+def stuck(broker: Broker, part: str) -> Iterator[threading.Event]:
+    """Files below a folder of this name are not made before the end; set when the first one is to be."""
+    create, begun, allowed = broker.store.disk.create, threading.Event(), threading.Event()
+
+    def slow(path: Path, size: int, *, reserved: bool = False) -> None:
+        if part in path.parts:
+            begun.set()
+            allowed.wait(60)
+        create(path, size, reserved=reserved)
+
+    broker.store.disk.create = slow  # type: ignore[method-assign]
+    try:
+        yield begun
+    finally:
+        allowed.set()
+        broker.store.disk.create = create  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["a known topic", "a topic made by its first send"])
+async def test_queue_files_that_take_long_hold_up_nobody(tmp_path: Path, known: bool) -> None:
+    async with running(tmp_path) as broker, WireClient() as client:
+        address = f"127.0.0.1:{broker.port}"
+        await client.send(address, "Fast", 0, b"first")
+        await eventually("it is there", lambda: has(client, address, "Fast", 1))
+        if known:
+            broker.state.topics.put(TopicConfig("Slow", 4, 4))
+        with stuck(broker, "Slow") as begun:
+            async with asyncio.timeout(SOON_S):
+                await client.send(address, "Slow", 0, b"waits for its file")
+                for _ in range(20):
+                    await client.send(address, "Fast", 0, b"more")
+                    assert await has(client, address, "Fast", 1)
+                    assert broker.store.max_offset(b"Slow", 0) == 0
+            assert begun.wait(SOON_S)
+        await eventually("all is there", lambda: has(client, address, "Slow", 1))
+        await eventually("all is there", lambda: has(client, address, "Fast", 21))
+
+
+async def has(client: WireClient, address: str, topic: str, at_least: int) -> bool:
+    pulled = await client.pull(address, Want(topic=topic, queue_id=0, offset=0))
+    return len(pulled.messages) >= at_least
+
+
+async def test_a_log_file_that_takes_long_is_waited_for_shortly_and_then_refused(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker, WireClient() as client:
+        address = f"127.0.0.1:{broker.port}"
+        taken = 0
+        with stuck(broker, "commitlog"):
+
+            async def fill() -> None:
+                nonlocal taken
+                while True:
+                    await client.send(address, "Topic", 0, bytes(10 * KiB))
+                    taken += 1
+
+            with pytest.raises(Refused, match=r"not ready within 0\.05 s") as refused:
+                await fill()
+            assert refused.value.code == ResponseCode.SYSTEM_BUSY
+            assert taken > 10, "files that were made ahead are used first"
+            began_s = time.monotonic()
+            with pytest.raises(Refused):
+                await client.send(address, "Topic", 0, bytes(10 * KiB))
+            assert time.monotonic() - began_s < SOON_S / 2
+
+        async def is_taken() -> bool:
+            try:
+                await client.send(address, "Topic", 0, bytes(10 * KiB))
+            except Refused:
+                return False
+            return True
+
+        await eventually("messages are taken again", is_taken)
+
+
+async def test_what_is_deleted_and_when_changes_while_the_broker_runs(tmp_path: Path) -> None:
+    every_hour = ";".join(f"{hour:02}" for hour in range(24))
+    options = {"clean_interval_ms": 10, "delete_when": every_hour, "delete_log_interval_ms": 0}
+    async with running(tmp_path, **options) as broker, WireClient() as client:
+        address = f"127.0.0.1:{broker.port}"
+        for _ in range(30):
+            await client.send(address, "Topic", 0, bytes(10 * KiB))
+        two_days_ago_s = time.time() - 48 * 3600
+        files = broker.store.log.queue.files
+        for file in files[:-1]:
+            os.utime(file.path, (two_days_ago_s, two_days_ago_s))
+        broker.store.workers.retention.run_once()
+        assert broker.store.log.queue.files == files, "they are kept for 72 hours"
+        body = b"fileReservedTime=24\ndiskMaxUsedSpaceRatio=80\ndeleteWhen=%s\n" % every_hour.encode()
+        await client.ask(address, RequestCode.UPDATE_BROKER_CONFIG, body=body)
+
+        async def are_gone() -> bool:
+            return len(broker.store.log.queue.files) == 1
+
+        await eventually("files that are older than a day are gone", are_gone)
+        shown = await client.ask(address, RequestCode.GET_BROKER_CONFIG)
+        assert b"fileReservedTime=24\n" in bytes(shown.body or b"")
+        with pytest.raises(Refused, match="hours from 0 to 23"):
+            await client.ask(address, RequestCode.UPDATE_BROKER_CONFIG, body=b"deleteWhen=25")

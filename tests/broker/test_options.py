@@ -327,7 +327,7 @@ class Stuck:
         self._go_on = threading.Event()
         self.running = threading.Semaphore(0)
         for _ in range(threads):
-            broker._aside.start(self._hold)
+            broker._aside._threads.submit(self._hold)
 
     def _hold(self) -> None:
         self.running.release()
@@ -377,7 +377,7 @@ async def test_requests_of_a_family_beyond_its_capacity_are_refused(
         await broker.stop()
 
 
-async def test_an_admin_request_that_stands_in_line_for_longer_than_was_set_is_refused(
+async def test_an_admin_request_that_stands_in_line_for_too_long_is_refused(
     tmp_path: Path,
 ) -> None:
     broker = a_broker(tmp_path, FamilySettings(admin_age_ms=20, query_threads=1))

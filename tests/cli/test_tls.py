@@ -27,7 +27,7 @@ CERT, KEY, ENCRYPTED_KEY, OTHER_KEY = (
     str(CERTS / name) for name in ("cert.pem", "key.pem", "key-encrypted.pem", "other-key.pem")
 )
 SERVER = {"tls.server.certPath": CERT, "tls.server.keyPath": KEY}
-CALLER = {"tls.client.trustCertPath": CERT}
+CALLER: dict[str, Any] = {"tls.client.trustCertPath": CERT}
 FLAREMQ = [sys.executable, "-m", "flaremq.cli.main"]
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.java.clients import Draft, JavaClients, bodies
@@ -13,14 +14,14 @@ pytestmark = pytest.mark.java
 
 CERTS = Path(__file__).parents[1] / "remoting" / "certs"
 CERT, KEY = str(CERTS / "cert.pem"), str(CERTS / "key.pem")
-SERVERS = {
+SERVERS: dict[str, Any] = {
     "tls.server.mode": "enforcing",
     "tls.server.certPath": CERT,
     "tls.server.keyPath": KEY,
     "tls.server.need.client.auth": "require",
     "tls.server.trustCertPath": CERT,
 }
-CALLERS = {
+CALLERS: dict[str, Any] = {
     "tls.client.authServer": "true",
     "tls.client.trustCertPath": CERT,
     "tls.client.certPath": CERT,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 from pathlib import Path
 
@@ -70,3 +71,39 @@ def test_spares_go_with_the_stop(tmp_path: Path) -> None:
     ahead.stop()
     assert (tmp_path / "0").exists()
     assert not (tmp_path / "4096").exists()
+
+
+class NoDescriptorAtFirst(Disk):
+    """The first sync of a folder fails."""
+
+    def __init__(self) -> None:
+        self.synced: list[Path] = []
+        self._fails = True
+
+    def sync_folder(self, folder: Path) -> None:
+        if self._fails:
+            self._fails = False
+            raise OSError(errno.EMFILE, "Too many open files")
+        super().sync_folder(folder)
+        self.synced.append(folder)
+
+
+class Hears:
+    def __init__(self) -> None:
+        self.failures, self.well = 0, threading.Event()
+
+    def failed(self, error: Exception) -> None:
+        self.failures += 1
+
+    def recovered(self) -> None:
+        self.well.set()
+
+
+def test_the_name_of_a_file_is_made_durable_later_though_no_other_file_is_wanted(tmp_path: Path) -> None:
+    disk, hears = NoDescriptorAtFirst(), Hears()
+    ahead = Preallocator(disk, small_settings(tmp_path), listener=hears)
+    ahead.start()
+    assert ahead.take(0, tmp_path / "0").offset == 0
+    assert hears.well.wait(10)
+    ahead.stop()
+    assert (hears.failures, disk.synced) == (1, [tmp_path])

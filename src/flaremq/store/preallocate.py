@@ -109,6 +109,9 @@ class Preallocator:
             offset = min(self._wanted, default=None)
             path = self._wanted.pop(offset) if offset is not None else None
             self._making = -1 if offset is None else offset
+        if self._unsynced is not None and offset is None:
+            self._sync_names()  # It failed when the file was made. Done, this step has ended well.
+            return
         if offset is None or path is None:
             worker.pause(None)
             return

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from pathlib import Path
 
@@ -13,8 +12,9 @@ from pyspark.sql import DataFrame, SparkSession
 from tests.spark.servers import make_topic, send, servers
 from tests.spark.test_rebuild import written
 
-from flaremq.base.errors import ConfigError, CorruptStore, FlareError, UsageError
+from flaremq.base.errors import ConfigError, FlareError, UsageError
 from flaremq.model.message import Message
+from flaremq.protocol import fastjson
 from flaremq.spark.commits import commit
 from flaremq.spark.options import Selection
 from flaremq.spark.pipelines.archive import ArchivePlan, archive
@@ -141,8 +141,8 @@ def test_a_store_is_counted_with_the_offsets_beside_it(spark: SparkSession, tmp_
     written(tmp_path / "store", 400)
     config = tmp_path / "store" / "config"
     config.mkdir()
-    table = {"A@g": {"0": 3, "1": 10_000}, "Bee@g": {"2": 0}, "A@h": {"0": 1}}
-    (config / "consumerOffset.json").write_text(json.dumps({"offsetTable": table}))
+    table = {"A@g": {0: 3, 1: 10_000}, "Bee@g": {2: 0}, "A@h": {0: 1}}
+    (config / "consumerOffset.json").write_bytes(fastjson.dumps({"offsetTable": table}))
     offsets = offsets_of_store(tmp_path / "store", groups=("g",))
     assert offsets == {"g": {"A@:0": 3, "A@:1": 10_000, "Bee@:2": 0}}
     reader = spark.read.format("rocketmq-store").option("columns", ",".join(COLUMNS_NEEDED))
@@ -156,11 +156,22 @@ def test_a_store_is_counted_with_the_offsets_beside_it(spark: SparkSession, tmp_
     with pytest.raises(UsageError, match="knows nothing of x: the groups in it are g, h"):
         offsets_of_store(tmp_path / "store", groups=("x",))
     assert offsets_of_store(tmp_path) == {}
-    with pytest.raises(ConfigError, match="is not there, so nothing is known of g"):
+    with pytest.raises(ConfigError, match="does not exist, so nothing is known of g"):
         offsets_of_store(tmp_path, groups=("g",))
     (config / "consumerOffset.json").write_text('{"offsetTable": {"A@g": 3}}')
-    with pytest.raises(CorruptStore, match="cannot be read"):
+    with pytest.raises(ConfigError, match=r"no readable table at .*consumerOffset"):
         offsets_of_store(tmp_path / "store")
+
+
+def test_offsets_that_a_real_broker_has_written_are_read_from_its_store(tmp_path: Path) -> None:
+    with servers(tmp_path) as running:
+        make_topic(running.namesrv, "Orders", queues=2)
+        send(running.namesrv, [Message("Orders", b"12345") for _ in range(50)])
+        commit(running.namesrv, "readers", {"Orders@broker-a:0": 20, "Orders@broker-a:1": 7})
+        store = running.store()
+    assert b"{0:20,1:7}" in (store / "config" / "consumerOffset.json").read_bytes()  # As Java writes it.
+    found = offsets_of_store(store, "broker-a")
+    assert found["readers"] == {"Orders@broker-a:0": 20, "Orders@broker-a:1": 7}
 
 
 def test_topics_are_counted_with_what_brokers_know_of_groups(spark: SparkSession, tmp_path: Path) -> None:

@@ -10,17 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from flaremq.base.errors import Malformed
 from flaremq.base.logs import fields, logger
 from flaremq.broker.aside import Aside
 from flaremq.broker.persist import ConfigFile, Saving, lines
 from flaremq.broker.topics import Topics
-from flaremq.protocol import fastjson
+from flaremq.protocol.configfiles import DELETED_TOPICS, parse_deleted_topics
 from flaremq.store.store import MessageStore
 
 log = logger("broker.deleted")
-
-_TABLE = "deletedTopics"
 
 
 class DeletedTopics:
@@ -32,7 +29,7 @@ class DeletedTopics:
 
     def load(self) -> None:
         """Read what was kept. Blocks."""
-        self._ends = dict(self._saving.file.load_as(_parse) or {})
+        self._ends = dict(self._saving.file.load_as(parse_deleted_topics) or {})
 
     @property
     def dirty(self) -> bool:
@@ -72,11 +69,4 @@ class DeletedTopics:
 
     def _take(self) -> Callable[[], bytes]:
         ends = dict(self._ends)
-        return lambda: lines([(_TABLE, ends)])
-
-
-def _parse(text: bytes) -> dict[str, int]:
-    table = fastjson.load_object(text).get(_TABLE)
-    if not isinstance(table, Mapping) or not all(isinstance(end, int) for end in table.values()):
-        raise Malformed(f"{_TABLE} is no table of topics and numbers")
-    return {str(topic): end for topic, end in table.items()}
+        return lambda: lines([(DELETED_TOPICS, ends)])

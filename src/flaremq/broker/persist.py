@@ -16,11 +16,11 @@ from flaremq.base.files import BackedFile
 from flaremq.base.lifecycle import Owned
 from flaremq.base.logs import fields, logger
 from flaremq.broker.aside import Aside
-from flaremq.protocol import fastjson
+from flaremq.protocol import configfiles, fastjson
 
 log = logger("broker.persist")
 
-CONFIG_FOLDER: Final = "config"
+CONFIG_FOLDER: Final = configfiles.FOLDER
 """Below the store's root."""
 _SOON_S: Final = 0.1  # Groups often start together; one write then serves all of them.
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from flaremq.base.errors import ConfigError, CorruptStore, FlareError, UsageError
+from flaremq.base.errors import ConfigError, FlareError, UsageError
 from flaremq.client.api import body_of
 from flaremq.client.instance import Client
 from flaremq.model.message import MessageQueue
 from flaremq.model.names import check_group
-from flaremq.protocol.bodies.group import GroupList
+from flaremq.protocol import beans, configfiles
+from flaremq.protocol.bodies.group import ConsumerOffsetSerializeWrapper, GroupList
 from flaremq.protocol.codes import RequestCode
 from flaremq.protocol.headers.topic import QueryTopicConsumeByWhoRequestHeader
 from flaremq.spark.heads import Heads
@@ -71,32 +71,27 @@ async def _groups(client: Client, queues: Sequence[MessageQueue]) -> set[str]:
 
 
 def offsets_of_store(root: Path, broker_name: str = "", groups: Sequence[str] = ()) -> Offsets:
-    """What lies beside a store. Nothing if there is no such file.
+    """The offsets beside a store; nothing if there is no such file. ConfigError if it cannot be read.
 
     `broker_name` is the one that the rows have by the option brokerName; without it they have none.
     """
     for group in groups:
         check_group(group)
     path = root / _FILE
-    try:
-        table = _table(json.loads(path.read_bytes()))
-    except FileNotFoundError:
+    table = configfiles.load(path, _table)
+    if table is None:
         if groups:
             raise ConfigError(
-                f"{path} is not there, so nothing is known of {', '.join(groups)}: give the folder that "
-                "the broker has as storePathRootDir, or name no groups"
-            ) from None
+                f"{path} does not exist, so nothing is known of {', '.join(groups)}: expected the folder "
+                "that its broker has as storePathRootDir; give that one, or name no groups"
+            )
         return {}
-    except (OSError, ValueError, AttributeError, TypeError) as error:
-        raise CorruptStore(
-            f"{path} cannot be read ({error}): consumerOffset.json.bak beside it may be whole"
-        ) from None
     found: Offsets = {}
     for name, queues in table.items():
         topic, at, group = name.partition("@")
         if at and (not groups or group in groups):
             own = found.setdefault(group, {})
-            own |= {key_of(MessageQueue(topic, broker_name, int(q))): int(at_) for q, at_ in queues.items()}
+            own |= {key_of(MessageQueue(topic, broker_name, q)): offset for q, offset in queues.items()}
     missing = [group for group in groups if group not in found]
     if missing:
         there = ", ".join(sorted({name.partition("@")[2] for name in table})[:8]) or "none"
@@ -104,10 +99,5 @@ def offsets_of_store(root: Path, broker_name: str = "", groups: Sequence[str] = 
     return found
 
 
-def _table(document: Any) -> dict[str, dict[str, int]]:
-    """Checked as a whole, so that half a file is not taken for few groups."""
-    table = document.get("offsetTable", {})
-    return {
-        str(name): {str(int(number)): int(offset) for number, offset in queues.items()}
-        for name, queues in table.items()
-    }
+def _table(text: bytes) -> Mapping[str, Mapping[int, int]]:
+    return beans.decode(ConsumerOffsetSerializeWrapper, text).offset_table

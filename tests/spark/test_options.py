@@ -9,8 +9,10 @@ import pytest
 from flaremq.arrow.schema import COLUMNS
 from flaremq.base.errors import ConfigError, UsageError
 from flaremq.model.message import MessageQueue
+from flaremq.spark.files import StoreOptions
 from flaremq.spark.options import NAMES, ReadOptions
 from flaremq.spark.places import Kind
+from flaremq.spark.writing import WriteOptions
 
 SERVER = {"nameServer": "127.0.0.1:9876"}
 
@@ -58,6 +60,30 @@ def test_options_travel_to_other_processes() -> None:
 def test_an_unknown_option_is_an_error_that_names_the_nearest(name: str, near: str) -> None:
     with pytest.raises(ConfigError, match=f"unknown option '{name}': did you mean {near}"):
         read(False, **{name: "x"})
+
+
+@pytest.mark.parametrize(
+    ("kafkas", "ours"),
+    [
+        ("subscribe", "topic"),
+        ("subscribePattern", "topicPattern"),
+        ("kafka.bootstrap.servers", "nameServer"),
+        ("Kafka.Group.Id", "group"),
+        ("startingOffsetsByTimestamp", "startingTimestamp"),
+    ],
+)
+def test_an_option_of_kafkas_is_an_error_that_names_ours(kafkas: str, ours: str) -> None:
+    with pytest.raises(ConfigError, match=rf"unknown option '{kafkas}': did you mean {ours}\? .*Kafka's"):
+        read(False, **{kafkas: "x"})
+
+
+def test_writing_and_reading_stores_name_their_own_options_for_kafkas() -> None:
+    with pytest.raises(ConfigError, match="did you mean producerGroup"):
+        WriteOptions.of({"kafka.group.id": "g"}, streaming=False)
+    with pytest.raises(ConfigError, match="did you mean topic"):
+        StoreOptions.of({"subscribe": "Orders"})
+    with pytest.raises(ConfigError, match=r"unknown option 'kafka.bootstrap.servers': there are"):
+        StoreOptions.of({"kafka.bootstrap.servers": "x"})
 
 
 def test_an_option_that_is_near_to_none_is_told_all_there_are() -> None:

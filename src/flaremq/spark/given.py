@@ -12,13 +12,28 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from difflib import get_close_matches
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from flaremq.arrow.schema import COLUMNS, type_of
 from flaremq.base.errors import ConfigError, UsageError
 from flaremq.base.units import parse_size, parse_span_ms
 
 T = TypeVar("T")
+
+_KAFKAS: Final[Mapping[str, tuple[str, ...]]] = {
+    "subscribe": ("topic",),
+    "subscribePattern": ("topicPattern",),
+    "assign": ("queues",),
+    "kafka.bootstrap.servers": ("nameServer",),
+    "bootstrap.servers": ("nameServer",),
+    "kafka.group.id": ("group", "producerGroup"),
+    "startingOffsetsByTimestamp": ("startingTimestamp",),
+    "endingOffsetsByTimestamp": ("endingTimestamp",),
+    "maxRecordsPerPartition": ("maxRowsPerPartition",),
+    "includeHeaders": ("includeProperties",),
+}
+"""Options of Spark's format "kafka" and ours for the same thing: users of Kafka type theirs first."""
+_BY_KAFKA: Final = {name.casefold(): own for name, own in _KAFKAS.items()}
 
 
 class Given:
@@ -40,6 +55,9 @@ class Given:
                 f"path={value!r}: this format reads no files; name topics, as in .option('topic', 'Orders'), "
                 "and call load() without a path"
             )
+        own = [name for name in _BY_KAFKA.get(given.casefold(), ()) if name in self._names.values()]
+        if own:
+            return ConfigError(f"unknown option {given!r}: did you mean {own[0]}? (That name is Kafka's.)")
         near = get_close_matches(given.casefold(), self._names, 1, 0.6)
         hint = f"did you mean {self._names[near[0]]}?" if near else f"there are {', '.join(self.names)}"
         return ConfigError(f"unknown option {given!r}: {hint}")

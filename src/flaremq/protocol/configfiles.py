@@ -2,8 +2,8 @@
 
 topics.json, subscriptionGroup.json, consumerOffset.json, delayOffset.json, deletedTopics.json and
 kvConfig.json are in fastjson's dialect, whether Java or we wrote them: a queue number is a bare integer key,
-which Python's own parsers refuse. A writer first renames the old file to .bak and then puts the new one in its place, so for a
-moment only the .bak is there: a reader beside a running server has to expect that.
+which Python's own parsers refuse. A writer first renames the old file to .bak and then puts the new one in
+its place, so for a moment only the .bak is there: a reader beside a running server has to expect that.
 """
 
 from __future__ import annotations

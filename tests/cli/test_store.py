@@ -173,13 +173,24 @@ def test_a_store_in_use_can_be_looked_at_and_keeps_its_lock(live: MessageStore, 
     assert len(exported(root)) == 101
 
 
-def test_records_that_have_no_entry_yet_are_only_noted_beside_a_broker(
+def test_beside_a_broker_what_it_has_not_dispatched_yet_is_not_judged_and_a_note_says_so(
     live: MessageStore, tmp_path: Path
 ) -> None:
+    end = live.log.end
     live.put(a_message(b"not dispatched"))
     found = flaremq("store", "verify", tmp_path / "live", "--json").document
-    assert found["sound"]
-    assert any("have no entry yet" in each for each in found["notes"])
+    assert found["sound"] and found["records"] == 100
+    assert any(each.endswith(f"when this check began, up to offset {end}") for each in found["notes"])
+
+
+def test_beside_a_broker_damage_is_found_all_the_same(live: MessageStore, tmp_path: Path) -> None:
+    root = tmp_path / "live"
+    patch(log_file(root, 0), 3000, b"DAMAGE")
+    patch(queue_file(root, 1), 5 * layout.ENTRY_SIZE, bytes(layout.ENTRY_SIZE))
+    found = problems(root)
+    assert any("the CRC of the body is wrong" in each for each in found), found
+    assert any("1 records from offset" in each and "have no entry" in each for each in found), found
+    assert live.log.end  # It is still open.
 
 
 # Damage.

@@ -10,12 +10,16 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from tests.spark.servers import fill, make_topic, servers
 from tests.spark.test_rebuild import SMALL, written
 
+from flaremq.admin.sync import Admin
 from flaremq.base.errors import UsageError
+from flaremq.cli.inspection.facts import StoreFolder as InspectedFolder
+from flaremq.cli.inspection.verify import Verifier
 from flaremq.model.layout import ENTRY_FORMAT
 from flaremq.spark.pipelines.audit import Audit, audit
-from flaremq.spark.pipelines.rebuild import Shape
+from flaremq.spark.pipelines.rebuild import Shape, rebuild
 from flaremq.store.indexfile import entry_at
 from flaremq.store.store import MessageStore
 from flaremq.testing.builders import a_message, small_settings
@@ -77,7 +81,7 @@ def wrong_tags(store: Path) -> str:
 
 def drop_queue_file(store: Path) -> str:
     queue_file(store).unlink()
-    return r"queue 0 of A: 00000000000000000000 is not there, and 50 records belong into it"
+    return r"queue 0 of A: 00000000000000000000 is missing: expected the entries of 50 records in it"
 
 
 def foreign_queue(store: Path) -> str:
@@ -149,3 +153,30 @@ def test_a_store_beside_its_running_broker_is_sound_as_far_as_it_is_confirmed(
 def test_an_index_of_another_shape_is_no_finding_but_a_question(spark: SparkSession, sound: Path) -> None:
     with pytest.raises(UsageError, match="say what maxHashSlotNum and maxIndexNum are"):
         audit(spark, sound, shape=Shape(1000, 51, 200))
+
+
+def test_a_deleted_topic_is_no_finding_and_is_not_brought_back(spark: SparkSession, tmp_path: Path) -> None:
+    with servers(tmp_path) as running:
+        for topic in ("Gone", "Again", "Kept"):
+            make_topic(running.namesrv, topic, queues=2)
+            fill(running.namesrv, topic, 20)
+        with Admin(running.namesrv) as admin:
+            admin.topics.delete("Gone")
+            admin.topics.delete("Again")
+        make_topic(running.namesrv, "Again", queues=2)
+        fill(running.namesrv, "Again", 10)
+        store = running.store()
+        found = audit(spark, store)  # The broker still runs.
+        assert found.findings == []
+    found = audit(spark, store)
+    assert found.findings == [] and found.records == 70
+    assert "40 records are of deleted topics, and belong to no queue" in found.notes
+    verified = Verifier(InspectedFolder(store)).run()
+    assert verified.problems == [] and any("40 records are of deleted" in each for each in verified.notes)
+    done = rebuild(spark, store, tmp_path / "made")
+    made = {path.name for path in (tmp_path / "made" / "consumequeue").iterdir()}
+    assert done.deleted == 40 and {"Again", "Kept"} <= made and "Gone" not in made
+    for queue_id in range(2):
+        there = sorted((store / "consumequeue" / "Again" / str(queue_id)).iterdir())
+        again = sorted((tmp_path / "made" / "consumequeue" / "Again" / str(queue_id)).iterdir())
+        assert [path.name for path in again] == [path.name for path in there]

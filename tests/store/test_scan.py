@@ -161,20 +161,6 @@ def test_a_file_is_cut_where_records_begin(tmp_path: Path) -> None:
     assert [piece[0] for piece in pieces] == cuts
 
 
-def test_behind_what_a_running_store_has_dispatched_nothing_is_confirmed(tmp_path: Path) -> None:
-    store = MessageStore(small_settings(tmp_path), owner_dispatches=True)
-    store.open()
-    try:
-        store.put(a_message(b"dispatched"))
-        store.dispatch()
-        end = store.log.end
-        store.put(a_message(b"not dispatched yet"))
-        assert StoreScan(tmp_path).live_end() == end
-    finally:
-        store.close()
-    assert StoreScan(tmp_path).live_end() is None
-
-
 def test_pieces_of_a_queue_hold_its_records_across_files(tmp_path: Path) -> None:
     written(tmp_path).close()
     scan = StoreScan(tmp_path)

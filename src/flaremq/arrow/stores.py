@@ -18,9 +18,21 @@ from flaremq.arrow.batches import Decoder
 from flaremq.base.errors import CorruptStore, Malformed, UsageError
 from flaremq.base.units import MiB
 from flaremq.model.columns import Check, Fact
+from flaremq.store.moment import Moment, last_entry, moment_of
 from flaremq.store.scan import LogFile, StoreScan, Walked
 
-__all__ = ["ALWAYS", "Damage", "LogPiece", "Piece", "QueuePiece", "StoreFolder", "Times", "Walked", "share"]
+__all__ = [
+    "ALWAYS",
+    "Damage",
+    "LogPiece",
+    "Moment",
+    "Piece",
+    "QueuePiece",
+    "StoreFolder",
+    "Times",
+    "Walked",
+    "share",
+]
 
 _CUT_BYTES: Final = 8 * MiB
 _QUEUE_ROWS_MIN: Final = 16_384  # A task with fewer costs more than it saves.
@@ -103,13 +115,21 @@ class StoreFolder:
 
     # Planning.
 
-    def log_pieces(self, times: Times = ALWAYS, *, tasks: int = 1) -> list[LogPiece]:
+    def moment(self) -> Moment | None:
+        """How far a broker that has the store open has come; None if none has."""
+        return moment_of(self.scan)
+
+    def log_pieces(
+        self, times: Times = ALWAYS, *, tasks: int = 1, moment: Moment | None = None
+    ) -> list[LogPiece]:
         """All of the log that can be believed and that may hold these times, in order.
 
         With fewer files than tasks the files are cut, which takes a walk over them; else each is a piece.
+        Who compares the log with more than itself gives the moment that all of it is looked at.
         """
+        moment = moment or self.moment()  # Before the files: one that is made meanwhile lies behind it.
+        end = None if moment is None else moment.log_end
         files = self._files_of(times)
-        end = self.scan.live_end()
         pieces: list[LogPiece] = []
         for file, is_last in files:
             limit = file.offset + file.size if end is None else min(end, file.offset + file.size)
@@ -158,10 +178,15 @@ class StoreFolder:
         ]
 
     def queue_pieces(self, queues: Sequence[tuple[str, int]]) -> list[QueuePiece]:
-        found = [
-            QueuePiece(topic, queue_id, *self.scan.queue_bounds(topic, queue_id))
-            for topic, queue_id in queues
-        ]
+        """All entries of these queues that can be believed."""
+        is_live = self.scan.is_live
+        found = []
+        for topic, queue_id in queues:
+            begin, end = self.scan.queue_bounds(topic, queue_id)
+            if is_live:  # The last entries may be half written.
+                last = last_entry(self.scan, topic, queue_id)
+                end = begin if last is None else min(end, last.queue_offset + 1)
+            found.append(QueuePiece(topic, queue_id, begin, max(begin, end)))
         return [piece for piece in found if piece.size]
 
     # Reading.

@@ -2,7 +2,8 @@
 
 For Spark and for tools. Where a live store's log ends is not written anywhere, so a walk believes a
 record only if it is whole, and ends at the first that is not; a queue entry only if the record it
-points at says the same of itself. Folders of a DLedger group are known by the magic of their entries.
+points at says the same of itself. How far that can be trusted beside a broker that writes is told by
+`store.moment`. Folders of a DLedger group are known by the magic of their entries.
 """
 
 from __future__ import annotations
@@ -69,8 +70,13 @@ class StoreScan:
 
     def __init__(self, root: Path, log_folders: Sequence[Path] = (), disk: Disk | None = None) -> None:
         self._root = root
-        self._disk = disk or Disk()
+        self.disk = self._disk = disk or Disk()
         self._log_folders = tuple(log_folders) or (root / "commitlog",)
+
+    @property
+    def is_live(self) -> bool:
+        """Whether a process has the store open, a broker of ours or of Java's."""
+        return holder(self._root) is not None
 
     def log_files(self) -> list[LogFile]:
         """Files of the log, the oldest first. Each can be walked alone: no record leaves its file."""
@@ -173,27 +179,6 @@ class StoreScan:
                     found.append(walked.facts[f + Fact.OFFSET] - layout.DLEDGER_HEADER_SIZE)
         return found
 
-    def live_end(self) -> int | None:
-        """Where the log of a store that a broker has open can be read to; None if nobody has it open.
-
-        Nothing on disk says what a running broker has confirmed, but it dispatches nothing else: what
-        lies behind the last entry of all queues may still vanish.
-        """
-        if holder(self._root) is None:
-            return None
-        return max((self._dispatched(*queue) for queue in self.queues()), default=0)
-
-    def _dispatched(self, topic: str, queue_id: int) -> int:
-        for file in reversed(self._queue_files(topic, queue_id)):
-            try:
-                view = self._disk.look(file.path)
-            except CorruptStore:
-                continue
-            _, end = valid(view, len(view) // layout.ENTRY_SIZE, _LONG_MAX)
-            if end:
-                return end
-        return 0
-
     def _is_blank(self, file: LogFile, at: int) -> bool:
         """Whether the file says here that the log goes on in the next one."""
         try:
@@ -222,6 +207,31 @@ class StoreScan:
                 offset, size, code = _ENTRY.unpack_from(view, i * layout.ENTRY_SIZE)
                 if size != layout.FILLER_SIZE:
                     yield QueueEntry(first + i, offset, size, code)
+
+    def entries_backwards(self, topic: str, queue_id: int) -> Iterator[QueueEntry]:
+        """Entries of a queue, the last one first, unchecked; fillers are left out."""
+        for file in reversed(self._queue_files(topic, queue_id)):
+            first, view = next(self._entry_views(topic, queue_id, file.offset // layout.ENTRY_SIZE), (0, b""))
+            for i in reversed(range(len(view) // layout.ENTRY_SIZE)):
+                offset, size, code = _ENTRY.unpack_from(view, i * layout.ENTRY_SIZE)
+                if size != layout.FILLER_SIZE:
+                    yield QueueEntry(first + i, offset, size, code)
+
+    def leads_to_record(self, entry: QueueEntry, topic: str, queue_id: int, files: list[LogFile]) -> bool:
+        """Whether an entry leads to a whole record that says the same of itself."""
+        found = self._view_of(entry.physical_offset, {}, files)
+        if found is None:
+            return False
+        file, view = found
+        at, facts = entry.physical_offset - file.offset, facts_table(1)
+        count, end, _ = walk(view, at, min(at + entry.size, len(view)), file.offset, facts, _CHECK)
+        is_whole = count == 1 and end == at + entry.size
+        return is_whole and agrees(view, facts, (os.fsencode(topic), queue_id), entry.queue_offset)
+
+    def index_paths(self) -> list[Path]:
+        """The files of the index, the oldest first."""
+        folder = self._root / "index"
+        return [folder / name for name in self._disk.names(folder) if name.isascii() and name.isdigit()]
 
     def queue_bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
         """The first queue offset that has an entry, and the one behind the last."""

@@ -11,7 +11,8 @@ import typer
 from flaremq.cli.documents import message_document
 from flaremq.cli.inspection.export import Wanted, by_log, by_queue
 from flaremq.cli.inspection.facts import StoreFacts, StoreFolder
-from flaremq.cli.inspection.verify import Report, Verifier
+from flaremq.cli.inspection.report import Report
+from flaremq.cli.inspection.verify import Verifier
 from flaremq.cli.options import Json
 from flaremq.cli.render import Output, Progress, dumps, note, size
 from flaremq.cli.times import both, local, parse_time_ms

@@ -21,7 +21,6 @@ from flaremq.store.scan import LogFile, StoreScan, Walked
 
 _CHECKPOINT: Final = struct.Struct(layout.CHECKPOINT_FORMAT)
 _MARKS: Final = ("commitlog", "consumequeue", "index", "checkpoint", "abort", "lock", "config")
-_PER_SLOT: Final = layout.INDEX_SLOT_SIZE + 4 * layout.INDEX_ENTRY_SIZE
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,10 +159,3 @@ class StoreFolder:
 def _last(all_walked: Iterator[Walked]) -> Walked | None:
     found: deque[Walked] = deque(all_walked, maxlen=1)
     return found[0] if found else None
-
-
-def index_slots(size: int) -> int | None:
-    """How many slots an index file of this size has. It does not say so itself, and neither does RocketMQ:
-    there are four entries for each slot unless somebody has changed that."""
-    slots, rest = divmod(size - layout.INDEX_HEADER_SIZE, _PER_SLOT)
-    return slots if rest == 0 and slots > 0 else None

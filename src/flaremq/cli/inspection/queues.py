@@ -128,6 +128,10 @@ class Queues:
             if name.isascii() and name.isdigit()
         ]
 
+    def forget(self, topic: str, queue_id: int) -> None:
+        """Look at the queue anew when it is asked for again: it may have got more files."""
+        self._open.pop((topic, queue_id), None)
+
     def get(self, topic: str, queue_id: int) -> QueueFiles | None:
         """None if there is no such queue."""
         key = topic, queue_id

@@ -3,7 +3,8 @@
 The log is walked once, from its first byte to its last, with the CRC of every body. Where it is
 damaged the walk says so and goes on at the next whole record. Each record is looked up in its queue on
 the way; then come the queue entries that no record has claimed, and the index. Nothing is held in
-memory but counters, so a store may be of any size.
+memory but counters, so a store may be of any size. Beside a broker one moment of the store is judged
+(`store.moment`); what is written later is not looked at.
 """
 
 from __future__ import annotations
@@ -12,51 +13,27 @@ import os
 import struct
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from flaremq.base.errors import CorruptStore
-from flaremq.cli.inspection.facts import StoreFolder, index_slots
+from flaremq.cli.inspection.facts import StoreFolder
 from flaremq.cli.inspection.queues import Entry, QueueFiles
+from flaremq.cli.inspection.report import Report, why
 from flaremq.model import layout
-from flaremq.model.columns import Check, Fact, Odd, Stop, facts_table
+from flaremq.model.columns import Check, Fact, Odd, facts_table
 from flaremq.model.names import SCHEDULE_TOPIC
 from flaremq.model.record import walk
 from flaremq.model.sysflag import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
+from flaremq.protocol.configfiles import deleted_topics
 from flaremq.store import indexfile
+from flaremq.store.moment import index_slots, moment_of, wrong_links_now
 from flaremq.store.scan import LogFile, Walked, agrees
 
 _CHECK: Final = Check.BODY_CRC | Check.OFFSET
-_ROWS: Final = 1024
 _CHUNK: Final = 1 << 20
-_MAGICS: Final = (struct.pack(">i", layout.MAGIC_V1), struct.pack(">i", layout.MAGIC_V2))
 _SCHEDULE_TOPIC: Final = SCHEDULE_TOPIC.encode()
-_PROBLEMS_MAX: Final = 1000
 _HEAD: Final = struct.Struct(">ii")
-
-
-@dataclass(slots=True)
-class Report:
-    """What was found."""
-
-    records: int = 0
-    bytes: int = 0
-    entries: int = 0
-    index_entries: int = 0
-    problems: list[str] = field(default_factory=list)
-    """What is wrong, and where; the first thousand."""
-    problems_count: int = 0
-    notes: list[str] = field(default_factory=list)
-    """What is odd but may be so."""
-
-    def wrong(self, sentence: str) -> None:
-        self.problems_count += 1
-        if len(self.problems) < _PROBLEMS_MAX:
-            self.problems.append(sentence)
-
-    @property
-    def is_sound(self) -> bool:
-        return self.problems_count == 0
 
 
 @dataclass(slots=True)
@@ -76,17 +53,24 @@ class Verifier:
         self._progress = progress
         self._tallies: dict[tuple[str, int], _Tally] = {}
         self._without_queue: Counter[str] = Counter()
+        self._deleted = deleted_topics(folder.root)
+        self._deleted_count = 0
+        # In this order: every entry that is counted here has its record below the end of the moment.
+        self._ends = _queue_ends(folder) if folder.is_live else {}
+        self._moment = moment_of(folder.scan)
         self._log_files: list[LogFile] = folder.scan.log_files()
         self._log_begin = self._log_end = self._log_files[0].offset if self._log_files else 0
         self.report = Report()
 
     def run(self, *, with_index: bool = True) -> Report:
-        # Asked before: what a broker appends meanwhile is not ours to judge.
-        live, clean = self._folder.is_live, not self._folder.has_abort
+        if self._moment is not None:
+            self.report.notes.append(
+                "a broker has this store open: judged is what it had finished when this check began, up to "
+                f"offset {self._moment.log_end}"
+            )
+        must_be_there = self._moment is not None or not self._folder.has_abort
         self._files()
-        if live:
-            self.report.notes.append("a broker is writing here: what it adds meanwhile is not looked at")
-        self._judge_missing(must_be_there=clean and not live)
+        self._judge_missing(must_be_there=must_be_there)
         for topic, queue_id in self._folder.queues.names():
             self._queue(topic, queue_id)
         if with_index:
@@ -99,6 +83,8 @@ class Verifier:
     def _files(self) -> None:
         files, expected = self._log_files, self._log_begin
         for n, file in enumerate(files):
+            if self._moment is not None and file.offset >= self._moment.log_end:
+                return
             if file.offset != expected:
                 self.report.wrong(
                     f"{file.path}: begins at {file.offset}, but the file before it ends at {expected}"
@@ -120,28 +106,40 @@ class Verifier:
         except CorruptStore:
             self.report.notes.append(f"{file.path}: gone meanwhile")
             return
+        bound = None if self._moment is None else self._moment.log_end
+        limit = len(view) if bound is None else min(len(view), bound - file.offset)
         scan, at = self._folder.scan, 0
-        while at < len(view):
-            for walked in scan.file_records(file, at):
+        while at < limit:
+            for walked in scan.file_records(file, at, bound):
                 self._records(walked)
                 row = (walked.count - 1) * Fact.WIDTH
                 self._log_end = walked.facts[row + Fact.OFFSET] + walked.facts[row + Fact.SIZE]
                 at = self._log_end - file.offset
                 self._progress(self._log_end - self._log_begin)
-            if self._is_end(view, at, is_last):
+            if at >= limit or self._is_end(view, at, is_last):
                 return
-            reason, next_at = _why(view, at, file.offset), _next_record(view, at + 1, file.offset)
+            if self._is_whole_now(view, at, file.offset):
+                continue
+            reason, next_at = why(view, at, file.offset), scan.next_record(file, at + 1)
             if next_at is None and self._may_be_growing(is_last):
                 return
-            end = len(view) if next_at is None else next_at
+            end = limit if next_at is None else next_at
             self.report.wrong(
                 f"{file.path}: byte {at} (offset {file.offset + at}): {reason}; "
                 f"{end - at} bytes cannot be read, up to "
-                + ("the end of the file" if next_at is None else f"offset {file.offset + end}")
+                + ("the end of the file" if end == len(view) else f"offset {file.offset + end}")
             )
             if next_at is None:
                 return
             at = next_at
+
+    def _is_whole_now(self, view: memoryview, at: int, base: int) -> bool:
+        """Whether a broker has only now finished the record that begins here."""
+
+        def look() -> bool:
+            return bool(walk(view, at, len(view), base, facts_table(1), _CHECK)[0])
+
+        return self._moment is not None and self._moment.settled(look, bool)
 
     def _is_end(self, view: memoryview, at: int, is_last: bool) -> bool:
         """Whether the file rightly ends here: full, with a blank record, or not written to any further."""
@@ -153,12 +151,8 @@ class Verifier:
         return is_last and size == 0 and magic == 0 and not any(view[at : at + _CHUNK])
 
     def _may_be_growing(self, is_last: bool) -> bool:
-        """At the end of a live log there may be half a record, or after a crash: recovery cuts it off."""
-        if not is_last:
-            return False
-        if self._folder.is_live:
-            return True
-        if self._folder.has_abort:
+        """After a crash there may be half a record at the end of the log: recovery cuts it off."""
+        if is_last and self._moment is None and self._folder.has_abort:
             self.report.notes.append(
                 f"the log ends in half a record at offset {self._log_end}: the next start cuts it off"
             )
@@ -194,26 +188,51 @@ class Verifier:
         at = facts[f + Fact.TOPIC_AT]
         raw_topic = bytes(walked.view[at : at + facts[f + Fact.TOPIC_SIZE]])
         topic, queue_id = raw_topic.decode("utf-8", "surrogateescape"), facts[f + Fact.QUEUE_ID]
-        queue = self._folder.queues.get(topic, queue_id)
-        if queue is None:
+        offset, queue_offset = facts[f + Fact.OFFSET], facts[f + Fact.QUEUE_OFFSET]
+        if offset < self._deleted.get(topic, 0):
+            self._deleted_count += 1
+            return
+        entry = self._entry((topic, queue_id, queue_offset), offset, facts[f + Fact.SIZE])
+        if self._folder.queues.get(topic, queue_id) is None:
             self._without_queue[topic] += 1
             return
         tally = self._tallies.setdefault((topic, queue_id), _Tally())
-        entry = queue.entry(facts[f + Fact.QUEUE_OFFSET])
-        offset = facts[f + Fact.OFFSET]
         if entry is None:
+            if self._is_gone(offset):
+                return
             tally.missing_first = offset if not tally.missing else tally.missing_first
             tally.missing += 1
             return
         if entry.is_filler or entry.physical_offset > offset:
             tally.replaced += 1  # The topic was deleted and made anew, or its entries were lost once.
             return
-        self._compare(entry, facts[f + Fact.SIZE], offset, (topic, queue_id, facts[f + Fact.QUEUE_OFFSET]))
+        self._compare(entry, facts[f + Fact.SIZE], offset, (topic, queue_id, queue_offset))
         if entry.physical_offset == offset:
-            tally.claimed += 1
+            tally.claimed += self._moment is None or queue_offset < self._ends.get((topic, queue_id), 0)
             self._tags(entry, facts[f + Fact.TAGS_CODE], raw_topic, (topic, queue_id, offset))
             if tally.missing:
                 self._hole(topic, queue_id, tally)
+
+    def _entry(self, place: tuple[str, int, int], offset: int, size: int) -> Entry | None:
+        """The entry of a record, waited for beside a broker: that one may be writing it just now."""
+        topic, queue_id, queue_offset = place
+
+        def look() -> Entry | None:
+            queue = self._folder.queues.get(topic, queue_id)
+            found = None if queue is None else queue.entry(queue_offset)
+            if found is None and self._moment is not None:
+                self._folder.queues.forget(topic, queue_id)
+            return found
+
+        def is_fine(found: Entry | None) -> bool:
+            return found is not None and (found.physical_offset, found.size) == (offset, size)
+
+        return look() if self._moment is None else self._moment.settled(look, is_fine)
+
+    def _is_gone(self, offset: int) -> bool:
+        """Whether the broker has deleted this part of the log meanwhile, and then its entries."""
+        files = self._folder.scan.log_files() if self._moment is not None else []
+        return bool(files) and offset < files[0].offset
 
     def _compare(self, entry: Entry, size: int, offset: int, place: tuple[str, int, int]) -> None:
         if entry.physical_offset != offset or entry.size != size:
@@ -255,6 +274,10 @@ class Verifier:
                     f"queue {topic}-{queue_id}: {tally.replaced} records are older than the queue, which was "
                     "made anew"
                 )
+        if self._deleted_count:
+            self.report.notes.append(
+                f"{self._deleted_count} records are of deleted topics and have no entries"
+            )
         for topic, count in sorted(self._without_queue.items()):
             self.report.notes.append(f"topic {topic}: {count} records, but no queue; was it deleted?")
 
@@ -270,24 +293,26 @@ class Verifier:
                 self.report.wrong(f"{file.path}: begins with entry {file.first}, but {before} is next")
             before = file.end
         begin = queue.first_of(self._log_begin)
+        end = queue.end if self._moment is None else self._ends.get((topic, queue_id), begin)
         claimed = self._tallies.get((topic, queue_id), _Tally()).claimed
-        self.report.entries += queue.end - begin
-        if queue.end - begin != claimed:
-            for sentence in self._strangers(topic, queue_id, queue, begin):
+        self.report.entries += max(0, end - begin)
+        if end - begin != claimed:
+            for sentence in self._strangers(topic, queue_id, queue, range(begin, end)):
                 self.report.wrong(sentence)
 
-    def _strangers(self, topic: str, queue_id: int, queue: QueueFiles, begin: int) -> Iterator[str]:
+    def _strangers(self, topic: str, queue_id: int, queue: QueueFiles, offsets: range) -> Iterator[str]:
         """Entries that lead to no record of this queue."""
-        for offset, entry in queue.entries(begin, queue.end):
+        for offset, entry in queue.entries(offsets.start, offsets.stop):
             where = f"queue {topic}-{queue_id}, entry {offset}"
             if entry is None:
                 yield f"{where}: empty, but others follow it"
             elif entry.is_filler:
                 continue
             elif entry.physical_offset >= self._log_end:
-                if not self._folder.is_live:
-                    yield f"{where}: leads to {entry.physical_offset}, but the log ends at {self._log_end}"
-            elif not self._is_record(entry, (topic, queue_id, offset)):
+                yield f"{where}: leads to {entry.physical_offset}, but the log ends at {self._log_end}"
+            elif not self._is_record(entry, (topic, queue_id, offset)) and not self._is_gone(
+                entry.physical_offset
+            ):
                 yield f"{where}: at {entry.physical_offset} begins no record of {entry.size} bytes for it"
 
     def _is_record(self, entry: Entry, place: tuple[str, int, int]) -> bool:
@@ -316,51 +341,26 @@ class Verifier:
                     f"{folder / name}: of {len(view)} bytes it cannot be told how many are slots; skipped"
                 )
                 continue
-            for sentence in indexfile.check(view, slots, 4 * slots):
-                if self._folder.is_live:
-                    break  # It changes while we look.
+            for sentence in self._index_faults(view, slots):
                 self.report.wrong(f"{folder / name}: {sentence}")
             self.report.index_entries += indexfile.Header.read(view).next_entry - 1
 
-
-def _why(view: memoryview, at: int, base: int) -> str:
-    """What is wrong with what should be a record here."""
-    facts = facts_table(1)
-    size, magic = _HEAD.unpack_from(view, at)
-    if size == 0 and magic == 0:
-        return "zeros, but the log goes on behind them"
-    if magic not in (layout.MAGIC_V1, layout.MAGIC_V2):
-        return f"magic {magic & 0xFFFF_FFFF:#010x} is of no record"
-    if size < layout.FIXED_SIZE or size > len(view) - at:
-        return f"a record of {size} bytes cannot be"
-    count, _, stop = walk(view, at, len(view), base, facts, Check.NOTHING)
-    if not count or stop == Stop.HALF:
-        return "the lengths within the record do not add up to its size"
-    count, _, _ = walk(view, at, len(view), base, facts, Check.OFFSET)
-    if not count:
-        (stored,) = struct.unpack_from(">q", view, at + layout.PHYSICAL_OFFSET_AT)
-        return f"the record says that it lies at {stored}"
-    return "the CRC of the body is wrong"
+    def _index_faults(self, view: memoryview, slots: int) -> list[str]:
+        if self._moment is None:
+            return indexfile.check(view, slots, 4 * slots)
+        links = self._moment.settled(lambda: wrong_links_now(view, slots), lambda found: not found)
+        return [
+            f"{'slot' if link.is_slot else 'entry'} {link.number} leads to entry {link.there}, but the one "
+            f"before it in its chain is {link.expected}"
+            for link in links
+        ]
 
 
-def _next_record(view: memoryview, at: int, base: int) -> int | None:
-    """Where the next whole record begins: its magic is looked for, and its own offset must agree."""
-    facts = facts_table(1)
-    overlap = layout.BLANK_SIZE
-    for chunk_at in range(at, len(view), _CHUNK):
-        chunk = bytes(view[chunk_at : chunk_at + _CHUNK + overlap])
-        found = sorted(place for magic in _MAGICS for place in _places(chunk, magic))
-        for place in found:
-            candidate = chunk_at + place - layout.MAGIC_AT
-            if candidate < at:
-                continue
-            if walk(view, candidate, len(view), base, facts, _CHECK)[0]:
-                return candidate
-    return None
-
-
-def _places(chunk: bytes, word: bytes) -> Iterator[int]:
-    place = chunk.find(word)
-    while place >= 0:
-        yield place
-        place = chunk.find(word, place + 1)
+def _queue_ends(folder: StoreFolder) -> dict[tuple[str, int], int]:
+    found = {}
+    for topic, queue_id in folder.queues.names():
+        queue = folder.queues.get(topic, queue_id)
+        if queue is not None:
+            found[topic, queue_id] = queue.end
+            folder.queues.forget(topic, queue_id)  # It grows meanwhile.
+    return found

@@ -187,6 +187,7 @@ def _show_rebuilt(done: Rebuilt, out: Output) -> None:
         (done.missing, "places in queues have no record; they are filled, and nobody is sent there"),
         (done.light, "records name further queues (INNER_MULTI_DISPATCH), which were not made"),
         (done.batches, "records hold several messages; batch queues were not made"),
+        (done.deleted, "records are of deleted topics, and were given no queue"),
     ):
         if count:
             note(f"{count:,} {what}")

@@ -6,7 +6,8 @@ the log ─► every record's CRC, lengths and offset ─► derived entries ─
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -15,9 +16,10 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
-from flaremq.arrow.stores import StoreFolder
+from flaremq.arrow.stores import Moment, StoreFolder
 from flaremq.base.errors import UsageError
 from flaremq.model.layout import ENTRY_SIZE
+from flaremq.protocol.configfiles import deleted_topics
 from flaremq.spark.given import cores
 from flaremq.spark.pipelines.auditarchive import compare_archive
 from flaremq.spark.pipelines.auditindex import chain_findings, index_files
@@ -86,9 +88,17 @@ def audit(
     begun_s, tasks, shape = monotonic(), tasks or 2 * cores(), shape or shape_of(folder.root)
     result = Audit(folder.root)
     _check_index_size(folder.root, shape)
-    work = Work(folder.log_pieces(tasks=tasks), tasks, shape.per_file, shape.index_slots)
+    moment = folder.moment()
+    if moment is not None:
+        result.notes.append(
+            "a broker has this store open: judged is what it had finished when the audit began, queues up to "
+            f"offset {moment.log_end} of the log and the index up to {moment.index_end}"
+        )
+    pieces = folder.log_pieces(tasks=tasks, moment=moment)
+    deleted = deleted_topics(folder.root)
+    work = Work(pieces, tasks, shape.per_file, shape.index_slots, moment, deleted)
     _audit_log(spark, folder, work, result)
-    _audit_chains(folder.root, shape, result)
+    _audit_chains(folder.root, shape, moment, result)
     if other is not None:
         second = StoreFolder(other.absolute())
         second.check()
@@ -102,7 +112,7 @@ def audit(
 
 
 def _audit_archive(spark: SparkSession, folder: StoreFolder, archive: Archive, result: Audit) -> None:
-    is_live = folder.scan.live_end() is not None
+    is_live = folder.scan.is_live
     compared = compare_archive(spark, folder.root, archive.folder, broker=archive.broker)
     result.archived = compared.rows
     result.add(compared.findings, compared.found)
@@ -135,6 +145,9 @@ def _note_tallies(result: Audit, tallies: Sequence[Tally]) -> None:
         )
         result.add(tally.findings, tally.found)
     light, batches = (sum(getattr(tally, name) for tally in tallies) for name in ("light", "batches"))
+    deleted = sum(tally.deleted for tally in tallies)
+    if deleted:
+        result.notes.append(f"{deleted} records are of deleted topics, and belong to no queue")
     if light:
         result.notes.append(f"{light} records name further queues, which were not looked at")
     if batches:
@@ -143,42 +156,50 @@ def _note_tallies(result: Audit, tallies: Sequence[Tally]) -> None:
 
 def _audit_log(spark: SparkSession, folder: StoreFolder, work: Work, result: Audit) -> None:
     """All records, and the queues with them."""
-    begin = work.pieces[0].begin if work.pieces else 0
-    end = work.pieces[-1].end if work.pieces else 0
+    log = range(work.pieces[0].begin, work.pieces[-1].end) if work.pieces else range(0)
     compared = derive(spark, folder, work).mapInArrow(
-        partial(compare, folder=folder.root / "consumequeue", log_begin=begin, log_end=end), FINDINGS
+        partial(compare, folder=folder.root / "consumequeue", log=log, moment=work.moment), FINDINGS
     )
     told = compared.collect()
     _note_tallies(result, tallies_of(row["tally"] for row in told))
+    # Asked again: a broker notes that a topic is deleted before it takes its queues away.
+    deleted = deleted_topics(folder.root)
+    gone = deleted.keys() - work.deleted.keys()
     seen: set[tuple[str, int, int]] = set()
     for row in told:
         if row["tally"] is not None:
             continue
-        seen.add((bytes(row["topic"]).decode("utf-8", "replace"), row["queueId"], row["file"]))
-        result.add([row["finding"]] if row["finding"] is not None else [], row["found"])
+        topic = bytes(row["topic"]).decode("utf-8", "replace")
+        seen.add((topic, row["queueId"], row["file"]))
+        if topic not in gone:
+            result.add([row["finding"]] if row["finding"] is not None else [], row["found"])
     result.queue_files = len(seen)
     result.queues = len({(topic, queue_id) for topic, queue_id, _ in seen})
-    for finding in _unknown_files(folder, seen, begin, end):
+    for finding in _unknown_files(folder, seen, log, deleted):
         result.add([finding])
+    result.notes += [f"topic {topic} was deleted during the audit: not judged" for topic in sorted(gone)]
 
 
 def _unknown_files(
-    folder: StoreFolder, seen: set[tuple[str, int, int]], begin: int, end: int
+    folder: StoreFolder, seen: set[tuple[str, int, int]], log: range, deleted: Mapping[str, int]
 ) -> Iterator[str]:
     """Queue files for which the log has nothing: they may only speak of what was deleted, or is to come."""
     for topic, queue_id in folder.scan.queues():
-        for path in sorted((folder.root / "consumequeue" / topic / str(queue_id)).iterdir()):
+        begin = max(log.start, deleted.get(topic, 0))
+        for path in sorted((folder.root / "consumequeue" / topic / str(queue_id)).glob("[0-9]*")):
             if not path.name.isdigit() or (topic, queue_id, int(path.name) // ENTRY_SIZE) in seen:
                 continue
             name, first = f"queue {queue_id} of {topic}", int(path.name) // ENTRY_SIZE
-            yield from list(beyond(path.read_bytes(), 0, first, name, begin, end))[:FINDINGS_MAX]
+            with suppress(FileNotFoundError):  # Deleted by the broker meanwhile.
+                data = path.read_bytes()
+                yield from list(beyond(data, 0, first, name, range(begin, log.stop)))[:FINDINGS_MAX]
 
 
-def _audit_chains(root: Path, shape: Shape, result: Audit) -> None:
+def _audit_chains(root: Path, shape: Shape, moment: Moment | None, result: Audit) -> None:
     files = index_files(root, shape.index_slots)
     result.index_files = len(files)
     if not files:
         result.notes.append("there is no index: nothing was compared with it")
     for file in files:
-        found, findings = chain_findings(file, FINDINGS_MAX)
+        found, findings = chain_findings(file, FINDINGS_MAX, moment)
         result.add(findings, found)

@@ -12,9 +12,10 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from flaremq.arrow.stores import Walked
+from flaremq.arrow.stores import Moment, Walked
 from flaremq.model.layout import INDEX_ENTRY_SIZE
 from flaremq.store.indexfile import Header, count_keys, entry_at, file_size, put_many, wrong_links
+from flaremq.store.moment import Link, whole_header, wrong_links_now
 
 _ENTRY: Final = np.dtype([("hash", ">i4"), ("offset", ">i8"), ("seconds", ">i4"), ("previous", ">i4")])
 _NAME_DIGITS: Final = 17
@@ -46,15 +47,18 @@ def index_files(root: Path, slots: int) -> list[IndexFileView]:
         if len(path.name) == _NAME_DIGITS and path.stat().st_size > entry_at(slots, 1):
             with path.open("rb") as file:
                 data = memoryview(mmap(file.fileno(), 0, access=ACCESS_READ))
-            found.append(IndexFileView(path, data, slots, Header.read(data)))
+            found.append(IndexFileView(path, data, slots, whole_header(data, slots)))
     return sorted(found, key=lambda file: file.header.end_offset)
 
 
 class IndexAudit:
-    """Compares walked records with the index of their store. Files are opened when the first come."""
+    """Compares walked records with the index of their store. Files are opened when the first come.
 
-    def __init__(self, root: Path, slots: int) -> None:
-        self._root, self._slots = root, slots
+    Beside a broker only records below `end` are compared: those behind may have no entries yet.
+    """
+
+    def __init__(self, root: Path, slots: int, end: int | None = None) -> None:
+        self._root, self._slots, self._end = root, slots, end
         self._files: list[IndexFileView] | None = None
 
     def check(self, walked: Walked, note: Callable[[str], None]) -> None:
@@ -64,6 +68,10 @@ class IndexAudit:
         if not files or not keys:
             return
         wanted = self._wanted(walked, keys)
+        if self._end is not None:
+            wanted = wanted[wanted["offset"] < self._end]
+            if not len(wanted):
+                return
         there = self._there(int(wanted["offset"][0]), int(wanted["offset"][-1]))
         same = len(there) == len(wanted)
         if same and (there["offset"] == wanted["offset"]).all() and (there["hash"] == wanted["hash"]).all():
@@ -105,13 +113,19 @@ class _Offsets:
         return int(self._entries["offset"][place])
 
 
-def chain_findings(file: IndexFileView, most: int) -> tuple[int, list[str]]:
+def chain_findings(file: IndexFileView, most: int, moment: Moment | None = None) -> tuple[int, list[str]]:
     """What is wrong with the slots of a file: each must hold its newest entry, each entry the one before."""
-    found, links = wrong_links(file.data, file.slots, most)
+    if moment is None:
+        found, raw = wrong_links(file.data, file.slots, most)
+        links = [Link(*each) for each in raw]
+    else:
+        links = moment.settled(lambda: wrong_links_now(file.data, file.slots), lambda wrong: not wrong)
+        found, links = len(links), links[:most]
     name = file.path.name
     return found, [
-        f"index: slot {number} of {name} points to entry {there}, and {wanted} is its newest"
-        if is_slot
-        else f"index: entry {number} of {name} points back to {there}, and {wanted} is the one before it"
-        for is_slot, number, there, wanted in links
+        f"index: slot {link.number} of {name} points to entry {link.there}, and {link.expected} is its newest"
+        if link.is_slot
+        else f"index: entry {link.number} of {name} points back to {link.there}, and {link.expected} is the "
+        "one before it"
+        for link in links
     ]

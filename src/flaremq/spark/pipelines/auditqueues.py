@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
 
+from flaremq.arrow.stores import Moment
 from flaremq.model.layout import ENTRY_FORMAT, ENTRY_SIZE, EXT_ADDRESS_MAX, FILLER_SIZE
 from flaremq.spark.pipelines.derive import FINDINGS_MAX
 from flaremq.spark.pipelines.queuefiles import QueueFile, files_of
@@ -28,20 +30,17 @@ _ENTRY: Final = struct.Struct(ENTRY_FORMAT)
 
 
 def compare(
-    batches: Iterable[pa.RecordBatch], folder: Path, log_begin: int, log_end: int
+    batches: Iterable[pa.RecordBatch], folder: Path, log: range, moment: Moment | None
 ) -> Iterator[pa.RecordBatch]:
     """A row for each queue file that the log has records for, and one for each finding about it.
 
-    What was counted comes last.
+    What was counted comes last. Beside a broker what looks wrong is looked at again: its entries of a
+    batch come queue by queue.
     """
     tallies: list[str] = []
     for file in files_of(batches, tallies):
-        findings: list[str | None] = []
-        found = 0
-        for finding in _findings(file, folder, log_begin, log_end):
-            found += 1
-            if found <= FINDINGS_MAX:
-                findings.append(finding)
+        look = partial(_counted, file, folder, log)
+        found, findings = look() if moment is None else moment.settled(look, lambda seen: not seen[0])
         rows = findings or [None]
         yield pa.RecordBatch.from_arrays(
             [
@@ -58,18 +57,29 @@ def compare(
     yield pa.RecordBatch.from_arrays([*nothing, pa.array(tallies, pa.string())], schema=_ARROW)
 
 
-def _findings(file: QueueFile, folder: Path, log_begin: int, log_end: int) -> Iterator[str]:
+def _counted(file: QueueFile, folder: Path, log: range) -> tuple[int, list[str | None]]:
+    """How many findings there are about a file, and the first of them."""
+    findings: list[str | None] = []
+    found = 0
+    for finding in _findings(file, folder, log):
+        found += 1
+        if found <= FINDINGS_MAX:
+            findings.append(finding)
+    return found, findings
+
+
+def _findings(file: QueueFile, folder: Path, log: range) -> Iterator[str]:
     name = f"queue {file.queue_id} of {file.topic.decode('utf-8', 'replace')}"
     yield from _gaps(file, name)
     path = file.path(folder)
     if not path.is_file():
-        yield f"{name}: {path.name} is not there, and {file.end - file.first} records belong into it"
+        yield f"{name}: {path.name} is missing: expected the entries of {file.end - file.first} records in it"
         return
     data = path.read_bytes()
     begin, end = (file.first - file.file) * ENTRY_SIZE, len(file.entries)
     if data[begin:end] != file.entries[begin:end]:
         yield from _wrong_entries(file, data, name)
-    yield from beyond(data, file.end - file.file, file.file, name, log_begin, log_end)
+    yield from beyond(data, file.end - file.file, file.file, name, log)
 
 
 def _gaps(file: QueueFile, name: str) -> Iterator[str]:
@@ -99,12 +109,12 @@ def _wrong_entries(file: QueueFile, data: bytes, name: str) -> Iterator[str]:
             )
 
 
-def beyond(data: bytes, begin: int, first: int, name: str, log_begin: int, log_end: int) -> Iterator[str]:
+def beyond(data: bytes, begin: int, first: int, name: str, log: range) -> Iterator[str]:
     """Entries from place `begin` on, for which there was no record: they may only speak of what is not there
     any more, or not yet."""
     for place in range(begin, len(data) // ENTRY_SIZE):
         offset, size, _ = _ENTRY.unpack_from(data, place * ENTRY_SIZE)
         if size <= 0:
             return
-        if size != FILLER_SIZE and log_begin <= offset < log_end:
+        if size != FILLER_SIZE and offset in log:
             yield f"{name}: entry {first + place} points at {offset}, where no record of this queue lies"

@@ -1,7 +1,8 @@
 """What a log says of its queues and of its index: derived piece by piece, by the code of the broker itself.
 
 A piece of the log gives the queue entries of its records, by queue and by the file that they belong to, and
-how many index entries its records have. That is all that `rebuild` writes and `audit` compares with.
+how many index entries its records have. That is all that `rebuild` writes and `audit` compares with. Records
+that a deleted topic has left in the log belong to no queue; their index entries stay, as a broker keeps them.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
 
-from flaremq.arrow.stores import Damage, LogPiece, StoreFolder, share
+from flaremq.arrow.stores import Damage, LogPiece, Moment, StoreFolder, share
 from flaremq.model.columns import Fact, Odd
 from flaremq.model.delays import LEVELS, parse_levels
 from flaremq.model.layout import ENTRY_SIZE
@@ -72,6 +73,8 @@ class Tally:
     """Records that name further queues."""
     batches: int = 0
     """Records that hold several messages: their queues have another form."""
+    deleted: int = 0
+    """Records of deleted topics."""
     damage: list[tuple[int, int]] = field(default_factory=list)
     """Stretches without a whole record."""
     findings: list[str] = field(default_factory=list)
@@ -112,6 +115,8 @@ class Derivation:
 
     per_file: int
     tally: Tally
+    deleted: Mapping[bytes, int]
+    """By topic: records below this offset are of a topic that was deleted."""
     open: dict[Key, Segment] = field(default_factory=dict)
 
     def add(self, facts: array[int], count: int, view: memoryview) -> Iterator[tuple[Key, int, Segment]]:
@@ -122,11 +127,18 @@ class Derivation:
         for number, key in enumerate(keys):
             run = runs[number * Run.WIDTH : (number + 1) * Run.WIDTH]
             at, size = run[Run.FIRST] * ENTRY_SIZE, run[Run.COUNT] * ENTRY_SIZE
-            if run[Run.DENSE]:
+            deleted_below = self.deleted.get(key[0], 0)
+            if run[Run.END] <= deleted_below:
+                self.tally.deleted += run[Run.COUNT]
+                continue
+            if run[Run.DENSE] and run[Run.OFFSET] >= deleted_below:
                 yield from self._put(key, run[Run.QUEUE_OFFSET], entries[at : at + size])
                 continue
             rows = order[run[Run.FIRST] : run[Run.FIRST] + run[Run.COUNT]]
             for place, row in enumerate(rows):
+                if facts[row * Fact.WIDTH + Fact.OFFSET] < deleted_below:
+                    self.tally.deleted += 1
+                    continue
                 one = entries[at + place * ENTRY_SIZE : at + (place + 1) * ENTRY_SIZE]
                 yield from self._put(key, facts[row * Fact.WIDTH + Fact.QUEUE_OFFSET], one)
 
@@ -172,10 +184,9 @@ class Derivation:
 
 
 def derived(
-    folder: StoreFolder, piece: LogPiece, per_file: int, index: IndexAudit | None = None
+    folder: StoreFolder, piece: LogPiece, found: Derivation, index: IndexAudit | None = None
 ) -> Iterator[pa.RecordBatch]:
     """All rows of one piece, its tally last. With `index` it is an audit, which goes on behind damage."""
-    found = Derivation(per_file, Tally(piece))
     rows = _Rows()
     damage: list[Damage] | None = None if index is None else []
     for walked in folder.walks(piece, lambda: _ROWS, damage):
@@ -225,20 +236,30 @@ class DerivedPartition(InputPartition):
     pieces: tuple[LogPiece, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class _Terms:
+    """What is the same for all pieces."""
+
+    per_file: int
+    slots: int
+    index_end: int | None
+    deleted: Mapping[bytes, int]
+
+
 class DerivedReader(DataSourceReader):
-    def __init__(
-        self, folder: StoreFolder, shared: Sequence[tuple[LogPiece, ...]], per_file: int, slots: int
-    ) -> None:
-        self._folder, self._shared, self._per_file, self._slots = folder, shared, per_file, slots
+    def __init__(self, folder: StoreFolder, shared: Sequence[tuple[LogPiece, ...]], terms: _Terms) -> None:
+        self._folder, self._shared, self._terms = folder, shared, terms
 
     def partitions(self) -> Sequence[InputPartition]:
         return [DerivedPartition(task) for task in self._shared] or [DerivedPartition(())]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, DerivedPartition)
-        index = IndexAudit(self._folder.root, self._slots) if self._slots else None
+        terms = self._terms
+        index = IndexAudit(self._folder.root, terms.slots, terms.index_end) if terms.slots else None
         for piece in partition.pieces:
-            yield from derived(self._folder, piece, self._per_file, index)
+            found = Derivation(terms.per_file, Tally(piece), terms.deleted)
+            yield from derived(self._folder, piece, found, index)
 
 
 class DerivedSource(DataSource):
@@ -256,7 +277,13 @@ class DerivedSource(DataSource):
         logs = tuple(Path(part) for part in json.loads(options["logs"]))
         folder = StoreFolder(Path(options["root"]), logs, options["skip"] == "true")
         shared = [tuple(LogPiece(*piece) for piece in task) for task in json.loads(options["shared"])]
-        return DerivedReader(folder, shared, int(options["perFile"]), int(options["slots"]))
+        terms = _Terms(
+            int(options["perFile"]),
+            int(options["slots"]),
+            json.loads(options["indexEnd"]),
+            {topic.encode(): end for topic, end in json.loads(options["deleted"]).items()},
+        )
+        return DerivedReader(folder, shared, terms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,6 +294,10 @@ class Work:
     tasks: int
     per_file: int
     slots: int = 0
+    moment: Moment | None = None
+    """If a broker has the store open: what of it is looked at."""
+    deleted: Mapping[str, int] = field(default_factory=dict)
+    """Deleted topics, and where the log ended then."""
 
 
 def derive(spark: SparkSession, folder: StoreFolder, work: Work) -> DataFrame:
@@ -281,6 +312,8 @@ def derive(spark: SparkSession, folder: StoreFolder, work: Work) -> DataFrame:
         .option("shared", json.dumps(shared))
         .option("perFile", work.per_file)
         .option("slots", work.slots)
+        .option("indexEnd", json.dumps(None if work.moment is None else work.moment.index_end))
+        .option("deleted", json.dumps(dict(work.deleted)))
         .load()
     )
     place = ("topic", "queueId", "file")

@@ -25,6 +25,7 @@ from pyspark.sql import DataFrame, SparkSession
 from flaremq.arrow.stores import StoreFolder
 from flaremq.base.errors import CorruptStore, StoreLocked, UsageError
 from flaremq.model.layout import ENTRY_SIZE, INDEX_ENTRY_SIZE, INDEX_HEADER_SIZE, INDEX_SLOT_SIZE
+from flaremq.protocol.configfiles import deleted_topics
 from flaremq.spark.beside import beside
 from flaremq.spark.given import cores
 from flaremq.spark.pipelines.derive import Tally, Work, derive, tallies_of
@@ -88,6 +89,8 @@ class Rebuilt:
     """Records that name further queues (INNER_MULTI_DISPATCH): those are not made."""
     batches: int
     """Records that hold several messages: batch queues are not made."""
+    deleted: int
+    """Records of deleted topics: their queues are not made again."""
     kept: tuple[Path, ...]
     """Where the old folders are now."""
     seconds: float
@@ -111,10 +114,10 @@ def rebuild(
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
     try:
-        pieces = folder.log_pieces(tasks=tasks)
+        pieces, deleted = folder.log_pieces(tasks=tasks), deleted_topics(folder.root)
         index = _Indexing(spark, folder, shape.index, work / "index")
         with beside(spark, partial(index.write, [first_part(pieces, shape.index)])) as first:
-            rows = derive(spark, folder, Work(pieces, tasks, shape.per_file))
+            rows = derive(spark, folder, Work(pieces, tasks, shape.per_file, deleted=deleted))
             files, tallies = _write_queues(rows, work / "consumequeue", shape)
         entries = index.finish(first.result(), tallies)
         kept = _take_places(work, target)
@@ -132,6 +135,7 @@ def rebuild(
         missing=sum(row[3] for row in files),
         light=sum(tally.light for tally in tallies),
         batches=sum(tally.batches for tally in tallies),
+        deleted=sum(tally.deleted for tally in tallies),
         kept=kept,
         seconds=monotonic() - begun_s,
     )
@@ -156,7 +160,7 @@ def shape_of(root: Path) -> Shape:
 
 
 def _check_target(folder: StoreFolder, target: Path, *, is_own: bool) -> None:
-    if is_own and folder.scan.live_end() is not None:
+    if is_own and folder.scan.is_live:
         raise StoreLocked(
             f"{folder.root}: a broker has this store open: stop it first, or give another folder"
         )

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.cli.commands import flaremq
 from tests.spark.conftest import java  # noqa: F401 - A fixture.
 from tests.spark.test_rebuild import written
 from typer.testing import CliRunner
@@ -59,6 +60,43 @@ def test_what_is_wrong_is_said_in_one_line_before_spark_is_started(words: tuple[
     assert output.startswith("flaremq: ") and output.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("archive", "--to", "s3a://bucket/x", "-t", "A", "-n", "127.0.0.1:1"),
+        ("archive", "--to", "x", "--checkpoint", "s3a://bucket/x", "-t", "A", "-n", "127.0.0.1:1"),
+        ("compact", "s3a://bucket/x"),
+        ("replay", "--from", "s3a://bucket/x", "-n", "127.0.0.1:1"),
+        ("rebuild", "s3a://bucket/x", "--yes"),
+        ("rebuild", "STORE", "--to", "s3a://bucket/x"),
+        ("audit", "s3a://bucket/x"),
+        ("audit", "STORE", "s3a://bucket/x"),
+        ("audit", "STORE", "--archive", "s3a://bucket/x"),
+        ("audit", "STORE", "--log-path", "s3a://bucket/x"),
+        ("stats", "s3a://bucket/x"),
+        ("stats", "--archive", "s3a://bucket/x"),
+        ("stats", "STORE", "--to", "s3a://bucket/x"),
+    ],
+)
+def test_an_address_that_is_no_folder_is_refused_wherever_one_is_named(
+    words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "store" / "commitlog").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    status, output = run(*(str(tmp_path / "store") if word == "STORE" else word for word in words))
+    assert status == 1
+    assert output.startswith("flaremq: s3a://bucket/x is not a folder of this machine: expected a local or")
+    assert [path.name for path in tmp_path.iterdir()] == ["store"]
+
+
+@pytest.mark.parametrize("command", ["inspect", "verify", "export"])
+def test_commands_on_stores_refuse_such_an_address_and_take_a_file_url(command: str, tmp_path: Path) -> None:
+    ended = flaremq("store", command, "hdfs://host/store")
+    assert "hdfs://host/store is not a folder of this machine" in ended.complaint
+    (tmp_path / "commitlog").mkdir()
+    assert flaremq("store", command, f"file://{tmp_path}").status == 0
+
+
 def test_a_plan_tells_what_would_be_done_and_starts_nothing() -> None:
     status, output = run("plan", str(Path(__file__).parents[2] / "examples" / "pipeline.yaml"))
     assert status == 0
@@ -89,5 +127,5 @@ def test_an_audit_as_an_operator_runs_it(java: Java, tmp_path: Path) -> None:  #
     next((store / "consumequeue" / "A" / "0").iterdir()).unlink()
     done = in_process("audit", str(store), *SHAPE, "--master", "local[2]")
     assert done.returncode == 1
-    assert "is not there, and" in done.stdout
+    assert "is missing: expected the entries of" in done.stdout
     assert done.stderr == ""

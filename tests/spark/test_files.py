@@ -111,7 +111,8 @@ def test_a_store_without_records_is_an_empty_table(spark: SparkSession, tmp_path
     [
         ({}, "no path is given: name the folder of a store"),
         ({"path": "/no/such/folder"}, "no such folder: wanted is a store"),
-        ({"path": "s3://bucket/store"}, "stores are read from local files"),
+        ({"path": "s3://bucket/store"}, "s3://bucket/store is not a folder of this machine"),
+        ({"path": ".", "logPath": "s3a://b/log"}, "s3a://b/log is not a folder of this machine"),
         ({"path": ".", "topik": "A"}, "unknown option 'topik': did you mean topic"),
         ({"path": "STORE", "via": "air"}, "via='air': wanted is one of auto, log, queue"),
         ({"path": "STORE", "via": "queue"}, "via=queue reads by queues: name topics"),

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import IO, Any, Final, Self
 
 from flaremq.base.errors import ConfigError, CorruptStore, StoreError, StoreLocked, UsageError
+from flaremq.base.localpath import local_path
 from flaremq.spark.manifest import create_whole, replace_whole
 
 OWN: Final = "_flaremq"
@@ -49,7 +50,7 @@ class Identity:
 
 def identity_of(folder: Path) -> Identity | None:
     """None if there is no archive in this folder."""
-    path = folder / OWN / "archive.json"
+    path = local_path(folder) / OWN / "archive.json"
     try:
         found = json.loads(path.read_bytes())
         if found["version"] != _VERSION:
@@ -72,6 +73,7 @@ def identity_of(folder: Path) -> Identity | None:
 
 def known_identity(folder: Path) -> Identity:
     """UsageError if there is no archive in this folder."""
+    folder = local_path(folder)
     found = identity_of(folder)
     if found is None:
         what = "is no archive of ours" if folder.is_dir() else "is not there"

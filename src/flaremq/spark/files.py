@@ -12,7 +12,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
@@ -23,6 +22,7 @@ from flaremq.arrow.batches import Decoder
 from flaremq.arrow.stores import Piece, QueuePiece, StoreFolder, Times, share
 from flaremq.arrow.wanted import Only
 from flaremq.base.errors import ConfigError
+from flaremq.base.localpath import local_path
 from flaremq.spark.given import Given, cores, wanted_columns, wrong
 from flaremq.spark.rows import columns_of, row_schema, spark_schema
 
@@ -54,8 +54,8 @@ class StoreOptions:
         if root is None:
             raise ConfigError("no path is given: name the folder of a store, as in load('/data/store')")
         skips = _choice(given, "onDamage", ("fail", "skip")) == "skip"
-        logs = tuple(Path(part) for part in given.words("logPath"))
-        folder = StoreFolder(_local(root), logs, skips)
+        logs = tuple(local_path(part) for part in given.words("logPath"))
+        folder = StoreFolder(local_path(root), logs, skips)
         folder.check()
         name = given.one_of("topic", "topics", "topicPattern")
         options_ = cls(
@@ -178,12 +178,3 @@ def _times(given: Given) -> Times:
     if found.begin_ms > found.end_ms:
         raise ConfigError(f"startingTimestamp={begin} is after endingTimestamp={end}: nothing can lie there")
     return found
-
-
-def _local(path: str) -> Path:
-    """Spark users write file: in front of paths. Other file systems cannot be mapped into memory."""
-    if path.startswith("file:"):
-        path = "/" + path.removeprefix("file:").lstrip("/")
-    elif re.match(r"[a-z0-9]+://", path):
-        raise ConfigError(f"path={path!r}: stores are read from local files; copy or mount the folder first")
-    return Path(path).expanduser().absolute()

@@ -21,6 +21,7 @@ from pyspark.sql.types import DateType, IntegerType, StringType, StructType
 
 from flaremq.arrow.schema import COLUMNS
 from flaremq.base.errors import ConfigError, StoreError, UsageError
+from flaremq.base.localpath import local_path
 from flaremq.model.names import check_topic
 from flaremq.spark.claim import known_identity
 from flaremq.spark.parts import PART_COLUMNS, DataFile, Wanted
@@ -98,7 +99,7 @@ def archived_files(folder: Path, wanted: Wanted | None = None) -> tuple[Path, li
 
     For those who read without Spark and want no other anomaly than we have: none.
     """
-    folder = folder.absolute()
+    folder = local_path(folder)
     identity = known_identity(folder)
     with opened_table(folder, identity.format) as table:
         files = sorted((wanted or Wanted()).chosen(table.files()))

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from flaremq.base.errors import CorruptStore, InvalidParameter
+from flaremq.base.localpath import local_path
 from flaremq.cli.inspection.queues import Queues
 from flaremq.model import layout
 from flaremq.model.columns import Fact
@@ -73,6 +74,7 @@ class StoreFolder:
     """A folder that is looked at. InvalidParameter if it is none of ours."""
 
     def __init__(self, root: Path) -> None:
+        root = local_path(root)
         if not root.is_dir():
             what = "is a file" if root.exists() else "does not exist"
             raise InvalidParameter(f"{root} {what}: give the folder of a store (storePathRootDir)")

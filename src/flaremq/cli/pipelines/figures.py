@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from flaremq.base.errors import UsageError
+from flaremq.base.localpath import local_path
 from flaremq.cli.connect import client_settings
 from flaremq.cli.options import Json, Namesrv, Profile
 from flaremq.cli.pipelines.work import (
@@ -79,6 +80,7 @@ def stats(
     address = "" if store is not None or archive is not None else client_settings(namesrv, profile).namesrv
     source = Source(store, archive, address, tuple(topic or ()), tuple(group or ()))
     source.check()
+    to = None if to is None else local_path(to)
     if to is not None and to.exists() and not to.is_dir():
         raise UsageError(f"--to {to} is a file: statistics need a folder")
     from flaremq.spark.pipelines import stats as counting
@@ -103,7 +105,9 @@ class Source:
         topics: tuple[str, ...],
         groups: tuple[str, ...],
     ) -> None:
-        self._store, self._archive, self._namesrv = store, archive, namesrv
+        self._store = None if store is None else local_path(store)
+        self._archive = None if archive is None else local_path(archive)
+        self._namesrv = namesrv
         self._topics, self._groups = topics, groups
 
     def check(self) -> None:
@@ -114,9 +118,9 @@ class Source:
         from flaremq.spark.options import ReadOptions
 
         if self._store is not None:
-            StoreFolder(self._store.absolute()).check()
+            StoreFolder(self._store).check()
         elif self._archive is not None:
-            known_identity(self._archive.absolute())
+            known_identity(self._archive)
         else:
             given = {"nameServer": self._namesrv, "topics": ",".join(self._topics)}
             check_readable(ReadOptions.of(given, streaming=False))
@@ -137,7 +141,7 @@ class Source:
         topics = {"topics": ",".join(self._topics)} if self._topics else {}
         if self._store is not None:
             reader = spark.read.format("rocketmq-store").options(columns=",".join(columns), **topics)
-            return reader.load(str(self._store.absolute()))
+            return reader.load(str(self._store))
         reader = spark.read.format("rocketmq").option("nameServer", self._namesrv)
         return reader.options(columns=",".join(columns), **topics).load()
 

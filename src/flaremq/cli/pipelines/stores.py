@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from flaremq.base.localpath import local_path
 from flaremq.base.units import parse_size
 from flaremq.cli.options import Json, Yes
 from flaremq.cli.pipelines.work import (
@@ -89,7 +90,7 @@ def rebuild(
             f"the folders consumequeue and index of {store} are replaced, and kept under another name", yes
         )
     check_installed()
-    folder = _folder(store, log_path)
+    folder, to = _folder(store, log_path), None if to is None else local_path(to)
     with spark_for(Where(master, conf or [], ui, ship, python_env), "rebuild") as spark:
         from flaremq.spark.pipelines import rebuild as rebuilding
 
@@ -140,7 +141,7 @@ def audit(
     if archive is not None:
         from flaremq.spark.claim import known_identity
 
-        known_identity(archive.absolute())
+        known_identity(archive)
     with spark_for(Where(master, conf or [], ui, ship, python_env), "audit") as spark:
         from flaremq.spark.pipelines import audit as auditing
         from flaremq.spark.pipelines.rebuild import shape_of
@@ -159,7 +160,7 @@ def _folder(root: Path, logs: list[Path] | None) -> StoreFolder:
     """Looked at before Spark is started: nobody likes to wait for being told of a wrong name."""
     from flaremq.arrow.stores import StoreFolder
 
-    folder = StoreFolder(root.absolute(), tuple(path.absolute() for path in logs or ()))
+    folder = StoreFolder(local_path(root), tuple(local_path(path) for path in logs or ()))
     folder.check()
     return folder
 

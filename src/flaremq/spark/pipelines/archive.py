@@ -24,6 +24,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from flaremq.base.errors import ConfigError, FlareError, UsageError
+from flaremq.base.localpath import local_path
 from flaremq.base.units import GiB
 from flaremq.spark.claim import (
     CHECKPOINT,
@@ -84,6 +85,8 @@ class ArchivePlan:
 
     def __post_init__(self) -> None:
         check_format(self.format)
+        for path in (self.to, self.checkpoint):
+            local_path(path or "")
         if bool(self.topics) == (self.pattern is not None):
             raise ConfigError(
                 "give topics or a pattern, one of both: topics=('Orders',) or pattern='order-.*'"
@@ -117,11 +120,11 @@ class ArchivePlan:
 
     @property
     def folder(self) -> Path:
-        return self.to.absolute()
+        return local_path(self.to)
 
     @property
     def checkpoint_folder(self) -> Path:
-        return (self.checkpoint or self.to / CHECKPOINT).absolute()
+        return local_path(self.checkpoint or self.folder / CHECKPOINT)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 
 from flaremq.arrow.stores import Moment, StoreFolder
 from flaremq.base.errors import UsageError
+from flaremq.base.localpath import local_path
 from flaremq.model.layout import ENTRY_SIZE
 from flaremq.protocol.configfiles import deleted_topics
 from flaremq.spark.given import cores
@@ -83,7 +84,7 @@ def audit(
     tasks: int | None = None,
 ) -> Audit:
     """Look at all of a store, and compare it with another one, or with an archive, if one is given."""
-    folder = store if isinstance(store, StoreFolder) else StoreFolder(store.absolute())
+    folder = store if isinstance(store, StoreFolder) else StoreFolder(local_path(store))
     folder.check()
     begun_s, tasks, shape = monotonic(), tasks or 2 * cores(), shape or shape_of(folder.root)
     result = Audit(folder.root)
@@ -100,7 +101,7 @@ def audit(
     _audit_log(spark, folder, work, result)
     _audit_chains(folder.root, shape, moment, result)
     if other is not None:
-        second = StoreFolder(other.absolute())
+        second = StoreFolder(local_path(other))
         second.check()
         compared = compare_logs(spark, folder, second, tasks)
         result.compared_bytes = compared.size

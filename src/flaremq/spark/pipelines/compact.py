@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 from flaremq.base.errors import ConfigError, CorruptStore, StoreError, UsageError
+from flaremq.base.localpath import local_path
 from flaremq.base.units import MiB
 from flaremq.spark.claim import OWN, known_identity
 from flaremq.spark.errors import spark_error
@@ -107,7 +108,7 @@ def compact(
     if not 0 < small_below <= target:
         raise ConfigError(f"small_below={small_below}, target={target}: wanted is 0 < small_below <= target")
     _check_age(vacuum_after_s)
-    folder, begun_s = folder.absolute(), monotonic()
+    folder, begun_s = local_path(folder), monotonic()
     identity = known_identity(folder)
     with locked(folder / OWN / "compact.lock"), opened_table(folder, identity.format) as table:
         table.settle()
@@ -136,7 +137,7 @@ def vacuum(folder: Path, older_than_s: float = DAY_S) -> Vacuumed:
     An attempt that still runs has its files in the same place, so the time must be longer than a batch takes.
     """
     _check_age(older_than_s)
-    folder = folder.absolute()
+    folder = local_path(folder)
     identity = known_identity(folder)
     with locked(folder / OWN / "compact.lock"), opened_table(folder, identity.format) as table:
         return table.vacuum(older_than_s)

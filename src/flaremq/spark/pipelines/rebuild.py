@@ -24,6 +24,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from flaremq.arrow.stores import StoreFolder
 from flaremq.base.errors import CorruptStore, StoreLocked, UsageError
+from flaremq.base.localpath import local_path
 from flaremq.model.layout import ENTRY_SIZE, INDEX_ENTRY_SIZE, INDEX_HEADER_SIZE, INDEX_SLOT_SIZE
 from flaremq.protocol.configfiles import deleted_topics
 from flaremq.spark.beside import beside
@@ -105,10 +106,10 @@ def rebuild(
     tasks: int | None = None,
 ) -> Rebuilt:
     """Make the queues and the index of a store: in `to`, or in the store itself if nobody has it open."""
-    folder = store if isinstance(store, StoreFolder) else StoreFolder(store.absolute())
+    folder = store if isinstance(store, StoreFolder) else StoreFolder(local_path(store))
     folder.check()
     shape, tasks, begun_s = shape or shape_of(folder.root), tasks or 2 * cores(), monotonic()
-    target = (to or folder.root).absolute()
+    target = local_path(to or folder.root)
     _check_target(folder, target, is_own=to is None)
     work = target / ".rebuild"
     shutil.rmtree(work, ignore_errors=True)

@@ -6,10 +6,10 @@ import ast
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from pathlib import Path
 from typing import Final
 
 from flaremq.base.errors import ConfigError, FlareError
+from flaremq.base.localpath import local_path
 from flaremq.spark.claim import known_identity
 from flaremq.spark.files import NAMES as STORE_NAMES
 from flaremq.spark.files import StoreOptions
@@ -64,9 +64,10 @@ class _Checks:
                 raise self._wrong(node, "path is missing: name the folder of an archive")
             for name in ("begin", "end"):
                 self._asked(node, partial(time_of, name, None if is_store else options.get(name)))
-            self._asked(
-                node, lambda: StoreOptions.of(options) if is_store else known_identity(Path(options["path"]))
-            )
+            if is_store:
+                self._asked(node, lambda: StoreOptions.of(options))
+            else:
+                self._asked(node, lambda: known_identity(local_path(options["path"])))
         elif source.format in _FILES:
             self._files(node, options)
             if source.stream and source.schema is None and source.format != "text":

@@ -20,6 +20,7 @@ from pyspark.sql import functions as F  # noqa: N812 - As all of Spark's users c
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 from flaremq.base.errors import ConfigError, UsageError
+from flaremq.base.localpath import local_path
 from flaremq.model import properties as names
 from flaremq.model.names import check_group, check_topic
 from flaremq.spark.claim import identity_of
@@ -136,7 +137,7 @@ def replay(spark: SparkSession, source: str | Path | DataFrame, plan: ReplayPlan
 
 def check_source(folder: str | Path) -> None:
     """UsageError for what cannot hold an archive, for those who have not started Spark yet."""
-    path = Path(folder)
+    path = local_path(folder)
     if not path.is_dir():
         what = "is a file" if path.exists() else "is not there"
         raise UsageError(f"{path} {what}: give the folder of an archive, or one of Parquet files")
@@ -147,10 +148,11 @@ def archived(spark: SparkSession, folder: str | Path, plan: ReplayPlan) -> DataF
 
     With a schema given, Spark does not guess that a topic called 2026 is a number.
     """
-    if identity_of(Path(folder)) is not None:
+    folder = local_path(folder)
+    if identity_of(folder) is not None:
         begin, end = (None if ms is None else _time(ms) for ms in (plan.from_ms, plan.until_ms))
         topics = plan.from_topics or None
-        return read_archive(spark, Path(folder), topics=topics, begin=begin, end=end)
+        return read_archive(spark, folder, topics=topics, begin=begin, end=end)
     more = [StructField("day", StringType()), StructField("hour", IntegerType())]
     schema = StructType([*spark_schema().fields, *more])
     return spark.read.schema(schema).parquet(str(folder))

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from flaremq.base.errors import StoreError, UsageError
+from flaremq.base.localpath import local_path
 from flaremq.spark.pipelines.statsshown import size, span
 from flaremq.spark.pipelines.statstables import Row, Stats
 
@@ -37,7 +38,7 @@ def plot_stats(stats: Stats, folder: Path) -> list[Path]:
     matplotlib.use("Agg")
     pyplot: Any = import_module("matplotlib.pyplot")
     drawn: dict[str, Draw] = {"hours": _hours, "latency": _latency, "top": _top, "backlog": _backlog}
-    written = []
+    written, folder = [], local_path(folder)
     for name, draw in drawn.items():
         figure = draw(pyplot, stats)
         path = folder / f"{name}.png"

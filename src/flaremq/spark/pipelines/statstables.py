@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from flaremq.base.errors import StoreError, UsageError
+from flaremq.base.localpath import local_path
 from flaremq.base.units import HOUR_MS
 
 SETS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -230,7 +231,7 @@ def _backlog(segments: Sequence[Row], marks: Marks, topics: set[str]) -> tuple[l
 
 def write_stats(stats: Stats, folder: Path) -> list[Path]:
     """A Parquet file for each table. Those of an earlier run are replaced, each at once; others stay."""
-    written = []
+    written, folder = [], local_path(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, table in stats.tables.items():

@@ -7,7 +7,6 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
@@ -17,6 +16,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from flaremq.base.errors import ConfigError, FlareError
+from flaremq.base.localpath import local_path
 from flaremq.spark.errors import spark_error
 from flaremq.spark.pipelines.recipe import Recipe, Source, Step
 from flaremq.spark.pipelines.recipechecks import ARCHIVE, time_of
@@ -62,7 +62,7 @@ class Views:
             topics = [word.strip() for word in options.get("topics", "").split(",") if word.strip()]
             begin, end = (time_of(name, options.get(name)) for name in ("begin", "end"))
             return read_archive(
-                self._spark, Path(options["path"]), topics=topics or None, begin=begin, end=end
+                self._spark, local_path(options["path"]), topics=topics or None, begin=begin, end=end
             )
         reader: Any = self._spark.readStream if source.stream else self._spark.read
         if source.schema is not None:

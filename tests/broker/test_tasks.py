@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from flaremq.base.lifecycle import Work
 from flaremq.broker.settings import BrokerSettings
-from flaremq.broker.tasks import Chores, Task, Tasks, Work, nothing, table, until_midnight_s
+from flaremq.broker.tasks import Chores, Task, Tasks, nothing, table, until_midnight_s
 from flaremq.testing.clock import ManualClock, settle
 
 

@@ -480,3 +480,37 @@ def test_a_flush_looks_at_no_file_that_is_safe(tmp_path: Path) -> None:
         store.workers.log_flusher.flush(0)
         assert [file.flushed for file in files[:-1]] == before
         assert store.flushed.value == store.log.end
+
+
+# Dispatch in an event loop.
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"ext_enabled": True}, {"index_entries": 9}, {"index_enabled": False}], ids=str
+)
+def test_dispatch_without_making_files_goes_as_far_as_there_is_room(
+    tmp_path: Path, options: dict[str, Any]
+) -> None:
+    troubled = Troubled(tmp_path, **options)
+    create, made = troubled.disk.create, list[Path]()
+
+    def noted(path: Path, size: int, *, reserved: bool = False) -> None:
+        made.append(path)
+        create(path, size, reserved=reserved)
+
+    troubled.disk.create = noted  # type: ignore[method-assign]
+    with troubled.store as store:
+        store.workers.dispatch.stop()
+        helped = 0
+        for _ in range(200):
+            troubled.put(1)
+            made.clear()
+            store.dispatcher.catch_up(makes_files=False)
+            assert not [path for path in made if "commitlog" not in path.parts]
+            if store.dispatcher.behind:
+                helped += 1
+                store.dispatcher.catch_up()
+        assert 3 <= helped < 100, "a file is made now and then, and all else needs none"
+        if store.index is not None:
+            troubled.promises.check(store)
+        assert sum(map(len, served(store).values())) == 200

@@ -11,7 +11,7 @@ from typing import Final
 
 from flaremq.base.clock import Clock, SystemClock
 from flaremq.base.errors import ConfigError, NotWritable
-from flaremq.base.lifecycle import Owned
+from flaremq.base.lifecycle import Owned, Sleep
 from flaremq.base.logs import fields, logger
 from flaremq.broker.allowance import Readers
 from flaremq.broker.aside import Aside
@@ -31,7 +31,7 @@ from flaremq.broker.settings import BrokerServerSettings, BrokerSettings, Family
 from flaremq.broker.state import State
 from flaremq.broker.stats import Span, Stats
 from flaremq.broker.steps import Steps
-from flaremq.broker.tasks import Chores, Sleep, Tasks, table
+from flaremq.broker.tasks import Chores, Tasks, table
 from flaremq.protocol.answers import SendAnswers
 from flaremq.remoting.caller import Caller
 from flaremq.remoting.connection import Connection

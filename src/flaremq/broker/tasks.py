@@ -7,21 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from inspect import isawaitable
-from typing import Final, TypeAlias
+from typing import Final
 
 from flaremq.base.clock import Clock
-from flaremq.base.lifecycle import Owned
+from flaremq.base.lifecycle import Owned, Sleep, Work
 from flaremq.base.logs import fields, logger
 from flaremq.broker.settings import BrokerSettings
 
 log = logger("broker.tasks")
-
-Work: TypeAlias = Callable[[], Awaitable[object] | object]
-"""What is done: at once, or awaited."""
-Sleep: TypeAlias = Callable[[float], Awaitable[None]]
 
 _MINUTE_S: Final = 60.0
 _HOUR_S: Final = 3600.0

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from flaremq.base.clock import Clock
+from flaremq.base.lifecycle import Sleep
 from flaremq.base.settings import Sources, load
 from flaremq.broker.app import Broker, BrokerConfig
 from flaremq.broker.settings import BrokerServerSettings, BrokerSettings, FamilySettings
-from flaremq.broker.tasks import Sleep
 from flaremq.namesrv.app import NameServer
 from flaremq.namesrv.settings import NamesrvServerSettings, NamesrvSettings
 from flaremq.remoting.settings import CallerSettings

@@ -19,7 +19,7 @@ from typing import Final, TypeAlias
 from flaremq.base.clock import Clock
 from flaremq.base.logs import fields, logger
 from flaremq.model.columns import Bytes, Fact
-from flaremq.model.layout import INDEX_HEADER_SIZE
+from flaremq.model.layout import INDEX_HEADER_SIZE, PROPERTIES_SIZE_MAX
 from flaremq.store import indexfile
 from flaremq.store.disk import Disk
 from flaremq.store.indexfile import Header, KeyQuery, entry_at, key_hash
@@ -32,6 +32,7 @@ Task: TypeAlias = Callable[[], None]
 _INT: Final = struct.Struct(">i")
 _NAME_DIGITS: Final = 17
 _NAME_FORMAT: Final = "%Y%m%d%H%M%S%f"  # Cut to its first digits: %f has six, the name three of them.
+_KEYS_OF_ROW_MAX: Final = PROPERTIES_SIZE_MAX // 2 + 1  # Single letters with blanks between them, and an id.
 _OPEN_MAX: Final = 16  # Maps of old files; a query maps what it needs.
 
 
@@ -195,10 +196,8 @@ class Index:
 
     def has_room(self, facts: array[int], count: int) -> bool:
         """Whether the keys of so many rows can be put without making a file."""
-        keys_max = _keys_max(facts, 0, count)
-        if not keys_max:
-            return True
-        return bool(self._files) and _next_entry(self._files[-1]) + keys_max <= self._shape.entries_max
+        free = self._shape.entries_max - _next_entry(self._files[-1]) if self._files else 0
+        return count * _KEYS_OF_ROW_MAX <= free or _keys_max(facts, 0, count) <= free
 
     def query(self, topic: str, key: str, limit: int, begin_ms: int, end_ms: int) -> list[int]:
         """Offsets of records that may have the key, newest first, each once."""

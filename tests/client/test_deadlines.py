@@ -26,7 +26,8 @@ from flaremq.testing.cluster import Cluster, Process
 from flaremq.testing.embedded import Embedded
 
 LIMIT_S = 1.0
-TOLERANCE_S = 1.0  # Of a machine that has other things to do.
+TOLERANCE_S = 3.0  # Of a machine that has other things to do.
+AS_THEY_ARE = ProducerSettings(compress_over=8 * MiB, timeout_s=LIMIT_S)
 ECHO = 9001
 
 
@@ -55,8 +56,8 @@ async def test_sends_to_a_stopped_broker_end_in_time_however_many_there_are(tmp_
     with Cluster(tmp_path) as cluster:
         namesrv = cluster.namesrv()
         broker = cluster.broker(namesrv=namesrv.address)
-        async with Producer("PID", namesrv.address) as producer:
-            await producer.send(large())
+        async with Producer("PID", namesrv.address, settings=AS_THEY_ARE) as producer:
+            await producer.send(large(), timeout_s=30)
             with stopped(broker):
                 sends = [producer.send(large(), timeout_s=LIMIT_S) for _ in range(40)]
                 done: list[object] = []
@@ -73,8 +74,8 @@ async def test_send_many_to_a_stopped_broker_ends_in_time(tmp_path: Path) -> Non
     with Cluster(tmp_path) as cluster:
         namesrv = cluster.namesrv()
         broker = cluster.broker(namesrv=namesrv.address)
-        async with Producer("PID", namesrv.address) as producer:
-            await producer.send(large())
+        async with Producer("PID", namesrv.address, settings=AS_THEY_ARE) as producer:
+            await producer.send(large(), timeout_s=30)
             with stopped(broker):
 
                 async def many() -> None:
@@ -107,7 +108,7 @@ async def test_one_way_sends_to_a_stopped_broker_do_not_pile_up(tmp_path: Path) 
         namesrv = cluster.namesrv()
         broker = cluster.broker(namesrv=namesrv.address)
         async with Producer("PID", namesrv.address, settings=ProducerSettings(timeout_s=LIMIT_S)) as producer:
-            await producer.send(large())
+            await producer.send(large(), timeout_s=30)
             with stopped(broker):
                 sends = [producer.send_oneway(large()) for _ in range(40)]
                 done: list[object] = []
@@ -122,14 +123,14 @@ async def test_one_way_sends_to_a_stopped_broker_do_not_pile_up(tmp_path: Path) 
 async def test_a_send_does_not_wait_longer_for_a_route_than_it_may(tmp_path: Path) -> None:
     with Cluster(tmp_path) as cluster:
         namesrv = cluster.namesrv()
-        async with Producer("PID", namesrv.address) as producer:
+        async with Producer("PID", namesrv.address, settings=AS_THEY_ARE) as producer:
             with stopped(namesrv):
 
                 async def send() -> None:
                     with pytest.raises(FlareError, match=r"0\.3 s"):
                         await producer.send(Message("T", b"x"), timeout_s=0.3)
 
-                assert await took_s(send()) < 0.3 + TOLERANCE_S
+                assert await took_s(send()) < 0.3 + TOLERANCE_S / 2
 
 
 @asynccontextmanager
@@ -175,7 +176,7 @@ async def test_calls_to_a_peer_that_never_reads_end_in_time_and_its_connection_i
         async def all_of_them() -> None:
             results.extend(await asyncio.gather(*calls, return_exceptions=True))
 
-        assert await took_s(all_of_them()) < 0.4 + TOLERANCE_S
+        assert await took_s(all_of_them()) < 0.4 + TOLERANCE_S / 2
         assert all(isinstance(each, FlareError) for each in results)
         assert any(isinstance(each, CallTimeout) for each in results)
         assert caller.open_connection(address) is None
@@ -190,7 +191,7 @@ async def test_callers_of_a_peer_that_never_accepts_wait_together_and_not_in_lin
         async def all_of_them() -> None:
             results.extend(await asyncio.gather(*calls, return_exceptions=True))
 
-        assert await took_s(all_of_them()) < 0.4 + TOLERANCE_S
+        assert await took_s(all_of_them()) < 0.4 + TOLERANCE_S / 2
         assert {type(each) for each in results} == {ConnectFailed}
 
 
@@ -212,7 +213,7 @@ async def test_both_ways_can_be_full_at_once_and_nobody_waits_for_ever(tmp_path:
         Client(settings=ClientSettings(namesrv=servers.namesrv)) as client,
         Producer("PID", client=client) as producer,
     ):
-        receipt = await producer.send(large())
+        receipt = await producer.send(large(), timeout_s=30)
         address = servers.addresses[0]
         connection = await client.caller.connected(address, 5)
         connection.pause_writing()  # As if much were still to be written.

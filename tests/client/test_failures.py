@@ -16,7 +16,7 @@ from flaremq.client.message import Receipt
 from flaremq.client.producer import Producer
 from flaremq.client.settings import ClientSettings, ProducerSettings
 from flaremq.model.message import Message
-from flaremq.testing.cluster import Cluster
+from flaremq.testing.cluster import Cluster, eventually
 from flaremq.testing.embedded import Embedded
 from flaremq.testing.wireclient import WireClient
 
@@ -137,3 +137,24 @@ async def test_a_broker_that_does_not_answer_costs_no_more_than_the_timeout(tmp_
                 os.kill(broker.pid, signal.SIGCONT)
             receipt = await producer.send(Message("T", b"z"), timeout_s=20)
             assert receipt.queue.broker_name == "broker-a"
+
+
+async def test_a_broker_that_left_for_good_is_let_go(tmp_path: Path) -> None:
+    async with (
+        Embedded(tmp_path, brokers=2) as servers,
+        quick(servers.namesrv) as client,
+        Producer("PID", client=client) as producer,
+    ):
+        await producer.send_many([Message("T", b"x")] * 20)
+        left, stays = (client.routes.master(name) for name in ("broker-a", "broker-b"))
+        assert left is not None and stays is not None
+        await servers.stop("broker-a")
+
+        async def is_forgotten() -> bool:
+            return "broker-a" not in client.routes.brokers
+
+        await eventually("the broker is forgotten", is_forgotten)
+        assert client.caller.open_connection(left) is None
+        assert left not in client.caller._connections
+        await client.beat()
+        assert client.caller.open_connection(stays) is not None

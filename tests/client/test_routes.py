@@ -129,13 +129,46 @@ async def test_a_route_that_cannot_be_asked_for_stays_as_it_was(caplog: pytest.L
     routes = routes_of(told)
     await routes.refresh_all(["T", "U"])
     told.known.update(T=Unreachable("nobody"), U=Unreachable("nobody"))
-    told.asked.clear()
     await routes.refresh_all()
-    assert told.asked == ["T"]  # The second would wait for the same NameServers.
     assert routes.known("T") is not None
     assert [record.getMessage() for record in caplog.records] == [
-        "the route of T could not be asked for: nobody"
+        "the routes of T and 1 others could not be asked for: nobody"
     ]
+
+
+async def test_a_topic_that_cannot_be_asked_for_does_not_stop_the_others() -> None:
+    told = Told(U=TWO, V=TWO)
+    told.known["T"] = Unreachable("not now")
+    routes = routes_of(told)
+    await routes.refresh_all(["T", "U", "V"])
+    assert set(routes.topics) == {"U", "V"}
+
+
+async def test_where_no_name_server_is_there_not_every_topic_waits_for_it() -> None:
+    told = Told()
+    topics = [f"T{number}" for number in range(1000)]
+    told.known.update({topic: Unreachable("nobody") for topic in topics})
+    await routes_of(told).refresh_all(topics)
+    assert len(told.asked) < 20
+
+
+async def test_brokers_that_no_route_names_any_more_are_forgotten_and_their_addresses_told() -> None:
+    told, gone = Told(T=TWO, U=TWO), list[str]()
+    routes = routes_of(told)
+    routes.on_gone.append(gone.append)
+    await routes.refresh_all(["T", "U"])
+    only_a = TopicRouteData(queue_datas=TWO.queue_datas[1:], broker_datas=TWO.broker_datas[:1])
+    told.known["T"] = only_a
+    await routes.refresh_all()
+    assert (set(routes.brokers), gone) == ({"a", "b"}, [])
+    told.known["U"] = only_a
+    await routes.refresh_all()
+    assert (set(routes.brokers), gone) == ({"a"}, ["b:2"])
+    told.known["U"] = TopicRouteData(
+        queue_datas=only_a.queue_datas, broker_datas=(BrokerData(broker_name="a", broker_addrs={0: "a:1"}),)
+    )
+    await routes.refresh_all()
+    assert gone == ["b:2", "a:2"]
 
 
 async def test_a_broker_is_found_by_its_id_and_a_missing_slave_by_the_next() -> None:

@@ -6,10 +6,13 @@ import itertools
 import os
 import socket
 import time
+from typing import Final
 
 from flaremq.base.clock import Clock
 from flaremq.model.msgid import UniqueIds
 
+DEFAULT_INSTANCE: Final = "DEFAULT"
+"""Java's name of a client that is given none, where it must be the same after a restart."""
 _counter = itertools.count()
 
 

@@ -18,7 +18,7 @@ from flaremq.base.errors import FlareError, UsageError
 from flaremq.base.lifecycle import Owned, repeat
 from flaremq.client import forks
 from flaremq.client.api import Api
-from flaremq.client.identity import client_id, own_ip, unique_ids
+from flaremq.client.identity import DEFAULT_INSTANCE, client_id, own_ip, unique_ids
 from flaremq.client.incoming import Incoming
 from flaremq.client.members import ConsumerMember, Members
 from flaremq.client.namesrvs import NameServers
@@ -57,6 +57,7 @@ class Client:
         self.api = Api(self.caller, self.namesrvs, self.settings.timeout_s)
         self.routes = Routes(self.api)
         self.routes.on_change.append(self._route_changed)
+        self.routes.on_gone.append(self._gone)
         ip = own_ip(self.namesrvs.chosen)
         self.client_id = client_id(ip, self.settings.instance_name, self.settings.unit_name)
         self.message_ids = unique_ids(ip, self.clock)
@@ -199,12 +200,20 @@ class Client:
             if topic in consumer.topics():
                 consumer.rebalance_soon()
 
+    def _gone(self, address: str) -> None:
+        """No route names this broker any more."""
+        self._silent.discard(address)
+        self.caller.release(address)
+
     def _lost(self, address: str) -> None:
         """A connection is gone. The broker has forgotten us, or is no more: the next beat and route tell."""
         if self._stopped or self._loop is None:
             return
-        if address in (known for known, _ in self._addresses()) and address not in self._silent:
-            log.warning("the connection to broker %s is gone", address)
+        if address in (known for known, _ in self._addresses()):
+            if address not in self._silent:
+                log.warning("the connection to broker %s is gone", address)
+        elif address not in self.namesrvs.addresses:
+            return  # No route names it any more, and nothing is to be mended.
         self._beat_now.set()
         self._refresh_now.set()
 
@@ -216,13 +225,22 @@ def settings_of(namesrv: str | None, settings: ClientSettings | None) -> ClientS
     return settings if namesrv is None else replace(settings, namesrv=namesrv)
 
 
-def client_of(namesrv: str | None, client: Client | ClientSettings | None) -> tuple[Client, bool]:
-    """The client that a producer or consumer is to use, and whether it is its own to start and stop."""
+def client_of(
+    namesrv: str | None, client: Client | ClientSettings | None, *, broadcasting: bool = False
+) -> tuple[Client, bool]:
+    """The client that a producer or consumer is to use, and whether it is its own to start and stop.
+
+    One of a broadcasting consumer's own has Java's default name instead of a new one at every start: the
+    consumer's offsets lie in a file by that name.
+    """
     if isinstance(client, Client):
         if namesrv is not None:
             raise UsageError(f"namesrv={namesrv!r} and a client, which has NameServers of its own: give one")
         return client, False
-    return Client(namesrv, settings=client), True
+    settings = settings_of(namesrv, client)
+    if broadcasting and not settings.instance_name:
+        settings = replace(settings, instance_name=DEFAULT_INSTANCE)
+    return Client(settings=settings), True
 
 
 async def _woken(event: asyncio.Event, limit_s: float) -> None:

@@ -18,6 +18,8 @@ log = logging.getLogger(__name__)
 
 READ: Final = 4
 WRITE: Final = 2
+_AT_ONCE: Final = 8
+"""Routes that are asked for at a time."""
 
 OnChange = Callable[[str], None]
 
@@ -90,6 +92,8 @@ class Routes:
         self._asking: dict[str, asyncio.Task[Route | None]] = {}
         self.on_change: list[OnChange] = []
         """Told the topic whose route is another one now."""
+        self.on_gone: list[OnChange] = []
+        """Told the address of a broker that no route names any more."""
 
     def known(self, topic: str) -> Route | None:
         """The route as it was told last, without asking."""
@@ -155,20 +159,41 @@ class Routes:
         return route
 
     async def refresh_all(self, topics: Iterable[str] = ()) -> None:
-        """All that are known, and these. A topic that cannot be asked for keeps the route it had."""
-        for topic in sorted({*self._routes, *topics}):
-            try:
-                if await self.refresh(topic) is None:
-                    log.debug("topic %s is unknown to the NameServer", topic)
-            except FlareError as error:
-                log.warning("the route of %s could not be asked for: %s", topic, error)
-                return  # The next topic would wait for the same NameServers.
+        """All that are known, and these. A topic that cannot be asked for keeps the route it had, and is no
+        reason not to ask for the others."""
+        waiting = iter(sorted({*self._routes, *topics}))
+        failed: list[tuple[str, FlareError]] = []
+        answered = 0
+
+        async def ask() -> None:
+            nonlocal answered
+            for topic in waiting:
+                try:
+                    if await self.refresh(topic) is None:
+                        log.debug("topic %s is unknown to the NameServer", topic)
+                    answered += 1
+                except FlareError as error:
+                    failed.append((topic, error))
+                    if len(failed) >= _AT_ONCE and not answered:
+                        return  # No NameServer is there: all the others would wait in vain as well.
+
+        await asyncio.gather(*(ask() for _ in range(_AT_ONCE)))
+        if failed:
+            topic, error = failed[0]
+            others = f" and {len(failed) - 1} others" if failed[1:] else ""
+            log.warning("the routes of %s%s could not be asked for: %s", topic, others, error)
 
     def _keep(self, route: Route) -> None:
-        for broker in route.data.broker_datas:
-            self._brokers[broker.broker_name] = broker
         before = self._routes.get(route.topic)
         self._routes[route.topic] = route
+        addresses = self._addresses()
+        for broker in route.data.broker_datas:
+            self._brokers[broker.broker_name] = broker
+        if before is not None and before.data.broker_datas != route.data.broker_datas:
+            self._forget_unnamed()
+        for address in addresses - self._addresses():
+            for gone in self.on_gone:
+                gone(address)
         if before is None or (before.writable, before.readable, before.data.broker_datas) != (
             route.writable,
             route.readable,
@@ -177,11 +202,20 @@ class Routes:
             for told in list(self.on_change):
                 told(route.topic)
 
+    def _forget_unnamed(self) -> None:
+        """Brokers that no route names any more are not told that we are alive, as in Java."""
+        named = {broker.broker_name for route in self._routes.values() for broker in route.data.broker_datas}
+        for name in self._brokers.keys() - named:
+            del self._brokers[name]
+
+    def _addresses(self) -> set[str]:
+        return {address for broker in self._brokers.values() for address in broker.broker_addrs.values()}
+
     # Brokers.
 
     @property
     def brokers(self) -> Mapping[str, BrokerData]:
-        """All that any route has named, by name."""
+        """All that any route names, by name."""
         return self._brokers
 
     def master(self, broker_name: str) -> str | None:

@@ -51,7 +51,8 @@ class ClientSettings:
     heartbeat_s: float = 30.0
     """How often brokers hear that we are alive. They forget us after 120 s."""
     instance_name: str = ""
-    """Part of the client id. Empty: made of process and time, so that no two clients have the same."""
+    """Part of the client id. Empty: made of process and time, so that no two clients have the same; DEFAULT
+    for a broadcasting consumer, whose offsets lie in a folder by this name."""
     unit_name: str = ""
     tls: ssl.SSLContext | None = field(default_factory=client_tls)
     """Talk TLS to NameServers and brokers: `TlsClientSettings(trusted="ca.pem").context()` makes one. Not

@@ -104,6 +104,12 @@ class Caller:
         found = (connection.descriptor for connection in self._connections.values())
         return [number for number in found if number is not None]
 
+    def release(self, address: str) -> None:
+        """Close the connection to an address that is not needed any more, unless a call waits on it."""
+        connection = self.open_connection(address)
+        if connection is not None and not len(connection.pending):
+            connection.close()
+
     async def connected(self, address: str, timeout_s: float) -> Connection:
         """The connection to an address, made if there is none. Raises ConnectFailed.
 
@@ -164,6 +170,8 @@ class Caller:
         return asyncio.get_running_loop().time()
 
     def _lost(self, address: str) -> None:
+        if self.open_connection(address) is None:
+            self._connections.pop(address, None)
         if self.on_close is not None:
             self.on_close(address)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -305,3 +307,46 @@ async def test_a_group_may_have_other_wishes_where_to_start_than_its_offsets(
         await send(producer, topic, numbered(3))
         async with joined(servers, group, topic, seen, start_from=LAST):
             await seen.count(3)
+
+
+PROGRAM = """
+import sys
+import threading
+from flaremq.client.sync import ConsumerSettings, PushConsumer
+from flaremq.protocol.bodies.group import ConsumeFromWhere
+
+namesrv, group, topic, count = sys.argv[1:]
+settings = ConsumerSettings(broadcasting=True, start_from=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
+consumer, seen = PushConsumer(group, namesrv, settings=settings), threading.Semaphore(0)
+
+def handle(message):
+    print(message.body.decode(), flush=True)
+    seen.release()
+
+consumer.subscribe(topic, handle)
+with consumer:
+    for _ in range(int(count)):
+        seen.acquire(timeout=30)
+"""
+
+
+async def test_a_broadcasting_program_that_is_started_again_goes_on_where_it_was(
+    servers: EmbeddedThread, topic: str, tmp_path: Path
+) -> None:
+    async def consumed(count: int) -> list[str]:
+        program = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", PROGRAM, servers.namesrv, f"G-{topic}", topic, str(count)),
+            env={**os.environ, "HOME": str(tmp_path)},
+            stdout=asyncio.subprocess.PIPE,
+        )
+        async with asyncio.timeout(60):
+            printed, _ = await program.communicate()
+        assert program.returncode == 0
+        return sorted(printed.decode().split())
+
+    async with a_topic(servers, topic, 1) as producer:
+        await send(producer, topic, [b"old-1", b"old-2"])
+        assert await consumed(2) == ["old-1", "old-2"]
+        await send(producer, topic, [b"new"])
+        assert await consumed(1) == ["new"]
+    assert [each.name for each in (tmp_path / ".rocketmq_offsets").iterdir()] == ["127.0.0.1@DEFAULT"]

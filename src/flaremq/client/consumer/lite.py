@@ -100,7 +100,7 @@ class LitePullConsumer(Consumer):
         settings = settings or ConsumerSettings()
         if settings.orderly:
             raise UsageError("a consumer that asks has its messages of a queue in order: leave out orderly")
-        used, is_own = client_of(namesrv, client)
+        used, is_own = client_of(namesrv, client, broadcasting=settings.broadcasting)
         member = Member(used, group, settings, ConsumeType.CONSUME_ACTIVELY)
         self._shelf = Shelf()
         super().__init__(member, self._shelf, LITE, owns_client=is_own)

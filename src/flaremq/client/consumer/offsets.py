@@ -103,8 +103,8 @@ class OffsetSerializeWrapper:
 class LocalOffsets:
     """In a file of ours, `<folder>/<client id>/<group>/offsets.json`, with the one before it as .bak.
 
-    The client id is part of the place, as in Java. So it is of use after a restart only where it is the
-    same again: give ClientSettings an `instance_name`.
+    The client id is part of the place, as in Java: `ip@DEFAULT` unless ClientSettings has an `instance_name`.
+    Two consumers of one group on one machine need such names, or they write to the same file.
     """
 
     def __init__(self, member: Member) -> None:

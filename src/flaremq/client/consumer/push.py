@@ -54,8 +54,8 @@ class PushConsumer(Consumer):
     ) -> None:
         """Without a client it makes one of its own, for the NameServers at `namesrv`."""
         check_group(group)
-        used, is_own = client_of(namesrv, client)
         settings = settings or ConsumerSettings()
+        used, is_own = client_of(namesrv, client, broadcasting=settings.broadcasting)
         if not settings.auto_commit:
             raise UsageError(
                 "auto_commit=False is for consumers that poll: here handlers say what is consumed"

@@ -14,9 +14,13 @@ from pathlib import Path
 import pytest
 
 from flaremq.base.options import IMPORTANT, options_of
+from flaremq.base.propertiesfile import parse_properties
+from flaremq.base.settingsfile import SettingsFile
 from flaremq.broker.app import Broker, BrokerConfig
 from flaremq.broker.settings import BrokerServerSettings, BrokerSettings
+from flaremq.cli.compose import load_broker
 from flaremq.protocol import fastjson
+from flaremq.protocol.codes import RequestCode
 from flaremq.testing.builders import small_settings
 from flaremq.testing.cluster import Cluster, Process, eventually, free_port, properties_file
 from flaremq.testing.wireclient import Want, WireClient
@@ -300,3 +304,38 @@ async def test_accepted_sockets_have_the_buffers_of_the_settings(
                     assert size == seen if seen is not None else size not in (0, 256 << 10)
     finally:
         await broker.stop()
+
+
+# Settings that are changed while it runs.
+
+CHANGE = b"fileReservedTime=24\ndeleteWhen=04;16\n"
+
+
+def test_settings_changed_from_afar_hold_at_once_and_after_a_restart(tmp_path: Path) -> None:
+    async def change(address: str) -> None:
+        async with WireClient() as client:
+            answer = await client.ask(address, RequestCode.UPDATE_BROKER_CONFIG, body=CHANGE)
+            assert answer.remark is None
+
+    async def shown(address: str) -> tuple[str, str]:
+        async with WireClient() as client:
+            answer = await client.ask(address, RequestCode.GET_BROKER_CONFIG)
+            values = parse_properties(bytes(answer.body or b"").decode())
+            return values["fileReservedTime"], values["deleteWhen"]
+
+    with Cluster(tmp_path) as cluster:
+        broker = cluster.broker(fileReservedTime=72)
+        asyncio.run(change(broker.address))
+        assert asyncio.run(shown(broker.address)) == ("24", "04;16")
+        broker.stop()
+        again = cluster.again(broker)
+        assert asyncio.run(shown(again.address)) == ("24", "04;16")
+
+
+def test_without_a_file_changes_are_kept_beside_the_store_and_flags_win_over_them(tmp_path: Path) -> None:
+    root = f"storePathRootDir={tmp_path}"
+    config = load_broker(None, {}, [root])
+    assert (config.file, config.store.file_reserved_hours) == (tmp_path / "config" / "flaremq.properties", 72)
+    assert SettingsFile(config.file).keep({"fileReservedTime": "24"}) is None
+    assert load_broker(None, {}, [root]).store.file_reserved_hours == 24
+    assert load_broker(None, {}, [root, "fileReservedTime=36"]).store.file_reserved_hours == 36

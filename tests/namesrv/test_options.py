@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from tests.namesrv.test_app import Client
 
+from flaremq.cli.compose import NamesrvConfig
 from flaremq.namesrv.app import NameServer
 from flaremq.namesrv.settings import NamesrvSettings
 from flaremq.protocol import beans
@@ -101,3 +102,20 @@ async def test_small_settings_lie_in_the_file_that_was_set(tmp_path: Path) -> No
     async with asking(tmp_path, kv_config_path=tmp_path / "elsewhere" / "kv.json") as (_, client):
         await client.ask(CODE.PUT_KV_CONFIG, namespace="N", key="k", value="v")
         assert b'"v"' in (tmp_path / "elsewhere" / "kv.json").read_bytes()
+
+
+async def test_changed_settings_are_kept_in_the_file_that_was_set(tmp_path: Path) -> None:
+    path = tmp_path / "elsewhere" / "n.properties"
+    async with asking(tmp_path, config_store_path=path) as (_, client):
+        answer = await client.ask(CODE.UPDATE_NAMESRV_CONFIG, b"enableTopicList=false")
+        assert (answer.code, answer.remark) == (OK, None)
+    assert path.read_text() == "enableTopicList=false\n"
+    flags = [f"configStorePath={path}", f"kvConfigPath={tmp_path / 'kv.json'}"]
+    assert not NamesrvConfig.load(None, {}, flags).namesrv.topic_list_enabled
+
+
+def test_a_file_that_was_given_is_where_changes_are_kept(tmp_path: Path) -> None:
+    path = tmp_path / "namesrv.conf"
+    path.write_text("enableTopicList=false\n")
+    config = NamesrvConfig.load(path, {}, []).namesrv
+    assert (config.config_store_path, config.topic_list_enabled) == (path, False)

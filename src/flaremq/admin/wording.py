@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Final
 
 from flaremq.base.errors import InvalidParameter
-from flaremq.base.propertiesfile import parse_properties
+from flaremq.base.propertiesfile import parse_properties, properties_line
 from flaremq.model.properties import decode_text
 
 _FIRST: Final = 212  # V4_0_0_SNAPSHOT: from here on each release has two numbers, its snapshot and itself.
 _HIGHER: Final = 612
 _LONG_MAX: Final = (1 << 63) - 1
-_ESCAPED: Final = re.compile(r"[\\\t\n\r\f#!=: ]|[^\x20-\x7e]")
-_LETTERS: Final = {"\t": "\\t", "\n": "\\n", "\r": "\\r", "\f": "\\f"}
 
 
 def version_name(version: int) -> str:
@@ -40,20 +37,7 @@ def settings_to_text(changes: Mapping[str, str]) -> bytes:
     for name in changes:
         if not name.strip():
             raise InvalidParameter(f"a setting is called {name!r}: wanted is RocketMQ's name of one")
-    return "".join(f"{_escaped(name)}={_escaped(value)}\n" for name, value in changes.items()).encode("ascii")
-
-
-def _escaped(text: str) -> str:
-    return _ESCAPED.sub(lambda found: _escape(found[0]), text)
-
-
-def _escape(letter: str) -> str:
-    if letter in _LETTERS:
-        return _LETTERS[letter]
-    if " " <= letter <= "~":
-        return "\\" + letter
-    units = letter.encode("utf-16-be", "surrogatepass")
-    return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
+    return "".join(properties_line(name, value) for name, value in changes.items()).encode("ascii")
 
 
 def whole(text: str | None) -> int | None:

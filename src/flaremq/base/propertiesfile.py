@@ -11,7 +11,7 @@ a ConfigError that names the line.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from flaremq.base.errors import ConfigError
@@ -24,6 +24,8 @@ _BACKSLASHES_AT_END: Final = re.compile(r"\\+\Z")
 _KEY: Final = re.compile(r"(?:\\.|[^\\=: \t\f])*\\?", re.DOTALL)
 _SEPARATOR: Final = re.compile(r"[ \t\f]*[=:]?[ \t\f]*")
 _LETTERS: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_ESCAPED: Final = re.compile(r"[\\\t\n\r\f#!=: ]|[^\x20-\x7e]")
+_ESCAPES: Final = {letter: f"\\{name}" for name, letter in _LETTERS.items()}
 
 
 def parse_properties(text: str) -> dict[str, str]:
@@ -37,6 +39,63 @@ def parse_properties(text: str) -> dict[str, str]:
     return found
 
 
+def properties_line(name: str, value: str) -> str:
+    """As Java reads it: plain ASCII, all else escaped."""
+    return f"{_escaped(name)}={_escaped(value)}\n"
+
+
+def with_values(text: str, changes: Mapping[str, str]) -> str:
+    """The same file with these values: lines that set one are replaced where they stand, names that no line
+    sets come behind all others. Comments and all other lines stay as they are."""
+    left = dict(changes)
+    lines = _LINE_END.split(text)
+    kept: list[str] = []
+    done = 0
+    for first, last, key in _keys(text, lines):
+        kept += lines[done : first - 1]
+        done = last
+        if key not in changes:
+            kept += lines[first - 1 : last]
+        elif key in left:  # A second line that sets it would win over the first.
+            kept.append(properties_line(key, left.pop(key)).rstrip("\n"))
+    kept += lines[done:]
+    if left:
+        kept = kept[:-1] if kept and not kept[-1] else kept
+        if kept and _continues(kept[-1]):
+            kept.append("")  # Or the last line would go on with ours.
+        kept += [properties_line(key, value).rstrip("\n") for key, value in left.items()]
+        kept.append("")
+    return "\n".join(kept)
+
+
+def _keys(text: str, lines: Sequence[str]) -> Iterator[tuple[int, int, str]]:
+    """Of every line with content: its first and last number, and its key."""
+    for first, line in _logical_lines(text):
+        last, key = first, _KEY.match(line)
+        while last < len(lines) and _continues(lines[last - 1]):
+            last += 1
+        assert key is not None
+        yield first, last, _unescaped(key[0], first)
+
+
+def _continues(line: str) -> bool:
+    slashes = _BACKSLASHES_AT_END.search(line)
+    return slashes is not None and len(slashes[0]) % 2 == 1
+
+
+def _escaped(text: str) -> str:
+    return _ESCAPED.sub(lambda found: _escape(found[0]), text)
+
+
+def _escape(letter: str) -> str:
+    if letter in _ESCAPES:
+        return _ESCAPES[letter]
+    if " " <= letter <= "~":
+        return "\\" + letter
+    units = letter.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
+
+
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
     """Lines with content, continuations joined, each with the number it began at."""
     joined = ""
@@ -48,8 +107,7 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
                 continue
             started_at = number
         joined += line
-        slashes = _BACKSLASHES_AT_END.search(line)
-        if slashes and len(slashes[0]) % 2:
+        if _continues(line):
             joined = joined[:-1]
             continue
         yield started_at, joined

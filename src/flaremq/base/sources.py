@@ -60,16 +60,22 @@ class Sources:
         }
         return cls(_read_file(file) if file else {}, ours, _read_flags(flags))
 
+    def said(self, option: str) -> str | None:
+        """What the strongest source says of an option, before anything is understood."""
+        given = self.flags.get(option) or self.environ.get(environment_name(option)) or self.file.get(option)
+        return None if given is None else given.value.strip()
+
     def including(self, option: str, usual: Path, family: str, wanted: tuple[str, ...]) -> "Sources":
         """With those options of one more file that begin as is wanted; all of its options are of one family.
         They count more than those of the configuration file.
 
         `option` names the file; where it is not given, the usual one is read if it exists.
         """
-        said = self.flags.get(option) or self.environ.get(environment_name(option)) or self.file.get(option)
-        if said is None and not usual.is_file():
-            return self
-        name = str(usual) if said is None else said.value.strip()
+        name = self.said(option)
+        if name is None or name == str(usual):
+            if not usual.is_file():
+                return self
+            name = str(usual)
         if not name:
             return self
         try:

@@ -7,6 +7,7 @@ import gc
 import socket
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 from flaremq.base.clock import Clock, SystemClock
@@ -59,6 +60,8 @@ class BrokerConfig:
     caller: CallerSettings = field(default_factory=CallerSettings)
     tls: TlsSettings = field(default_factory=TlsSettings)
     tls_client: TlsClientSettings = field(default_factory=TlsClientSettings)
+    file: Path | None = None
+    """Where settings are kept that are changed while the broker runs."""
 
 
 class Broker:
@@ -88,6 +91,7 @@ class Broker:
             ),
             self._clock,
             black_list=config.broker.config_black_list,
+            file=config.file,
         )
         self._steps = Steps(log, self._clock)
         self._host = host_bytes(config.broker.ip1, self.port)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any, Final, TypeAlias, TypeVar
 
 from flaremq.base.clock import Clock
@@ -10,6 +11,7 @@ from flaremq.base.errors import ConfigError, NoPermission
 from flaremq.base.logs import fields, logger
 from flaremq.base.options import all_names, nearest
 from flaremq.base.settings import Sources, dump, load
+from flaremq.base.settingsfile import SettingsFile
 from flaremq.base.sources import shown
 from flaremq.model.topic import DataVersion
 
@@ -70,11 +72,14 @@ class Configuration:
         *,
         changeable: frozenset[str] = CHANGEABLE,
         black_list: Iterable[str] = (),
+        file: Path | None = None,
     ) -> None:
+        """`file`: where changes are kept."""
         self._sections: dict[type[Any], Any] = {type(section): section for section in sections}
         self._clock = clock
         self._changeable = changeable
         self._forbidden = _ALWAYS_FORBIDDEN | set(black_list)
+        self.file = SettingsFile(file)
         self.version = DataVersion()
         self.listeners: list[OnChange] = []
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 from flaremq.base.clock import Clock
 from flaremq.base.lifecycle import Sleep
 from flaremq.base.settings import Sources, load
 from flaremq.broker.app import Broker, BrokerConfig
+from flaremq.broker.persist import CONFIG_FOLDER
 from flaremq.broker.settings import BrokerServerSettings, BrokerSettings, FamilySettings
 from flaremq.namesrv.app import NameServer
 from flaremq.namesrv.settings import NamesrvServerSettings, NamesrvSettings
@@ -23,6 +25,9 @@ _BROKER_SECTIONS: Final = (
     TlsClientSettings,
 )  # fmt: skip
 
+_KEPT: Final = "flaremq.properties"
+"""Beside a broker's tables: settings that were changed while it ran, if it was started without a file."""
+
 
 @dataclass(frozen=True, slots=True)
 class NamesrvConfig:
@@ -33,7 +38,14 @@ class NamesrvConfig:
     tls: TlsSettings
 
     @classmethod
-    def load(cls, sources: Sources) -> NamesrvConfig:
+    def load(cls, file: Path | None, environ: Mapping[str, str], flags: Sequence[str]) -> NamesrvConfig:
+        """Without a file, the one is read in which a NameServer keeps changes (configStorePath), if any."""
+        sources = Sources.of(file, environ, flags)
+        if file is None:
+            usual = Path(sources.said("configStorePath") or NamesrvSettings().config_store_path)
+            sources = Sources.of(usual if usual.is_file() else None, environ, flags)
+        elif sources.said("configStorePath") is None:
+            sources = Sources.of(file, environ, [*flags, f"configStorePath={file.absolute()}"])
         return cls(*load(with_tls_file(sources), NamesrvSettings, NamesrvServerSettings, TlsSettings))
 
     @property
@@ -44,7 +56,13 @@ class NamesrvConfig:
         return NameServer(self.namesrv, self.server, tls=self.tls)
 
 
-def load_broker(sources: Sources) -> BrokerConfig:
+def load_broker(file: Path | None, environ: Mapping[str, str], flags: Sequence[str]) -> BrokerConfig:
+    """Without a file, the one is read in which a broker keeps changes beside its store, if any."""
+    sources = Sources.of(file, environ, flags)
+    if file is None:
+        root = Path(sources.said("storePathRootDir") or StoreSettings().root)
+        file = root / CONFIG_FOLDER / _KEPT
+        sources = Sources.of(file if file.is_file() else None, environ, flags)
     settings, server, caller, store, families, tls, tls_client = load(
         with_tls_file(sources), *_BROKER_SECTIONS
     )
@@ -56,6 +74,7 @@ def load_broker(sources: Sources) -> BrokerConfig:
         families=families,
         tls=tls,
         tls_client=tls_client,
+        file=file,
     )
 
 

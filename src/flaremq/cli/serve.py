@@ -14,7 +14,7 @@ import typer
 from flaremq.base import descriptors, logs
 from flaremq.base.loops import new_loop
 from flaremq.base.options import IMPORTANT, options_of
-from flaremq.base.settings import Sources, dump
+from flaremq.base.settings import dump
 from flaremq.base.sources import shown
 from flaremq.broker.app import Broker
 from flaremq.cli.compose import NamesrvConfig, broker_sections, load_broker
@@ -40,7 +40,7 @@ class App(Protocol):
 def namesrv_command(config: ConfigFile = None, option: Settings = None, show: Print = False) -> None:
     """Run a NameServer until it is told to stop."""
     descriptors.raise_limit()
-    settings = NamesrvConfig.load(Sources.of(config, os.environ, option or []))
+    settings = NamesrvConfig.load(config, os.environ, option or [])
     if show:
         _print_settings(settings.sections, _NAMESRV_OPTIONS)
         return
@@ -63,7 +63,7 @@ def broker_command(
     """Run a broker until it is told to stop."""
     descriptors.raise_limit()
     flags = [*(option or []), *([f"namesrvAddr={namesrv_addr}"] if namesrv_addr else [])]
-    settings = load_broker(Sources.of(config, os.environ, flags))
+    settings = load_broker(config, os.environ, flags)
     if show or important:
         _print_settings(broker_sections(settings), _BROKER_OPTIONS, only_important=not show)
         return

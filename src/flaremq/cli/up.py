@@ -20,7 +20,6 @@ import typer
 
 from flaremq.base import descriptors
 from flaremq.base.errors import ConfigError, StoreLocked
-from flaremq.base.settings import Sources
 from flaremq.base.units import MiB
 from flaremq.broker.app import Broker
 from flaremq.broker.app import free_port as free_broker_port
@@ -86,7 +85,7 @@ class Up:
             "configStorePath": plan.data / "namesrv" / "namesrv.properties",
             "shutdownWaitTimeSeconds": 3,
         }
-        self._together = Together(NamesrvConfig.load(Sources.of(None, {}, flags(given))), plan.advertised)
+        self._together = Together(NamesrvConfig.load(None, {}, flags(given)), plan.advertised)
         self._broker: Broker | None = None
 
     @property
@@ -113,7 +112,7 @@ class Up:
             "storePathRootDir": plan.data / "store",
         }
         try:
-            settings = load_broker(Sources.of(config, os.environ, [*flags(given), *plan.options]))
+            settings = load_broker(config, os.environ, [*flags(given), *plan.options])
             self._broker = await self._together.add(settings)
         except StoreLocked as error:
             await self._together.stop()

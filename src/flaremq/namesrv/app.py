@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Final
 
 from flaremq.base.clock import Clock, SystemClock
@@ -9,6 +10,7 @@ from flaremq.base.errors import ConfigError
 from flaremq.base.lifecycle import Owned, repeat
 from flaremq.base.logs import fields, logger
 from flaremq.base.settings import Sources, dump, load
+from flaremq.base.settingsfile import SettingsFile
 from flaremq.namesrv.handlers import Config, Handlers
 from flaremq.namesrv.kvconfig import KVConfig
 from flaremq.namesrv.routes import Routes
@@ -50,6 +52,7 @@ class NameServer:
         self._clock = clock or SystemClock()
         self.routes = Routes(delete_missing_topics=settings.delete_topic_with_registration)
         self._kv = KVConfig(settings.kv_config_path)
+        self._file = SettingsFile(settings.config_store_path)
         config = Config(self._read_config, self._update_config)
         self._handlers = Handlers(self.routes, self._kv, settings, config, self._clock)
         router = Router()
@@ -83,7 +86,7 @@ class NameServer:
         pairs = [*dump(self._settings), *dump(self._server_settings)]
         return "".join(f"{name}={value}\n" for name, value in pairs)
 
-    def _update_config(self, given: dict[str, str]) -> None:
+    async def _update_config(self, given: dict[str, str]) -> str | None:
         fixed = sorted(given.keys() - _CHANGEABLE)
         if fixed:
             allowed = ", ".join(sorted(_CHANGEABLE))
@@ -94,3 +97,4 @@ class NameServer:
         self._handlers.settings = self._settings
         self.routes.delete_missing_topics = self._settings.delete_topic_with_registration
         log.info("the configuration was changed", extra=fields(**given))
+        return await asyncio.to_thread(self._file.keep, given)

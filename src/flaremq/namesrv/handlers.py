@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from flaremq.base.clock import Clock
@@ -35,7 +35,8 @@ class Config:
     """How the running configuration is read and changed; what may change is the owner's decision."""
 
     read: Callable[[], str]
-    update: Callable[[dict[str, str]], None]
+    update: Callable[[dict[str, str]], Awaitable[str | None]]
+    """What it returns is why the change is not kept for the next start."""
 
 
 class Handlers:
@@ -247,8 +248,7 @@ class Handlers:
         if forbidden:
             remark = f"Can not update config in black list: {', '.join(forbidden)}"
             return response_to(request, ResponseCode.NO_PERMISSION, remark)
-        self._config.update(given)
-        return response_to(request)
+        return response_to(request, remark=await self._config.update(given) if given else None)
 
     async def get_config(self, _peer: Peer, request: Command) -> Command:
         return response_to(request, body=self._config.read().encode())

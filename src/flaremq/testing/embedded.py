@@ -19,7 +19,6 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
-from flaremq.base.settings import Sources
 from flaremq.broker.app import Broker
 from flaremq.cli.compose import NamesrvConfig, Together, flags, load_broker
 from flaremq.testing.clock import MovableClock
@@ -87,7 +86,7 @@ class Embedded:
             "shutdownWaitTimeSeconds": 2,
         }
         self._together = Together(
-            NamesrvConfig.load(Sources.of(None, {}, flags(given))),
+            NamesrvConfig.load(None, {}, flags(given)),
             _HOST,
             clock=self._clock,
             sleep=self._clock.sleep if self._clock is not None else asyncio.sleep,
@@ -110,7 +109,7 @@ class Embedded:
         """Start a broker, or one that was stopped again: then at its old port and in its old folder."""
         assert self._together is not None and name not in self._running
         port = self._ports.setdefault(name, free_port(neighbours=(-2, 1)))
-        broker = await self._together.add(load_broker(Sources.of(None, {}, flags(self._given(name, port)))))
+        broker = await self._together.add(load_broker(None, {}, flags(self._given(name, port))))
         self._running[name] = broker
         if name not in self._names:
             self._names.append(name)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from flaremq.base.errors import PeerError
 from flaremq.base.logs import fields as logged
 from flaremq.base.logs import logger
@@ -49,7 +51,7 @@ class AdminBroker:
         return response_to(request, body=beans.encode(KVTable(table=self._runtime.table(*measured))))
 
     async def update_config(self, peer: Peer, request: Command) -> Command:
-        """No body changes nothing, as in Java."""
+        """Change settings now, and in the broker's file. No body changes nothing, as in Java."""
         try:
             text = bytes(request.body or b"").decode("utf-8")
         except UnicodeDecodeError as error:
@@ -57,7 +59,8 @@ class AdminBroker:
         given = parse_properties(text)
         log.info("settings are to be changed", extra=logged(by=peer.address, names=",".join(given)))
         self._configuration.update(given)
-        return response_to(request)
+        why_not_kept = await self._aside.run(partial(self._configuration.file.keep, given)) if given else None
+        return response_to(request, remark=why_not_kept)
 
     async def get_config(self, _peer: Peer, request: Command) -> Command:
         version = beans.encode(self._configuration.version).decode()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from flaremq.protocol.bodies.group import ConsumerData, MessageModel, Subscripti
 from flaremq.protocol.codes import LanguageCode, RequestCode, ResponseCode
 from flaremq.protocol.command import Command
 from flaremq.store.consumequeue import ConsumeQueue
+from flaremq.testing.cluster import eventually
 
 TOPIC, GROUP = "TopicTest", "g1"
 NOT_FOUND, AGAIN, MOVED = (
@@ -399,3 +401,39 @@ async def test_bit_maps_beside_queue_entries_say_which_groups_want_a_message(tmp
         units = [ext.get(entry[2]) for entry in (queue.entry(0), queue.entry(1)) if entry is not None]
         assert [unit is not None and any(unit.bit_map) for unit in units] == [False, True]
         assert all(unit is not None and unit.bit_map for unit in units)
+
+
+async def test_who_has_its_share_of_places_is_told_at_once_that_there_is_nothing(desk: DeskBench) -> None:
+    desk.pulls.parked._limit = 20
+    line = Line()
+    for _ in range(2):
+        assert await desk.ask(pull(0, hold_ms=15_000), line=line) == []
+    (answer,) = await desk.ask(pull(0, hold_ms=15_000), line=line)
+    assert answer.code == NOT_FOUND
+    assert await desk.ask(pull(0, hold_ms=15_000)) == []
+
+
+async def test_expressions_of_pulls_that_wait_are_not_evaluated_in_the_loop(
+    desk: DeskBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads, get = set[int](), desk.store.get
+
+    def noted(*args: Any, **options: Any) -> Any:
+        threads.add(threading.get_ident())
+        return get(*args, **options)
+
+    monkeypatch.setattr(desk.store, "get", noted)
+    line = Line()
+    desk.deliver(line, pull(0, hold_ms=15_000, subscription="TAGS = 'TagB'", expressionType="SQL92"))
+    await eventually("it is parked", lambda: parked(desk, 1))
+    await put(desk, 3, "TagA")
+    await put(desk, 1, "TagB")
+    await eventually("it is answered", lambda: parked(desk, 0))
+    (answer,) = line.read()
+    assert (len(bodies(answer)), answer.fields["nextBeginOffset"]) == (1, "4")
+    assert threads
+    assert threading.get_ident() not in threads
+
+
+async def parked(desk: DeskBench, count: int) -> bool:
+    return len(desk.pulls.parked) == count

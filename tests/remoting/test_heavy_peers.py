@@ -133,6 +133,27 @@ async def test_a_peer_that_never_reads_its_answers_harms_only_itself(running: Se
     assert grown < 5 * 20 * MiB
 
 
+@pytest.mark.slow
+async def test_memory_that_peers_took_who_never_read_is_given_back(running: Servers, peers: Live) -> None:
+    for _ in range(64):
+        await peers.client.send(peers.address(), peers.topic, 1, bytes(8000))
+    before = memory(running.broker)
+    pulls = encode_frame(pull_request(Want(topic=peers.topic, queue_id=1, offset=0))) * 2000
+    rude = [await Rude.at(peers.port("main"), receive_buffer=4096) for _ in range(100)]
+    for each in rude:
+        while each.try_to_say(pulls):
+            await peers.serves()
+    grown = memory(running.broker) - before
+    for each in rude:
+        each.hang_up()
+    assert grown > 50 * MiB
+
+    async def is_given_back() -> bool:
+        return memory(running.broker) - before < grown / 3
+
+    await eventually("most of the memory is given back", is_given_back)
+
+
 async def test_nothing_is_looked_up_for_a_peer_that_does_not_read_and_then_is_gone() -> None:
     """What it told without wanting an answer is done all the same: it may have been its last will."""
     done: Counter[int] = Counter()

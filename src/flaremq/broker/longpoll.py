@@ -1,6 +1,13 @@
 """Pulls that found nothing and wait: woken in the turn in which a message arrives for them.
 
 pull > nothing new > [parked] > arrival, or the time that the consumer gave > answer
+
+Tens of thousands may wait for one queue, or end at the same time, and the loop has others to serve: whatever
+must be looked at stands in a line, which is worked off in slices of a few milliseconds. Looking mostly means
+reading a few index entries. Where it means evaluating an expression it is done in a thread, and the pull is
+`away` meanwhile: what arrives then, or ends its time, is dealt with when it comes back.
+
+One connection may hold a share of all places, so that it cannot take those of all others.
 """
 
 from __future__ import annotations
@@ -9,13 +16,20 @@ import asyncio
 import heapq
 import itertools
 import threading
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from time import monotonic
 from typing import Final, Generic, Protocol, TypeVar
 
 from flaremq.base.errors import Busy
+from flaremq.base.lifecycle import Owned
 
 _SWEEP_S: Final = 5.0
+_SLICE_S: Final = 0.005  # A tenth of what makes a turn a slow one.
+_SHARE: Final = 10
+"""A connection may hold one in so many of all places. A consumer parks one pull for each of its queues."""
 _HOLD_MAX_S: Final = 3600.0  # Whatever was asked for: nobody believes in a connection for longer.
 
 
@@ -26,10 +40,15 @@ class Waiting(Protocol):
     def is_open(self) -> bool:
         """Whether there is still somebody to answer."""
 
+    @property
+    def owner(self) -> object:
+        """Whose place it takes."""
+
 
 P = TypeVar("P", bound=Waiting)
-Again = Callable[[P, bool], bool]
-"""Look once more. True: it was answered. With True for its last argument it must be."""
+Again = Callable[[P, bool], bool | Awaitable[bool]]
+"""Look once more. True: it was answered. With True for its last argument it must be. An awaitable is for a
+look that takes its time, and says the same in the end."""
 
 
 @dataclass(slots=True, eq=False)
@@ -38,6 +57,10 @@ class _Parked(Generic[P]):
     pull: P
     until_s: float
     done: bool = False
+    away: bool = False
+    """It is being looked at in a thread."""
+    missed: bool = False
+    """Something came for it meanwhile."""
 
 
 class LongPoll(Generic[P]):
@@ -48,36 +71,48 @@ class LongPoll(Generic[P]):
         self._limit = limit
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
-        self._parked: dict[tuple[bytes, int], list[_Parked[P]]] = {}
+        self._parked: dict[tuple[bytes, int], dict[_Parked[P], None]] = {}
+        self._away: dict[tuple[bytes, int], dict[_Parked[P], None]] = {}
         self._deadlines: list[tuple[float, int, _Parked[P]]] = []
         self._numbers = itertools.count()
         self._woken: dict[tuple[bytes, int], None] = {}
+        self._line: deque[_Parked[P]] = deque()  # To be looked at, one after the other.
+        self._is_working = False
+        self._places: Counter[object] = Counter()
         self._count = 0
+        self._tasks = Owned()
         self._timer: asyncio.TimerHandle | None = None
         self._sweeper: asyncio.TimerHandle | None = self._loop.call_later(_SWEEP_S, self._sweep)
+        self.closed = False
+        """Everyone is answered now, and nothing takes its time any more."""
 
     def __len__(self) -> int:
         return self._count
 
-    def park(self, topic: bytes, queue_id: int, pull: P, hold_s: float) -> None:
-        """Keep a pull until something arrives for it, or the time is over."""
+    def park(self, topic: bytes, queue_id: int, pull: P, hold_s: float) -> bool:
+        """Keep a pull until something arrives for it, or the time is over. False where its connection has no
+        place left: it is to be answered now. Busy where nobody has."""
         if self._count >= self._limit:
             raise Busy(
                 f"[OVERLOAD]system busy, start flow control for a while: {self._count} pulls wait, "
                 f"limit is {self._limit} (pullThreadPoolQueueCapacity)"
             )
+        if self._places[pull.owner] >= max(1, self._limit // _SHARE):
+            return False
         until_s = self._loop.time() + min(hold_s, _HOLD_MAX_S)
         parked = _Parked((topic, queue_id), pull, until_s)
-        self._parked.setdefault(parked.key, []).append(parked)
+        self._parked.setdefault(parked.key, {})[parked] = None
         heapq.heappush(self._deadlines, (until_s, next(self._numbers), parked))
         self._count += 1
+        self._places[pull.owner] += 1
         if self._deadlines[0][2] is parked:
             self._set_timer()
+        return True
 
     def arrived(self, topic: bytes, queue_id: int, max_offset: int) -> None:  # noqa: ARG002
         """A queue has grown. Called from the dispatching thread, which is the loop's as a rule."""
         key = (topic, queue_id)
-        if key not in self._parked:
+        if key not in self._parked and key not in self._away:
             return
         if threading.get_ident() == self._thread:
             self._wake(key)
@@ -92,21 +127,69 @@ class LongPoll(Generic[P]):
     def _run_woken(self) -> None:
         woken, self._woken = self._woken, {}
         for key in woken:
-            self._look(key)
+            for away in self._away.get(key, ()):
+                away.missed = True
+            self._line.extend(self._parked.pop(key, ()))
+        self._work()
 
-    def _look(self, key: tuple[bytes, int]) -> None:
-        parked = self._parked.pop(key, [])
-        left = [each for each in parked if not self._ends(each, last=False)]
-        if left:
-            # Somebody may have come while we looked.
-            self._parked[key] = left + self._parked.get(key, [])
+    # Looking.
+
+    def _work(self) -> None:
+        """Look at those in line for as long as a slice lasts; the others later, when sockets were served."""
+        if self._is_working:
+            return
+        # The loop's own clock may stand still while a callback runs.
+        ends_s, now_s = monotonic() + _SLICE_S, self._loop.time()
+        while self._line:
+            parked = self._line.popleft()
+            if not self._ends(parked, last=self.closed or parked.until_s <= now_s):
+                self._parked.setdefault(parked.key, {})[parked] = None
+            if self._line and monotonic() > ends_s:
+                self._is_working = True
+                self._loop.call_soon(self._work_on)
+                return
+
+    def _work_on(self) -> None:
+        self._is_working = False
+        self._work()
 
     def _ends(self, parked: _Parked[P], *, last: bool) -> bool:
-        """Whether a pull need not be kept any longer."""
-        if not parked.done and (not parked.pull.is_open or self._again(parked.pull, last)):
-            parked.done = True
-            self._count -= 1
-        return parked.done
+        """Whether a pull need not be kept any longer, or not here."""
+        if parked.done:
+            return True
+        answered = not parked.pull.is_open or self._again(parked.pull, last)
+        if isinstance(answered, bool):
+            if answered:
+                self._end(parked)
+            return answered
+        parked.away = True
+        self._away.setdefault(parked.key, {})[parked] = None
+        self._tasks.spawn("look-aside", self._settle(parked, answered))
+        return True
+
+    async def _settle(self, parked: _Parked[P], looking: Awaitable[bool]) -> None:
+        answered = await looking
+        parked.away = False
+        others = self._away[parked.key]
+        del others[parked]
+        if not others:
+            del self._away[parked.key]
+        if answered:
+            self._end(parked)
+        elif parked.missed or self.closed or parked.until_s <= self._loop.time():
+            parked.missed = False
+            self._line.append(parked)
+            self._work()
+        else:
+            self._parked.setdefault(parked.key, {})[parked] = None
+
+    def _end(self, parked: _Parked[P]) -> None:
+        parked.done = True
+        self._count -= 1
+        owner = parked.pull.owner
+        self._places[owner] -= 1
+        if not self._places[owner]:
+            del self._places[owner]
 
     # Time.
 
@@ -121,33 +204,42 @@ class LongPoll(Generic[P]):
         now_s = self._loop.time()
         while self._deadlines and (self._deadlines[0][0] <= now_s or self._deadlines[0][2].done):
             parked = heapq.heappop(self._deadlines)[2]
-            if not parked.done:
-                self._ends(parked, last=True)
-                self._remove(parked)
+            others = self._parked.get(parked.key)
+            if others is not None and parked in others:  # Else it is away or in line, and ends there.
+                del others[parked]
+                if not others:
+                    del self._parked[parked.key]
+                self._line.append(parked)
         self._set_timer()
-
-    def _remove(self, parked: _Parked[P]) -> None:
-        others = self._parked.get(parked.key)
-        if others is not None and parked in others:
-            others.remove(parked)
-            if not others:
-                del self._parked[parked.key]
+        self._work()
 
     def _sweep(self) -> None:
         """Look at all of them now and then: those who are gone need not be kept, and none is forgotten."""
         for key in list(self._parked):
-            self._look(key)
+            self._line.extend(self._parked.pop(key))
         if len(self._deadlines) > 2 * self._count + 64:
             self._deadlines = [each for each in self._deadlines if not each[2].done]
             heapq.heapify(self._deadlines)
+        self._work()
         self._sweeper = self._loop.call_later(_SWEEP_S, self._sweep)
 
     def close(self) -> None:
-        """Answer everyone."""
+        """Answer everyone, but for those who are away: they are answered when they come back."""
+        self.closed = True
         for timer in (self._timer, self._sweeper):
             if timer is not None:
                 timer.cancel()
-        for key in list(self._parked):
-            for parked in self._parked.pop(key):
-                self._ends(parked, last=True)
+        left = [parked for key in list(self._parked) for parked in self._parked.pop(key)]
+        for parked in (*self._line, *left):
+            self._ends(parked, last=True)
+        self._line.clear()
         self._deadlines.clear()
+
+    async def aclose(self) -> None:
+        """The same, and wait a little for those who are away."""
+        self.close()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(5):
+                while len(self._tasks):
+                    await asyncio.sleep(0.001)
+        await self._tasks.aclose(timeout_s=5)

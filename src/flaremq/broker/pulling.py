@@ -101,6 +101,10 @@ class Asked:
         return self.source.is_open
 
     @property
+    def owner(self) -> Source:
+        return self.source
+
+    @property
     def has_subscription(self) -> bool:
         return bool(self.sys_flag & SUBSCRIPTION)
 

@@ -75,6 +75,8 @@ class Connection(asyncio.BufferedProtocol):
         self.host = bytes(8)
         self.is_full = False
         """More waits to be written than the peer has earned: do no more work for it now."""
+        self.left_much = False
+        """Once it is gone: whether much was still to be read or written."""
         self._waiting: deque[Callable[[], None]] = deque()
         self.under_way = 0  # Requests of the peer that are not answered yet.
         self.pending = Pending()
@@ -199,7 +201,12 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = self._socket = None
         if self._lingering is not None:
             self._lingering.cancel()
-        self.inlet.rest, self.inlet.large = b"", None
+        inlet = self.inlet
+        self.left_much = self.is_full or inlet.large is not None
+        inlet.rest, inlet.large = b"", None
+        # What leads back to us: without a circle we are gone at once, and not when somebody collects garbage.
+        inlet.source = None
+        del self.get_buffer, self.buffer_updated
         self.is_full = False
         while self._waiting:
             self._waiting.popleft()()

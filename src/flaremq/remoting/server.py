@@ -11,6 +11,7 @@ from flaremq.base import descriptors
 from flaremq.base.errors import ConfigError, UsageError
 from flaremq.base.lifecycle import Owned, repeat
 from flaremq.base.logs import Seldom, fields
+from flaremq.base.memory import trim
 from flaremq.protocol.codes import ResponseCode
 from flaremq.protocol.command import Command, response_to
 from flaremq.remoting.connection import Connection
@@ -57,6 +58,7 @@ class Server:
         self._turned_away = Seldom(_TURNED_AWAY_S)
         self.turned_away = 0
         """Connections that were closed at once, as the process has no descriptors to spare."""
+        self._left_much = False
         self.port = settings.listen_port
 
     @property
@@ -127,6 +129,7 @@ class Server:
 
     def _closed(self, connection: Connection) -> None:
         self._connections.discard(connection)
+        self._left_much = self._left_much or connection.left_much
         if self._on_close is not None:
             self._on_close(connection)
 
@@ -162,12 +165,16 @@ class Server:
                 response_to(request, ResponseCode.SYSTEM_ERROR, f"the answer is too large: {error}")
             )
 
-    def _close_idle(self) -> None:
+    async def _close_idle(self) -> None:
+        """Close who is silent for too long, and give back what they and others have left."""
         limit_s = self._settings.idle_max_s
         for connection in list(self._connections):
-            if connection.idle_s() > limit_s:
+            if connection.is_open and connection.idle_s() > limit_s:
                 log.info("connection of %s:%d was idle for %d s and is closed", *connection.address, limit_s)
                 connection.close()
+        if self._left_much:
+            self._left_much = False
+            await asyncio.to_thread(trim)
 
     def drain(self) -> None:
         """Take no more connections and no new work; what is under way goes on."""

@@ -256,6 +256,8 @@ class Turn:
                 continue
             inlet = source.inlet
             assert inlet is not None
+            if not source.is_open:
+                continue  # The rest will never come.
             needed, begun = chunks[c + Chunk.NEEDED], bytes(batch.data[rest:end])
             if needed - len(begun) > LARGE:
                 inlet.large = Large(needed, begun)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from array import array
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from time import perf_counter
 from typing import Final
 
@@ -195,8 +195,8 @@ class PullLane:
         if code == ResponseCode.PULL_NOT_FOUND and asked.may_wait:
             long = self._settings.long_polling
             hold_ms = asked.suspend_ms if long else self._settings.short_polling_ms
-            self.parked.park(asked.topic_bytes, asked.queue_id, asked, max(0, hold_ms) / 1000)
-            return
+            if self.parked.park(asked.topic_bytes, asked.queue_id, asked, max(0, hold_ms) / 1000):
+                return
         self._answer(asked, allowed, result, code)
 
     def _may_be_moved(self, asked: Asked) -> bool:
@@ -255,22 +255,39 @@ class PullLane:
         settings = self._store.settings
         return settings.role is not BrokerRole.SLAVE or settings.offset_check_in_slave
 
-    def _again(self, asked: Asked, last: bool) -> bool:
-        """A parked pull looks once more; True if it was answered."""
+    def _again(self, asked: Asked, last: bool) -> bool | Awaitable[bool]:
+        """A parked pull looks once more; True if it was answered. Expressions are evaluated aside."""
         try:
             allowed = self._allowances.of(asked)
-            result = self._read(asked, allowed)
-            code = self._code(asked, result)
-            if not last and code != ResponseCode.SUCCESS:
-                if result.status is GetStatus.NO_MATCHED_MESSAGE:
-                    asked.scan_from = result.next_offset  # What came is not for it: wait on, from there.
-                if code in (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY):
-                    return False
-            if code == ResponseCode.PULL_NOT_FOUND and asked.scan_from != asked.offset:
-                code = ResponseCode.PULL_RETRY_IMMEDIATELY  # It need not look at those again.
-            self._answer(asked, allowed, result, code)
+            if not last and self._store.max_offset(asked.topic_bytes, asked.queue_id) == asked.scan_from:
+                return False  # Nothing has come: this is what most looks find.
+            if allowed.is_slow and not self.parked.closed:
+                return self._again_aside(asked, allowed, last)
+            return self._looked(asked, allowed, self._read(asked, allowed), last)
         except FlareError as error:
             self._refuse(asked, error)
+        return True
+
+    async def _again_aside(self, asked: Asked, allowed: Allowed, last: bool) -> bool:
+        try:
+            result = await self._aside.run(lambda: self._read(asked, allowed))
+            if not asked.is_open:
+                return True
+            return self._looked(asked, allowed, result, last)
+        except FlareError as error:
+            self._refuse(asked, error)
+        return True
+
+    def _looked(self, asked: Asked, allowed: Allowed, result: ReadResult, last: bool) -> bool:
+        code = self._code(asked, result)
+        if not last and code != ResponseCode.SUCCESS:
+            if result.status is GetStatus.NO_MATCHED_MESSAGE:
+                asked.scan_from = result.next_offset  # What came is not for it: wait on, from there.
+            if code in (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY):
+                return False
+        if code == ResponseCode.PULL_NOT_FOUND and asked.scan_from != asked.offset:
+            code = ResponseCode.PULL_RETRY_IMMEDIATELY  # It need not look at those again.
+        self._answer(asked, allowed, result, code)
         return True
 
     def _answer(self, asked: Asked, allowed: Allowed, result: ReadResult, code: ResponseCode) -> None:
@@ -318,7 +335,7 @@ class PullLane:
         asked.source.send_bytes(encode_frame(answer))
 
     async def close(self) -> None:
-        self.parked.close()
+        await self.parked.aclose()
         if len(self._tasks):
             await asyncio.sleep(0)
         await self._tasks.aclose(timeout_s=5)

@@ -368,7 +368,7 @@ async def test_what_was_allowed_is_looked_at_again_when_anything_has_changed(des
 
 async def test_a_pull_that_has_lain_unread_for_too_long_is_refused(desk: DeskBench) -> None:
     await put(desk, 1)
-    desk.turn._last_took_s = 6.0  # The loop was late: connections are asked how late.
+    desk.turn._began_s -= 6.0  # The loop was late: connections are asked how late.
     late, fresh = Line(5001, waited_ms=5001), Line(5002, waited_ms=5000)
     desk.deliver(late, pull(0))
     desk.deliver(fresh, pull(0))

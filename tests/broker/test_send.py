@@ -320,7 +320,7 @@ async def test_a_send_that_is_refused_counts_as_failed_and_leaves_no_figure_of_i
 
 
 async def test_what_has_lain_unread_for_too_long_is_refused(desk: DeskBench) -> None:
-    desk.turn._last_took_s = 0.5  # The loop was late: connections are asked how late.
+    desk.turn._began_s -= 0.5  # The loop was late: connections are asked how late.
     late, fresh = Line(5001, waited_ms=300), Line(5002, waited_ms=100)
     desk.deliver(late, numbered(1))
     desk.deliver(fresh, numbered(2))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from time import perf_counter
 
 import pytest
 from hypothesis import given
@@ -25,6 +26,7 @@ class EchoLane:
     """Takes every frame of one code, and writes the opaque back."""
 
     codes = frozenset({KNOWN})
+    age_max_ms = 50
 
     def __init__(self) -> None:
         self.batches: list[int] = []
@@ -177,3 +179,56 @@ async def test_a_lane_with_a_bug_closes_the_connections_of_its_turn_and_the_next
     deliver(turn, second, encode_frame(Command(code=1)))
     turn.run()
     assert (len(first.errors), len(second.commands)) == (1, 1)
+
+
+class Ages(EchoLane):
+    """Notes the ages that it is told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ages: list[Sequence[int] | None] = []
+
+    def run(self, batch: Batch, plain: Sequence[PlainRow]) -> None:
+        self.ages.append(batch.waited_ms)
+
+
+def aged(
+    *, since_ms: int, rested_ms: int, lines: Sequence[Line], counts: Sequence[int]
+) -> Sequence[int] | None:
+    """The ages of a turn, so long after the last one began and ended."""
+
+    async def go() -> Sequence[int] | None:
+        lane = Ages()
+        turn = Turn((lane,))
+        for line, count in zip(lines, counts, strict=True):
+            deliver(turn, line, encode_frame(Command(code=KNOWN)) * count)
+        turn._began_s, turn._ended_s = perf_counter() - since_ms / 1000, perf_counter() - rested_ms / 1000
+        turn.run()
+        (found,) = lane.ages
+        return found
+
+    return asyncio.run(go())
+
+
+def test_while_turns_follow_each_other_quickly_nobody_asks_for_ages() -> None:
+    assert aged(since_ms=20, rested_ms=0, lines=[Line(waited_ms=300)], counts=[1]) is None
+
+
+def test_a_limit_of_a_lane_below_200_ms_counts() -> None:
+    assert aged(since_ms=60, rested_ms=0, lines=[Line(waited_ms=55)], counts=[1]) == [55]
+
+
+def test_of_several_requests_behind_a_slow_turn_the_first_may_be_as_old_as_it() -> None:
+    lines = [Line(1, waited_ms=1), Line(2, waited_ms=1)]
+    ages = aged(since_ms=300, rested_ms=0, lines=lines, counts=[3, 1])
+    assert ages is not None
+    steady, single = ages
+    assert 300 <= steady < 1000
+    assert single == 1
+
+
+def test_where_the_loop_has_rested_nothing_is_older_than_the_longest_wait_of_anybody() -> None:
+    lines = [Line(1, waited_ms=2), Line(2, waited_ms=90)]
+    assert aged(since_ms=60_000, rested_ms=59_000, lines=lines, counts=[3, 1]) == [90, 90]
+    alone = [Line(1, waited_ms=2)]
+    assert aged(since_ms=60_000, rested_ms=59_000, lines=alone, counts=[3]) == [2]

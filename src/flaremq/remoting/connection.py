@@ -177,7 +177,7 @@ class Connection(asyncio.BufferedProtocol):
             log.debug("an answer from %s:%d comes too late: %s", *self.address, command)
 
     def waited_ms(self) -> int:
-        """How long the youngest bytes of this peer have waited in the kernel, if that can be told."""
+        """How long ago the youngest bytes of this peer came to the kernel, if that can be told."""
         if self._socket is None or not hasattr(socket, "TCP_INFO"):
             return 0
         try:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from array import array
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -35,6 +36,9 @@ log = logging.getLogger(__name__)
 
 BUFFER_SIZE: Final = 4 * MiB
 _SLOW_S: Final = 0.05
+_AT_ONCE_S: Final = 0.005
+"""A turn that begins so soon after the last one follows it at once: the loop has not rested between them."""
+_NO_AGE_MS: Final = 1 << 40
 _FRAME_WIDTH: Final = Frame.WIDTH  # A global is found faster than a member of a class.
 
 
@@ -76,7 +80,7 @@ class Batch:
     heads: bytearray
     """Begins with the hosts of all sources; parsers write behind them."""
     waited_ms: Sequence[int] | None = None
-    """How long the bytes of each source have lain in the kernel, if the loop was late."""
+    """How long the oldest bytes of each source have lain in the kernel, if the loop was late."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -94,6 +98,9 @@ class Lane(Protocol):
 
     @property
     def codes(self) -> frozenset[int]: ...
+    @property
+    def age_max_ms(self) -> int:
+        """The age above which it refuses a request. Ages are looked at only where one can be above it."""
 
     def parse(self, batch: Batch) -> int:
         """Take the ordinary frames and say how many they are; mark the others (Frame.PLAIN)."""
@@ -123,16 +130,16 @@ class Turn:
         self,
         lanes: Sequence[Lane] = (),
         *,
-        late_ms: int = 200,
         answers: Callable[[Batch], int] | None = None,
     ) -> None:
         """`answers` takes answers that somebody waits for in great numbers, and says how many it took."""
         self._lanes = lanes
         self._answers = answers
-        self._late_s = late_ms / 1000
+        self._late_s = min((lane.age_max_ms for lane in lanes), default=_NO_AGE_MS) / 1000
         self._loop = asyncio.get_running_loop()
         self.reads = Reads(BUFFER_SIZE, lambda: self._loop.call_soon(self.run), self.run)
-        self._last_took_s = 0.0
+        self._began_s = self._ended_s = perf_counter()
+        self._since_s = self._rested_s = 0.0  # From the last turn's begin, and from its end, to this one's.
         self.slow = 0
         """Turns that took longer than they may."""
         self.draining = False
@@ -160,13 +167,16 @@ class Turn:
     def run(self) -> None:
         """Serve all that was delivered since the last time."""
         began_s, reads = perf_counter(), self.reads
+        self._since_s, self._rested_s = began_s - self._began_s, began_s - self._ended_s
+        self._began_s = began_s
         for source, large in reads.take_larges():
             self._serve(large.whole(), [source], [large.size])
         sources, ends = reads.take()
         if sources:
             self._serve(reads.view[: ends[-1]], sources, ends)
             reads.done()
-        self._last_took_s = took_s = perf_counter() - began_s
+        self._ended_s = perf_counter()
+        took_s = self._ended_s - began_s
         if took_s > _SLOW_S:
             self.slow += 1
             size = ends[-1] if ends else 0
@@ -194,9 +204,25 @@ class Turn:
         chunks, heads = _chunks([source.host for source in sources], ends)
         frames, pairs = split(data, chunks, FRAME_SIZE_MAX)
         batch = Batch(data, sources, chunks, frames, pairs, heads)
-        if self._last_took_s > self._late_s:
-            batch.waited_ms = [source.waited_ms() for source in sources]
+        if self._since_s > self._late_s:
+            batch.waited_ms = self._ages_ms(sources, frames)
         return batch
+
+    def _ages_ms(self, sources: list[Source], frames: array[int]) -> list[int]:
+        """How long the oldest bytes of each source have waited to be read.
+
+        Before a turn all sockets are read, and all that they hold: what comes now came after the last turn
+        had begun. So nobody looks at ages while turns follow each other quickly. The kernel tells the age of
+        the youngest bytes, which is the age of a request that came alone. Of several, the first may have come
+        as soon as the loop was held up: when a slow turn before this one began, or, if something else held
+        the loop, at least as long ago as anybody has waited.
+        """
+        youngest = [source.waited_ms() for source in sources]
+        held_ms = max(youngest)
+        if self._rested_s < _AT_ONCE_S:
+            held_ms = max(held_ms, round(self._since_s * 1000))
+        counts = Counter(frames[Frame.CHUNK :: _FRAME_WIDTH])
+        return [held_ms if counts[chunk] > 1 else age_ms for chunk, age_ms in enumerate(youngest)]
 
     def _route(self, batch: Batch) -> None:
         lanes = () if self.draining else self._lanes

@@ -59,6 +59,7 @@ _REMARKS: Final = {status: status.value.encode() for status in GetStatus}
 _FOUND: Final = GetStatus.FOUND  # Enums are slow keys, and this is the usual one.
 _EMPTY: Final = (GetStatus.NO_MATCHED_LOGIC_QUEUE, GetStatus.NO_MESSAGE_IN_QUEUE)
 _RESET: Final = b"OFFSET_RESET"
+_NO_AGE: Final = 1 << 40  # In milliseconds: nothing is ever so old.
 
 
 class PullLane:
@@ -97,6 +98,11 @@ class PullLane:
     @property
     def codes(self) -> frozenset[int]:
         return CODES
+
+    @property
+    def age_max_ms(self) -> int:
+        families = self._families
+        return min(families.pull_age_ms, families.lite_pull_age_ms) if families.fast_failure else _NO_AGE
 
     def parse(self, batch: Batch) -> int:
         if self.resting:

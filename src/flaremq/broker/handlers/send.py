@@ -107,6 +107,10 @@ class SendLane:
     def codes(self) -> frozenset[int]:
         return CODES
 
+    @property
+    def age_max_ms(self) -> int:
+        return self._age_max_ms
+
     # Parsing.
 
     def parse(self, batch: Batch) -> int:

@@ -31,6 +31,10 @@ spark: {spark.sql.shuffle.partitions: 4}
 
 
 def load(folder: Path, text: str, **environment: str) -> Recipe:
+    """Of a folder in which everything is that the good file names."""
+    (folder / "customers").mkdir(exist_ok=True)
+    if not (folder / "mine.py").exists():
+        (folder / "mine.py").write_text("def enrich(spark, *frames): ...\n")
     file = folder / "p.yaml"
     file.write_text(text)
     return load_recipe(file, environment)
@@ -227,6 +231,38 @@ def test_a_function_is_looked_for_without_running_its_module(tmp_path: Path) -> 
     )
     (tmp_path / "mine.py").write_text("def enrich(:\n")
     assert error(tmp_path, GOOD).startswith("p.yaml:7: steps.enriched.python: mine.py cannot be read: ")
+
+
+@pytest.mark.parametrize("module", ["nowhere", "nowhere.deep", "flaremq.nowhere", "mine.deep"])
+def test_a_module_that_is_neither_beside_the_recipe_nor_installed_is_told(
+    tmp_path: Path, module: str
+) -> None:
+    assert error(tmp_path, changed("mine:enrich", f"{module}:enrich")) == (
+        f"p.yaml:7: steps.enriched.python: there is no module {module}: expected "
+        f"{module.replace('.', '/')}.py in {tmp_path}, or an installed package"
+    )
+
+
+def test_modules_of_packages_beside_the_recipe_and_installed_ones_are_found(tmp_path: Path) -> None:
+    (tmp_path / "own" / "deep").mkdir(parents=True)
+    (tmp_path / "own" / "__init__.py").write_text("raise SystemExit\n")
+    (tmp_path / "own" / "deep" / "steps.py").write_text("def enrich(spark, *frames): ...\n")
+    load(tmp_path, changed("mine:enrich", "own.deep.steps:enrich"))
+    load(tmp_path, changed("mine:enrich", "pyspark.sql.functions:lit"))
+    load(tmp_path, changed("mine:enrich", "math:sqrt"))
+
+
+@pytest.mark.parametrize("path", ["nowhere", "file:/no/where", "nowhere/*.parquet"])
+def test_a_folder_to_read_that_does_not_exist_is_told(tmp_path: Path, path: str) -> None:
+    missing = "/no/where" if path.startswith("file") else tmp_path / "nowhere"
+    assert error(tmp_path, changed("path: customers/", f'path: "{path}"')) == (
+        f"p.yaml:4: sources.customers.path: {missing} does not exist: expected a file or a folder to read"
+    )
+
+
+def test_patterns_and_files_of_elsewhere_are_left_to_spark(tmp_path: Path) -> None:
+    for path in ("customers/*.parquet", "customers/{a,b}/x", "hdfs://host/customers"):
+        load(tmp_path, changed("path: customers/", f'path: "{path}"'))
 
 
 def test_variables_are_put_in_and_never_shown(tmp_path: Path) -> None:

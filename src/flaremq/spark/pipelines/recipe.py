@@ -269,8 +269,9 @@ class _Reading:
         for name, node in fields.items():
             found[name] = self._text_of(node)
             if name.casefold() in ("path", "logpath"):
-                value = ",".join(map(self._place, found[name].value.split(",")))
-                found[name] = Text(value, found[name].shown)
+                several = name.casefold() == "logpath"  # A comma in a path may be one of a pattern, {a,b}.
+                parts = found[name].value.split(",") if several else [found[name].value]
+                found[name] = Text(",".join(map(self._place, parts)), found[name].shown)
         return found
 
     def _place(self, path: str) -> str:

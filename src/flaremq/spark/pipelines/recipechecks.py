@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import ast
+import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
 from typing import Final
 
 from flaremq.base.errors import ConfigError, FlareError
@@ -28,6 +32,8 @@ _SINKS: Final = ("rocketmq", *_FILES, "console", "noop", "jdbc", "kafka")
 _TABLES: Final = ("delta", "iceberg")
 _BATCH_MODES: Final = ("append", "overwrite", "ignore", "error")
 _STREAM_MODES: Final = ("append", "update", "complete")
+_URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
+_PATTERN: Final = re.compile(r"[*?{\[]")
 _OURS: Final = {"checkpointlocation": "give checkpoint at the top", "queryname": "the sink's name is it"}
 
 
@@ -70,6 +76,7 @@ class _Checks:
                 self._asked(node, lambda: known_identity(local_path(options["path"])))
         elif source.format in _FILES:
             self._files(node, options)
+            self._is_there(_field(node, "path"), options)
             if source.stream and source.schema is None and source.format != "text":
                 raise self._wrong(
                     node,
@@ -105,10 +112,10 @@ class _Checks:
         if step.python is None:
             return
         module, _, name = step.python.partition(":")
-        path = self._recipe.folder.joinpath(*module.split(".")).with_suffix(".py")
-        if not path.is_file():
-            return  # It may be installed, or a package: importing it will tell.
         node = _field(step.node, "python")
+        path = self._module(node, module)
+        if path is None:
+            return  # Not a file of Python: importing it will tell.
         try:
             body = ast.parse(path.read_bytes(), str(path)).body
         except (SyntaxError, OSError, ValueError) as error:
@@ -117,6 +124,34 @@ class _Checks:
         others = any(isinstance(each, ast.Assign | ast.ImportFrom) for each in body)
         if name not in defined and not others:
             raise self._wrong(node, f"{path.name} has no function {name}: {near(name, defined)}")
+
+    def _module(self, node: Node, module: str) -> Path | None:
+        """The file of a module, which lies beside the recipe or is installed. Nothing of it is run."""
+        place: Sequence[str] | None = [str(self._recipe.folder), *sys.path]
+        spec: ModuleSpec | None = None
+        for part in module.split("."):
+            spec = None if place is None else PathFinder.find_spec(part, place)
+            place = None if spec is None else spec.submodule_search_locations
+            if spec is None:
+                break
+        if spec is None and module.partition(".")[0] not in sys.builtin_module_names:
+            raise self._wrong(
+                node,
+                f"there is no module {module}: expected {module.replace('.', '/')}.py in "
+                f"{self._recipe.folder}, or an installed package",
+            )
+        origin = None if spec is None else spec.origin
+        return Path(origin) if origin is not None and origin.endswith(".py") else None
+
+    def _is_there(self, node: Node, options: Mapping[str, str]) -> None:
+        """Files that Spark is to read from this machine; of those elsewhere nothing is known here."""
+        given = next(value for name, value in options.items() if name.casefold() == "path")
+        if _URL.match(given) and not given.startswith("file:"):
+            return
+        path = local_path(given)
+        fixed = next(part for part in (path, *path.parents) if not _PATTERN.search(str(part)))
+        if not fixed.exists():
+            raise self._wrong(node, f"{fixed} does not exist: expected a file or a folder to read")
 
     def _format(self, node: Node, name: str, known: Sequence[str], instead: str) -> None:
         at = _field(node, "format")

@@ -129,6 +129,15 @@ def test_without_what_draws_there_is_no_picture(tmp_path: Path, monkeypatch: pyt
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.skipif(find_spec("matplotlib") is None, reason="matplotlib is not installed")
+def test_the_picture_ends_with_the_story_and_not_with_the_last_count(tmp_path: Path) -> None:
+    samples = [Sample(n / 4, 10 * n, (5 * n, 5 * n), 10 * n, n % 7) for n in range(100)]
+    late = [*samples, Sample(150.0, 1000, (500, 500), 1000, 0)]
+    marks = [(8.0, "broker-b is killed"), (16.0, "it runs again"), (140.0, "later")]
+    assert plot(samples, marks[:2], tmp_path / "story.png") and plot(late, marks, tmp_path / "late.png")
+    assert (tmp_path / "late.png").read_bytes() == (tmp_path / "story.png").read_bytes()
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.skipif(

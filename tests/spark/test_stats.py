@@ -18,7 +18,7 @@ from flaremq.protocol import fastjson
 from flaremq.spark.commits import commit
 from flaremq.spark.options import Selection
 from flaremq.spark.pipelines.archive import ArchivePlan, archive
-from flaremq.spark.pipelines.stats import COLUMNS_NEEDED, KEY_COLUMNS, StatsPlan, stats
+from flaremq.spark.pipelines.stats import COLUMNS_NEEDED, KEY_COLUMNS, StatsPlan, finer, stats
 from flaremq.spark.pipelines.statsoffsets import offsets_of_brokers, offsets_of_store
 from flaremq.spark.pipelines.statsplots import plot_stats
 from flaremq.spark.pipelines.statsshown import renderables, shown, size, span
@@ -172,6 +172,23 @@ def test_offsets_that_a_real_broker_has_written_are_read_from_its_store(tmp_path
     assert b"{0:20,1:7}" in (store / "config" / "consumerOffset.json").read_bytes()  # As Java writes it.
     found = offsets_of_store(store, "broker-a")
     assert found["readers"] == {"Orders@broker-a:0": 20, "Orders@broker-a:1": 7}
+
+
+def test_messages_of_a_few_minutes_are_drawn_by_seconds_and_those_of_days_by_hours(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    written(tmp_path / "store", 400)  # Within a second or two.
+    reader = spark.read.format("rocketmq-store").option("columns", ",".join(COLUMNS_NEEDED))
+    rows, plan = reader.load(str(tmp_path / "store")), StatsPlan(keys_max=0)
+    found = stats(spark, rows, plan)
+    fine = finer(spark, rows, plan, found)
+    assert fine is not None and fine.step_ms == 1000 and fine.messages == found.messages
+    assert sum(row["messages"] for row in fine.rows("hours")) == 400
+    assert max(row["hour"] for row in fine.rows("hours")) <= max(row["last"] for row in found.rows("topics"))
+    assert found.step_ms == 3_600_000 and all(row["hour"].minute == 0 for row in found.rows("hours"))
+    assert len(plot_stats(found, tmp_path / "plots", fine)) == 4
+    days = messages(spark)
+    assert finer(spark, days, plan, stats(spark, days, plan)) is None
 
 
 def test_topics_are_counted_with_what_brokers_know_of_groups(spark: SparkSession, tmp_path: Path) -> None:

@@ -69,15 +69,17 @@ class SparkHalf:
         return done.rows
 
     def _count(self, spark: Any, archive: Path, to: Path) -> list[Any]:
-        from flaremq.spark.pipelines.stats import StatsPlan, stats
+        from flaremq.spark.pipelines.stats import StatsPlan, finer, stats
         from flaremq.spark.pipelines.statsplots import plot_stats
         from flaremq.spark.pipelines.statsshown import renderables
         from flaremq.spark.pipelines.statstables import write_stats
         from flaremq.spark.tables import read_archive
 
         with self._step("the archive is counted, and drawn") as facts:
-            found = stats(spark, read_archive(spark, archive), StatsPlan(keys_max=5))
-            pictures = [*write_stats(found, to), *plot_stats(found, to)]
+            plan, orders = StatsPlan(keys_max=5), read_archive(spark, archive)
+            found = stats(spark, orders, plan)
+            fine = finer(spark, orders, plan, found)
+            pictures = [*write_stats(found, to), *plot_stats(found, to, fine)]
             facts.append(f"{found.messages:,} messages, {len(pictures)} tables and plots")
         return [table for table in renderables(found, 6) if str(table.title).startswith(_SHOWN)]
 

@@ -90,7 +90,8 @@ def stats(
             frame, top = source.frames(spark, keys > 0)
             plan = counting.StatsPlan(keys_max=keys, offsets=source.offsets())
             found = counting.stats(spark, frame, plan, top)
-        written = _written(found, to) if to is not None else []
+            fine = None if to is None else counting.finer(spark, frame, plan, found)
+        written = _written(found, fine, to) if to is not None else []
     _show(found, written, most, Output(json))
 
 
@@ -158,11 +159,11 @@ class Source:
         return {group: dict(offsets) for group, offsets in found.items()}
 
 
-def _written(found: Stats, to: Path) -> list[Path]:
+def _written(found: Stats, fine: Stats | None, to: Path) -> list[Path]:
     from flaremq.spark.pipelines.statsplots import plot_stats
     from flaremq.spark.pipelines.statstables import write_stats
 
-    return [*write_stats(found, to), *plot_stats(found, to)]
+    return [*write_stats(found, to), *plot_stats(found, to, fine)]
 
 
 def _show(found: Stats, written: list[Path], most: int, out: Output) -> None:

@@ -12,7 +12,7 @@ of them; a latency in a cell is rounded, and that is what makes it possible to a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import Final
 
@@ -33,6 +33,9 @@ COLUMNS_NEEDED: Final = (
 KEY_COLUMNS: Final = ("topic", "keys")
 """The same for the frame that keys are counted in."""
 
+_FINE_BELOW_S: Final = 3 * 3600
+_BARS_MAX: Final = 90
+_STEPS_S: Final = (1, 2, 5, 10, 30, 60, 120)
 _SIZE: Final = "bodySize"
 _TRANSACTION: Final = 12
 _NO_QUEUE: Final = (4, 12)
@@ -52,9 +55,11 @@ class StatsPlan:
     offsets: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """How far consumer groups are: by group and topic@broker:queueId. Of these the backlog is told. Where the
     rows name no broker, as those of a store do unless they are told to, the name is empty: topic@:queueId."""
+    step_ms: int = HOUR_MS
+    """What the tables by time call an hour. `finer` counts by less, for plots of a few hours."""
 
     def __post_init__(self) -> None:
-        for name, least in (("keys_max", 0), ("tags_max", 1), ("hosts_max", 1)):
+        for name, least in (("keys_max", 0), ("tags_max", 1), ("hosts_max", 1), ("step_ms", 1)):
             if getattr(self, name) < least:
                 raise ConfigError(f"{name}={getattr(self, name)}: wanted is {least} or more")
 
@@ -79,7 +84,22 @@ def stats(
             top = _top_keys(source if keys is None else keys, plan.keys_max).toArrow()
     except RAISED as error:
         raise spark_error(error) from error
-    return made_stats(counted, top, marks, monotonic() - begun_s)
+    return made_stats(counted, top, marks, monotonic() - begun_s, plan.step_ms)
+
+
+def finer(spark: SparkSession, source: DataFrame, plan: StatsPlan, found: Stats) -> Stats | None:
+    """The same messages by minutes or seconds; None if they span so much time that hours show it.
+
+    They are read once more: the tables that people ask for are by the hour.
+    """
+    rows = found.rows("topics")
+    if not rows:
+        return None
+    span_s = (max(row["last"] for row in rows) - min(row["first"] for row in rows)).total_seconds()
+    if span_s >= _FINE_BELOW_S:
+        return None
+    step_s = next(step_s for step_s in _STEPS_S if span_s <= _BARS_MAX * step_s)
+    return stats(spark, source, replace(plan, keys_max=0, step_ms=1000 * step_s))
 
 
 def _check_columns(frame: DataFrame, needed: tuple[str, ...]) -> None:
@@ -98,7 +118,7 @@ def _check_columns(frame: DataFrame, needed: tuple[str, ...]) -> None:
 def _counted(spark: SparkSession, source: DataFrame, plan: StatsPlan, marks: Marks) -> DataFrame:
     """A row for each topic, queue, tag, host and hour. `kind` says which of them a row is about."""
     names = tuple(dict.fromkeys(name for each in SETS.values() for name in each))
-    cells = _cells(_with_segments(spark, _plain(source), marks))
+    cells = _cells(_with_segments(spark, _plain(source, plan.step_ms), marks))
     found = cells.groupingSets([[F.col(name) for name in each] for each in SETS.values()], *names).agg(
         F.grouping_id().alias("kind"), *_added_up()
     )
@@ -110,7 +130,7 @@ def _counted(spark: SparkSession, source: DataFrame, plan: StatsPlan, marks: Mar
     return found.withColumn("rank", rank).where(F.col("rank") <= limit).drop("rank")
 
 
-def _plain(source: DataFrame) -> DataFrame:
+def _plain(source: DataFrame, step_ms: int) -> DataFrame:
     """What is needed of each row, as numbers and texts that are never null."""
     size = F.col(_SIZE) if _SIZE in source.columns else F.octet_length("body")
     stored = F.unix_millis("storeTimestamp")
@@ -129,7 +149,7 @@ def _plain(source: DataFrame) -> DataFrame:
         F.coalesce(F.col("sysFlag").bitwiseAND(_TRANSACTION).isin(*_NO_QUEUE), F.lit(False)).alias(
             "unqueued"
         ),
-    ).withColumn("hour", F.expr(f"stored div {HOUR_MS}"))
+    ).withColumn("hour", F.expr(f"stored div {step_ms}"))
 
 
 def _with_segments(spark: SparkSession, rows: DataFrame, marks: Marks) -> DataFrame:

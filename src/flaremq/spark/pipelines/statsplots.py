@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
@@ -14,7 +14,7 @@ from flaremq.base.localpath import local_path
 from flaremq.spark.pipelines.statsshown import size, span
 from flaremq.spark.pipelines.statstables import Row, Stats
 
-_HOUR: Final = timedelta(hours=1)
+_UNITS: Final = (("hour", 3600), ("minute", 60), ("second", 1))
 _COLOURS: Final = (
     *("#1f77b4", "#ff7f0e", "#2ca02c", "#9467bd", "#8c564b", "#17becf", "#e377c2", "#bcbd22"),
     "#b0b0b0",
@@ -27,8 +27,11 @@ _DPI: Final = 120
 Draw = Callable[[Any, Stats], Any]
 
 
-def plot_stats(stats: Stats, folder: Path) -> list[Path]:
-    """hours.png, latency.png, top.png and backlog.png. UsageError where matplotlib is not installed."""
+def plot_stats(stats: Stats, folder: Path, fine: Stats | None = None) -> list[Path]:
+    """hours.png, latency.png, top.png and backlog.png. UsageError where matplotlib is not installed.
+
+    With `fine` (`stats.finer`), what is drawn over time is drawn by its minutes or seconds.
+    """
     try:
         matplotlib = import_module("matplotlib")
     except ImportError:
@@ -40,7 +43,7 @@ def plot_stats(stats: Stats, folder: Path) -> list[Path]:
     drawn: dict[str, Draw] = {"hours": _hours, "latency": _latency, "top": _top, "backlog": _backlog}
     written, folder = [], local_path(folder)
     for name, draw in drawn.items():
-        figure = draw(pyplot, stats)
+        figure = draw(pyplot, stats if fine is None or name == "top" else fine)
         path = folder / f"{name}.png"
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -56,11 +59,11 @@ def plot_stats(stats: Stats, folder: Path) -> list[Path]:
 def _hours(pyplot: Any, stats: Stats) -> Any:
     """Messages of each hour, topics on top of each other."""
     figure, axis = pyplot.subplots(figsize=(11, 5.5), constrained_layout=True)
-    axis.set_title("Messages per hour, by topic")
+    axis.set_title(f"Messages per {_unit(stats)}, by topic")
     rows = stats.rows("hours")
     if not rows:
         return _empty(figure, [axis])
-    times = _all_hours(row["hour"] for row in rows)
+    times, step = _all_times((row["hour"] for row in rows), _step(stats)), _step(stats)
     kept = [row["topic"] for row in stats.rows("topics")][: len(_COLOURS) - 1]
     counts: dict[str, dict[datetime, int]] = defaultdict(lambda: defaultdict(int))
     for row in rows:
@@ -70,27 +73,27 @@ def _hours(pyplot: Any, stats: Stats) -> Any:
         if label not in counts:
             continue
         values = [counts[label][at] for at in times]
-        axis.bar(times, values, _HOUR * 0.92, base, align="edge", label=_short(label), color=colour)
+        axis.bar(times, values, step * 0.92, base, align="edge", label=_short(label), color=colour)
         base = [low + value for low, value in zip(base, values, strict=True)]
-    axis.set_ylabel("messages an hour")
+    axis.set_ylabel(f"messages per {_unit(stats)}")
     axis.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
     _number_axis(axis.yaxis, _count)
-    _time_axis(axis, times)
+    _time_axis(axis, times, step)
     return _plain(figure, [axis])
 
 
 def _latency(pyplot: Any, stats: Stats) -> Any:
     """How large messages are above, and how late they were stored below."""
     figure, (above, below) = pyplot.subplots(2, 1, figsize=(11, 7.5), sharex=True, constrained_layout=True)
-    above.set_title("Mean size of messages, by hour")
-    below.set_title("From born to stored, by hour: 99th percentile, dotted the median")
+    above.set_title(f"Mean size of messages, per {_unit(stats)}")
+    below.set_title(f"From born to stored, per {_unit(stats)}: 99th percentile, dotted the median")
     rows = stats.rows("hours")
     if not rows:
         return _empty(figure, [above, below])
     topics = [row["topic"] for row in stats.rows("topics")][:_LINES_MAX]
     for topic, colour in zip(topics, _COLOURS, strict=False):
         own = [row for row in rows if row["topic"] == topic]
-        times = [row["hour"] + _HOUR / 2 for row in own]
+        times = [row["hour"] + _step(stats) / 2 for row in own]
         line = {"color": colour, "linewidth": 1.6, "marker": "o", "markersize": 3}
         above.plot(times, [row["sizeMean"] for row in own], label=_short(topic), **line)
         below.plot(times, [max(1.0, row["latencyP99Ms"]) for row in own], **line)
@@ -104,7 +107,7 @@ def _latency(pyplot: Any, stats: Stats) -> Any:
     below.set_ylim(bottom=0.8, top=2 * max(10.0, below.get_ylim()[1]))
     _number_axis(below.yaxis, span)
     above.legend(frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
-    _time_axis(below, _all_hours(row["hour"] for row in rows))
+    _time_axis(below, _all_times((row["hour"] for row in rows), _step(stats)), _step(stats))
     return _plain(figure, [above, below])
 
 
@@ -114,13 +117,13 @@ def _top(pyplot: Any, stats: Stats) -> Any:
     tags = [(f"{row['tag'] or '(no tag)'}  ({row['topic']})", row["messages"]) for row in stats.rows("tags")]
     most = max(3, min(_BARS_MAX, max(len(keys), len(tags))))
     figure, axes = pyplot.subplots(1, 2, figsize=(13, 1.6 + 0.34 * most), constrained_layout=True)
-    for axis, title, found, colour in (
-        (axes[0], "Keys with the most messages", keys, "#1f77b4"),
-        (axes[1], "Tags with the most messages", tags, "#2ca02c"),
+    for axis, what, found, colour in (
+        (axes[0], "keys", keys, "#1f77b4"),
+        (axes[1], "tags", tags, "#2ca02c"),
     ):
-        axis.set_title(title)
+        axis.set_title(f"{what.capitalize()} with the most messages")
         if not found:
-            _empty(figure, [axis])
+            _empty(figure, [axis], f"no {what}")
             continue
         first = found[:_BARS_MAX]
         places = range(len(first))
@@ -142,38 +145,39 @@ def _backlog(pyplot: Any, stats: Stats) -> Any:
     figure, axis = pyplot.subplots(figsize=(11, 5.5), constrained_layout=True)
     title = "Backlog of consumer groups: what came since their offsets"
     if not stats.rows("backlog"):
-        rows, of, title = stats.rows("hours"), ("topic",), "Messages stored, all hours added up"  # type: ignore[assignment]
+        rows, of, title = stats.rows("hours"), ("topic",), "Messages stored, added up"  # type: ignore[assignment]
     axis.set_title(title)
     if not rows:
         return _empty(figure, [axis], "nothing waits" if stats.rows("backlog") else "no messages")
     lines: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
         lines[" / ".join(_short(row[name]) for name in of)].append(row)
-    times = _all_hours(row["hour"] for row in rows)
+    step = _step(stats)
+    times = _all_times((row["hour"] for row in rows), step)
     largest = sorted(lines, key=lambda name: (-lines[name][-1]["total"], name))[: len(_COLOURS) - 1]
     for name, colour in zip(largest, _COLOURS, strict=False):
-        at, totals = _steps(lines[name], times[-1])
+        at, totals = _steps(lines[name], times[-1], step)
         axis.plot(at, totals, label=name, color=colour, linewidth=1.8)
         axis.fill_between(at, totals, color=colour, alpha=0.12)
     axis.set_ylabel("messages")
     axis.set_ylim(bottom=0)
     axis.legend(frameon=False, loc="upper left")
     _number_axis(axis.yaxis, _count)
-    _time_axis(axis, times)
+    _time_axis(axis, times, step)
     return _plain(figure, [axis])
 
 
-def _steps(rows: Sequence[Row], last: datetime) -> tuple[list[datetime], list[int]]:
-    """From nothing at the beginning of the first hour to the total at the end of the last one."""
+def _steps(rows: Sequence[Row], last: datetime, step: timedelta) -> tuple[list[datetime], list[int]]:
+    """From nothing at the beginning of the first step to the total at the end of the last one."""
     times, totals = [rows[0]["hour"]], [0]
     for row in rows:
         if row["hour"] > times[-1]:
             times.append(row["hour"])
             totals.append(totals[-1])
-        times.append(row["hour"] + _HOUR)
+        times.append(row["hour"] + step)
         totals.append(row["total"])
-    if times[-1] < last + _HOUR:
-        times.append(last + _HOUR)
+    if times[-1] < last + step:
+        times.append(last + step)
         totals.append(totals[-1])
     return times, totals
 
@@ -181,22 +185,37 @@ def _steps(rows: Sequence[Row], last: datetime) -> tuple[list[datetime], list[in
 # What all pictures have in common.
 
 
-def _all_hours(hours: Iterable[datetime]) -> list[datetime]:
+def _step(stats: Stats) -> timedelta:
+    return timedelta(milliseconds=stats.step_ms)
+
+
+def _unit(stats: Stats) -> str:
+    seconds = stats.step_ms // 1000
+    whole, number = next((name, seconds // length) for name, length in _UNITS if seconds % length == 0)
+    return whole if number == 1 else f"{number} {whole}s"
+
+
+def _all_times(hours: Iterable[datetime], step: timedelta) -> list[datetime]:
     """From the first to the last, those without messages too, unless that would be years of nothing."""
     found = sorted(set(hours))
-    count = round((found[-1] - found[0]) / _HOUR) + 1
-    return [found[0] + at * _HOUR for at in range(count)] if count <= 24 * 366 else found
+    count = round((found[-1] - found[0]) / step) + 1
+    return [found[0] + at * step for at in range(count)] if count <= 24 * 366 else found
 
 
-def _time_axis(axis: Any, times: Sequence[datetime]) -> None:
+def _time_axis(axis: Any, times: Sequence[datetime], step: timedelta) -> None:
     dates = import_module("matplotlib.dates")
     locator = dates.AutoDateLocator(minticks=3, maxticks=9)
     axis.xaxis.set_major_locator(locator)
-    axis.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator))
-    # A few hours would be drawn as wide as a week.
-    room = max(_HOUR / 2, (12 * _HOUR - (times[-1] - times[0])) / 2)
-    axis.set_xlim(times[0] - room, times[-1] + _HOUR + room)
-    axis.set_xlabel("hour (UTC)")
+    if step < timedelta(hours=1):  # Bare minutes and seconds would be read as anything.
+        clock = "%H:%M:%S" if step < timedelta(minutes=1) else "%H:%M"
+        axis.xaxis.set_major_formatter(dates.DateFormatter(clock, tz=UTC))
+        axis.set_xlabel(f"time (UTC), {times[0]:%Y-%m-%d}")
+    else:
+        axis.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator))
+        axis.set_xlabel("time (UTC)")
+    # A single bar would be as wide as the picture.
+    room = max(step / 2, (12 * step - (times[-1] - times[0])) / 2)
+    axis.set_xlim(times[0] - room, times[-1] + step + room)
 
 
 def _number_axis(axis: Any, text: Callable[[float], str]) -> None:
@@ -204,9 +223,9 @@ def _number_axis(axis: Any, text: Callable[[float], str]) -> None:
 
 
 def _count(value: float) -> str:
-    for unit, length in (("G", 1e9), ("M", 1e6), ("k", 1e4)):
+    for unit, length in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if abs(value) >= length:
-            return f"{value / (1e3 if unit == 'k' else length):,.4g} {unit}"
+            return f"{value / length:,.4g} {unit}"
     return f"{value:,.0f}" if value == int(value) else ""
 
 

@@ -112,13 +112,17 @@ class Stats:
     bytes: int
     seconds: float
     """How long it took to count."""
+    step_ms: int = HOUR_MS
+    """How long each "hour" is."""
 
     def rows(self, table: str) -> list[Row]:
         found: list[Row] = self.tables[table].to_pylist()
         return found
 
 
-def made_stats(counted: pa.Table, keys: pa.Table | None, marks: Marks, seconds: float) -> Stats:
+def made_stats(
+    counted: pa.Table, keys: pa.Table | None, marks: Marks, seconds: float, step_ms: int = HOUR_MS
+) -> Stats:
     """`counted` has the rows of all sets, and `kind` tells them apart."""
     names = tuple(dict.fromkeys(name for each in SETS.values() for name in each))
     by_kind: dict[int, list[Row]] = defaultdict(list)
@@ -126,7 +130,7 @@ def made_stats(counted: pa.Table, keys: pa.Table | None, marks: Marks, seconds: 
         by_kind[row["kind"]].append(row)
     found: dict[str, list[Row]] = {}
     for name in SETS:
-        rows = [_derived(row, name) for row in by_kind[set_number(name, names)]]
+        rows = [_derived(row, name, step_ms) for row in by_kind[set_number(name, names)]]
         by_size = name in ("topics", "tags", "hosts")
         columns = SETS[name]
         found[name] = sorted(
@@ -142,7 +146,7 @@ def made_stats(counted: pa.Table, keys: pa.Table | None, marks: Marks, seconds: 
     )
     tables = {name: _table(found[name], columns) for name, columns in TABLES.items()}
     messages, size = (sum(row[name] for row in found["topics"]) for name in ("messages", "bytes"))
-    return Stats(tables, messages, size, seconds)
+    return Stats(tables, messages, size, seconds, step_ms)
 
 
 def _table(rows: Iterable[Row], columns: Sequence[str]) -> pa.Table:
@@ -150,12 +154,12 @@ def _table(rows: Iterable[Row], columns: Sequence[str]) -> pa.Table:
     return pa.Table.from_pylist([{name: row[name] for name in columns} for row in rows], schema)
 
 
-def _derived(row: Row, name: str) -> Row:
+def _derived(row: Row, name: str, step_ms: int) -> Row:
     # A single message, or all in one second, is no rate of thousands.
-    span_s = HOUR_MS / 1000 if name == "hours" else max(1.0, (row["last"] - row["first"]) / 1000)
+    span_s = step_ms / 1000 if name == "hours" else max(1.0, (row["last"] - row["first"]) / 1000)
     found = {column: row[column] for column in SETS[name]}
     if "hour" in found:
-        found["hour"] *= HOUR_MS
+        found["hour"] *= step_ms
     return found | {
         "messages": row["messages"],
         "bytes": row["bytes"],

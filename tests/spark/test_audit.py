@@ -17,6 +17,7 @@ from flaremq.admin.sync import Admin
 from flaremq.base.errors import UsageError
 from flaremq.cli.inspection.facts import StoreFolder as InspectedFolder
 from flaremq.cli.inspection.verify import Verifier
+from flaremq.cli.pipelines.work import records_counted
 from flaremq.model.layout import ENTRY_FORMAT
 from flaremq.spark.pipelines.audit import Audit, audit
 from flaremq.spark.pipelines.rebuild import Shape, rebuild
@@ -51,8 +52,11 @@ def queue_file(store: Path) -> Path:
 def test_nothing_is_found_in_a_sound_store(spark: SparkSession, sound: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(sound, copy)
-    found = audit(spark, sound, copy, shape=SMALL)
+    counted = tmp_path / "counted"
+    counted.mkdir()
+    found = audit(spark, sound, copy, shape=SMALL, counted=counted)
     assert found.findings == [] and found.is_sound
+    assert records_counted(counted) == found.records
     assert (found.records, found.queues) == (1500, 12)
     assert found.queue_files > 12 and found.index_files > 5 and found.index_keys > 1000
     assert found.compared_bytes >= found.bytes > 0

@@ -3,11 +3,42 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from pyspark.sql.streaming.listener import StreamingQueryProgress
     from pyspark.sql.streaming.query import StreamingQuery
+
+STARTING: Final = "starting: asking brokers where their queues begin and end"
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What is known since the last batch: its speed, if it had messages, else that of the one before."""
+
+    rows_per_s: float
+    seconds: float
+    waiting: int | None
+    """Messages that were there and not yet read; None if the batch only found out where to begin."""
+
+
+def line_of(status: Mapping[str, object], rows: int, last: Batch | None) -> str:
+    """What a query does now. It waits for messages only if it reads none, and the last batch left none.
+
+    The first batch of a stream has no rows: it finds out where the queues begin, which can take long, while
+    any number of messages is there.
+    """
+    told = f"{rows:,} messages"
+    if rows and last is not None:
+        told += f", {last.rows_per_s:,.0f} a second in the last batch, which took {last.seconds:.1f} s"
+    if status.get("isTriggerActive") and status.get("isDataAvailable"):
+        return f"{told}; reading"
+    if last is None or last.waiting is None:
+        return STARTING
+    return f"{told}; {last.waiting:,} are waiting" if last.waiting else f"{told}; waiting for messages"
 
 
 class Watched:
@@ -17,12 +48,13 @@ class Watched:
         self._query = query
         self._status: Any = None
         self._rows = 0
-        self._batch = -1
+        self._number = -1
+        self._last: Batch | None = None
 
     def __enter__(self) -> Watched:
         if sys.stderr.isatty():
             console = import_module("rich.console").Console(stderr=True)
-            self._status = console.status("waiting for messages")
+            self._status = console.status(STARTING)
             self._status.start()
         return self
 
@@ -31,15 +63,21 @@ class Watched:
             self._status.stop()
 
     def look(self) -> None:
-        from flaremq.spark.pipelines.runprogress import lag_of
-
-        last = self._query.lastProgress if self._status is not None else None
-        if last is None or last.batchId == self._batch:
+        if self._status is None:
             return
-        self._batch, self._rows = last.batchId, self._rows + last.numInputRows
-        took_s = last.durationMs.get("triggerExecution", 0) / 1000
-        lag = sum(sum(lag_of(each.latestOffset, each.endOffset).values()) for each in last.sources)
-        self._status.update(
-            f"{self._rows:,} messages, {last.processedRowsPerSecond or 0:,.0f} a second in the last batch, "
-            f"which took {took_s:.1f} s; {lag:,} are waiting"
-        )
+        progress = self._query.lastProgress
+        if progress is not None and progress.batchId != self._number:
+            self._number, self._rows = progress.batchId, self._rows + progress.numInputRows
+            self._last = _batch_of(progress, self._last)
+        self._status.update(line_of(self._query.status, self._rows, self._last))
+
+
+def _batch_of(progress: StreamingQueryProgress, before: Batch | None) -> Batch:
+    from flaremq.spark.pipelines.runprogress import lag_of
+
+    lags = [lag_of(source.latestOffset, source.endOffset) for source in progress.sources]
+    waiting = sum(sum(lag.values()) for lag in lags) if any(lags) else None
+    if before is not None and not progress.numInputRows:
+        return replace(before, waiting=waiting)
+    took_s = progress.durationMs.get("triggerExecution", 0) / 1000
+    return Batch(progress.processedRowsPerSecond or 0.0, took_s, waiting)

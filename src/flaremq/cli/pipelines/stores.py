@@ -147,9 +147,11 @@ def audit(
         from flaremq.spark.pipelines.rebuild import shape_of
 
         shape = _shape(shape_of(folder.root), queue_file_size, index_slots, index_entries)
-        with watched(spark, "auditing"):
+        with watched(spark, "auditing") as counted:
             against = None if archive is None else auditing.Archive(archive, broker)
-            found = auditing.audit(spark, folder, other, against=against, shape=shape, tasks=tasks)
+            found = auditing.audit(
+                spark, folder, other, against=against, shape=shape, tasks=tasks, counted=counted
+            )
     out = Output(json)
     out.show({**asdict(found), "is_sound": found.is_sound}, lambda: _show_audit(found, out))
     if not found.is_sound:

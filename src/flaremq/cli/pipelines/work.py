@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -130,38 +131,53 @@ def _spinner(what: str) -> Iterator[None]:
 
 
 @contextmanager
-def watched(spark: SparkSession, what: str) -> Iterator[None]:
-    """A bar of the tasks that are done, on a terminal only, for as long as a batch job runs."""
+def watched(spark: SparkSession, what: str) -> Iterator[Path | None]:
+    """A bar of the tasks that are done, on a terminal only, for as long as a batch job runs.
+
+    Work that can count records as it goes does so in files of the folder that is given: tasks are long.
+    """
     if not sys.stderr.isatty():
-        yield
+        yield None
         return
     progress = import_module("rich.progress")
     bar = progress.Progress(
         progress.TextColumn("{task.description}"),
         progress.BarColumn(),
-        progress.TextColumn("{task.completed:.0f} of {task.total:.0f} tasks"),
+        progress.TextColumn("{task.fields[told]}"),
         progress.TimeElapsedColumn(),
         console=import_module("rich.console").Console(stderr=True),
         transient=True,
     )
     ended = threading.Event()
-    with bar:
-        watcher = threading.Thread(target=_watch, args=(spark, what, bar, ended), daemon=True)
+    with bar, TemporaryDirectory(prefix="flaremq-counted-") as counted:
+        task = bar.add_task(what, total=None, told=told_of(0, 0, 0))
+        watcher = threading.Thread(target=_watch, args=(spark, bar, task, Path(counted), ended), daemon=True)
         watcher.start()
         try:
-            yield
+            yield Path(counted)
         finally:
             ended.set()
             watcher.join()
 
 
-def _watch(spark: SparkSession, what: str, bar: Any, ended: threading.Event) -> None:
-    task = bar.add_task(what, total=1)
+def _watch(spark: SparkSession, bar: Any, task: Any, counted: Path, ended: threading.Event) -> None:
     tracker = spark.sparkContext.statusTracker()
     while not ended.wait(_LOOK_S):
         with suppress(Exception):  # A look that fails is no reason to end the work: the next one may not.
             stages = [tracker.getStageInfo(number) for number in tracker.getActiveStageIds()]
             found = [stage for stage in stages if stage is not None]
-            if found:
-                total, done = sum(s.numTasks for s in found), sum(s.numCompletedTasks for s in found)
-                bar.update(task, total=total, completed=done)
+            total, done = sum(s.numTasks for s in found), sum(s.numCompletedTasks for s in found)
+            told = told_of(total, done, records_counted(counted))
+            bar.update(task, total=total or None, completed=done, told=told)
+
+
+def told_of(tasks: int, done: int, records: int) -> str:
+    """Between its stages Spark has no task at all: it plans, or hands rows from one to the other."""
+    told = f"{done} of {tasks} tasks" if tasks else "planning"
+    return f"{told}, {records:,} records read" if records else told
+
+
+def records_counted(folder: Path) -> int:
+    """What all tasks have counted so far, each in a file of its own."""
+    texts = (path.read_text() for path in folder.iterdir())
+    return sum(int(text) for text in texts if text.isdigit())

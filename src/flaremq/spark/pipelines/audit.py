@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 from flaremq.arrow.stores import Moment, StoreFolder
 from flaremq.base.errors import UsageError
 from flaremq.base.localpath import local_path
+from flaremq.base.units import MiB
 from flaremq.model.layout import ENTRY_SIZE
 from flaremq.protocol.configfiles import deleted_topics
 from flaremq.spark.given import cores
@@ -31,6 +32,8 @@ from flaremq.spark.pipelines.rebuild import Shape, shape_of
 from flaremq.store.indexfile import file_size
 
 _SHOWN_MAX: Final = 1000
+_TASK_BYTES: Final = 128 * MiB
+_TASKS_MAX: Final = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +85,16 @@ def audit(
     against: Archive | None = None,
     shape: Shape | None = None,
     tasks: int | None = None,
+    counted: Path | None = None,
 ) -> Audit:
-    """Look at all of a store, and compare it with another one, or with an archive, if one is given."""
+    """Look at all of a store, and compare it with another one, or with an archive, if one is given.
+
+    In the folder `counted` tasks on this machine write how many records they have read so far.
+    """
     folder = store if isinstance(store, StoreFolder) else StoreFolder(local_path(store))
     folder.check()
-    begun_s, tasks, shape = monotonic(), tasks or 2 * cores(), shape or shape_of(folder.root)
+    begun_s, shape = monotonic(), shape or shape_of(folder.root)
+    tasks = tasks or _tasks(folder)
     result = Audit(folder.root)
     _check_index_size(folder.root, shape)
     moment = folder.moment()
@@ -97,7 +105,7 @@ def audit(
         )
     pieces = folder.log_pieces(tasks=tasks, moment=moment)
     deleted = deleted_topics(folder.root)
-    work = Work(pieces, tasks, shape.per_file, shape.index_slots, moment, deleted)
+    work = Work(pieces, tasks, shape.per_file, shape.index_slots, moment, deleted, counted)
     _audit_log(spark, folder, work, result)
     _audit_chains(folder.root, shape, moment, result)
     if other is not None:
@@ -110,6 +118,12 @@ def audit(
         _audit_archive(spark, folder, against, result)
     result.seconds = monotonic() - begun_s
     return result
+
+
+def _tasks(folder: StoreFolder) -> int:
+    """Enough for all cores, and so many that someone who waits sees them end."""
+    size = sum(file.size for file in folder.scan.log_files())
+    return max(2 * cores(), min(_TASKS_MAX, size // _TASK_BYTES))
 
 
 def _audit_archive(spark: SparkSession, folder: StoreFolder, archive: Archive, result: Audit) -> None:

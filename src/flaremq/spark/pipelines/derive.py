@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, astuple, dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -117,6 +118,8 @@ class Derivation:
     tally: Tally
     deleted: Mapping[bytes, int]
     """By topic: records below this offset are of a topic that was deleted."""
+    counted: str = ""
+    """A folder for files that say how many records were read so far, one for each piece."""
     open: dict[Key, Segment] = field(default_factory=dict)
 
     def add(self, facts: array[int], count: int, view: memoryview) -> Iterator[tuple[Key, int, Segment]]:
@@ -145,6 +148,9 @@ class Derivation:
     def _count(self, facts: array[int], count: int, view: memoryview) -> None:
         tally = self.tally
         tally.records += count
+        if self.counted:
+            with suppress(OSError):  # A folder of another machine, perhaps: then nobody sees it.
+                Path(self.counted, str(tally.piece.begin)).write_text(str(tally.records))
         table = np.frombuffer(facts, np.int64)[: count * Fact.WIDTH].reshape(count, Fact.WIDTH)
         tally.size += int(table[:, Fact.SIZE].sum())
         keys, last = count_keys(facts, count, view)
@@ -244,6 +250,7 @@ class _Terms:
     slots: int
     index_end: int | None
     deleted: Mapping[bytes, int]
+    counted: str
 
 
 class DerivedReader(DataSourceReader):
@@ -258,7 +265,7 @@ class DerivedReader(DataSourceReader):
         terms = self._terms
         index = IndexAudit(self._folder.root, terms.slots, terms.index_end) if terms.slots else None
         for piece in partition.pieces:
-            found = Derivation(terms.per_file, Tally(piece), terms.deleted)
+            found = Derivation(terms.per_file, Tally(piece), terms.deleted, terms.counted)
             yield from derived(self._folder, piece, found, index)
 
 
@@ -282,6 +289,7 @@ class DerivedSource(DataSource):
             int(options["slots"]),
             json.loads(options["indexEnd"]),
             {topic.encode(): end for topic, end in json.loads(options["deleted"]).items()},
+            options["counted"],
         )
         return DerivedReader(folder, shared, terms)
 
@@ -298,6 +306,8 @@ class Work:
     """If a broker has the store open: what of it is looked at."""
     deleted: Mapping[str, int] = field(default_factory=dict)
     """Deleted topics, and where the log ended then."""
+    counted: Path | None = None
+    """A folder in which tasks say how far they are."""
 
 
 def derive(spark: SparkSession, folder: StoreFolder, work: Work) -> DataFrame:
@@ -314,6 +324,7 @@ def derive(spark: SparkSession, folder: StoreFolder, work: Work) -> DataFrame:
         .option("slots", work.slots)
         .option("indexEnd", json.dumps(None if work.moment is None else work.moment.index_end))
         .option("deleted", json.dumps(dict(work.deleted)))
+        .option("counted", str(work.counted or ""))
         .load()
     )
     place = ("topic", "queueId", "file")

@@ -1,11 +1,25 @@
 """What holds for all tests."""
 
+from __future__ import annotations
+
 import pytest
-from hypothesis import settings
+import pytest_timeout
+from hypothesis import settings as hypothesis_settings
+
+from flaremq.testing.patience import load_factor
+
+pytest_plugins = ("pytester",)
 
 # No deadline: a machine that is busy with something else says nothing about the code.
-settings.register_profile("house", deadline=None)
-settings.load_profile("house")
+hypothesis_settings.register_profile("house", deadline=None)
+hypothesis_settings.load_profile("house")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_timeout_set_timer(item: pytest.Item, settings: pytest_timeout.Settings) -> object:
+    """The time that a test has, longer while the machine is busy with other things as well."""
+    longer = settings._replace(timeout=settings.timeout * load_factor())
+    return pytest_timeout.pytest_timeout_set_timer(item, longer)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -17,7 +17,7 @@ from flaremq.base.errors import (
     SparkFailed,
     UsageError,
 )
-from flaremq.spark.errors import spark_error
+from flaremq.spark.errors import planned, spark_error
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -148,3 +148,21 @@ def test_errors_of_a_running_session_are_read_too(
         assert type(error) is kind
         assert str(error).startswith(begins)
     assert capfd.readouterr() == ("", "")
+
+
+def test_what_only_plans_is_tried_again_once_if_a_worker_was_late() -> None:
+    late = RuntimeError("org.apache.spark.SparkException: Python worker failed to connect back.")
+    outcomes: list[Exception | int] = [late, 7, late, late, ValueError("x")]
+
+    def make() -> int:
+        found = outcomes.pop(0)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    assert planned(make) == 7
+    with pytest.raises(RuntimeError, match="failed to connect back"):
+        planned(make)
+    with pytest.raises(ValueError, match="x"):
+        planned(make)
+    assert outcomes == []

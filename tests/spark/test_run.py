@@ -164,7 +164,7 @@ def test_an_archive_is_a_source(spark: SparkSession, running: EmbeddedThread, tm
         (
             "{a: {python: 'not_there:f', inputs: [orders]}}",
             "{from: a, format: noop}",
-            r"p\.yaml:2: steps\.a\.python: No module named 'not_there': put not_there\.py beside p\.yaml",
+            r"p\.yaml:2: steps\.a\.python: there is no module not_there: expected not_there\.py in ",
         ),
         (
             "{a: {sql: 'select body as b from orders'}}",
@@ -222,3 +222,27 @@ def test_the_lag_is_that_of_each_queue() -> None:
     assert (
         lag_of(latest, '{"v": 1, "start": {"at": "latest"}}') == lag_of("7", "5") == lag_of(None, None) == {}
     )
+
+
+def test_a_stream_whose_worker_was_late_once_is_started_again(
+    spark: SparkSession, running: EmbeddedThread, tmp_path: Path
+) -> None:
+    (tmp_path / "late.py").write_text(
+        "from pathlib import Path\n"
+        "MARK = Path(__file__).with_name('was-late')\n"
+        "def once(spark, orders):\n"
+        "    def work(batches):\n"
+        "        if not MARK.exists():\n"
+        "            MARK.touch()\n"
+        "            raise RuntimeError('Python worker failed to connect back.')\n"
+        "        yield from batches\n"
+        "    return orders.select('body').mapInArrow(work, 'body binary')\n"
+    )
+    text = (
+        f"{SOURCE}steps: {{late: {{python: 'late:once', inputs: [orders]}}}}\n"
+        "sinks: {out: {from: late, format: parquet, path: out}}\ntrigger: {available-now: true}\n"
+    )
+    done = run(spark, recipe(tmp_path, text, running))
+    assert (tmp_path / "was-late").exists()
+    assert done.sinks[0].rows == COUNT
+    assert spark.read.parquet(str(tmp_path / "out")).count() == COUNT

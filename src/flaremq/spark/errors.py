@@ -6,11 +6,15 @@ is left, so the text is what is read. Nothing here needs Spark to be installed.
 """
 
 import re
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Callable, Iterator
+from typing import Final, TypeVar
 
 from flaremq.base import errors
 from flaremq.base.errors import FlareError, SparkFailed
+from flaremq.base.logs import logger
+
+log = logger("spark.errors")
+T = TypeVar("T")
 
 _TEXT_MAX: Final = 600
 """Of an error that is not ours: what is longer is a plan or a page of frames."""
@@ -52,15 +56,34 @@ def spark_error(error: BaseException) -> FlareError:
             "the JVM in which Spark runs is gone: it was killed, or the machine had no memory left; "
             "start again, and give it less to do at a time if it happens again"
         )
-    if any(_WORKER_LATE in text for text in texts):
+    if is_worker_late(error):
         return SparkFailed(
-            "a Python worker of Spark was not ready in the 10 s that Spark gives it: the machine is too "
-            "busy, or its Python does not start; do it again when there is less to do"
+            "a Python worker of Spark was not ready within the 10 s that Spark allows, which no setting "
+            "changes: the machine is too busy, or its Python does not start; try again when it is less busy"
         )
     for text in texts:
         if worker := _from_worker(text):
             return SparkFailed(worker)
     return SparkFailed(_plain(texts[0]) if texts else type(error).__name__)
+
+
+def is_worker_late(error: BaseException) -> bool:
+    """Whether a Python worker did not start in time. Spark gives it 10 s, which no setting changes."""
+    return any(_WORKER_LATE in text for text in _texts(error))
+
+
+def planned(make: Callable[[], T]) -> T:
+    """What `make` makes, tried again once if a Python worker was late, as on a busy machine.
+
+    Only for what reads or plans: whatever may have written something must not be done again unasked.
+    """
+    try:
+        return make()
+    except Exception as error:
+        if not is_worker_late(error):
+            raise
+        log.warning("a Python worker of Spark started too late: trying once more")
+        return make()
 
 
 def _texts(error: BaseException) -> Iterator[str]:

@@ -139,12 +139,15 @@ class Source:
         )
 
     def _read(self, spark: SparkSession, columns: tuple[str, ...]) -> DataFrame:
+        from flaremq.spark.errors import planned
+
         topics = {"topics": ",".join(self._topics)} if self._topics else {}
         if self._store is not None:
             reader = spark.read.format("rocketmq-store").options(columns=",".join(columns), **topics)
-            return reader.load(str(self._store))
+            store = str(self._store)
+            return planned(lambda: reader.load(store))
         reader = spark.read.format("rocketmq").option("nameServer", self._namesrv)
-        return reader.options(columns=",".join(columns), **topics).load()
+        return planned(reader.options(columns=",".join(columns), **topics).load)
 
     def offsets(self) -> dict[str, dict[str, int]]:
         """How far consumer groups are, as brokers or the store say."""

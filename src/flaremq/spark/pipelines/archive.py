@@ -37,7 +37,7 @@ from flaremq.spark.claim import (
 )
 from flaremq.spark.commits import commit
 from flaremq.spark.course import Course
-from flaremq.spark.errors import spark_error
+from flaremq.spark.errors import is_worker_late, planned, spark_error
 from flaremq.spark.offsets import load
 from flaremq.spark.options import ReadOptions, hasty
 from flaremq.spark.places import Place
@@ -156,13 +156,16 @@ class RunningArchive:
         self._begun_s = monotonic()
         self._listener: ProgressListener | None = None
         self._query: StreamingQuery | None = None
+        self._once = False
+        self._tries_left = 1
 
     def start(self, *, once: bool) -> Self:
         plan = self._plan
+        self._once = once
         self._spark.dataSource.register(ArchiveSink)
-        if plan.group is not None:
+        if plan.group is not None and self._listener is None:
             self._listener = watch_progress(self._spark)
-        rows = self._spark.readStream.format("rocketmq").options(**plan.read_options).load()
+        rows = planned(self._spark.readStream.format("rocketmq").options(**plan.read_options).load)
         writer = rows.writeStream.format(NAME).outputMode("append")
         writer = writer.option("folder", str(plan.folder)).option("run", self._claim.run)
         writer = writer.option("checkpointLocation", str(plan.checkpoint_folder))
@@ -188,6 +191,9 @@ class RunningArchive:
         try:
             has_ended = self.query.awaitTermination(timeout_s)  # type: ignore[arg-type]
         except RAISED as error:
+            if is_worker_late(error) and self._tries_left:
+                self._tries_left -= 1  # The checkpoint says where to go on, as for a run by hand.
+                return self.start(once=self._once).wait(timeout_s)
             self._leave()
             raise spark_error(error) from error
         if timeout_s is not None and not has_ended:

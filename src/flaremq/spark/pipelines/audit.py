@@ -22,6 +22,7 @@ from flaremq.base.localpath import local_path
 from flaremq.base.units import MiB
 from flaremq.model.layout import ENTRY_SIZE
 from flaremq.protocol.configfiles import deleted_topics
+from flaremq.spark.errors import planned
 from flaremq.spark.given import cores
 from flaremq.spark.pipelines.auditarchive import compare_archive
 from flaremq.spark.pipelines.auditindex import chain_findings, index_files
@@ -175,7 +176,7 @@ def _audit_log(spark: SparkSession, folder: StoreFolder, work: Work, result: Aud
     compared = derive(spark, folder, work).mapInArrow(
         partial(compare, folder=folder.root / "consumequeue", log=log, moment=work.moment), FINDINGS
     )
-    told = compared.collect()
+    told = planned(compared.collect)
     _note_tallies(result, tallies_of(row["tally"] for row in told))
     # Asked again: a broker notes that a topic is deleted before it takes its queues away.
     deleted = deleted_topics(folder.root)

@@ -25,6 +25,7 @@ from flaremq.arrow.stores import Damage, LogPiece, Moment, StoreFolder, share
 from flaremq.model.columns import Fact, Odd
 from flaremq.model.delays import LEVELS, parse_levels
 from flaremq.model.layout import ENTRY_SIZE
+from flaremq.spark.errors import planned
 from flaremq.spark.pipelines.auditindex import IndexAudit
 from flaremq.store.entries import Key, Run, group, set_delivery_times
 from flaremq.store.indexfile import count_keys
@@ -314,7 +315,7 @@ def derive(spark: SparkSession, folder: StoreFolder, work: Work) -> DataFrame:
     """Rows of all pieces of a log, those of a queue file in one task, in order; tallies among them."""
     spark.dataSource.register(DerivedSource)
     shared = [[astuple(piece) for piece in task] for task in share(work.pieces, work.tasks)]
-    rows = (
+    reader = (
         spark.read.format(FORMAT)
         .option("root", str(folder.root))
         .option("logs", json.dumps([str(path) for path in folder.log_folders]))
@@ -325,7 +326,7 @@ def derive(spark: SparkSession, folder: StoreFolder, work: Work) -> DataFrame:
         .option("indexEnd", json.dumps(None if work.moment is None else work.moment.index_end))
         .option("deleted", json.dumps(dict(work.deleted)))
         .option("counted", str(work.counted or ""))
-        .load()
     )
+    rows = planned(reader.load)
     place = ("topic", "queueId", "file")
     return rows.repartition(work.tasks, *place).sortWithinPartitions(*place, "first")

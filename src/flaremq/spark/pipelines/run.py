@@ -18,7 +18,9 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - As everybody calls it.
 from pyspark.sql.streaming.query import StreamingQuery
 
+from flaremq.base.logs import logger
 from flaremq.spark.commits import commit
+from flaremq.spark.errors import is_worker_late
 from flaremq.spark.pipelines.recipe import Recipe, Sink, usual_mode
 from flaremq.spark.pipelines.runprogress import Progress, progress_of, rows_of
 from flaremq.spark.pipelines.views import Views, about
@@ -51,6 +53,9 @@ class Ran:
     seconds: float
 
 
+log = logger("spark.run")
+
+
 @dataclass(slots=True)
 class _Running:
     """A stream, and the last batch of it that was told of."""
@@ -58,6 +63,9 @@ class _Running:
     sink: Sink
     query: StreamingQuery
     result: SinkResult
+    frame: DataFrame | None = None
+    is_second: bool = False
+    """It was started again, because a worker of Python was late."""
     told: int = -1
     begun_s: float = field(default_factory=monotonic)
 
@@ -181,6 +189,11 @@ class Pipeline:
             )
 
     def _start(self, sink: Sink, frame: DataFrame) -> None:
+        result = self._results[sink.name]
+        result.stream = True
+        self._running.append(_Running(sink, self._query(sink, frame), result, frame))
+
+    def _query(self, sink: Sink, frame: DataFrame) -> StreamingQuery:
         observed = frame.observe(sink.name, F.count(F.lit(1)).alias("rows"))
         writer = observed.writeStream.format(sink.format).options(**_values(sink))
         writer = writer.outputMode(sink.mode or usual_mode(sink, is_stream=True))
@@ -195,9 +208,7 @@ class Pipeline:
             writer = writer.trigger(availableNow=True)
         elif trigger.every_ms is not None:
             writer = writer.trigger(processingTime=f"{trigger.every_ms} milliseconds")
-        result = self._results[sink.name]
-        result.stream = True
-        self._running.append(_Running(sink, writer.start(), result))
+        return writer.start()
 
     # What comes of it.
 
@@ -207,9 +218,14 @@ class Pipeline:
             is_active = running.query.isActive  # Before the progress: what comes in between is not missed.
             self._note(running)
             error = None if is_active else running.query.exception()
-            if error is not None:
+            if error is None:
+                return is_active
+            if running.frame is None or running.is_second or not is_worker_late(error):
                 raise error
-        return is_active
+            # As its user would do: the checkpoint says where to go on.
+            log.warning("a Python worker of Spark started too late: the stream starts once more")
+            running.query, running.is_second = self._query(running.sink, running.frame), True
+        return True
 
     def _note(self, running: _Running) -> None:
         for each in running.query.recentProgress:

@@ -21,7 +21,7 @@ from pyspark.sql import functions as F  # noqa: N812 - As everybody calls it.
 
 from flaremq.base.errors import ConfigError, UsageError
 from flaremq.base.units import HOUR_MS
-from flaremq.spark.errors import spark_error
+from flaremq.spark.errors import planned, spark_error
 from flaremq.spark.pipelines.statstables import SETS, Marks, Stats, made_stats, set_number
 from flaremq.spark.session import RAISED
 
@@ -78,10 +78,10 @@ def stats(
         _check_columns(source if keys is None else keys, KEY_COLUMNS)
     marks = Marks.of(plan.offsets)
     try:
-        counted = _counted(spark, source, plan, marks).toArrow()
+        counted = planned(_counted(spark, source, plan, marks).toArrow)
         top = None
         if plan.keys_max:
-            top = _top_keys(source if keys is None else keys, plan.keys_max).toArrow()
+            top = planned(_top_keys(source if keys is None else keys, plan.keys_max).toArrow)
     except RAISED as error:
         raise spark_error(error) from error
     return made_stats(counted, top, marks, monotonic() - begun_s, plan.step_ms)

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from flaremq.base.errors import ConfigError, FlareError
 from flaremq.base.localpath import local_path
-from flaremq.spark.errors import spark_error
+from flaremq.spark.errors import planned, spark_error
 from flaremq.spark.pipelines.recipe import Recipe, Source, Step
 from flaremq.spark.pipelines.recipechecks import ARCHIVE, time_of
 from flaremq.spark.pipelines.yamltree import Node, near
@@ -69,7 +69,8 @@ class Views:
             reader = reader.schema(source.schema)
         # An option called path would do for most formats, but not for all.
         path = next((options.pop(name) for name in list(options) if name.casefold() == "path"), None)
-        found: DataFrame = reader.format(source.format).options(**options).load(path)
+        loaded = reader.format(source.format).options(**options)
+        found: DataFrame = planned(lambda: loaded.load(path))
         return found
 
     def _step(self, step: Step) -> DataFrame:

@@ -69,7 +69,7 @@ class Sources:
         """With those options of one more file that begin as is wanted; all of its options are of one family.
         They count more than those of the configuration file.
 
-        `option` names the file; where it is not given, the usual one is read if it exists.
+        `option` names the file; the usual one need not exist.
         """
         name = self.said(option)
         if name is None or name == str(usual):

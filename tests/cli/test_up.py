@@ -86,6 +86,22 @@ def test_its_name_server_knows_its_broker(tmp_path: Path) -> None:
         asyncio.run(asked(running.told))
 
 
+def test_tls_holds_for_its_name_server_and_its_broker(tmp_path: Path) -> None:
+    certificates = Path(__file__).parents[1] / "remoting" / "certs"
+    tls = {
+        "tls.server.mode": "enforcing",
+        "tls.server.certPath": certificates / "cert.pem",
+        "tls.server.keyPath": certificates / "key.pem",
+        "tls.client.trustCertPath": certificates / "cert.pem",
+    }
+    words = [word for name, value in tls.items() for word in ("-o", f"{name}={value}")]
+    with up(tmp_path, *ports(), *words) as running:
+        namesrv = ("-n", running.told["namesrv"])
+        ca = ("--tls-ca", certificates / "cert.pem")
+        assert "broker-a" in flaremq(*ca, "cluster", "brokers", *namesrv).out
+        assert flaremq("cluster", "brokers", *namesrv).status == 1
+
+
 def test_it_fits_on_a_laptop(tmp_path: Path) -> None:
     with up(tmp_path, *ports()) as running:
         asyncio.run(sent_and_read(running.told["broker"], b"x" * 100_000))

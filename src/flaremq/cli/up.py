@@ -49,6 +49,8 @@ _OURS: Final[Mapping[str, object]] = {
     "diskMaxUsedSpaceRatio": 85,  # Laptops are full: nothing is deleted before it must be.
     "shutdownWaitTimeSeconds": 3,
 }
+_TLS: Final = ("tls.server.", "tls.test.", "tls.config.")
+_TLS_VARIABLES: Final = ("FLAREMQ_TLS_SERVER_", "FLAREMQ_TLS_TEST_", "FLAREMQ_TLS_CONFIG_")
 _INSTEAD: Final = {
     "listenPort": "--broker-port",
     "bindAddress": "--host",
@@ -85,7 +87,11 @@ class Up:
             "configStorePath": plan.data / "namesrv" / "namesrv.properties",
             "shutdownWaitTimeSeconds": 3,
         }
-        self._together = Together(NamesrvConfig.load(None, {}, flags(given)), plan.advertised)
+        # What is said about TLS holds for both, or the broker could not register.
+        tls = [option for option in plan.options if option.startswith(_TLS)]
+        environ = {name: value for name, value in os.environ.items() if name.startswith(_TLS_VARIABLES)}
+        settings = NamesrvConfig.load(None, environ, [*flags(given), *tls])
+        self._together = Together(settings, plan.advertised)
         self._broker: Broker | None = None
 
     @property

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import resource
+import signal
 import socket
 import struct
 import subprocess
@@ -131,6 +132,28 @@ async def test_a_peer_that_never_reads_its_answers_harms_only_itself(running: Se
     for each in rude:
         each.hang_up()
     assert grown < 5 * 20 * MiB
+
+
+async def test_many_peers_that_ask_for_much_at_once_and_never_read_bring_no_server_down(
+    running: Servers, peers: Live
+) -> None:
+    """Together they fill the buffer of a turn, which is served in the middle of their reading."""
+    for _ in range(64):
+        await peers.client.send(peers.address(), peers.topic, 1, bytes(8000))
+    pulls = encode_frame(pull_request(Want(topic=peers.topic, queue_id=1, offset=0))) * 2000
+    rude = [await Rude.at(peers.port("main"), receive_buffer=4096) for _ in range(60)]
+    os.kill(running.broker.pid, signal.SIGSTOP)  # So that all of it is there when it reads.
+    try:
+        for each in rude:
+            while each.try_to_say(pulls):
+                pass
+    finally:
+        os.kill(running.broker.pid, signal.SIGCONT)
+    await peers.serves()
+    for each in rude:
+        each.hang_up()
+    await peers.serves()
+    assert running.broker.is_running
 
 
 @pytest.mark.slow

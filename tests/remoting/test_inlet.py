@@ -99,17 +99,57 @@ def test_a_large_frame_is_collected_apart(twin: Any) -> None:
 
 def test_until_somebody_has_looked_nothing_is_delivered(twin: Any) -> None:
     class Guard:
-        seen = 0
+        seen = b""
 
-        def entered(self, nbytes: int) -> None:
-            self.seen += nbytes
+        def entered(self, data: bytes) -> None:
+            self.seen += data
 
     bench, guard = Bench(twin), Guard()
     inlet = twin.Inlet(bench.reads, guard, True)
-    inlet.get_buffer(-1)
+    inlet.get_buffer(-1)[:7] = b"knocked"
     inlet.buffer_updated(7)
     bench.run()
-    assert (guard.seen, bench.served, inlet.count) == (7, [], 1)
+    assert (guard.seen, bench.served, inlet.count) == (b"knocked", [], 1)
+
+
+@pytest.mark.parametrize(
+    "before",
+    [[(0, 350_000)], [(0, 1), (1, 1)], [(1, 350_000)], [(0, 1), (1, 350_000)]],
+    ids=["full of its own", "others since", "full of others", "both"],
+)
+def test_no_turn_is_served_while_the_loop_asks_where_to_read_to(
+    twin: Any, before: list[tuple[int, int]]
+) -> None:
+    """A turn may pause or close the connection, and libuv would call what is not there any more."""
+    bench = Bench(twin)
+    for number, size in before:
+        bench.inlets[number].deliver(b"x" * size)
+    runs = bench.asked.count("run")
+    room = bench.inlets[0].get_buffer(-1)
+    assert bench.asked.count("run") == runs
+    room[:4] = b"more"
+    bench.inlets[0].buffer_updated(4)
+    assert bench.asked.count("run") == runs + 1
+    bench.run()
+    assert b"".join(data for number, data in bench.served if number == 0).endswith(b"more")
+
+
+def test_bytes_from_the_spare_buffer_fill_a_large_frame_and_go_on_behind_it(twin: Any) -> None:
+    bench = Bench(twin)
+    bench.inlets[0].deliver(b"a")
+    bench.inlets[1].deliver(b"b")
+    room = bench.inlets[0].get_buffer(-1)
+    room[:10] = b"0123456789"
+    run = bench.reads.full
+
+    def begins_a_large_one() -> None:
+        run()
+        bench.inlets[0].large = Large(8, b"head")
+
+    bench.reads.full = begins_a_large_one
+    bench.inlets[0].buffer_updated(10)
+    bench.run()
+    assert bench.served == [(0, b"a"), (1, b"b"), (0, b"head0123"), (0, b"456789")]
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.binary(min_size=1, max_size=30), st.booleans()), max_size=30))

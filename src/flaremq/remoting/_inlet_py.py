@@ -3,6 +3,11 @@
 The event loop asks an inlet where to read to, and tells it how much it has read. What connections
 deliver lies one behind the other, each in one piece: half a frame of the last turn is put before what
 comes now. A frame that is too large for that is collected in a buffer of its own.
+
+Between the two calls the loop reads from the socket, and does not expect the connection to be paused or
+closed meanwhile: libuv would call a function that is not there any more, and the process would be gone. A
+turn does pause and close connections. So none is served while the loop asks where to read to, but when it
+tells how much it has read: until then, bytes for which the common buffer has no place lie in a spare one.
 """
 
 from __future__ import annotations
@@ -14,6 +19,7 @@ from flaremq.remoting.large import Large
 
 _READ_MAX = 256 * 1024  # Of one connection at a time, so that none has the turn for itself.
 _ROOM_MIN = 64 * 1024  # With less than this left, the turn ends.
+_SPARE_SIZE = 64 * 1024
 
 
 class Reads:
@@ -23,6 +29,8 @@ class Reads:
         """`first` is called when something comes after a turn, `full` when a turn must be served now."""
         self.size = size
         self.view = memoryview(bytearray(size))
+        self.spare = memoryview(bytearray(_SPARE_SIZE))
+        """For bytes without a place in the turn. One is enough: they are taken before the next read."""
         self.first = first
         self.full = full
         self.at = 0
@@ -65,32 +73,53 @@ class Inlet:
         self.turn = 0
         self.rest = b""
         self.large: Large | None = None
+        self.spared = False  # Whether the bytes at hand lie in the spare buffer.
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
-        """Where the next bytes are to be read to."""
-        large = self.large
-        if large is not None:
-            return large.room()
-        reads, rest = self.reads, self.rest
-        at = reads.at
-        if reads.size - at < _ROOM_MIN + len(rest) or (
-            self.turn == reads.number and reads.sources[-1] is not self.source
-        ):
-            # The buffer is full; or this connection has delivered before, and others since.
-            reads.full()
-            at, rest = reads.at, self.rest
-        if rest:
-            reads.view[at : at + len(rest)] = rest
-            at += len(rest)
-        return reads.view[at : at + _READ_MAX]
+        """Where the next bytes are to be read to. Serves no turn, whatever happens."""
+        self.spared = self.shut or not self._fits()
+        return self.reads.spare if self.spared else self._room()
 
     def buffer_updated(self, nbytes: int) -> None:
         """So many bytes were read to where `get_buffer` said."""
         self.count += 1
-        if self.shut:
-            self.source.entered(nbytes)
-        else:
+        if not self.spared:
             self.delivered(nbytes)
+        elif self.shut:
+            self.source.entered(bytes(self.reads.spare[:nbytes]))
+        else:
+            self.deliver(bytes(self.reads.spare[:nbytes]))
+
+    def deliver(self, data: bytes) -> None:
+        """Bytes that lie elsewhere: put them where they belong. Serves a turn where that makes room."""
+        at = 0
+        while at < len(data):
+            if not self._fits():
+                self.reads.full()
+            room = self._room()
+            size = min(len(room), len(data) - at)
+            room[:size] = data[at : at + size]
+            at += size
+            self.delivered(size)
+
+    def _fits(self) -> bool:
+        """Whether there is room, and what comes lies right behind what this connection has delivered."""
+        reads = self.reads
+        if self.large is not None:
+            return True
+        if reads.size - reads.at < _ROOM_MIN + len(self.rest):
+            return False
+        return self.turn != reads.number or reads.sources[-1] is self.source
+
+    def _room(self) -> memoryview:
+        if self.large is not None:
+            return self.large.room()
+        reads, rest = self.reads, self.rest
+        at = reads.at
+        if rest:
+            reads.view[at : at + len(rest)] = rest
+            at += len(rest)
+        return reads.view[at : at + _READ_MAX]
 
     def delivered(self, nbytes: int) -> None:
         reads, large = self.reads, self.large

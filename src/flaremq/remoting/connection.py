@@ -110,13 +110,10 @@ class Connection(asyncio.BufferedProtocol):
             packed = packed[12:]  # IPv4 in the clothes of IPv6: a record keeps it as what it is.
         self.host = packed + port.to_bytes(4, "big")
 
-    def entered(self, nbytes: int) -> None:
-        """First bytes, or under TLS any: they have yet to pass the doorway."""
-        assert self._doorway is not None
-        self._enter(self._doorway, bytes(self.inlet.get_buffer(-1)[:nbytes]))
-
-    def _enter(self, doorway: Doorway, data: bytes) -> None:
+    def entered(self, data: bytes) -> None:
         """The first bytes tell who comes and how; under TLS all bytes pass here."""
+        doorway = self._doorway
+        assert doorway is not None
         try:
             plain = doorway.feed(data)
         except Malformed as error:

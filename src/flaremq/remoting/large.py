@@ -7,7 +7,7 @@ from typing import Final
 from flaremq.base.units import KiB
 
 LARGE: Final = 256 * KiB
-"""A frame with more than this still to come is collected apart."""
+"""A frame of which more than this is there, or still to come, is collected apart."""
 
 
 class Large:

@@ -153,14 +153,8 @@ class Turn:
 
     def deliver(self, source: Source, data: bytes) -> None:
         """The same for bytes that were not read here: what a TLS session has decrypted."""
-        inlet, at = source.inlet, 0
-        assert inlet is not None
-        while at < len(data):
-            room = inlet.get_buffer(-1)
-            size = min(len(room), len(data) - at)
-            room[:size] = data[at : at + size]
-            at += size
-            inlet.delivered(size)
+        assert source.inlet is not None
+        source.inlet.deliver(data)
 
     # Serving.
 
@@ -285,7 +279,7 @@ class Turn:
             if not source.is_open:
                 continue  # The rest will never come.
             needed, begun = chunks[c + Chunk.NEEDED], bytes(batch.data[rest:end])
-            if needed - len(begun) > LARGE:
+            if max(needed - len(begun), len(begun)) > LARGE:  # A rest must leave room in the common buffer.
                 inlet.large = Large(needed, begun)
             else:
                 inlet.rest = begun

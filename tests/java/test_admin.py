@@ -213,7 +213,8 @@ def test_a_message_by_its_unique_key(scene: Scene) -> None:
 def test_a_message_by_its_key(scene: Scene) -> None:
     printed = scene.ask("queryMsgByKey", "-t", scene.topic, "-k", "key-6")
     sent = scene.sent[6]
-    assert printed.rows() == [[sent.message_id, str(sent.queue.queue_id), str(sent.queue_offset)]]
+    (row,) = printed.rows()  # 5.5 has a column more, for an index in another database.
+    assert row[:3] == [sent.message_id, str(sent.queue.queue_id), str(sent.queue_offset)]
 
 
 def test_a_message_by_its_offset(scene: Scene) -> None:

@@ -65,6 +65,8 @@ def test_from_our_log_java_makes_our_queues_and_index(
     java_store: JavaStores, tmp_path: Path, options: Options
 ) -> None:
     """With times of seconds between messages, so that entries of the index tell one from the other."""
+    if java_store.version == "5.5.0":
+        pytest.skip("5.5 makes queues of the last files of a log only, and fills up what was before them")
     root, java_root, clock = tmp_path / "ours", tmp_path / "java", ManualClock()
     with our_store(root, options, clock=clock) as store:
         put_variety(store, 0, 200)

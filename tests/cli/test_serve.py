@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import signal
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from flaremq.cli.serve import run
 from flaremq.protocol.codes import RequestCode
 from flaremq.protocol.command import Command
 from flaremq.remoting.caller import Caller
@@ -18,7 +20,7 @@ from flaremq.remoting.caller import Caller
 FLAREMQ = [sys.executable, "-m", "flaremq.cli.main"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_name_server_says_that_it_serves_serves_and_stops_cleanly(tmp_path: Path, number: int) -> None:
     options = ["-o", "listenPort=0", "-o", "bindAddress=127.0.0.1", "-o", f"kvConfigPath={tmp_path / 'kv'}"]
     process = subprocess.Popen([*FLAREMQ, "namesrv", *options], stdout=subprocess.PIPE, text=True)
@@ -41,6 +43,46 @@ def test_a_name_server_says_that_it_serves_serves_and_stops_cleanly(tmp_path: Pa
     process.send_signal(number)
     assert process.wait(10) == 0
     process.stdout.close()
+
+
+def test_a_server_that_nohup_started_outlives_its_terminal(tmp_path: Path) -> None:
+    options = ["-o", "listenPort=0", "-o", "bindAddress=127.0.0.1", "-o", f"kvConfigPath={tmp_path / 'kv'}"]
+    with subprocess.Popen(
+        ["nohup", *FLAREMQ, "namesrv", *options], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
+        assert process.stdout is not None and "boot success" in process.stdout.readline()
+        assert sighup_is_ignored(process.pid)
+        process.send_signal(signal.SIGHUP)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(10) == 0
+
+
+def sighup_is_ignored(pid: int) -> bool:
+    status = Path(f"/proc/{pid}/status")
+    if not status.exists():
+        pytest.skip("no /proc here")
+    (ignored,) = [line for line in status.read_text().splitlines() if line.startswith("SigIgn")]
+    return bool(int(ignored.split()[1], 16) & 1 << (signal.SIGHUP - 1))
+
+
+class Watched:
+    """A server that notes how the interpreter is set while it runs, and is told to stop at once."""
+
+    switch_s = 0.0
+
+    async def start(self) -> None:
+        self.switch_s = sys.getswitchinterval()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    async def stop(self) -> None:
+        pass
+
+
+def test_background_threads_give_way_to_the_event_loop_soon_while_a_server_runs() -> None:
+    before_s, app = sys.getswitchinterval(), Watched()
+    run(app, lambda: "ready")
+    assert app.switch_s == pytest.approx(0.0002)
+    assert sys.getswitchinterval() == pytest.approx(before_s)
 
 
 def test_all_settings_can_be_printed(tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ async def sent_and_read(address: str, body: bytes) -> list[bytes]:
         return [message.body for message in await client.read_all(address, "TopicUp", 0)]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_it_takes_messages_stops_cleanly_and_has_them_again(tmp_path: Path, number: int) -> None:
     with up(tmp_path / "data", *ports()) as first:
         assert first.told["data"] == str(tmp_path / "data")

@@ -1,10 +1,11 @@
-"""Servers in the foreground: settings from file, environment and flags; SIGTERM and SIGINT drain."""
+"""Servers in the foreground: settings from file, environment and flags; SIGTERM, SIGINT and SIGHUP drain."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Final, Protocol
@@ -30,6 +31,9 @@ _BROKER_OPTIONS: Final = (
     *("BrokerConfig", "NettyServerConfig", "NettyClientConfig", "MessageStoreConfig", "AuthConfig"),
 )
 """The classes whose fields Java's servers print."""
+_SWITCH_S: Final = 0.0002
+"""How long a thread may keep the interpreter's lock while the event loop waits for it. With Python's 5 ms a
+flush or a dispatch thread can hold up every request of a turn for that long; with this it cannot."""
 
 
 class App(Protocol):
@@ -100,13 +104,18 @@ def _print_settings(
 def run(app: App, ready: Callable[[], str], level: str = "INFO") -> None:
     """Start, say that all is well, serve until a signal, stop."""
     logs.configure(os.environ.get("FLAREMQ_LOG_LEVEL", level))
-    with asyncio.Runner(loop_factory=new_loop) as runner:
-        runner.run(_serve(app, ready))
+    before_s = sys.getswitchinterval()
+    sys.setswitchinterval(_SWITCH_S)
+    try:
+        with asyncio.Runner(loop_factory=new_loop) as runner:
+            runner.run(_serve(app, ready))
+    finally:
+        sys.setswitchinterval(before_s)
 
 
 async def _serve(app: App, ready: Callable[[], str]) -> None:
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in _stopping_signals():
         loop.add_signal_handler(number, stop.set)
     await app.start()
     try:
@@ -114,3 +123,11 @@ async def _serve(app: App, ready: Callable[[], str]) -> None:
         await stop.wait()
     finally:
         await app.stop()
+
+
+def _stopping_signals() -> list[signal.Signals]:
+    """SIGHUP is what a closed terminal sends. Under nohup it is ignored, and has to stay so."""
+    found = [signal.SIGTERM, signal.SIGINT]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        found.append(signal.SIGHUP)
+    return found

@@ -30,7 +30,7 @@ except ImportError as error:
         def schema(self) -> StructType:
             raise ImportError(
                 f"the format rocketmq-store needs something that is not installed ({_WHY}): "
-                "pip install 'flaremq[spark]' on the driver and on all executors"
+                "run pip install '.[spark]' in FlareMQ's source folder, on the driver and on all executors"
             )
 
     DefaultSource = Incomplete

@@ -29,7 +29,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def java() -> Java:
-    pytest.importorskip("pyspark", reason="Spark is not installed: pip install 'flaremq[spark]'")
+    pytest.importorskip("pyspark", reason="Spark is not installed: pip install '.[spark]'")
     try:
         return find_java()
     except NoJava as error:

@@ -34,7 +34,7 @@ def test_without_pyarrow_the_format_says_what_to_install_and_breaks_nothing_else
     ran = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True, check=True)
     name, why = ran.stdout.splitlines()
     assert name == "rocketmq"
-    assert "pyarrow" in why and "pip install 'flaremq[spark]'" in why
+    assert "pyarrow" in why and "pip install '.[spark]'" in why
 
 
 def test_types_are_those_that_spark_compares_batches_with() -> None:

@@ -301,7 +301,7 @@ def without_delta() -> Iterator[None]:
 
 @pytest.mark.usefixtures("without_delta")
 def test_a_missing_package_is_named_with_the_command_that_brings_it(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"\(deltalake\): pip install 'flaremq\[delta\]'"):
+    with pytest.raises(ConfigError, match=r"\(deltalake\): run pip install '\.\[delta\]'"):
         Filled(tmp_path / "archive", "delta")
 
 

@@ -253,7 +253,8 @@ class Demo:
     def _in_spark(self, namesrv: str) -> None:
         if not can_run():
             self._console.print(
-                "  Spark is not installed, so its part is left out: pip install 'flaremq\\[spark]'"
+                "  Spark is not installed, so its half is skipped. To see it, run "
+                "pip install '.\\[spark]' in FlareMQ's source folder."
             )
             return
         stores = {name: self.folder / name / "store" for name in self._servers if name.startswith("broker")}
@@ -313,7 +314,7 @@ class Demo:
         places = {
             "servers": self.folder,
             "summary": self.folder / "summary.json",
-            "plot": picture if drawn else "none: pip install 'flaremq\\[demo]' brings what draws it",
+            "plot": picture if drawn else "none: it needs matplotlib; pip install '.\\[demo]' brings it",
             **({} if self._told is None else {"archive": self._told.archive, "stats": self._told.stats}),
         }
         self._console.print()

@@ -62,7 +62,7 @@ def _loaded(format_name: str, folder: Path) -> Table:
     except ImportError as error:
         raise ConfigError(
             f"format {format_name} needs a package that is not installed ({error.name}): "
-            f"pip install 'flaremq[{format_name}]'"
+            f"run pip install '.[{format_name}]' in FlareMQ's source folder"
         ) from error
     table: Table = getattr(found, name)(folder)
     return table

@@ -116,7 +116,8 @@ def _rooms() -> tuple[Any, _Errors]:
         if (error.name or "").partition(".")[0] == "flaremq":
             raise
         raise UsageError(
-            f"pipelines need Spark, and {error.name} is not installed: pip install 'flaremq[spark]'"
+            f"pipelines need Spark, and {error.name} is not installed: "
+            "run pip install '.[spark]' in FlareMQ's source folder"
         ) from None
 
 

@@ -36,7 +36,8 @@ def plot_stats(stats: Stats, folder: Path, fine: Stats | None = None) -> list[Pa
         matplotlib = import_module("matplotlib")
     except ImportError:
         raise UsageError(
-            "plots need matplotlib, which is not installed: pip install 'flaremq[spark]'"
+            "plots need matplotlib, which is not installed: "
+            "run pip install '.[spark]' in FlareMQ's source folder"
         ) from None
     matplotlib.use("Agg")
     pyplot: Any = import_module("matplotlib.pyplot")

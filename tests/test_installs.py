@@ -15,7 +15,7 @@ PLACES = [
     *(path for folder in ("docs", "deploy", "examples") for path in (ROOT / folder).rglob("*")),
     *(path for folder in ("src", "tests") for path in (ROOT / folder).rglob("*.py")),
 ]
-COMMAND = re.compile(r"pip\s+install\s+(?:'([^']+)'|([^\s'\"`,)]+))")
+COMMAND = re.compile(r"pip\s+install\s+(?:--[\w-]+\s+)*(?:'([^']+)'|([^\s'\"`,)]+))")
 
 
 def installs() -> list[tuple[str, str]]:

@@ -53,3 +53,13 @@ def test_what_cannot_be_kept_is_said_and_changes_no_file(tmp_path: Path) -> None
     said = SettingsFile(tmp_path / "config" / "kept").keep({"traceOn": "false"})
     assert said is not None and "holds until the stop" in said
     assert SettingsFile(None).keep({"traceOn": "false"}) is not None
+
+
+def test_a_file_that_few_may_read_stays_so_and_a_link_stays_a_link(tmp_path: Path) -> None:
+    path, link = tmp_path / "broker.conf", tmp_path / "link.conf"
+    path.write_text(FILE)
+    path.chmod(0o640)
+    link.symlink_to(path)
+    assert SettingsFile(link).keep({"traceOn": "false"}) is None
+    assert link.is_symlink() and "traceOn=false" in path.read_text()
+    assert path.stat().st_mode & 0o777 == 0o640

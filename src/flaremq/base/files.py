@@ -8,8 +8,10 @@ old content or the new.
 from __future__ import annotations
 
 import os
+import stat
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -69,6 +71,11 @@ class BackedFile:
         fresh = self.path.with_name(self.path.name + ".tmp")
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with fresh.open("wb") as file:
+            if self.path.exists():  # Before anything is in it: what few may read, few may read.
+                before = self.path.stat()
+                os.fchmod(file.fileno(), stat.S_IMODE(before.st_mode))
+                with suppress(PermissionError):
+                    os.fchown(file.fileno(), before.st_uid, before.st_gid)
             file.write(data)
             file.flush()
             os.fsync(file.fileno())

@@ -19,8 +19,8 @@ log = logger("base.settingsfile")
 
 class SettingsFile:
     def __init__(self, path: Path | None) -> None:
-        """Without a path nothing is kept."""
-        self._file = None if path is None else BackedFile(path)
+        """Without a path nothing is kept. Where it is a link, the file is changed that it leads to."""
+        self._file = None if path is None else BackedFile(path.resolve())
 
     def keep(self, changes: Mapping[str, str]) -> str | None:
         """Write these down; why that could not be, in one sentence. Blocks.

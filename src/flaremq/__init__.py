@@ -57,6 +57,8 @@ _PLACES = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return import_module("importlib.metadata").version("flaremq")
     place = _PLACES.get(name)
     if place is None:
         raise AttributeError(f"module 'flaremq' has no attribute {name!r}")

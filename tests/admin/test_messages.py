@@ -126,16 +126,31 @@ async def test_a_message_is_found_by_the_id_of_its_sender(
     assert (await admin.messages.get(UNIQUE.format(4), "orders")).broker == "broker-a"
 
 
+async def test_a_unique_id_is_found_without_its_topic(admin: Admin, ids: list[str]) -> None:
+    found = await admin.messages.get(UNIQUE.format(4))
+    assert found.topic == "orders"
+    assert found == await admin.messages.get(UNIQUE.format(4), "orders")
+
+
+async def test_a_search_through_topics_has_a_bound_and_says_what_it_searched(
+    admin: Admin, ids: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await admin.topics.create("zzz")
+    monkeypatch.setattr("flaremq.admin.messages.SEARCHED_MAX", 1)
+    with pytest.raises(MessageNotFound, match=r"the index of 1 of \d+ topics .* name the topic"):
+        await admin.messages.get(UNIQUE.format(77))
+
+
 async def test_what_is_not_there_is_told(admin: Admin, ids: list[str]) -> None:
-    with pytest.raises(MessageNotFound, match=r"no broker is at .*name the topic too"):
-        await admin.messages.get(UNIQUE.format(4))
+    with pytest.raises(MessageNotFound, match=r"the index of all \d+ topics has no such id"):
+        await admin.messages.get(UNIQUE.format(77))
     with pytest.raises(MessageNotFound, match="not in topic 'orders'"):
         await admin.messages.get(UNIQUE.format(77), "orders")
     beyond = ids[0][:-16] + f"{10**9:016X}"
-    with pytest.raises(MessageNotFound, match="broker-a has none there"):
+    with pytest.raises(MessageNotFound, match="no broker stores it at that place"):
         await admin.messages.get(beyond)
     within = ids[0][:-16] + f"{int(ids[0][-16:], 16) + 7:016X}"
-    with pytest.raises(MessageNotFound, match="broker-a has none there"):
+    with pytest.raises(MessageNotFound, match="no broker stores it at that place"):
         await admin.messages.get(within)
     with pytest.raises(TopicNotFound):
         await admin.messages.get(UNIQUE.format(4), "order")

@@ -40,7 +40,15 @@ class Ended:
     @property
     def complaint(self) -> str:
         """The one line of an error of ours."""
-        assert self.status == 1, (self.status, self.out, self.err)
+        return self.complaint_with(1)
+
+    @property
+    def misuse(self) -> str:
+        """The one line about a word of the command line that cannot be."""
+        return self.complaint_with(2)
+
+    def complaint_with(self, status: int) -> str:
+        assert self.status == status, (self.status, self.out, self.err)
         assert self.err.startswith("flaremq: ") and self.err.count("\n") == 1, self.err
         assert "this is a bug" not in self.err, self.err
         return self.err

@@ -165,26 +165,26 @@ def test_brokers_and_name_servers(ask: Ask, servers: EmbeddedThread) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "hint"),
+    ("status", "words", "hint"),
     [
-        (("updateTopic", "-t", "t"), "-b BROKER or -c CLUSTER"),
-        (("updateTopic", "-t", "t", *CLUSTER, "-o", "yes"), "true or false"),
-        (("updateTopic", "-t", "t", *CLUSTER, "-a", "message.type"), "+name=value"),
-        (("updateTopic", "-t", "t", *CLUSTER, "-p", "9"), "6, 4, 2, 0"),
-        (("updateOrderConf", "-t", "t", "-m", "put"), "-v"),
-        (("updateOrderConf", "-t", "t", "-m", "post"), "put, get or delete"),
-        (("updateSubGroup", "-g", "g"), "-b BROKER or -c CLUSTER"),
-        (("updateSubGroup", "-g", "g", *CLUSTER, "-p", "nonsense"), "nonsense"),
-        (("updateSubGroup", "-g", "g", *CLUSTER, "-p", "[]"), "JSON object"),
-        (("deleteSubGroup", "-g", "g"), "-b BROKER or -c CLUSTER"),
-        (("resetOffsetByTime", "-g", "g", "-t", "t", "-s", "now", "-q", "1"), "-o OFFSET"),
-        (("brokerStatus",), "-b BROKER or -c CLUSTER"),
-        (("updateBrokerConfig", "-k", "a", "-v", "b"), "-b BROKER or -c CLUSTER"),
-        (("sendMessage", "-t", "t", "-p", "x", "-i", "1"), "both -b BROKER and -i QUEUE"),
+        (2, ("updateTopic", "-t", "t"), "-b BROKER or -c CLUSTER"),
+        (2, ("updateTopic", "-t", "t", *CLUSTER, "-o", "yes"), "true or false"),
+        (2, ("updateTopic", "-t", "t", *CLUSTER, "-a", "message.type"), "+name=value"),
+        (2, ("updateTopic", "-t", "t", *CLUSTER, "-p", "9"), "6, 4, 2, 0"),
+        (2, ("updateOrderConf", "-t", "t", "-m", "put"), "-v"),
+        (2, ("updateOrderConf", "-t", "t", "-m", "post"), "put, get or delete"),
+        (2, ("updateSubGroup", "-g", "g"), "-b BROKER or -c CLUSTER"),
+        (2, ("updateSubGroup", "-g", "g", *CLUSTER, "-p", "nonsense"), "nonsense"),
+        (2, ("updateSubGroup", "-g", "g", *CLUSTER, "-p", "[]"), "JSON object"),
+        (2, ("deleteSubGroup", "-g", "g"), "-b BROKER or -c CLUSTER"),
+        (2, ("resetOffsetByTime", "-g", "g", "-t", "t", "-s", "now", "-q", "1"), "-o OFFSET"),
+        (2, ("brokerStatus",), "-b BROKER or -c CLUSTER"),
+        (2, ("updateBrokerConfig", "-k", "a", "-v", "b"), "-b BROKER or -c CLUSTER"),
+        (2, ("sendMessage", "-t", "t", "-p", "x", "-i", "1"), "both -b BROKER and -i QUEUE"),
     ],
 )
-def test_what_cannot_be_is_one_line(ask: Ask, words: tuple[str, ...], hint: str) -> None:
-    assert hint in ask(*words).complaint
+def test_what_cannot_be_is_one_line(ask: Ask, status: int, words: tuple[str, ...], hint: str) -> None:
+    assert hint in ask(*words).complaint_with(status)
 
 
 def test_what_mqadmin_demands_is_demanded(ask: Ask) -> None:

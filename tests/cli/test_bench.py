@@ -209,16 +209,16 @@ def test_latency_delivers_what_it_sent(ask: Ask) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "hint"),
+    ("status", "words", "hint"),
     [
-        (("send", "-t", "a b"), "' '"),
-        (("send", "--batch", 100, "--size", 100_000), "4 MiB"),
-        (("consume", "-t", "nowhere"), "flaremq topic list"),
-        (("latency", "--size", 3), "16 is the least"),
+        (2, ("send", "-t", "a b"), "' '"),
+        (2, ("send", "--batch", 100, "--size", 100_000), "4 MiB"),
+        (1, ("consume", "-t", "nowhere"), "flaremq topic list"),
+        (2, ("latency", "--size", 3), "at least 16 bytes"),
     ],
 )
-def test_what_cannot_be_is_one_line(ask: Ask, words: tuple[object, ...], hint: str) -> None:
-    assert hint in ask("bench", *words).complaint
+def test_what_cannot_be_is_one_line(ask: Ask, status: int, words: tuple[object, ...], hint: str) -> None:
+    assert hint in ask("bench", *words).complaint_with(status)
 
 
 def test_a_refused_send_is_one_line(ask: Ask) -> None:

@@ -82,17 +82,17 @@ def test_nobody_is_connected_and_that_is_told(ask: Ask) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "hint"),
+    ("status", "words", "hint"),
     [
-        (("status", "broker-z"), "broker-a"),
-        (("status", "127.0.0.1:1"), "127.0.0.1:1"),
-        (("brokers", "--cluster", "Nowhere"), "DefaultCluster"),
-        (("config", "get", "nothingLikeThis"), "nothingLikeThis"),
-        (("config", "set", "brokerPermission", "--yes"), "key=value"),
-        (("config", "set", "brokerPermission=many", "-b", "broker-a", "--yes"), "brokerPermission"),
-        (("namesrv", "set", "listenPort=1", "--yes"), "listenPort"),
-        (("kv", "set", " ", "k", "v"), "empty"),
+        (1, ("status", "broker-z"), "broker-a"),
+        (1, ("status", "127.0.0.1:1"), "127.0.0.1:1"),
+        (1, ("brokers", "--cluster", "Nowhere"), "DefaultCluster"),
+        (1, ("config", "get", "nothingLikeThis"), "nothingLikeThis"),
+        (2, ("config", "set", "brokerPermission", "--yes"), "key=value"),
+        (1, ("config", "set", "brokerPermission=many", "-b", "broker-a", "--yes"), "brokerPermission"),
+        (1, ("namesrv", "set", "listenPort=1", "--yes"), "listenPort"),
+        (1, ("kv", "set", " ", "k", "v"), "empty"),
     ],
 )
-def test_what_cannot_be_is_one_line(ask: Ask, words: tuple[str, ...], hint: str) -> None:
-    assert hint in ask("cluster", *words).complaint
+def test_what_cannot_be_is_one_line(ask: Ask, status: int, words: tuple[str, ...], hint: str) -> None:
+    assert hint in ask("cluster", *words).complaint_with(status)

@@ -67,7 +67,7 @@ def test_a_reset_shows_old_and_new_offsets_and_the_lag_follows(ask: Ask, topic: 
     queues = ask("group", "progress", "mover", "--topic", topic, "--json").document["queues"]
     assert {q["broker"]: q["consumer_offset"] for q in queues} == {"broker-a": 1, "broker-b": 0}
     shown = ask("group", "reset", "mover", topic, "--to", "end", "--dry-run").out
-    assert "would be moved" in shown and "+1" in shown
+    assert "would be reset" in shown and "+1" in shown
     assert ask("group", "reset", "mover", topic, "--to", "now", "--yes").status == 0
     assert ask("group", "progress", "mover", "--json").document["lag"] == 0
 
@@ -106,23 +106,23 @@ def test_members_their_queues_and_their_state_are_told(
 
 
 @pytest.mark.parametrize(
-    ("words", "hint"),
+    ("status", "words", "hint"),
     [
-        (("create", "a b"), "' '"),
-        (("update", "g"), "name at least one"),
-        (("update", "nowhere", "--retries", "1"), "'nowhere'"),
-        (("progress", "nowhere"), "'nowhere'"),
-        (("clients", "nowhere"), "'nowhere'"),
-        (("running", "nowhere"), "'nowhere'"),
-        (("reset", "g", "t"), "--to begin"),
-        (("reset", "g", "t", "--to", "end", "--offset", "b:1=2"), "--to begin"),
-        (("reset", "g", "t", "--to", "soon"), "'soon'"),
-        (("reset", "g", "t", "--offset", "b:x=2"), "BROKER:QUEUE=OFFSET"),
-        (("reset", "nowhere", "t", "--to", "end", "--yes"), "'nowhere'"),
+        (2, ("create", "a b"), "' '"),
+        (2, ("update", "g"), "at least one setting"),
+        (1, ("update", "nowhere", "--retries", "1"), "'nowhere'"),
+        (1, ("progress", "nowhere"), "'nowhere'"),
+        (1, ("clients", "nowhere"), "'nowhere'"),
+        (1, ("running", "nowhere"), "'nowhere'"),
+        (2, ("reset", "g", "t"), "--to beginning"),
+        (2, ("reset", "g", "t", "--to", "end", "--offset", "b:1=2"), "--to beginning"),
+        (2, ("reset", "g", "t", "--to", "soon"), "'soon'"),
+        (2, ("reset", "g", "t", "--offset", "b:x=2"), "BROKER:QUEUE=OFFSET"),
+        (1, ("reset", "nowhere", "t", "--to", "end", "--yes"), "'nowhere'"),
     ],
 )
-def test_what_cannot_be_is_one_line(ask: Ask, words: tuple[str, ...], hint: str) -> None:
-    assert hint in ask("group", *words).complaint
+def test_what_cannot_be_is_one_line(ask: Ask, status: int, words: tuple[str, ...], hint: str) -> None:
+    assert hint in ask("group", *words).complaint_with(status)
 
 
 def test_without_a_broker_the_rest_is_shown_and_told_to_be_a_part(ask: Ask, servers: EmbeddedThread) -> None:

@@ -42,7 +42,7 @@ def test_help_lists_every_command_and_loads_none_of_them() -> None:
     assert not any(name in shown for name in ALIASES)
     assert set(loaded.split()) <= {
         "flaremq.base", "flaremq.base.errors", "flaremq.cli", "flaremq.cli.main", "flaremq.cli.table",
-            "flaremq.cli.tls",
+            "flaremq.cli.tls", "flaremq.cli.names", "flaremq.cli.render", "flaremq.cli.words",
     }  # fmt: skip
 
 
@@ -75,7 +75,15 @@ def test_every_row_of_the_table_leads_to_a_command_with_help(name: str) -> None:
 
 
 def test_the_version_is_told() -> None:
-    assert flaremq("--version").out == f"flaremq {version('flaremq')}\n"
+    first, second = flaremq("--version").lines
+    assert first == f"flaremq {version('flaremq')}"
+    assert "compiled modules" in second
+    assert flaremq("version").lines == [first, second]
+
+
+def test_a_program_finds_the_version_and_loads_nothing_else_for_it() -> None:
+    code = "import sys, flaremq; print(flaremq.__version__, *[m for m in sys.modules if m.startswith('flaremq.')])"
+    assert python(code) == version("flaremq")
 
 
 def completed(shell: str, words: str) -> str:

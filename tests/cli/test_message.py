@@ -48,7 +48,7 @@ def test_each_line_of_stdin_is_a_message(ask: Ask) -> None:
     ask("topic", "create", "lines")
     lines = [str(n) for n in range(700)]
     ended = ask("send", "lines", "--quiet", given="\r\n".join(lines[:2]) + "\n\n" + "\n".join(lines[2:]))
-    assert ended.out == "700 messages are stored.\n"
+    assert ended.out == "700 messages stored.\n"
     assert sorted(int(each["body"]) for each in read(ask, "lines")) == list(range(700))
 
 
@@ -75,24 +75,24 @@ def test_nothing_on_stdin_is_told(ask: Ask) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "hint"),
+    ("status", "words", "hint"),
     [
-        (("t", "x", "--file", "y"), "give one of them"),
-        (("t", "--file", "/nowhere/at/all"), "/nowhere/at/all"),
-        (("t", "--count", "2"), "--count 2"),
-        (("t", "x", "--rate", "0"), "--rate 0"),
-        (("t", "x", "--queue", "3"), "BROKER:NUMBER"),
-        (("t", "x", "--queue", "broker-z:0"), "broker-z"),
-        (("t", "x", "-p", "novalue"), "key=value"),
-        (("t", "x", "-p", "KEYS=1"), "KEYS"),
-        (("t", "x", "-k", "two words"), "two words"),
-        (("t", "x", "--group", "a b"), "' '"),
-        (("a b", "x"), "' '"),
-        (("t", "x" * (5 << 20)), "limit"),
+        (2, ("t", "x", "--file", "y"), "give one of them"),
+        (2, ("t", "--file", "/nowhere/at/all"), "/nowhere/at/all"),
+        (2, ("t", "--count", "2"), "--count 2"),
+        (2, ("t", "x", "--rate", "0"), "--rate 0"),
+        (2, ("t", "x", "--queue", "3"), "BROKER:QUEUE"),
+        (1, ("t", "x", "--queue", "broker-z:0"), "broker-z"),
+        (2, ("t", "x", "-p", "novalue"), "key=value"),
+        (1, ("t", "x", "-p", "KEYS=1"), "KEYS"),
+        (1, ("t", "x", "-k", "two words"), "two words"),
+        (2, ("t", "x", "--group", "a b"), "' '"),
+        (2, ("a b", "x"), "' '"),
+        (1, ("t", "x" * (5 << 20)), "limit"),
     ],
 )
-def test_what_cannot_be_sent_is_one_line(ask: Ask, words: tuple[str, ...], hint: str) -> None:
-    assert hint in ask("send", *words).complaint
+def test_what_cannot_be_sent_is_one_line(ask: Ask, status: int, words: tuple[str, ...], hint: str) -> None:
+    assert hint in ask("send", *words).complaint_with(status)
 
 
 def test_without_servers_it_is_one_line() -> None:
@@ -131,7 +131,7 @@ def test_it_waits_for_a_topic_follows_it_and_ends_with_ctrl_c(
     topic = f"later-{begin}"
     with tailing(servers, topic, "--from", begin, "--json") as process:
         assert process.stdout is not None and process.stderr is not None
-        assert f"topic {topic} is not there yet" in process.stderr.readline()
+        assert f"topic {topic} does not exist yet" in process.stderr.readline()
         ask("send", topic, "first")
         assert json.loads(process.stdout.readline())["body"] == "first"
         ask("send", topic, "second")
@@ -172,6 +172,55 @@ def test_a_time_to_begin_at_is_kept(ask: Ask) -> None:
     assert (ended.status, ended.out) == (0, "")
 
 
+def test_messages_of_several_queues_are_merged_by_time(ask: Ask) -> None:
+    ask("topic", "create", "merged", "-q", 2)
+    places = [f"broker-{letter}:{number}" for letter in "ab" for number in (0, 1)]
+    bodies = [str(number) for number in range(12)]
+    for body in bodies:
+        ask("send", "merged", body, "--queue", places[int(body) * 7 % 4])
+    found = read(ask, "merged")
+    assert [each["stored_at_ms"] for each in found] == sorted(each["stored_at_ms"] for each in found)
+    assert [each["body"] for each in found] == bodies
+    assert [each["body"] for each in read(ask, "merged", "--limit", 3)] == bodies[:3]
+
+
+@pytest.mark.parametrize("word", ["begin", "beginning", "earliest"])
+def test_the_beginning_has_many_names(ask: Ask, word: str) -> None:
+    ask("topic", "create", f"named-{word}")
+    ask("send", f"named-{word}", "x")
+    found = documents(ask("tail", f"named-{word}", "--from", word, "--no-follow", "--json"))
+    assert [each["body"] for each in found] == ["x"]
+
+
+@pytest.mark.parametrize("word", ["end", "latest"])
+def test_so_has_the_end(ask: Ask, word: str) -> None:
+    assert "--from beginning" in ask("tail", "t", "--from", word, "--no-follow").misuse
+
+
+def test_a_body_that_is_no_text_is_shown_with_escapes(ask: Ask, tmp_path: Path) -> None:
+    ask("topic", "create", "binary", "-q", 1, "-b", "broker-a")
+    (tmp_path / "body").write_bytes(b"\x1b[2J\xff\x9b\r\n" + "ü\u202e\x9b".encode())
+    (receipt,) = documents(ask("send", "binary", "--file", tmp_path / "body", "--json"))
+    shown = "\\x1b[2J\\xff\\x9b\\x0d\\x0aü\\u202e\\x9b"
+    assert ask("tail", "binary", "--from", "begin", "--no-follow").lines[0].endswith(f"  {shown}")
+    assert shown in ask("message", "get", receipt["message_id"], "-t", "binary").out
+    assert shown in ask("message", "query", "binary").out
+    ask("topic", "create", "controls", "-q", 1, "-b", "broker-a")
+    ask("send", "controls", "a\x9bb\u202ec\x1bd")
+    out = ask("message", "query", "controls", "--json").out
+    assert json.loads(out)["messages"][0]["body"] == "a\x9bb\u202ec\x1bd"
+    assert not {"\x9b", "\u202e", "\x1b"} & set(out)
+
+
+def test_where_nothing_is_found_a_sentence_says_so(ask: Ask) -> None:
+    ask("topic", "create", "empty")
+    assert ask("message", "query", "empty").out == "No messages found.\n"
+    assert ask("message", "key", "empty", "k").out == "No messages found.\n"
+    assert ask("tail", "empty", "--from", "beginning", "--no-follow").out == "No messages found.\n"
+    assert ask("message", "query", "empty", "--json").document["messages"] == []
+    assert ask("tail", "empty", "--from", "beginning", "--no-follow", "--json").out == ""
+
+
 def test_tailing_leaves_no_trace(ask: Ask) -> None:
     ask("topic", "create", "traceless")
     ask("send", "traceless", "x")
@@ -182,17 +231,17 @@ def test_tailing_leaves_no_trace(ask: Ask) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "hint"),
+    ("status", "words", "hint"),
     [
-        (("t", "--no-follow"), "--from begin"),
-        (("t", "--from", "soon"), "'soon'"),
-        (("t", "--tags", "a", "--sql", "b = 1"), "give one of them"),
-        (("nowhere", "--from", "begin", "--no-follow"), "'nowhere'"),
-        (("a b",), "' '"),
+        (2, ("t", "--no-follow"), "--from beginning"),
+        (2, ("t", "--from", "soon"), "'soon'"),
+        (2, ("t", "--tags", "a", "--sql", "b = 1"), "give one of them"),
+        (1, ("nowhere", "--from", "begin", "--no-follow"), "'nowhere'"),
+        (2, ("a b",), "' '"),
     ],
 )
-def test_what_cannot_be_tailed_is_one_line(ask: Ask, words: tuple[str, ...], hint: str) -> None:
-    assert hint in ask("tail", *words).complaint
+def test_what_cannot_be_tailed_is_one_line(ask: Ask, status: int, words: tuple[str, ...], hint: str) -> None:
+    assert hint in ask("tail", *words).complaint_with(status)
 
 
 def test_an_expression_that_means_nothing_is_one_line(ask: Ask) -> None:
@@ -213,6 +262,7 @@ def test_a_message_is_found_by_either_id_by_key_place_and_time(ask: Ask) -> None
     by_offset_id = ask("message", "get", sent["offset_id"], "--json").document
     by_id = ask("message", "get", sent["message_id"], "-t", "sought", "--json").document
     assert by_id == by_offset_id
+    assert ask("message", "get", sent["message_id"], "--json").document == by_id
     assert (by_id["body"], by_id["keys"]) == ("here", ["needle"])
     (by_key,) = ask("message", "key", "sought", "needle", "--json").document["messages"]
     assert by_key == by_id
@@ -221,24 +271,24 @@ def test_a_message_is_found_by_either_id_by_key_place_and_time(ask: Ask) -> None
     assert len(ask("message", "query", "sought", "--from", "1h", "--json").document["messages"]) == 2
     assert len(ask("message", "query", "sought", "--limit", 1, "--json").document["messages"]) == 1
     shown = ask("message", "get", sent["offset_id"], "--track").out
-    assert "needle" in shown and "here" in shown and "GROUP" in shown
+    assert "needle" in shown and "here" in shown and "No group consumes its topic." in shown
     assert "needle" in ask("message", "key", "sought", "needle").out
 
 
 @pytest.mark.parametrize(
-    ("words", "hint"),
+    ("status", "words", "hint"),
     [
-        (("get", "nonsense"), "8 characters"),
-        (("get", "0" * 32, "-t", "nowhere"), "nowhere"),
-        (("key", "nowhere", "k"), "'nowhere'"),
-        (("query", "nowhere"), "'nowhere'"),
-        (("query", "t", "--from", "soon"), "'soon'"),
-        (("query", "t", "--from", "now", "--to", "1h"), "begin"),
-        (("at", "nowhere", "broker-a", "0", "0"), "nowhere"),
+        (1, ("get", "nonsense"), "8 characters"),
+        (1, ("get", "0" * 32, "-t", "nowhere"), "nowhere"),
+        (1, ("key", "nowhere", "k"), "'nowhere'"),
+        (1, ("query", "nowhere"), "'nowhere'"),
+        (2, ("query", "t", "--from", "soon"), "'soon'"),
+        (2, ("query", "t", "--from", "now", "--to", "1h"), "--from now is later"),
+        (1, ("at", "nowhere", "broker-a", "0", "0"), "nowhere"),
     ],
 )
-def test_what_cannot_be_found_is_one_line(ask: Ask, words: tuple[str, ...], hint: str) -> None:
-    assert hint in ask("message", *words).complaint
+def test_what_cannot_be_found_is_one_line(ask: Ask, status: int, words: tuple[str, ...], hint: str) -> None:
+    assert hint in ask("message", *words).complaint_with(status)
 
 
 def test_a_member_is_made_to_consume_a_message(ask: Ask, servers: EmbeddedThread) -> None:

@@ -10,6 +10,7 @@ from tests.cli.commands import flaremq
 
 from flaremq.base.errors import ConfigError
 from flaremq.cli.profiles import choose, load_profiles, profiles_path
+from flaremq.cli.render import BadValue
 
 FILE = """\
 use = "test"
@@ -55,7 +56,7 @@ def test_the_first_that_is_said_counts(
 
 
 def test_an_address_and_a_profile_at_once_are_refused(file: Path) -> None:
-    with pytest.raises(ConfigError, match="one of them"):
+    with pytest.raises(BadValue, match="one of them"):
         choose("1.1.1.1:1", "live")
 
 

@@ -69,22 +69,22 @@ def test_nothing_is_deleted_without_a_word(ask: Ask) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "hint"),
+    ("status", "words", "hint"),
     [
-        (("create", "a b"), "' '"),
-        (("create", "x", "--perm", "maybe"), "rw, r, w or none"),
-        (("create", "x", "--attribute", "novalue"), "key=value"),
-        (("create", "x", "--cluster", "Nowhere"), "DefaultCluster"),
-        (("create", "x", "--broker", "broker-z"), "broker-a"),
-        (("update", "x"), "name at least one"),
-        (("update", "nowhere", "--perm", "r"), "'nowhere'"),
-        (("show", "nowhere"), "'nowhere'"),
-        (("stats", "nowhere"), "'nowhere'"),
-        (("delete", "nowhere", "--yes"), "'nowhere'"),
+        (2, ("create", "a b"), "' '"),
+        (2, ("create", "x", "--perm", "maybe"), "rw, r, w or none"),
+        (2, ("create", "x", "--attribute", "novalue"), "key=value"),
+        (1, ("create", "x", "--cluster", "Nowhere"), "DefaultCluster"),
+        (1, ("create", "x", "--broker", "broker-z"), "broker-a"),
+        (2, ("update", "x"), "at least one setting"),
+        (1, ("update", "nowhere", "--perm", "r"), "'nowhere'"),
+        (1, ("show", "nowhere"), "'nowhere'"),
+        (1, ("stats", "nowhere"), "'nowhere'"),
+        (1, ("delete", "nowhere", "--yes"), "'nowhere'"),
     ],
 )
-def test_what_cannot_be_is_one_line(ask: Ask, words: tuple[str, ...], hint: str) -> None:
-    assert hint in ask("topic", *words).complaint
+def test_what_cannot_be_is_one_line(ask: Ask, status: int, words: tuple[str, ...], hint: str) -> None:
+    assert hint in ask("topic", *words).complaint_with(status)
 
 
 def test_a_topic_that_is_there_is_not_made_again(ask: Ask) -> None:

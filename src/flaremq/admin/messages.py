@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterable
+from typing import Final
 
 from flaremq.admin import resend as resends
 from flaremq.admin import scans, tracks
@@ -21,12 +22,15 @@ from flaremq.admin.outcome import Answers
 from flaremq.admin.rosters import MEMBER_TIMEOUT_S, Rosters
 from flaremq.admin.servers import Server, Servers
 from flaremq.admin.topics import Topics
+from flaremq.admin.topicvalues import TopicKind
 from flaremq.base.errors import (
     ConsumerOffline,
+    FlareError,
     InvalidParameter,
     Malformed,
     MessageNotFound,
     Refused,
+    TopicNotFound,
 )
 from flaremq.client.api import body_of
 from flaremq.model.message import MessageQueue
@@ -36,6 +40,10 @@ from flaremq.protocol.bodies.group import ConsumeMessageDirectlyResult
 from flaremq.protocol.codes import RequestCode, ResponseCode
 from flaremq.protocol.headers import pull as headers
 from flaremq.protocol.headers.group import ConsumeMessageDirectlyResultRequestHeader
+
+SEARCHED_MAX: Final = 1000
+"""Topics that are searched for a message whose topic is not known: about 3 requests each."""
+_SEARCHED_AT_ONCE: Final = 16
 
 
 class Messages:
@@ -47,9 +55,11 @@ class Messages:
     # Finding.
 
     async def get(self, message_id: str, topic: str | None = None) -> FoundMessage:
-        """By either kind of id. With the id that a sender gave it, its topic must be named.
+        """By its unique id, which a sender gives it, or by its offset id, which says where it is stored.
 
-        MessageNotFound where nobody has it.
+        Nothing tells one kind from the other, so the place is looked at first. A unique id is then looked for
+        in the index of the topic, or where none is named in that of one topic after the other, up to
+        SEARCHED_MAX of them. MessageNotFound says what was searched.
         """
         place = _place_of(message_id)
         if topic is not None:
@@ -60,15 +70,42 @@ class Messages:
         if found is not None:
             return found
         if topic is None:
-            where = f"no broker is at {address}" if server is None else f"{server.name} has none there"
-            raise MessageNotFound(
-                f"message {message_id}: {where}. If its sender gave it this id, name the topic too"
-            )
+            return await self._search(message_id)
         copies = await self.by_unique_key(topic, message_id)
         if not copies:
-            asked = f"; {', '.join(copies.failed)} could not be asked" if copies.failed else ""
-            raise MessageNotFound(f"message {message_id} is not in topic {topic!r}, or no more{asked}")
+            asked = f"; {', '.join(copies.failed)} did not answer" if copies.failed else ""
+            raise MessageNotFound(f"message {message_id} is not in topic {topic!r}, or no longer{asked}")
         return copies[0]
+
+    async def _search(self, unique_key: str) -> FoundMessage:
+        """In all topics, those of programs before retries and dead letters."""
+        kinds = (TopicKind.NORMAL, TopicKind.RETRY, TopicKind.DLQ)
+        listed = [each for each in await self._topics.list() if each.kind in kinds]
+        topics = [each.name for each in sorted(listed, key=lambda each: kinds.index(each.kind))]
+        searched, failed = topics[:SEARCHED_MAX], dict[str, FlareError]()
+        for begin in range(0, len(searched), _SEARCHED_AT_ONCE):
+            part = searched[begin : begin + _SEARCHED_AT_ONCE]
+            for told in await asyncio.gather(*(self._searched(each, unique_key) for each in part)):
+                if told:
+                    return told[0]
+                failed.update(told.failed)
+        count = (
+            f"{len(searched):,} of {len(topics):,}" if len(searched) < len(topics) else f"all {len(topics):,}"
+        )
+        asked = f"; {', '.join(sorted(failed))} did not answer" if failed else ""
+        more = "; name the topic to search one of the others" if len(searched) < len(topics) else ""
+        raise MessageNotFound(
+            f"message {unique_key} was not found: no broker stores it at that place, and the index of "
+            f"{count} topics has no such id, or no longer{asked}{more}"
+        )
+
+    async def _searched(self, topic: str, unique_key: str) -> Answers[FoundMessage]:
+        try:
+            return await self.by_unique_key(topic, unique_key)
+        except TopicNotFound:
+            return Answers(())  # Deleted meanwhile.
+        except FlareError as error:
+            return Answers((), {topic: error})
 
     async def _at(self, server: Server, physical_offset: int, topic: str | None) -> FoundMessage | None:
         """What lies there, if that is a record. What is no such id may still look like one."""

@@ -1,4 +1,4 @@
-"""`flaremq bench`: how fast any RocketMQ is, with a client that anybody can have."""
+"""`flaremq bench`: how fast a RocketMQ cluster is, ours or Apache's."""
 
 from __future__ import annotations
 
@@ -11,16 +11,20 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from flaremq.base.errors import FlareError, InvalidParameter
+from flaremq.base.errors import FlareError
 from flaremq.base.loops import new_loop
 from flaremq.cli import load
 from flaremq.cli.connect import client_settings
 from flaremq.cli.histogram import Histogram
 from flaremq.cli.options import Json, Namesrv, Profile
 from flaremq.cli.received import STAMP_SIZE, Following, Received, follow, ping
-from flaremq.cli.render import Output, note
+from flaremq.cli.render import BadValue, Output, note
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, help="Measure a cluster, ours or another.")
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    help="Measure the speed of a RocketMQ cluster, FlareMQ or Apache.",
+)
 
 TOPIC: Final = "FlareBench"
 _LOOK_S: Final = 0.5
@@ -28,32 +32,47 @@ _SHARES: Final = (("p50", 0.5), ("p99", 0.99), ("p999", 0.999))
 
 Facts = dict[str, object]
 
-Topic = Annotated[str, typer.Option("-t", "--topic", help="Where to; created where brokers allow that.")]
-Seconds = Annotated[float, typer.Option("-s", "--seconds", min=0.1, help="For how long.")]
-Size = Annotated[int, typer.Option("--size", min=1, max=4 << 20, help="Bytes of a body.")]
+Topic = Annotated[
+    str,
+    typer.Option("-t", "--topic", metavar="TOPIC", help="Topic; created where brokers allow it."),
+]
+Seconds = Annotated[float, typer.Option("-s", "--seconds", metavar="N", min=0.1, help="Duration.")]
+Size = Annotated[
+    int, typer.Option("--size", metavar="BYTES", min=1, max=4 << 20, help="Body size of a message.")
+]
 
 
 @app.command("send")
 def send(
     topic: Topic = TOPIC,
     connections: Annotated[
-        int, typer.Option("-C", "--connections", min=1, max=1000, help="To each broker.")
+        int,
+        typer.Option("-C", "--connections", min=1, metavar="N", max=1000, help="Connections to each broker."),
     ] = 1,
     window: Annotated[
-        int, typer.Option("-w", "--window", min=1, max=65535, help="Requests of each that wait for answers.")
+        int,
+        typer.Option(
+            "-w", "--window", min=1, metavar="N", max=65535, help="Unanswered requests per connection."
+        ),
     ] = 256,
     size: Size = 128,
-    batch: Annotated[int, typer.Option("--batch", min=1, max=10_000, help="Messages in a request.")] = 1,
+    batch: Annotated[
+        int, typer.Option("--batch", min=1, metavar="N", max=10_000, help="Messages per request.")
+    ] = 1,
     rate: Annotated[
-        float, typer.Option("-r", "--rate", min=0, help="Messages a second; 0: all that goes.")
+        float,
+        typer.Option("-r", "--rate", metavar="N", min=0, help="Messages per second; 0: as fast as possible."),
     ] = 0,
     seconds: Seconds = 10,
-    count: Annotated[int, typer.Option("--count", min=0, help="Messages in all, instead of a time.")] = 0,
+    count: Annotated[
+        int,
+        typer.Option("--count", metavar="N", min=0, help="Total number of messages, instead of a duration."),
+    ] = 0,
     namesrv: Namesrv = None,
     profile: Profile = None,
     json: Json = False,
 ) -> None:
-    """Send, and measure how long answers take."""
+    """Send messages and measure rate and latency."""
     plan = load.Plan(
         topic=topic,
         size=size,
@@ -65,7 +84,9 @@ def send(
         count=count,
     )
     if batch * size > 4 << 20:
-        raise InvalidParameter(f"{batch} messages of {size} bytes pass the 4 MiB of a request: make it less")
+        raise BadValue(
+            f"--batch {batch} with --size {size}: a request takes at most 4 MiB; use smaller numbers"
+        )
     outcome = load.Outcome()
 
     def facts() -> Facts:
@@ -87,18 +108,21 @@ def send(
 def consume(
     topic: Topic = TOPIC,
     group: Annotated[
-        str, typer.Option("-g", "--group", help="It goes on where it was the last time.")
+        str, typer.Option("-g", "--group", metavar="GROUP", help="Consumer group; it resumes at its offsets.")
     ] = "GID_flaremq_bench",
     consumers: Annotated[
-        int, typer.Option("-C", "--consumers", min=1, max=1000, help="They share the queues.")
+        int,
+        typer.Option(
+            "-C", "--consumers", min=1, metavar="N", max=1000, help="Consumers that share the queues."
+        ),
     ] = 1,
-    begin: Annotated[bool, typer.Option("--from-begin/--from-end", help="Where a new group begins.")] = True,
+    begin: Annotated[bool, typer.Option("--from-begin/--from-end", help="Where a new group starts.")] = True,
     seconds: Seconds = 10,
     namesrv: Namesrv = None,
     profile: Profile = None,
     json: Json = False,
 ) -> None:
-    """Consume, and measure how many messages come and how old they are."""
+    """Consume messages and measure rate and message age."""
     received = Received()
     wanted = Following(topic=topic, group=group, consumers=consumers, seconds=seconds, begin=begin)
 
@@ -117,8 +141,8 @@ def consume(
     _measured(work, lambda: f"{received.count:,} messages, {received.rate():,.0f}/s", facts, json)
     if not received.count:
         note(
-            f"nothing came: group {group} has consumed all of {topic}, unless others of the group took it; "
-            f"`flaremq group reset {group} {topic} --to begin` lets it begin anew"
+            f"no messages came: group {group} has consumed all of {topic}, or other members took them; "
+            f"`flaremq group reset {group} {topic} --to beginning` starts over"
         )
 
 
@@ -126,7 +150,7 @@ def consume(
 def latency(
     topic: Topic = TOPIC,
     rate: Annotated[
-        float, typer.Option("-r", "--rate", min=0.1, max=100_000, help="Messages a second.")
+        float, typer.Option("-r", "--rate", min=0.1, metavar="N", max=100_000, help="Messages per second.")
     ] = 100,
     size: Size = 128,
     seconds: Seconds = 10,
@@ -134,10 +158,12 @@ def latency(
     profile: Profile = None,
     json: Json = False,
 ) -> None:
-    """Send by a plan and consume at the same time: how long from send to answer, and to the consumer."""
+    """Send at a fixed rate and consume at once: measure the time to the answer and to the consumer."""
     outcome, received = load.Outcome(), Received()
     if size < STAMP_SIZE:
-        raise InvalidParameter(f"--size {size}: a message carries its time, so {STAMP_SIZE} is the least")
+        raise BadValue(
+            f"--size {size}: expected at least {STAMP_SIZE} bytes, as each message carries its time"
+        )
     plan = load.Plan(topic=topic, size=size, rate=rate, seconds=seconds)
 
     def facts() -> Facts:

@@ -15,24 +15,24 @@ from flaremq.cli.settings import config_app, kv_app, namesrv_app
 from flaremq.cli.times import both, local
 
 app = typer.Typer(
-    no_args_is_help=True, add_completion=False, help="Brokers and NameServers: status and settings."
+    no_args_is_help=True, add_completion=False, help="Brokers and NameServers: health, status and settings."
 )
 app.add_typer(config_app, name="config")
 app.add_typer(namesrv_app, name="namesrv")
 app.add_typer(kv_app, name="kv")
 
-BrokerName = Annotated[str, typer.Argument(metavar="BROKER", help="Its name or address.")]
+BrokerName = Annotated[str, typer.Argument(metavar="BROKER", help="Broker name or address.")]
 
 
 @app.command("list")
 def list_clusters(namesrv: Namesrv = None, profile: Profile = None, json: Json = False) -> None:
-    """Clusters and the names of their brokers."""
+    """List the clusters and their brokers."""
     out = Output(json)
     with connected(namesrv, profile) as admin:
         found = admin.brokers.clusters()
     document = [{"cluster": each.name, "brokers": list(each.brokers)} for each in found]
     rows = [(each.name, ", ".join(each.brokers)) for each in found]
-    out.show(document, lambda: out.table(("cluster", "brokers"), rows))
+    out.show(document, lambda: out.table(("cluster", "brokers"), rows, empty="No clusters found."))
 
 
 @app.command("brokers")
@@ -43,7 +43,7 @@ def brokers(
     broker: Broker = None,
     json: Json = False,
 ) -> None:
-    """All brokers and how they do."""
+    """List the brokers with their version, message rates and disk use."""
     out = Output(json)
     with connected(namesrv, profile) as admin:
         found = admin.brokers.list(cluster=cluster, broker=broker)
@@ -68,14 +68,14 @@ def brokers(
 @app.command("status")
 def status(
     broker: Annotated[
-        str | None, typer.Argument(metavar="[BROKER]", help="Its name or address; else all.")
+        str | None, typer.Argument(metavar="BROKER", help="Broker name or address; all by default.")
     ] = None,
     namesrv: Namesrv = None,
     profile: Profile = None,
     cluster: Cluster = None,
     json: Json = False,
 ) -> None:
-    """All that a broker says about itself."""
+    """Show the runtime information of brokers."""
     out = Output(json)
     with connected(namesrv, profile) as admin:
         found = admin.brokers.list(cluster=cluster, broker=broker)
@@ -111,7 +111,7 @@ def producers(
     broker: Broker = None,
     json: Json = False,
 ) -> None:
-    """All producers that are connected."""
+    """List the connected producers."""
     out = Output(json)
     with connected(namesrv, profile) as admin:
         found = admin.brokers.producers(cluster=cluster, broker=broker)
@@ -123,6 +123,7 @@ def producers(
                 (p.group, p.client_id, p.address, p.language, p.version_name, local(p.last_seen_ms))
                 for p in found
             ],
+            empty="No producers connected.",
         )
         note_failures(found.failed)
 
@@ -155,7 +156,10 @@ class What(Enum):
 def clean(
     what: Annotated[
         What,
-        typer.Argument(help="queues: what leads to deleted files; topics: unknown ones; files: old ones."),
+        typer.Argument(
+            metavar="queues|topics|files",
+            help="queues: entries of deleted files; topics: queues of unknown topics; files: expired files.",
+        ),
     ],
     namesrv: Namesrv = None,
     profile: Profile = None,
@@ -164,7 +168,7 @@ def clean(
     yes: Yes = False,
     json: Json = False,
 ) -> None:
-    """Have brokers clean up now what they would clean up later."""
+    """Have brokers delete expired data now instead of on schedule."""
     with connected(namesrv, profile) as admin:
         confirm(f"This would have brokers delete old {what.value}", yes)
         done = {
@@ -178,13 +182,13 @@ def clean(
 @app.command("write-perm")
 def write_perm(
     broker: BrokerName,
-    on: Annotated[bool, typer.Option("--on/--off", help="Whether producers may send to it.")],
+    on: Annotated[bool, typer.Option("--on/--off", help="Whether producers may send to the broker.")],
     namesrv: Namesrv = None,
     profile: Profile = None,
     yes: Yes = False,
     json: Json = False,
 ) -> None:
-    """Keep producers away from a broker, or let them come back."""
+    """Stop producers from sending to a broker, or let them again."""
     with connected(namesrv, profile) as admin:
         if not on:
             confirm(f"This would keep all producers away from {broker}", yes)

@@ -9,17 +9,16 @@ from typing import Final
 
 from flaremq.admin.outcome import Failed
 from flaremq.admin.sync import Admin
-from flaremq.base.errors import InvalidParameter
 from flaremq.base.logs import ROOT
 from flaremq.cli.profiles import choose
-from flaremq.cli.render import note
+from flaremq.cli.render import BadValue, note
 from flaremq.client.settings import ClientSettings
 
 _SILENT: Final = logging.NullHandler()
 
 
 def client_settings(namesrv: str | None, profile: str | None) -> ClientSettings:
-    """Of a client for the cluster that is meant. What it would log, a command says in its own words."""
+    """Client settings for the chosen cluster. What a client would log, a command says in its own words."""
     logging.getLogger(ROOT).addHandler(_SILENT)
     target = choose(namesrv, profile)
     target.tls.say()
@@ -39,9 +38,9 @@ def failures(failed: Failed) -> dict[str, str]:
 
 
 def note_failures(failed: Failed) -> None:
-    """For people: the result is not whole."""
+    """For people: the result is incomplete."""
     for name, error in sorted(failed.items()):
-        note(f"{name} is not in this, as it did not answer: {error}")
+        note(f"incomplete: {name} did not answer: {error}")
 
 
 def pairs_of(words: list[str] | None, what: str) -> dict[str, str]:
@@ -50,7 +49,7 @@ def pairs_of(words: list[str] | None, what: str) -> dict[str, str]:
     for word in words or []:
         name, equals, value = word.partition("=")
         if not equals or not name.strip():
-            raise InvalidParameter(f"{what} {word!r} is not key=value")
+            raise BadValue(f"{what} {word!r}: expected key=value")
         found[name.strip()] = value
     return found
 

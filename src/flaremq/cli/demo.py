@@ -50,15 +50,19 @@ _SMALL: Final = {
 
 def command(
     folder: Annotated[
-        Path, typer.Option("--folder", help="Where servers keep their files, and the results lie.")
+        Path, typer.Option("--folder", metavar="FOLDER", help="Folder for server files and results.")
     ] = Path("flaremq-demo"),
-    seconds: Annotated[float, typer.Option("-s", "--seconds", min=6, help="How long orders come in.")] = 24,
+    seconds: Annotated[
+        float, typer.Option("-s", "--seconds", metavar="N", min=6, help="How long orders are sent.")
+    ] = 24,
     spark: Annotated[
         bool,
-        typer.Option("--spark/--no-spark", help="Archive, count, replay and audit the orders in the end."),
+        typer.Option(
+            "--spark/--no-spark", help="Archive, count, replay and audit the orders with Spark at the end."
+        ),
     ] = True,
 ) -> None:
-    """See everything at work: a cluster, producers, consumers, a broker that is killed, Spark, a summary."""
+    """Watch a cluster at work: producers, consumers, a broker that is killed, Spark, and a summary."""
     logging.getLogger(ROOT).addHandler(logging.NullHandler())  # What happens, the demo says itself.
     demo = Demo(_new_folder(folder), seconds, with_spark=spark)
     try:

@@ -1,4 +1,8 @@
-"""A message as a JSON document, the same wherever a command shows one."""
+"""A message as a JSON document and as a line, the same wherever a command shows one.
+
+A body that is UTF-8 is shown as text, others in JSON as base64 (`body_encoding` says which) and for people
+with \\xff in place of each byte that is not text. No control character is ever shown as it is.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +25,11 @@ def text_or_base64(body: bytes) -> tuple[str, str]:
         return body.decode(), "utf-8"
     except UnicodeDecodeError:
         return base64.b64encode(body).decode(), "base64"
+
+
+def shown_body(message: StoredMessage) -> str:
+    """For people: on one line, and safe for a terminal."""
+    return safe(plain_body(message)[0].decode("utf-8", "backslashreplace"))
 
 
 def plain_body(message: StoredMessage) -> tuple[bytes, bool]:
@@ -64,5 +73,5 @@ def line_of(message: StoredMessage, broker_name: str, *, body: bool = True) -> s
     where = f"{broker_name}:{message.queue_id}/{message.queue_offset}"
     words = [each for each in (message.tags, *message.keys) if each]
     about = f"  [{' '.join(words)}]" if words else ""
-    text = f"  {text_or_base64(plain_body(message)[0])[0]}" if body else f"  {len(message.body)} bytes"
-    return safe(f"{local(message.store_timestamp_ms)}  {where}{about}{text}")
+    text = shown_body(message) if body else f"{len(message.body)} bytes"
+    return f"{local(message.store_timestamp_ms)}  {safe(f'{where}{about}')}  {text}"

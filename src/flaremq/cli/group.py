@@ -8,28 +8,41 @@ import typer
 
 from flaremq.admin.groupvalues import GroupChange
 from flaremq.admin.sync import Admin
-from flaremq.base.errors import ConsumerOffline, GroupNotFound, InvalidParameter
+from flaremq.base.errors import GroupNotFound, InvalidParameter
 from flaremq.cli.connect import connected, failures, note_failures, text_of
+from flaremq.cli.names import group_names, topic_names
 from flaremq.cli.offsets import position_of, progress_document, reset_document, show_progress, show_reset
 from flaremq.cli.options import Broker, Cluster, DryRun, GroupName, Json, Namesrv, Profile, TopicName, Yes
-from flaremq.cli.render import Output, confirm, safe
-from flaremq.cli.running import running_document, show_running
+from flaremq.cli.render import BadValue, Output, confirm
+from flaremq.cli.running import running
 from flaremq.model.topic import GroupConfig
 
 app = typer.Typer(
-    no_args_is_help=True, add_completion=False, help="Consumer groups: their lag, clients and offsets."
+    no_args_is_help=True, add_completion=False, help="Consumer groups: lag, members and offsets."
 )
 
 Enabled = Annotated[
-    bool | None, typer.Option("--consume/--no-consume", help="Whether it may consume at all.")
+    bool | None, typer.Option("--consume/--no-consume", help="Whether the group may consume.")
 ]
 Broadcast = Annotated[
-    bool | None, typer.Option("--broadcast/--no-broadcast", help="Whether it may broadcast.")
+    bool | None, typer.Option("--broadcast/--no-broadcast", help="Whether the group may broadcast.")
 ]
-Orderly = Annotated[bool | None, typer.Option("--orderly/--no-orderly", help="It consumes in order.")]
-Retries = Annotated[int | None, typer.Option("--retries", min=-1, help="Tries before a message is given up.")]
-RetryQueues = Annotated[int | None, typer.Option("--retry-queues", min=1, help="Queues of its retry topic.")]
-OnlyTopic = Annotated[str | None, typer.Option("-t", "--topic", help="Only this topic.")]
+Orderly = Annotated[
+    bool | None, typer.Option("--orderly/--no-orderly", help="Whether the group consumes in order.")
+]
+Retries = Annotated[
+    int | None,
+    typer.Option(
+        "--retries", metavar="N", min=-1, help="Redeliveries before a message becomes a dead letter."
+    ),
+]
+RetryQueues = Annotated[
+    int | None, typer.Option("--retry-queues", metavar="N", min=1, help="Queues of the retry topic.")
+]
+OnlyTopic = Annotated[
+    str | None,
+    typer.Option("-t", "--topic", metavar="TOPIC", help="Limit to this topic.", autocompletion=topic_names),
+]
 
 
 @app.command("list")
@@ -38,11 +51,11 @@ def list_groups(
     profile: Profile = None,
     cluster: Cluster = None,
     names_only: Annotated[
-        bool, typer.Option("--names", help="Names only, system groups too; faster.")
+        bool, typer.Option("--names", help="List names only, including system groups; faster.")
     ] = False,
     json: Json = False,
 ) -> None:
-    """All groups with their members and lag."""
+    """List the groups with their members and lag."""
     out = Output(json)
     with connected(namesrv, profile) as admin:
         if names_only:
@@ -54,7 +67,11 @@ def list_groups(
                     ],
                     "failed": failures(infos.failed),
                 },
-                lambda: out.table(("group", "brokers"), [(g.name, ", ".join(g.brokers)) for g in infos]),
+                lambda: out.table(
+                    ("group", "brokers"),
+                    [(g.name, ", ".join(g.brokers)) for g in infos],
+                    empty="No groups found.",
+                ),
             )
             return
         found = admin.groups.summaries(cluster=cluster)
@@ -84,7 +101,9 @@ def list_groups(
             )
             for g in found
         ]
-        out.table(("group", ">members", "version", "type", "model", ">tps", ">lag"), rows)
+        out.table(
+            ("group", ">members", "version", "type", "model", ">tps", ">lag"), rows, empty="No groups found."
+        )
         note_failures(found.failed)
 
     out.show(document, for_people)
@@ -98,7 +117,7 @@ def show_group(
     cluster: Cluster = None,
     json: Json = False,
 ) -> None:
-    """Settings of a group on each broker."""
+    """Show the settings of a group on each broker."""
     out = Output(json)
     with connected(namesrv, profile) as admin:
         details = admin.groups.get(group, cluster=cluster)
@@ -149,12 +168,12 @@ def create_group(
     dry_run: DryRun = False,
     json: Json = False,
 ) -> None:
-    """Make a group that is not there yet."""
+    """Create a group."""
     change = _change(consume, broadcast, orderly, retries, retry_queues)
     config, out = change.applied(GroupConfig(group)), Output(json)
     with connected(namesrv, profile) as admin:
         if cluster is None and broker is None and _is_there(admin, group):
-            raise InvalidParameter(f"group {group!r} is there already: change it by `flaremq group update`")
+            raise InvalidParameter(f"group {group!r} already exists: change it with `flaremq group update`")
         if dry_run:
             out.would([f"create group {group}"], group=group, settings=config.to_dict())
             return
@@ -177,10 +196,10 @@ def update_group(
     dry_run: DryRun = False,
     json: Json = False,
 ) -> None:
-    """Change what you name, and keep the rest."""
+    """Change settings of a group; what you do not name stays as it is."""
     change, out = _change(consume, broadcast, orderly, retries, retry_queues), Output(json)
     if change == GroupChange():
-        raise InvalidParameter("nothing is to be changed: name at least one setting")
+        raise BadValue("nothing to change: give at least one setting")
     with connected(namesrv, profile) as admin:
         if dry_run:
             before = admin.groups.get(group, cluster=cluster)
@@ -197,12 +216,14 @@ def delete_group(
     profile: Profile = None,
     cluster: Cluster = None,
     broker: Broker = None,
-    keep_offsets: Annotated[bool, typer.Option("--keep-offsets", help="It may go on where it was.")] = False,
+    keep_offsets: Annotated[
+        bool, typer.Option("--keep-offsets", help="Keep its offsets, so that it could resume.")
+    ] = False,
     yes: Yes = False,
     dry_run: DryRun = False,
     json: Json = False,
 ) -> None:
-    """Delete a group, with its offsets, its retry topic and its dead letters."""
+    """Delete a group with its offsets, retry topic and dead letters."""
     out = Output(json)
     with connected(namesrv, profile) as admin:
         where = list(admin.groups.get(group, cluster=cluster).brokers)
@@ -222,11 +243,11 @@ def progress(
     profile: Profile = None,
     topic: OnlyTopic = None,
     owners: Annotated[
-        bool, typer.Option("--owners/--no-owners", help="Ask members for their queues.")
+        bool, typer.Option("--owners/--no-owners", help="Ask the members which queues they own.")
     ] = True,
     json: Json = False,
 ) -> None:
-    """How far a group is with each queue, and who has it."""
+    """Show the offset, lag and owner of each queue."""
     out = Output(json)
     with connected(namesrv, profile) as admin:
         found = admin.groups.progress(group, topic, owners=owners)
@@ -238,11 +259,14 @@ def reset(
     group: GroupName,
     topic: TopicName,
     to: Annotated[
-        str | None, typer.Option("--to", metavar="begin|end|TIME", help="Where it goes on: 10m, 12:30, end")
+        str | None,
+        typer.Option(
+            "--to", metavar="beginning|end|TIME", help="Target: beginning, end, 10m (ago), 12:30 ..."
+        ),
     ] = None,
     offset: Annotated[
         list[str] | None,
-        typer.Option("--offset", metavar="BROKER:QUEUE=OFFSET", help="One queue; may come several times."),
+        typer.Option("--offset", metavar="BROKER:QUEUE=OFFSET", help="Target of one queue; repeatable."),
     ] = None,
     namesrv: Namesrv = None,
     profile: Profile = None,
@@ -250,7 +274,7 @@ def reset(
     dry_run: DryRun = False,
     json: Json = False,
 ) -> None:
-    """Go on from another place. --dry-run shows old and new offsets."""
+    """Reset a group's offsets to a time or position. --dry-run shows old and new offsets."""
     out, position = Output(json), position_of(topic, to, offset or [])
     with connected(namesrv, profile) as admin:
         planned = admin.groups.reset(group, topic, position, dry_run=True)
@@ -265,26 +289,30 @@ def reset(
 
 @app.command("clone")
 def clone(
-    source: Annotated[str, typer.Argument(metavar="SOURCE", help="A group.")],
-    target: Annotated[str, typer.Argument(metavar="TARGET", help="The group that is to begin there.")],
+    source: Annotated[
+        str, typer.Argument(metavar="SOURCE", help="Group to copy from.", autocompletion=group_names)
+    ],
+    target: Annotated[
+        str, typer.Argument(metavar="TARGET", help="Group to copy to.", autocompletion=group_names)
+    ],
     topic: OnlyTopic = None,
     namesrv: Namesrv = None,
     profile: Profile = None,
     yes: Yes = False,
     json: Json = False,
 ) -> None:
-    """Let a group begin where another one is."""
+    """Copy the offsets of one group to another."""
     with connected(namesrv, profile) as admin:
         confirm(f"This would replace the offsets of group {target} by those of {source}", yes)
         done = admin.groups.clone(source, target, topic)
     Output(json).done(
-        f"Group {target} is where {source} is, on {', '.join(done)}.", target=target, brokers=list(done)
+        f"Group {target} has the offsets of {source} on {', '.join(done)}.", target=target, brokers=list(done)
     )
 
 
 @app.command("clients")
 def clients(group: GroupName, namesrv: Namesrv = None, profile: Profile = None, json: Json = False) -> None:
-    """Who is connected, and what they want."""
+    """List the connected clients and their subscriptions."""
     out = Output(json)
     with connected(namesrv, profile) as admin:
         found = admin.groups.members(group)
@@ -326,32 +354,7 @@ def clients(group: GroupName, namesrv: Namesrv = None, profile: Profile = None, 
     out.show(document, for_people)
 
 
-@app.command("running")
-def running(
-    group: GroupName,
-    client: Annotated[
-        str | None, typer.Argument(metavar="CLIENT", help="Id of one member; else all.")
-    ] = None,
-    stacks: Annotated[bool, typer.Option("--stacks", help="Also what its threads do.")] = False,
-    namesrv: Namesrv = None,
-    profile: Profile = None,
-    json: Json = False,
-) -> None:
-    """How members do: their queues, what they hold, how fast they are."""
-    out = Output(json)
-    with connected(namesrv, profile) as admin:
-        ids = [client] if client else [each.client_id for each in admin.groups.members(group).members]
-        if not ids:
-            raise ConsumerOffline(f"nobody of group {group!r} is connected: start a consumer")
-        found = {each: admin.groups.running(group, each, stacks=stacks) for each in ids}
-
-    def for_people() -> None:
-        for client_id, info in found.items():
-            typer.secho(safe(client_id), bold=True)
-            show_running(info, out)
-
-    document = {"group": group, "clients": {each: running_document(info) for each, info in found.items()}}
-    out.show(document, for_people)
+app.command("running")(running)
 
 
 # Parts.

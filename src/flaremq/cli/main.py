@@ -1,7 +1,7 @@
-"""The `flaremq` command. Which commands there are, and how a module offers one, says `table`.
+"""The `flaremq` command. `table` lists the commands, and says how a module offers one.
 
-Whatever goes wrong is one line on stderr: errors of ours say what to do and end with status 1,
-Ctrl-C with 130, wrong usage with 2. Anything else is a bug, and `--debug` shows where it is.
+Whatever goes wrong is one line on stderr: an error of ours says what to do and ends with status 1, wrong
+usage with 2, Ctrl-C with 130. Anything else is a bug, and `--debug` shows where it is.
 """
 
 from __future__ import annotations
@@ -13,30 +13,33 @@ import sys
 import traceback
 from functools import partial
 from importlib import import_module
-from importlib.metadata import version
 from typing import Annotated, Any, Final
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
-from flaremq.base.errors import FlareError, UsageError
+from flaremq.base.errors import FlareError, InvalidName, UsageError
+from flaremq.cli.render import BadValue
 from flaremq.cli.table import ALIASES, COMMANDS, Row
 from flaremq.cli.tls import Ca, Cert, Enabled, Key, Tls
+from flaremq.cli.words import HABITS, reword, suggest, worded
 
 _ROWS: Final = {**COMMANDS, **ALIASES}
 _INTERRUPTED: Final = 130
+_MISUSED: Final = 2
+_MISUSE: Final = (BadValue, InvalidName)
 _DEBUG: Final = "FLAREMQ_DEBUG"
 _IN_COMMANDS: Final = {
     "`topics.list`": "`flaremq topic list`",
     "`groups.list`": "`flaremq group list`",
     "`brokers.list`": "`flaremq cluster brokers`",
-    "name the topic too": "name its topic by --topic",
+    "name the topic": "name it with --topic",
     "see whether one runs there, or name another": (
-        "see whether one runs there, name another by --namesrv, or run one by `flaremq up`"
+        "see whether one runs there, name another with --namesrv, or start one with `flaremq up`"
     ),
 }
-"""What an error tells a program to do next, and what somebody at a terminal does instead."""
+"""The next step that an error gives to a program, and the same for somebody at a terminal."""
 
 
 class Commands(TyperGroup):
@@ -47,21 +50,25 @@ class Commands(TyperGroup):
         # For the listing, and for hints at what a wrong name may have meant.
         self.commands = {name: _listed(name, row) for name, row in _ROWS.items()}
 
+    def get_params(self, ctx: Any) -> Any:
+        return [worded(each) for each in super().get_params(ctx)]
+
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        suggest(ctx, args, self.commands, HABITS)
         name, command, rest = super().resolve_command(ctx, args)
         return name, load(name) if name and command else command, rest
 
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
-        except KeyboardInterrupt:
-            typer.echo("flaremq: interrupted", err=True)
+        except KeyboardInterrupt as stop:
+            typer.echo(": ".join(("flaremq: interrupted", *map(str, stop.args))), err=True)
             raise typer.Exit(_INTERRUPTED) from None
         except FlareError as error:
             if _is_debug():
                 traceback.print_exc()
             typer.echo(f"flaremq: {_in_commands(_one_line(error))}", err=True)
-            raise typer.Exit(1) from None
+            raise typer.Exit(_MISUSED if isinstance(error, _MISUSE) else 1) from None
         except Exception as error:
             if _is_for_typer(error):
                 raise
@@ -88,7 +95,7 @@ def load(name: str) -> Any:
         app = typer.Typer(add_completion=False)
         app.command(name, help=None if found.__doc__ else row.help)(found)
         found = app
-    command = get_command(found)
+    command = reword(get_command(found))
     command.name = name
     return command
 
@@ -132,7 +139,7 @@ app = typer.Typer(
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"flaremq {version('flaremq')}")
+        import_module("flaremq.cli.about").command()
         raise typer.Exit
 
 
@@ -143,7 +150,7 @@ def root(
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
     ] = False,
     debug: Annotated[
-        bool, typer.Option("--debug", help=f"Show where an error came from, as {_DEBUG}=1 does.")
+        bool, typer.Option("--debug", help=f"Print a traceback with errors; the same as {_DEBUG}=1.")
     ] = False,
     tls: Enabled = None,
     tls_ca: Ca = None,

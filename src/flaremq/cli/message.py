@@ -10,25 +10,36 @@ import typer
 from flaremq.admin.messagevalues import FOUND_MAX, FoundMessage, Scan, TimeRange
 from flaremq.admin.outcome import Failed
 from flaremq.cli.connect import connected, failures, note_failures
-from flaremq.cli.documents import message_document
+from flaremq.cli.documents import message_document, shown_body
+from flaremq.cli.names import group_names, topic_names
 from flaremq.cli.options import Broker, DryRun, Json, Namesrv, Profile, TopicName, Yes
-from flaremq.cli.render import Output, confirm, dumps, safe
+from flaremq.cli.render import BadValue, Output, confirm, dumps, safe
 from flaremq.cli.times import local, parse_time_ms
 from flaremq.model.message import MessageQueue
 
-app = typer.Typer(
-    no_args_is_help=True, add_completion=False, help="Find messages, and have them consumed again."
-)
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="Find, inspect and redeliver messages.")
 
 BODY_SHOWN = 60
 
 MessageId = Annotated[
-    str, typer.Argument(metavar="ID", help="The sender's id, or the one that says where it is.")
+    str, typer.Argument(metavar="ID", help="Message id as `flaremq send` prints it, or offset id.")
 ]
-OfTopic = Annotated[str | None, typer.Option("-t", "--topic", help="Needed with the id of a sender.")]
-From = Annotated[str | None, typer.Option("--from", metavar="TIME", help="Stored then or later: 10m, 12:30")]
-To = Annotated[str | None, typer.Option("--to", metavar="TIME", help="Stored then or before.")]
-Limit = Annotated[int, typer.Option("--limit", min=1, help="So many at most.")]
+OfTopic = Annotated[
+    str | None,
+    typer.Option(
+        "-t",
+        "--topic",
+        metavar="TOPIC",
+        help="Topic of the message. Default: search all topics.",
+        autocompletion=topic_names,
+    ),
+]
+From = Annotated[
+    str | None,
+    typer.Option("--from", metavar="TIME", help="Earliest store time: 10m (ago), 12:30, 2024-05-01 ..."),
+]
+To = Annotated[str | None, typer.Option("--to", metavar="TIME", help="Latest store time.")]
+Limit = Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Maximum number of messages.")]
 
 
 @app.command("get")
@@ -37,10 +48,10 @@ def get_message(
     topic: OfTopic = None,
     namesrv: Namesrv = None,
     profile: Profile = None,
-    track: Annotated[bool, typer.Option("--track", help="Also say which groups have consumed it.")] = False,
+    track: Annotated[bool, typer.Option("--track", help="Show which groups have consumed it.")] = False,
     json: Json = False,
 ) -> None:
-    """Show one message."""
+    """Show one message, found by its id."""
     out = Output(json)
     with connected(namesrv, profile) as admin:
         found = admin.messages.get(message_id, topic)
@@ -57,7 +68,7 @@ def get_message(
         if tracks is not None:
             typer.echo()
             rows = [(t.group, t.state.value, t.online, t.why) for t in tracks]
-            out.table(("group", "state", "online", "why"), rows)
+            out.table(("group", "state", "online", "why"), rows, empty="No group consumes its topic.")
             note_failures(tracks.failed)
 
     out.show(document, for_people)
@@ -66,7 +77,7 @@ def get_message(
 @app.command("key")
 def by_key(
     topic: TopicName,
-    key: Annotated[str, typer.Argument(metavar="KEY")],
+    key: Annotated[str, typer.Argument(metavar="KEY", help="Message key.")],
     namesrv: Namesrv = None,
     profile: Profile = None,
     from_time: From = None,
@@ -74,7 +85,7 @@ def by_key(
     limit: Limit = FOUND_MAX,
     json: Json = False,
 ) -> None:
-    """Find messages by a key that their sender gave them."""
+    """Find messages by a message key."""
     with connected(namesrv, profile) as admin:
         found = admin.messages.by_key(topic, key, within(from_time, to_time), count_max=limit)
     show_messages(list(found)[:limit], found.failed, Output(json))
@@ -88,16 +99,22 @@ def query(
     from_time: From = None,
     to_time: To = None,
     broker: Broker = None,
-    queue: Annotated[int | None, typer.Option("-q", "--queue", min=0, help="Number of a queue.")] = None,
-    from_offset: Annotated[int | None, typer.Option("--from-offset", min=0, help="In each queue.")] = None,
-    to_offset: Annotated[
-        int | None, typer.Option("--to-offset", min=0, help="This one is not taken any more.")
+    queue: Annotated[
+        int | None,
+        typer.Option("-q", "--queue", metavar="N", min=0, help="Limit to the queues with this id."),
     ] = None,
-    tags: Annotated[str, typer.Option("--tags", help="As TagA || TagB.")] = "*",
+    from_offset: Annotated[
+        int | None, typer.Option("--from-offset", metavar="N", min=0, help="Start offset in the queue.")
+    ] = None,
+    to_offset: Annotated[
+        int | None,
+        typer.Option("--to-offset", metavar="N", min=0, help="End offset in the queue (exclusive)."),
+    ] = None,
+    tags: Annotated[str, typer.Option("--tags", metavar="TAGS", help="Tags to match: TagA || TagB.")] = "*",
     limit: Limit = 100,
     json: Json = False,
 ) -> None:
-    """Read messages of a topic by time, queue and offset."""
+    """List messages of a topic by time, queue or offset."""
     wanted = Scan(
         topic=topic,
         within=within(from_time, to_time),
@@ -116,14 +133,14 @@ def query(
 @app.command("at")
 def at_offset(
     topic: TopicName,
-    broker: Annotated[str, typer.Argument(metavar="BROKER")],
-    queue: Annotated[int, typer.Argument(metavar="QUEUE", min=0)],
-    offset: Annotated[int, typer.Argument(metavar="OFFSET", min=0)],
+    broker: Annotated[str, typer.Argument(metavar="BROKER", help="Broker name.")],
+    queue: Annotated[int, typer.Argument(metavar="QUEUE", min=0, help="Queue id.")],
+    offset: Annotated[int, typer.Argument(metavar="OFFSET", min=0, help="Offset in the queue.")],
     namesrv: Namesrv = None,
     profile: Profile = None,
     json: Json = False,
 ) -> None:
-    """Show the message at one place of one queue."""
+    """Show the message at an offset of a queue."""
     out = Output(json)
     with connected(namesrv, profile) as admin:
         found = admin.messages.by_offset(MessageQueue(topic, broker, queue), offset)
@@ -133,14 +150,25 @@ def at_offset(
 @app.command("consume")
 def consume(
     message_id: MessageId,
-    group: Annotated[str, typer.Option("-g", "--group", help="Whose member is to consume it.")],
+    group: Annotated[
+        str,
+        typer.Option(
+            "-g",
+            "--group",
+            metavar="GROUP",
+            help="Group whose member consumes it.",
+            autocompletion=group_names,
+        ),
+    ],
     topic: OfTopic = None,
-    client: Annotated[str | None, typer.Option("--client", help="Id of the member.")] = None,
+    client: Annotated[
+        str | None, typer.Option("--client", metavar="CLIENT", help="Client id; any member by default.")
+    ] = None,
     namesrv: Namesrv = None,
     profile: Profile = None,
     json: Json = False,
 ) -> None:
-    """Have a member of a group consume a message now, once more."""
+    """Have a connected member of a group consume a message now."""
     out = Output(json)
     with connected(namesrv, profile) as admin:
         result = admin.messages.consume_directly(admin.messages.get(message_id, topic), group, client)
@@ -166,7 +194,7 @@ def resend(
     dry_run: DryRun = False,
     json: Json = False,
 ) -> None:
-    """Give a dead letter to its group once more. The letter itself stays."""
+    """Send a dead letter to its group again. The dead letter itself stays."""
     out = Output(json)
     with connected(namesrv, profile) as admin:
         letter = admin.messages.get(message_id, topic)
@@ -191,7 +219,7 @@ def resend(
 
 
 def show_messages(found: Iterable[FoundMessage], failed: Failed, out: Output) -> None:
-    """A line each."""
+    """One line per message."""
     listed = list(found)
 
     def for_people() -> None:
@@ -204,6 +232,7 @@ def show_messages(found: Iterable[FoundMessage], failed: Failed, out: Output) ->
                 )
                 for m in listed
             ],
+            empty="No messages found.",
         )
         note_failures(failed)
 
@@ -215,19 +244,19 @@ def show_messages(found: Iterable[FoundMessage], failed: Failed, out: Output) ->
 
 
 def show_message(found: FoundMessage, out: Output) -> None:
-    """All that there is to say."""
+    """Everything that is known of it."""
     stored = found.stored
     out.facts(
         [
             ("Topic", found.topic),
             ("Id", found.message_id),
-            ("Lies at", f"{found.broker}, queue {stored.queue_id}, offset {found.queue_offset}"),
+            ("Stored in", f"{found.broker}, queue {stored.queue_id}, offset {found.queue_offset}"),
             ("Offset id", found.offset_id),
             ("Tags", found.tags),
             ("Keys", " ".join(found.keys) or None),
             ("Born", f"{local(found.born_ms)} at {stored.born_host}"),
             ("Stored", f"{local(found.stored_ms)} at {stored.store_host}"),
-            ("Tries", found.reconsume_times),
+            ("Redelivered", found.reconsume_times),
             ("Properties", dumps(dict(found.properties))),
             ("Size", f"{stored.size:,} bytes"),
             ("Body", body_text(found, None)),
@@ -236,14 +265,14 @@ def show_message(found: FoundMessage, out: Output) -> None:
 
 
 def body_text(found: FoundMessage, limit: int | None = BODY_SHOWN) -> str:
-    body = message_document(found.stored)["body"]
-    assert isinstance(body, str)
+    body = shown_body(found.stored)
     return body if limit is None or len(body) <= limit else f"{body[: limit - 1]}…"
 
 
 def within(from_time: str | None, to_time: str | None) -> TimeRange:
     usual = TimeRange()
-    return TimeRange(
-        usual.begin_ms if from_time is None else parse_time_ms(from_time),
-        usual.end_ms if to_time is None else parse_time_ms(to_time),
-    )
+    begin_ms = usual.begin_ms if from_time is None else parse_time_ms(from_time)
+    end_ms = usual.end_ms if to_time is None else parse_time_ms(to_time)
+    if begin_ms > end_ms:
+        raise BadValue(f"--from {from_time} is later than --to {to_time}: expected the earlier time first")
+    return TimeRange(begin_ms, end_ms)

@@ -1,32 +1,32 @@
-"""How far groups are and where they are to go, as people say it and see it."""
+"""Offsets of groups: how they are shown, and how people say where to reset them to."""
 
 from __future__ import annotations
 
 import typer
 
 from flaremq.admin.groupvalues import GroupProgress, OffsetReset, Position
-from flaremq.base.errors import InvalidParameter
 from flaremq.cli.connect import failures, note_failures
-from flaremq.cli.render import Output
-from flaremq.cli.times import both, local, parse_time_ms
+from flaremq.cli.render import BadValue, Output, counted
+from flaremq.cli.times import BEGIN, both, local, parse_time_ms, place_of
 from flaremq.model.message import MessageQueue
 
 
 def position_of(topic: str, to: str | None, offsets: list[str]) -> Position:
     if (to is None) == (not offsets):
-        raise InvalidParameter(
-            "say where to: --to begin, --to end, --to TIME, or --offset BROKER:QUEUE=OFFSET"
+        raise BadValue(
+            "expected one target: --to beginning, --to end, --to TIME, or --offset BROKER:QUEUE=OFFSET"
         )
     if to is not None:
-        if to in ("begin", "end"):
-            return Position.begin() if to == "begin" else Position.end()
+        place = place_of(to)
+        if place is not None:
+            return Position.begin() if place == BEGIN else Position.end()
         return Position.time(parse_time_ms(to))
     found: dict[MessageQueue, int] = {}
     for text in offsets:
         place, _, offset = text.rpartition("=")
         broker, _, queue = place.rpartition(":")
         if not broker or not queue.isdecimal() or not offset.isdecimal():
-            raise InvalidParameter(f"--offset {text}: wanted is BROKER:QUEUE=OFFSET, as in broker-a:3=1700")
+            raise BadValue(f"--offset {text}: expected BROKER:QUEUE=OFFSET, for example broker-a:3=1700")
         found[MessageQueue(topic, broker, int(queue))] = int(offset)
     return Position.offsets(found)
 
@@ -69,11 +69,12 @@ def show_progress(found: GroupProgress, out: Output) -> None:
             )
             for q in found.queues
         ],
+        empty="No offsets found.",
     )
-    retries = f", {found.retry_lag:,} of them tries again" if found.retry_lag else ""
-    dead = f", {_counted(found.dead_letters, 'dead letter')}" if found.dead_letters else ""
-    members = _counted(found.members, "member")
-    typer.echo(f"Lag {found.lag:,}{retries}{dead}; {found.tps:,.1f} messages a second, {members}.")
+    retries = f", {found.retry_lag:,} of it retries" if found.retry_lag else ""
+    dead = f", {counted(found.dead_letters, 'dead letter')}" if found.dead_letters else ""
+    members = counted(found.members, "member")
+    typer.echo(f"Lag {found.lag:,}{retries}{dead}; {found.tps:,.1f} messages per second, {members}.")
     note_failures(found.failed)
 
 
@@ -87,8 +88,9 @@ def show_reset(found: OffsetReset, out: Output) -> None:
             )
             for m in found.moves
         ],
+        empty="No queues to reset.",
     )
-    typer.echo(f"Group {found.group} {'was moved' if found.applied else 'would be moved'}.")
+    typer.echo(f"Group {found.group} {'was' if found.applied else 'would be'} reset.")
 
 
 def reset_document(found: OffsetReset) -> dict[str, object]:
@@ -102,7 +104,3 @@ def reset_document(found: OffsetReset) -> dict[str, object]:
             for m in found.moves
         ],
     }
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count:,} {what}{'' if count == 1 else 's'}"

@@ -1,4 +1,4 @@
-"""`flaremq profile`: names for the clusters that one works with."""
+"""`flaremq profile`: named clusters."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from flaremq.cli.profiles import USUAL, choose, known_names, load_profiles, prof
 from flaremq.cli.render import Output
 from flaremq.cli.tls import Ca, Cert, Enabled, Key, Tls
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, help="Names for the clusters you work with.")
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="Named clusters, and which one to use.")
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="Of the profile.", autocompletion=known_names)]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Profile name.", autocompletion=known_names)]
 
 
 @app.command("list")
 def list_profiles(json: Json = False) -> None:
-    """Show all profiles, and which cluster a command would talk to now."""
+    """List the profiles, and the cluster that commands use now."""
     found, out = load_profiles(profiles_path()), Output(json)
     target = choose(None, None)
 
@@ -28,8 +28,8 @@ def list_profiles(json: Json = False) -> None:
             ("*" if name == found.in_use else "", name, namesrv, _shown(found.tls[name]))
             for name, namesrv in sorted(found.namesrvs.items())
         ]
-        out.table(("in use", "name", "namesrv", "tls"), rows)
-        typer.echo(f"Commands talk to {target.namesrv} ({target.why}). The file is {found.path}.")
+        out.table(("in use", "name", "namesrv", "tls"), rows, empty="No profiles.")
+        typer.echo(f"Using {target.namesrv} ({target.why}). Profiles are kept in {found.path}.")
 
     document = {
         "file": str(found.path),
@@ -51,16 +51,16 @@ def _shown(tls: Tls) -> str:
 def set_profile(
     name: Name,
     namesrv: Annotated[
-        str, typer.Option("-n", "--namesrv", metavar="HOST:PORT", help="NameServers of the cluster.")
+        str, typer.Option("-n", "--namesrv", metavar="HOST:PORT", help="NameServer addresses of the cluster.")
     ] = USUAL,
     tls: Enabled = None,
     tls_ca: Ca = None,
     tls_cert: Cert = None,
     tls_key: Key = None,
-    use: Annotated[bool, typer.Option("--use", help="Use it from now on.")] = False,
+    use: Annotated[bool, typer.Option("--use", help="Make it the active profile.")] = False,
     json: Json = False,
 ) -> None:
-    """Make a profile, or replace one."""
+    """Create or replace a profile."""
     files = (str(Path(file).resolve()) if file else None for file in (tls_ca, tls_cert, tls_key))
     profiles = load_profiles(profiles_path()).set(name, namesrv, Tls(tls, *files))
     if use:
@@ -72,22 +72,22 @@ def set_profile(
 @app.command("use")
 def use_profile(
     name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="Of the profile.", autocompletion=known_names)
+        str | None, typer.Argument(metavar="NAME", help="Profile name.", autocompletion=known_names)
     ] = None,
-    none: Annotated[bool, typer.Option("--none", help="Use none.")] = False,
+    none: Annotated[bool, typer.Option("--none", help="Use no profile.")] = False,
     json: Json = False,
 ) -> None:
-    """Talk to this cluster whenever nothing else is said."""
+    """Choose the active profile: the cluster that commands use by default."""
     if (name is None) != none:
         raise typer.BadParameter("give the name of a profile, or --none")
     profiles = load_profiles(profiles_path()).use(name)
     profiles.save()
-    sentence = f"Commands talk to {profiles.get(name)} from now on." if name else "No profile is in use now."
+    sentence = f"Using {profiles.get(name)} from now on." if name else "No profile is active now."
     Output(json).done(sentence, in_use=name)
 
 
 @app.command("remove")
 def remove_profile(name: Name, json: Json = False) -> None:
-    """Forget a profile."""
+    """Remove a profile."""
     load_profiles(profiles_path()).remove(name).save()
-    Output(json).done(f"Profile {name} is forgotten.", profile=name)
+    Output(json).done(f"Profile {name} is removed.", profile=name)

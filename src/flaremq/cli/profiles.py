@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from flaremq.base.errors import ConfigError
+from flaremq.cli.render import BadValue
 from flaremq.cli.tls import KEYS, Tls
 
 USUAL: Final = "127.0.0.1:9876"
@@ -58,8 +59,8 @@ class Profiles:
         if name not in self.namesrvs:
             known = ", ".join(sorted(self.namesrvs)) or "none"
             raise ConfigError(
-                f"profile {name!r} is not in {self.path}, which has {known}: "
-                f"make it by `flaremq profile set {name} --namesrv host:port`"
+                f"there is no profile {name!r} in {self.path} (it has: {known}): "
+                f"create it with `flaremq profile set {name} --namesrv host:port`"
             )
         return self.namesrvs[name]
 
@@ -68,7 +69,7 @@ class Profiles:
 
     def set(self, name: str, namesrv: str, tls: Tls | None = None) -> Profiles:
         if not _NAME.fullmatch(name):
-            raise ConfigError(f"profile {name!r}: a name has letters, digits, - and _, 64 of them at most")
+            raise ConfigError(f"profile {name!r}: expected up to 64 letters, digits, - or _")
         return replace(
             self,
             namesrvs={**self.namesrvs, name: check_namesrv(namesrv)},
@@ -131,7 +132,7 @@ def _understood(path: Path, text: str, found: dict[str, Any]) -> Profiles:
         return ConfigError(f"{path}, line {_line_of(text, word)}: {complaint}")
 
     for key in sorted(found.keys() - {"use", "profiles"}):
-        raise wrong(key, f"{key!r} means nothing here; wanted are use and [profiles.NAME]")
+        raise wrong(key, f"{key!r} is not known here; expected use and [profiles.NAME]")
     tables = found.get("profiles", {})
     if not isinstance(tables, dict):
         raise wrong("profiles", "profiles must be tables, as [profiles.NAME]")
@@ -142,7 +143,7 @@ def _understood(path: Path, text: str, found: dict[str, Any]) -> Profiles:
             raise wrong(name, f'profile {name!r} needs a line namesrv = "host:port"')
         for key in sorted(table.keys() - {"namesrv", *KEYS}):
             known = f"namesrv, {', '.join(KEYS[:-1])} or {KEYS[-1]}"
-            raise wrong(key, f"{key!r} of profile {name!r} means nothing here; expected {known}")
+            raise wrong(key, f"{key!r} of profile {name!r} is not known here; expected {known}")
         try:
             namesrvs[name] = check_namesrv(table["namesrv"])
         except ConfigError as error:
@@ -172,7 +173,7 @@ def check_namesrv(text: str) -> str:
         is_port = port.isascii() and port.isdigit() and 0 < int(port) < 65536
         if not host.strip("[]") or not is_port or not host.isprintable() or set('"\\') & set(host):
             raise ConfigError(
-                f"NameServer {address!r} is no address: wanted is host:port, or host:port;host:port"
+                f"{address!r} is not a NameServer address; expected host:port or host:port;host:port"
             )
     return ";".join(addresses)
 
@@ -180,9 +181,12 @@ def check_namesrv(text: str) -> str:
 def choose(namesrv: str | None, profile: str | None, environ: Mapping[str, str] = os.environ) -> Target:
     """The NameServers of a command, from its flags and from what else is said."""
     if namesrv and profile:
-        raise ConfigError(f"--namesrv {namesrv} and --profile {profile}: give one of them")
+        raise BadValue(f"--namesrv {namesrv} and --profile {profile} exclude each other: give one of them")
     if namesrv:
-        return Target(check_namesrv(namesrv), "--namesrv")
+        try:
+            return Target(check_namesrv(namesrv), "--namesrv")
+        except ConfigError as error:
+            raise BadValue(f"--namesrv: {error}") from None
     if profile:
         return load_profiles(profiles_path(environ)).target(profile, f"--profile {profile}")
     for variable in VARIABLES:
@@ -194,11 +198,11 @@ def choose(namesrv: str | None, profile: str | None, environ: Mapping[str, str] 
         return profiles.target(named, f"FLAREMQ_PROFILE={named}")
     if profiles.in_use is not None:
         return profiles.target(profiles.in_use, f"profile {profiles.in_use}")
-    return Target(USUAL, "nothing else was said")
+    return Target(USUAL, "default")
 
 
 def known_names() -> list[str]:
-    """For a shell that completes a word: a file that cannot be read has nothing to offer."""
+    """For shell completion: a file that cannot be read offers nothing."""
     try:
         return sorted(load_profiles(profiles_path()).namesrvs)
     except ConfigError:

@@ -8,19 +8,28 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
 from typing import Any, Final, TextIO
 
 import typer
 
-from flaremq.base.errors import UsageError
+from flaremq.base.errors import InvalidParameter, UsageError
 
+_C1: Final = (*range(0x7F, 0xA0),)
+_UNSEEN: Final = (0x061C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A), 0xFEFF)
+"""Letters that turn the direction of a line, break it, or take no place: text could pose as another."""
 _CONTROLS: Final = {
-    **{code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))},
-    **{code: f"\\u{code:04x}" for code in range(0xD800, 0xE000)},  # Halves of letters, which no stream takes.
+    **{code: f"\\x{code:02x}" for code in (*range(0x20), *_C1)},
+    **{code: f"\\u{code:04x}" for code in (*_UNSEEN, *range(0xD800, 0xE000))},  # And halves of letters.
 }
+_IN_JSON: Final = {code: f"\\u{code:04x}" for code in (*_C1, *_UNSEEN, *range(0xD800, 0xE000))}
+"""JSON has escapes of its own for the rest."""
 _SIZES: Final = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+class BadValue(InvalidParameter):
+    """A word of the command line that cannot be: wrong usage, so the command ends with status 2."""
 
 
 class NotConfirmed(UsageError):
@@ -56,10 +65,17 @@ class Output:
 
         self.show({"done": False, "dry_run": True, **facts}, say)
 
-    def table(self, columns: Sequence[str], rows: Iterable[Sequence[object]], title: str = "") -> None:
-        """For people. Columns whose names begin with > are numbers and stand on the right."""
+    def table(
+        self, columns: Sequence[str], rows: Iterable[Sequence[object]], title: str = "", *, empty: str = ""
+    ) -> None:
+        """For people. Columns whose names begin with > are numbers and stand on the right.
+
+        Where there are no rows, the sentence `empty` is shown instead of a table without any.
+        """
         shown = [[cell(value) for value in row] for row in rows]
-        if sys.stdout.isatty():
+        if empty and not shown:
+            typer.echo(empty)
+        elif sys.stdout.isatty():
             _rich_table(columns, shown, title)
         else:
             _plain_table(columns, shown, title)
@@ -84,15 +100,15 @@ def confirm(what: str, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise NotConfirmed(f"{what}: add --yes if you mean it, as there is no terminal to ask at")
+        raise NotConfirmed(f"{what}: add --yes to confirm, as there is no terminal to ask")
     typer.echo(safe(what) + ".", err=True)
     if not typer.confirm("Go on?", err=True):
         raise NotConfirmed("nothing was done")
 
 
 def dumps(document: object, indent: int | None = None) -> str:
-    """JSON with letters as they are, where the terminal can show them."""
-    text = json.dumps(document, indent=indent, ensure_ascii=False, default=str)
+    """JSON with letters as they are, where the terminal can show them; control characters are escaped."""
+    text = json.dumps(document, indent=indent, ensure_ascii=False, default=str).translate(_IN_JSON)
     try:
         text.encode(getattr(sys.stdout, "encoding", None) or "utf-8")
     except UnicodeEncodeError:
@@ -111,7 +127,7 @@ def cell(value: object) -> str:
 
 
 def safe(text: str) -> str:
-    """Names and bodies come from others: no control character of theirs reaches a terminal."""
+    """Names and bodies come from others: none of their control characters reaches a terminal."""
     return text.translate(_CONTROLS)
 
 
@@ -176,5 +192,6 @@ class Progress:
             self._bar.stop()
 
 
-def pairs(found: Mapping[str, object]) -> list[tuple[str, object]]:
-    return sorted(found.items())
+def counted(count: int, what: str) -> str:
+    """`1 message`, `2,000 messages`."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"

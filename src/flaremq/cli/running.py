@@ -1,12 +1,44 @@
-"""What a consumer says about itself, shown."""
+"""`flaremq group running`: what members of a group say about themselves."""
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
+from flaremq.base.errors import ConsumerOffline
+from flaremq.cli.connect import connected
+from flaremq.cli.options import GroupName, Json, Namesrv, Profile
 from flaremq.cli.render import Output, safe
 from flaremq.cli.times import both, local
 from flaremq.protocol.bodies.running import ConsumerRunningInfo
+
+
+def running(
+    group: GroupName,
+    client: Annotated[
+        str | None, typer.Argument(metavar="CLIENT", help="Client id; all members by default.")
+    ] = None,
+    stacks: Annotated[bool, typer.Option("--stacks", help="Include thread stacks.")] = False,
+    namesrv: Namesrv = None,
+    profile: Profile = None,
+    json: Json = False,
+) -> None:
+    """Show the state of members: queues, cached messages, consume rates."""
+    out = Output(json)
+    with connected(namesrv, profile) as admin:
+        ids = [client] if client else [each.client_id for each in admin.groups.members(group).members]
+        if not ids:
+            raise ConsumerOffline(f"no member of group {group!r} is connected: start a consumer")
+        found = {each: admin.groups.running(group, each, stacks=stacks) for each in ids}
+
+    def for_people() -> None:
+        for client_id, info in found.items():
+            typer.secho(safe(client_id), bold=True)
+            show_running(info, out)
+
+    document = {"group": group, "clients": {each: running_document(info) for each, info in found.items()}}
+    out.show(document, for_people)
 
 
 def show_running(info: ConsumerRunningInfo, out: Output) -> None:

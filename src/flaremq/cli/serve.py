@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import sys
@@ -18,12 +19,16 @@ from flaremq.base.options import IMPORTANT, options_of
 from flaremq.base.settings import dump
 from flaremq.base.sources import shown
 from flaremq.broker.app import Broker
+from flaremq.cli.about import compiled
 from flaremq.cli.compose import NamesrvConfig, broker_sections, load_broker
 
 ConfigFile = Annotated[
-    Path | None, typer.Option("-c", "--config", help="Properties file with RocketMQ's names.")
+    Path | None,
+    typer.Option("-c", "--config", metavar="FILE", help="Properties file with RocketMQ's option names."),
 ]
-Settings = Annotated[list[str] | None, typer.Option("-o", "--option", help="One setting, as key=value.")]
+Settings = Annotated[
+    list[str] | None, typer.Option("-o", "--option", metavar="KEY=VALUE", help="Setting; repeatable.")
+]
 Print = Annotated[bool, typer.Option("-p", "--print", help="Print all settings and exit.")]
 
 _NAMESRV_OPTIONS: Final = ("NamesrvConfig", "NettyServerConfig")
@@ -42,7 +47,7 @@ class App(Protocol):
 
 
 def namesrv_command(config: ConfigFile = None, option: Settings = None, show: Print = False) -> None:
-    """Run a NameServer until it is told to stop."""
+    """Run a NameServer until SIGTERM or Ctrl-C."""
     descriptors.raise_limit()
     settings = NamesrvConfig.load(config, os.environ, option or [])
     if show:
@@ -56,7 +61,10 @@ def namesrv_command(config: ConfigFile = None, option: Settings = None, show: Pr
 def broker_command(
     config: ConfigFile = None,
     namesrv_addr: Annotated[
-        str | None, typer.Option("-n", "--namesrv", help="NameServers, as host:port;host:port.")
+        str | None,
+        typer.Option(
+            "-n", "--namesrv", metavar="HOST:PORT", help="NameServer addresses: host:port;host:port."
+        ),
     ] = None,
     option: Settings = None,
     show: Print = False,
@@ -64,7 +72,7 @@ def broker_command(
         bool, typer.Option("-m", "--important", help="Print the important settings and exit.")
     ] = False,
 ) -> None:
-    """Run a broker until it is told to stop."""
+    """Run a broker until SIGTERM or Ctrl-C."""
     descriptors.raise_limit()
     flags = [*(option or []), *([f"namesrvAddr={namesrv_addr}"] if namesrv_addr else [])]
     settings = load_broker(config, os.environ, flags)
@@ -104,6 +112,8 @@ def _print_settings(
 def run(app: App, ready: Callable[[], str], level: str = "INFO") -> None:
     """Start, say that all is well, serve until a signal, stop."""
     logs.configure(os.environ.get("FLAREMQ_LOG_LEVEL", level))
+    found = compiled()
+    logging.getLogger(logs.ROOT).log(logging.INFO if found.all_in_use else logging.WARNING, "%s", found)
     before_s = sys.getswitchinterval()
     sys.setswitchinterval(_SWITCH_S)
     try:

@@ -12,18 +12,18 @@ from flaremq.admin.outcome import Answers
 from flaremq.base.errors import InvalidParameter
 from flaremq.cli.connect import connected, failures, note_failures, pairs_of
 from flaremq.cli.options import Broker, Cluster, DryRun, Json, Namesrv, Profile, Yes
-from flaremq.cli.render import Output, confirm
+from flaremq.cli.render import Output, confirm, safe
 
-config_app = typer.Typer(no_args_is_help=True, add_completion=False, help="Settings of brokers.")
-namesrv_app = typer.Typer(no_args_is_help=True, add_completion=False, help="Settings of NameServers.")
+config_app = typer.Typer(no_args_is_help=True, add_completion=False, help="Broker settings.")
+namesrv_app = typer.Typer(no_args_is_help=True, add_completion=False, help="NameServer settings.")
 kv_app = typer.Typer(
-    no_args_is_help=True, add_completion=False, help="The small table of texts that NameServers keep."
+    no_args_is_help=True, add_completion=False, help="Key-value settings stored on the NameServers."
 )
 
-Keys = Annotated[list[str] | None, typer.Argument(metavar="[KEY]...", help="Only these settings.")]
-Pairs = Annotated[list[str], typer.Argument(metavar="KEY=VALUE...")]
-Namespace = Annotated[str, typer.Argument(metavar="NAMESPACE")]
-Key = Annotated[str, typer.Argument(metavar="KEY")]
+Keys = Annotated[list[str] | None, typer.Argument(metavar="KEY", help="Limit to these settings.")]
+Pairs = Annotated[list[str], typer.Argument(metavar="KEY=VALUE", help="Setting and new value.")]
+Namespace = Annotated[str, typer.Argument(metavar="NAMESPACE", help="Namespace of the key.")]
+Key = Annotated[str, typer.Argument(metavar="KEY", help="Key.")]
 
 
 @config_app.command("get")
@@ -35,7 +35,7 @@ def get_config(
     broker: Broker = None,
     json: Json = False,
 ) -> None:
-    """Settings of brokers."""
+    """Show broker settings."""
     with connected(namesrv, profile) as admin:
         found = admin.brokers.config(cluster=cluster, broker=broker)
     _show_settings(found, key or [], Output(json))
@@ -52,7 +52,7 @@ def set_config(
     dry_run: DryRun = False,
     json: Json = False,
 ) -> None:
-    """Change settings of brokers while they run."""
+    """Change broker settings at run time."""
     changes, out = pairs_of(pair, "setting"), Output(json)
     with connected(namesrv, profile) as admin:
         before = admin.brokers.config(cluster=cluster, broker=broker)
@@ -69,7 +69,7 @@ def set_config(
 def get_namesrv_config(
     key: Keys = None, namesrv: Namesrv = None, profile: Profile = None, json: Json = False
 ) -> None:
-    """Settings of NameServers."""
+    """Show NameServer settings."""
     with connected(namesrv, profile) as admin:
         found = admin.namesrvs.config()
     _show_settings(found, key or [], Output(json))
@@ -84,7 +84,7 @@ def set_namesrv_config(
     dry_run: DryRun = False,
     json: Json = False,
 ) -> None:
-    """Change settings of all NameServers while they run."""
+    """Change NameServer settings at run time, on all NameServers."""
     changes, out = pairs_of(pair, "setting"), Output(json)
     with connected(namesrv, profile) as admin:
         before = admin.namesrvs.config()
@@ -97,47 +97,50 @@ def set_namesrv_config(
     out.done(f"Changed on {', '.join(done)}.", changes=changes, namesrvs=list(done))
 
 
-# The table of texts.
+# Key-value settings.
 
 
 @kv_app.command("list")
 def kv_list(
     namespace: Namespace, namesrv: Namesrv = None, profile: Profile = None, json: Json = False
 ) -> None:
-    """All keys of a namespace."""
+    """List the keys of a namespace."""
     out = Output(json)
     with connected(namesrv, profile) as admin:
         found = dict(sorted(admin.namesrvs.kv_list(namespace).items()))
-    out.show({"namespace": namespace, "values": found}, lambda: out.table(("key", "value"), found.items()))
+    out.show(
+        {"namespace": namespace, "values": found},
+        lambda: out.table(("key", "value"), found.items(), empty="No keys found."),
+    )
 
 
 @kv_app.command("get")
 def kv_get(
     namespace: Namespace, key: Key, namesrv: Namesrv = None, profile: Profile = None, json: Json = False
 ) -> None:
-    """One value."""
+    """Show the value of a key."""
     out = Output(json)
     with connected(namesrv, profile) as admin:
         value = admin.namesrvs.kv_get(namespace, key)
     if value is None:
         raise InvalidParameter(f"namespace {namespace!r} has no key {key!r}: see `flaremq cluster kv list`")
-    out.show({"namespace": namespace, "key": key, "value": value}, lambda: typer.echo(value))
+    out.show({"namespace": namespace, "key": key, "value": value}, lambda: typer.echo(safe(value)))
 
 
 @kv_app.command("set")
 def kv_set(
     namespace: Namespace,
     key: Key,
-    value: Annotated[str, typer.Argument(metavar="VALUE")],
+    value: Annotated[str, typer.Argument(metavar="VALUE", help="Value.")],
     namesrv: Namesrv = None,
     profile: Profile = None,
     json: Json = False,
 ) -> None:
-    """Keep a value, at all NameServers."""
+    """Set a value on all NameServers."""
     with connected(namesrv, profile) as admin:
         done = admin.namesrvs.kv_put(namespace, key, value)
     Output(json).done(
-        f"{namespace}/{key} is kept at {', '.join(done)}.", namespace=namespace, key=key, namesrvs=list(done)
+        f"{namespace}/{key} is set on {', '.join(done)}.", namespace=namespace, key=key, namesrvs=list(done)
     )
 
 
@@ -150,12 +153,15 @@ def kv_delete(
     yes: Yes = False,
     json: Json = False,
 ) -> None:
-    """Forget a value, at all NameServers."""
+    """Delete a value on all NameServers."""
     with connected(namesrv, profile) as admin:
-        confirm(f"This would delete {namespace}/{key} at all NameServers", yes)
+        confirm(f"This would delete {namespace}/{key} on all NameServers", yes)
         done = admin.namesrvs.kv_delete(namespace, key)
     Output(json).done(
-        f"{namespace}/{key} is gone at {', '.join(done)}.", namespace=namespace, key=key, namesrvs=list(done)
+        f"{namespace}/{key} is deleted on {', '.join(done)}.",
+        namespace=namespace,
+        key=key,
+        namesrvs=list(done),
     )
 
 
@@ -170,7 +176,7 @@ def _show_settings(found: Answers[Settings], keys: list[str], out: Output) -> No
             if len(chosen) > 1:
                 typer.secho(server, bold=True)
             for name, value in values.items():
-                typer.echo(f"{name}={value}")
+                typer.echo(safe(f"{name}={value}"))
         note_failures(found.failed)
 
     out.show({"servers": chosen, "failed": failures(found.failed)}, for_people)

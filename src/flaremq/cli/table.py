@@ -1,4 +1,4 @@
-"""Which commands there are. Help and completion read this table alone, so that neither loads a command.
+"""The commands. Help and completion read this table alone, so that neither loads a command.
 
 A row names the module of a command, which offers one of two things:
 
@@ -35,18 +35,19 @@ COMMANDS: Final[Mapping[str, Row]] = {
     "namesrv": Row("flaremq.cli.serve:namesrv_command", "Run a NameServer.", SERVERS),
     "broker": Row("flaremq.cli.serve:broker_command", "Run a broker.", SERVERS),
     "send": Row("flaremq.cli.send", "Send messages.", MESSAGES),
-    "tail": Row("flaremq.cli.tail", "Show the messages of a topic as they arrive.", MESSAGES),
-    "message": Row("flaremq.cli.message", "Find messages, and have them consumed again.", MESSAGES),
-    "topic": Row("flaremq.cli.topic", "List, show, create and delete topics.", ADMIN),
-    "group": Row("flaremq.cli.group", "Consumer groups: their lag, clients and offsets.", ADMIN),
-    "cluster": Row("flaremq.cli.cluster", "Brokers and NameServers: status and settings.", ADMIN),
+    "tail": Row("flaremq.cli.tail", "Print the messages of a topic as they arrive.", MESSAGES),
+    "message": Row("flaremq.cli.message", "Find, inspect and redeliver messages.", MESSAGES),
+    "topic": Row("flaremq.cli.topic", "List, create, inspect and delete topics.", ADMIN),
+    "group": Row("flaremq.cli.group", "Consumer groups: lag, members and offsets.", ADMIN),
+    "cluster": Row("flaremq.cli.cluster", "Brokers and NameServers: health, status and settings.", ADMIN),
     "store": Row("flaremq.cli.inspection.commands", "Inspect, verify and export a store folder.", TOOLS),
     "pipeline": Row(
-        "flaremq.cli.pipelines.commands", "Archive, replay, rebuild, audit and measure, on Spark.", TOOLS
+        "flaremq.cli.pipelines.commands", "Archive, replay, rebuild, audit and analyze with Spark.", TOOLS
     ),
-    "profile": Row("flaremq.cli.profile", "Names for the clusters you work with.", TOOLS),
-    "bench": Row("flaremq.cli.bench", "Measure how fast a cluster is.", TOOLS),
-    "demo": Row("flaremq.cli.demo", "See everything at work, with explanations.", TOOLS),
+    "profile": Row("flaremq.cli.profile", "Named clusters, and which one to use.", TOOLS),
+    "bench": Row("flaremq.cli.bench", "Measure the speed of a cluster.", TOOLS),
+    "demo": Row("flaremq.cli.demo", "Watch a cluster at work, with explanations.", TOOLS),
+    "version": Row("flaremq.cli.about", "Print the version, as --version does.", TOOLS),
 }
 
 _ALIASES: Final = {
@@ -65,7 +66,7 @@ _WORD: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
 ALIASES: Final[Mapping[str, Row]] = {
     name: Row(
         f"flaremq.cli.aliases.{module}:{_WORD.sub('_', name).lower()}",
-        f"What mqadmin calls {name}.",
+        f"The same as mqadmin {name}.",
         ADMIN,
         hidden=True,
     )

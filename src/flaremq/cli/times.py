@@ -7,20 +7,32 @@ import time
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from flaremq.base.errors import ConfigError, InvalidParameter
+from flaremq.base.errors import ConfigError
 from flaremq.base.units import parse_span_ms
+from flaremq.cli.render import BadValue
 
 _AGO: Final = re.compile(r"-?\s*([0-9.]+\s*[a-z]+)(\s+ago)?")
 _CLOCK: Final = re.compile(r"[0-9]{1,2}:[0-9]{2}(:[0-9]{2})?")
 _MQADMIN: Final = re.compile(r"([0-9-]{10})#([0-9:]{8}):([0-9]{1,3})")
 _SECONDS_DIGITS: Final = 10  # Ten digits are seconds until the year 2286.
+BEGIN: Final = "begin"
+END: Final = "end"
+_PLACES: Final = {
+    **dict.fromkeys((BEGIN, "beginning", "earliest", "start", "first"), BEGIN),
+    **dict.fromkeys((END, "latest", "last"), END),
+}
+
+
+def place_of(text: str) -> str | None:
+    """BEGIN or END of a queue, in any of the words that people have for them; None for other words."""
+    return _PLACES.get(text.strip().lower())
 
 
 def parse_time_ms(text: str, now_ms: int | None = None) -> int:
-    """Milliseconds since 1970, from any of the ways in which people tell a time; InvalidParameter for others.
+    """Milliseconds since 1970, from any of the ways in which people write a time; BadValue for others.
 
     now, 10m, -10m, 10m ago, 12:30, 2024-05-01, 2024-05-01T12:30[:00][Z], 1714566600, 1714566600000 and
-    mqadmin's 2024-05-01#12:30:00:000. Without a zone it is the time of this machine.
+    mqadmin's 2024-05-01#12:30:00:000. Without a time zone it is local time.
     """
     now_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
     said = text.strip()
@@ -50,9 +62,9 @@ def _calendar_ms(said: str, text: str, now_ms: int) -> int:
         raise _wrong(text) from None
 
 
-def _wrong(text: str) -> InvalidParameter:
-    return InvalidParameter(
-        f"time {text!r} is none: write now, 10m (ten minutes ago), 12:30, 2024-05-01T12:30:00 or milliseconds"
+def _wrong(text: str) -> BadValue:
+    return BadValue(
+        f"{text!r} is not a time: expected now, 10m (ago), 12:30, 2024-05-01T12:30 or milliseconds since 1970"
     )
 
 

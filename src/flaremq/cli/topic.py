@@ -8,31 +8,43 @@ from typing import Annotated, Final
 import typer
 
 from flaremq.admin.brokervalues import BrokerInfo
-from flaremq.admin.topicvalues import MessageType, Perm, TopicChange, TopicKind, TopicSettings
+from flaremq.admin.topicvalues import QUEUES_MAX, MessageType, Perm, TopicChange, TopicKind, TopicSettings
 from flaremq.base.errors import InvalidParameter, TopicNotFound
 from flaremq.cli import ordering, traffic
 from flaremq.cli.connect import connected, failures, note_failures, pairs_of, text_of
 from flaremq.cli.options import Broker, Cluster, DryRun, Json, Namesrv, Profile, TopicName, Yes
-from flaremq.cli.render import Output, confirm
+from flaremq.cli.render import BadValue, Output, confirm
 from flaremq.cli.times import both, local
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, help="List, show, create and delete topics.")
-app.command("rates")(traffic.rates)
-app.command("producers")(traffic.producers)
-app.command("allocate")(ordering.allocate)
-app.command("order")(ordering.order)
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="List, create, inspect and delete topics.")
 
 _PERMS: Final = {"rw": 6, "r": 4, "w": 2, "none": 0, "6": 6, "4": 4, "2": 2, "0": 0}
 
 Queues = Annotated[
-    int | None, typer.Option("-q", "--queues", min=1, help="On each broker, to read and to write.")
+    int | None,
+    typer.Option(
+        "-q", "--queues", metavar="N", min=1, max=QUEUES_MAX, help="Read and write queues on each broker."
+    ),
 ]
-ReadQueues = Annotated[int | None, typer.Option("--read-queues", min=0)]
-WriteQueues = Annotated[int | None, typer.Option("--write-queues", min=0)]
-PermText = Annotated[str | None, typer.Option("--perm", metavar="rw|r|w|none", help="What clients may do.")]
-Order = Annotated[bool | None, typer.Option("--order/--no-order", help="Queues stay where they are.")]
-Type = Annotated[MessageType | None, typer.Option("--type", help="Kind of messages; needs 5.x brokers.")]
-Attributes = Annotated[list[str] | None, typer.Option("--attribute", metavar="KEY=VALUE", help="Any other.")]
+ReadQueues = Annotated[
+    int | None,
+    typer.Option("--read-queues", metavar="N", min=0, max=QUEUES_MAX, help="Read queues on each broker."),
+]
+WriteQueues = Annotated[
+    int | None,
+    typer.Option("--write-queues", metavar="N", min=0, max=QUEUES_MAX, help="Write queues on each broker."),
+]
+PermText = Annotated[
+    str | None, typer.Option("--perm", metavar="rw|r|w|none", help="Whether clients may read and write.")
+]
+Order = Annotated[
+    bool | None, typer.Option("--order/--no-order", help="Whether the topic is globally ordered.")
+]
+Type = Annotated[MessageType | None, typer.Option("--type", help="Message type; needs brokers of version 5.")]
+Attributes = Annotated[
+    list[str] | None,
+    typer.Option("--attribute", metavar="KEY=VALUE", help="Topic attribute; repeatable."),
+]
 
 
 @app.command("list")
@@ -41,11 +53,11 @@ def list_topics(
     profile: Profile = None,
     cluster: Cluster = None,
     all_kinds: Annotated[
-        bool, typer.Option("-a", "--all", help="Also retry, dead letter and system topics.")
+        bool, typer.Option("-a", "--all", help="Include retry, dead-letter and system topics.")
     ] = False,
     json: Json = False,
 ) -> None:
-    """All topics of the cluster."""
+    """List the topics of the cluster."""
     out = Output(json)
     with connected(namesrv, profile) as admin:
         found = [
@@ -55,14 +67,14 @@ def list_topics(
         {"topic": each.name, "kind": each.kind.value, "clusters": list(each.clusters)} for each in found
     ]
     rows = [(each.name, each.kind.value, ", ".join(each.clusters)) for each in found]
-    out.show(document, lambda: out.table(("topic", "kind", "clusters"), rows))
+    out.show(document, lambda: out.table(("topic", "kind", "clusters"), rows, empty="No topics found."))
 
 
 @app.command("show")
 def show_topic(
     topic: TopicName, namesrv: Namesrv = None, profile: Profile = None, json: Json = False
 ) -> None:
-    """Settings of a topic on each broker, and who consumes it."""
+    """Show a topic: settings on each broker, message count and consumer groups."""
     out = Output(json)
     with connected(namesrv, profile) as admin:
         details = admin.topics.get(topic)
@@ -118,7 +130,7 @@ def create_topic(
     dry_run: DryRun = False,
     json: Json = False,
 ) -> None:
-    """Make a topic that is not there yet. 8 queues on each broker, unless you say otherwise."""
+    """Create a topic, by default with 8 queues on each broker."""
     usual = TopicSettings()
     settings = TopicSettings(
         read_queues=_first(read_queues, queues, usual.read_queues),
@@ -136,7 +148,7 @@ def create_topic(
         else:
             if cluster is None and broker is None:
                 raise InvalidParameter(
-                    f"topic {topic!r} is there already: change it by `flaremq topic update`"
+                    f"topic {topic!r} already exists: change it with `flaremq topic update`"
                 )
         facts: dict[str, object] = {"topic": topic, "settings": _settings_document(settings)}
         if dry_run:
@@ -160,14 +172,15 @@ def update_topic(
     kind: Type = None,
     attribute: Attributes = None,
     remove_attribute: Annotated[
-        list[str] | None, typer.Option("--remove-attribute", metavar="KEY", help="Forget this one.")
+        list[str] | None,
+        typer.Option("--remove-attribute", metavar="KEY", help="Remove this attribute; repeatable."),
     ] = None,
     cluster: Cluster = None,
     broker: Broker = None,
     dry_run: DryRun = False,
     json: Json = False,
 ) -> None:
-    """Change what you name, and keep the rest."""
+    """Change settings of a topic; what you do not name stays as it is."""
     attributes: dict[str, str | None] = {**pairs_of(attribute, "--attribute"), **_type_attribute(kind)}
     attributes |= dict.fromkeys(remove_attribute or [])
     change = TopicChange(
@@ -178,7 +191,7 @@ def update_topic(
         attributes=attributes,
     )
     if change == TopicChange() and not attributes:
-        raise InvalidParameter("nothing is to be changed: name at least one setting")
+        raise BadValue("nothing to change: give at least one setting")
     out = Output(json)
     with connected(namesrv, profile) as admin:
         if dry_run:
@@ -200,7 +213,7 @@ def delete_topic(
     dry_run: DryRun = False,
     json: Json = False,
 ) -> None:
-    """Delete a topic with all its messages, on all brokers."""
+    """Delete a topic and all its messages, on all brokers."""
     out = Output(json)
     with connected(namesrv, profile) as admin:
         stats = admin.topics.stats(topic)
@@ -217,7 +230,7 @@ def delete_topic(
 def topic_stats(
     topic: TopicName, namesrv: Namesrv = None, profile: Profile = None, json: Json = False
 ) -> None:
-    """What each queue holds."""
+    """Show offsets and message counts of each queue."""
     out = Output(json)
     with connected(namesrv, profile) as admin:
         stats = admin.topics.stats(topic)
@@ -233,7 +246,7 @@ def topic_stats(
                 for q in stats.queues
             ],
         )
-        rate = "" if stats.put_tps is None else f", {stats.put_tps:,.1f} a second come in"
+        rate = "" if stats.put_tps is None else f", {stats.put_tps:,.1f} incoming per second"
         typer.echo(f"{stats.count:,} messages in {len(stats.queues)} queues{rate}.")
         note_failures(stats.failed)
 
@@ -261,7 +274,7 @@ def topic_stats(
 def topic_route(
     topic: TopicName, namesrv: Namesrv = None, profile: Profile = None, json: Json = False
 ) -> None:
-    """Where a topic is, as the NameServer tells clients."""
+    """Show the route of a topic: the brokers and queues that clients are told."""
     out = Output(json)
     with connected(namesrv, profile) as admin:
         route = admin.topics.route(topic)
@@ -302,9 +315,16 @@ def topic_route(
     out.show(document, for_people)
 
 
+RARE: Final = "Rarely needed"
+app.command("rates")(traffic.rates)
+app.command("producers", rich_help_panel=RARE)(traffic.producers)
+app.command("order", rich_help_panel=RARE)(ordering.order)
+app.command("allocate", rich_help_panel=RARE)(ordering.allocate)
+
+
 def perm_of(text: str) -> Perm:
     if text.lower() not in _PERMS:
-        raise InvalidParameter(f"--perm {text}: wanted is rw, r, w or none (6, 4, 2, 0)")
+        raise BadValue(f"--perm {text}: expected rw, r, w or none (or 6, 4, 2, 0)")
     return Perm(_PERMS[text.lower()])
 
 

@@ -1,4 +1,4 @@
-"""What goes in and out of topics, and who sends: `flaremq topic rates` and `flaremq topic producers`."""
+"""Traffic of topics, and who sends: `flaremq topic rates` and `flaremq topic producers`."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from flaremq.admin.sync import Admin
 from flaremq.admin.topicvalues import TopicKind
 from flaremq.base.errors import FlareError
 from flaremq.cli.connect import connected, failures, note_failures
+from flaremq.cli.names import topic_names
 from flaremq.cli.options import Json, Namesrv, Profile, TopicName
 from flaremq.cli.render import Output
 
@@ -35,13 +36,17 @@ class Traffic:
 
 
 def rates(
-    topic: Annotated[str | None, typer.Argument(metavar="[TOPIC]", help="Only this one.")] = None,
-    active: Annotated[bool, typer.Option("-a", "--active", help="Only where something goes on.")] = False,
+    topic: Annotated[
+        str | None, typer.Argument(metavar="TOPIC", help="Limit to this topic.", autocompletion=topic_names)
+    ] = None,
+    active: Annotated[
+        bool, typer.Option("-a", "--active", help="Only topics with traffic in the last 24 hours.")
+    ] = False,
     namesrv: Namesrv = None,
     profile: Profile = None,
     json: Json = False,
 ) -> None:
-    """How much comes in, how much each group takes, and how far behind it is."""
+    """Show message rates: incoming, outgoing per group, and the lag of each group."""
     out = Output(json)
     found: list[Traffic] = []
     with connected(namesrv, profile) as admin:
@@ -97,19 +102,21 @@ def _sums(found: Iterable[BrokerRates]) -> tuple[float, int]:
 
 def producers(
     topic: TopicName,
-    group: Annotated[str, typer.Argument(metavar="GROUP", help="Of the producers.")],
+    group: Annotated[str, typer.Argument(metavar="GROUP", help="Producer group.")],
     namesrv: Namesrv = None,
     profile: Profile = None,
     json: Json = False,
 ) -> None:
-    """Producers of a group that are connected to the brokers of a topic."""
+    """List the producers of a group that are connected to the brokers of a topic."""
     out = Output(json)
     with connected(namesrv, profile) as admin:
         found = admin.topics.producers(topic, group)
 
     def for_people() -> None:
         rows = [(c.client_id, c.address, c.language, c.version_name, ", ".join(c.brokers)) for c in found]
-        out.table(("client", "address", "language", "version", "brokers"), rows)
+        out.table(
+            ("client", "address", "language", "version", "brokers"), rows, empty="No producers connected."
+        )
         note_failures(found.failed)
 
     document = {

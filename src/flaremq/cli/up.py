@@ -24,6 +24,7 @@ from flaremq.base.units import MiB
 from flaremq.broker.app import Broker
 from flaremq.broker.app import free_port as free_broker_port
 from flaremq.broker.settings import local_address
+from flaremq.cli.about import compiled
 from flaremq.cli.compose import NamesrvConfig, Together, flags, load_broker
 from flaremq.cli.profiles import USUAL
 from flaremq.cli.render import dumps, note
@@ -133,7 +134,7 @@ class Up:
 
 def _in_use(data: Path, who: str) -> StoreLocked:
     return StoreLocked(
-        f"{data} is in use already ({who}): talk to that one, stop it, or give another folder by --data"
+        f"{data} is already in use ({who}): use that one, stop it, or choose another folder with --data"
     )
 
 
@@ -152,7 +153,7 @@ def _prepare(data: Path) -> Path:
             config.write_text("\n".join(lines) + "\n")
     except OSError as error:
         raise ConfigError(
-            f"{data} cannot be used: {error.strerror or error}; give another folder by --data"
+            f"{data} cannot be used: {error.strerror or error}; choose another folder with --data"
         ) from error
     return config
 
@@ -194,7 +195,9 @@ def choose_port(host: str, asked: int | None, usual: int, steps: Sequence[int]) 
         taken = next(port + step for step in steps if not are_free(host, [port + step]))
         flag = "--port" if len(steps) == 1 else "--broker-port"
         also = "" if taken == port else f", which a broker at {port} needs,"
-        raise ConfigError(f"{flag} {asked}: port {taken}{also} is taken: choose another, or leave it to us")
+        raise ConfigError(
+            f"{flag} {asked}: port {taken}{also} is taken: choose another port, or leave the option out"
+        )
     return free_broker_port(host)
 
 
@@ -217,7 +220,9 @@ def _check_host(host: str) -> None:
         with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
             probe.bind((host, 0))
     except OSError as error:
-        raise ConfigError(f"--host {host}: {error.strerror or error}; wanted is an address of ours") from None
+        raise ConfigError(
+            f"--host {host}: {error.strerror or error}; expected an address of this machine"
+        ) from None
 
 
 # What the user sees.
@@ -233,7 +238,9 @@ def _panel(up: Up, plan: Plan) -> str:
         ("Send", f"flaremq send{where} TopicTest 'Hello FlareMQ'"),
         ("Tail", f"flaremq tail{where} TopicTest"),
         ("", ""),
-        ("Stop", "Ctrl-C stops"),
+        ("Stop", "Ctrl-C"),
+        ("", ""),
+        ("", str(compiled())),
     ]
     lines = [f"{name:<10}  {value}".rstrip() for name, value in rows]
     width = max(map(len, lines))
@@ -251,7 +258,7 @@ def _check_options(options: Sequence[str]) -> None:
     for option in options:
         name = option.partition("=")[0].strip()
         if name in _INSTEAD:
-            raise ConfigError(f"-o {option}: give this by {_INSTEAD[name]} instead")
+            raise ConfigError(f"-o {option}: use {_INSTEAD[name]} instead")
 
 
 def _warn_of_full_disk(data: Path) -> None:
@@ -261,32 +268,49 @@ def _warn_of_full_disk(data: Path) -> None:
         used = usage.used / size if size else 0.0
         if used >= _DISK_FULL:
             note(
-                f"the disk of {data} is {used:.0%} full, and above {_DISK_FULL:.0%} no message is taken: "
-                "make room, or give a folder on another disk by --data"
+                f"the disk of {data} is {used:.0%} full; above {_DISK_FULL:.0%} brokers accept no messages: "
+                "free some space, or choose a folder on another disk with --data"
             )
 
 
 def command(
     data: Annotated[
-        Path | None, typer.Option("--data", help="Where everything is kept. [~/.local/share/flaremq]")
+        Path | None,
+        typer.Option("--data", metavar="FOLDER", help="Data folder (default ~/.local/share/flaremq)."),
     ] = None,
     port: Annotated[
-        int | None, typer.Option("--port", min=0, max=65535, help="Of the NameServer. [9876, or a free one]")
+        int | None,
+        typer.Option(
+            "--port",
+            metavar="PORT",
+            min=0,
+            max=65535,
+            help="NameServer port (default 9876, or a free port if taken).",
+        ),
     ] = None,
     broker_port: Annotated[
         int | None,
-        typer.Option("--broker-port", min=0, max=65534, help="Of the broker. [10911, or a free one]"),
+        typer.Option(
+            "--broker-port",
+            metavar="PORT",
+            min=0,
+            max=65534,
+            help="Broker port (default 10911, or a free port if taken).",
+        ),
     ] = None,
-    host: Annotated[str, typer.Option("--host", help="Address to listen at.")] = "127.0.0.1",
+    host: Annotated[
+        str, typer.Option("--host", metavar="ADDRESS", help="Address to listen on.")
+    ] = "127.0.0.1",
     option: Annotated[
-        list[str] | None, typer.Option("-o", "--option", help="A setting of the broker, as key=value.")
+        list[str] | None,
+        typer.Option("-o", "--option", metavar="KEY=VALUE", help="Broker setting; repeatable."),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="One JSON line when all is ready.")] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show the log.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one line of JSON when ready.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print the log.")] = False,
 ) -> None:
     """Run a NameServer and a broker in one process, until Ctrl-C.
 
-    For a laptop: nothing else to install or to set up. What was stored is there again the next time.
+    For development: there is nothing else to install or configure. Messages are kept between runs.
     """
     descriptors.raise_limit()
     options = option or []
@@ -308,7 +332,7 @@ def command(
         ("broker", broker_port or BROKER_PORT, plan.broker_port),
     ):
         if got != wanted:
-            note(f"port {wanted} is taken, so the {what} has port {got}")
+            note(f"port {wanted} is taken; the {what} uses port {got}")
     _warn_of_full_disk(folder)
     up = Up(plan)
     ready = _json_line if json else _panel

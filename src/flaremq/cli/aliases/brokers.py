@@ -7,26 +7,31 @@ from typing import Annotated
 
 import typer
 
-from flaremq.base.errors import InvalidParameter
 from flaremq.cli import cluster, settings
 from flaremq.cli.aliases.options import BrokerAddr, Cluster, Key, Namesrv, Value
 from flaremq.cli.cluster import What
 from flaremq.cli.options import Json
+from flaremq.cli.render import BadValue
 
-BrokerName = Annotated[str, typer.Option("-b", "--brokerName")]
-Namespace = Annotated[str, typer.Option("-s", "--namespace")]
+BrokerName = Annotated[str, typer.Option("-b", "--brokerName", metavar="NAME", help="Broker name.")]
+Namespace = Annotated[
+    str, typer.Option("-s", "--namespace", metavar="NAMESPACE", help="Namespace of the key.")
+]
 
 
 def cluster_list(
     namesrv: Namesrv = None,
     cluster_name: Cluster = None,
-    more: Annotated[bool, typer.Option("-m", "--moreStats", help="Accepted: they are told anyway.")] = False,  # noqa: ARG001
+    more: Annotated[bool, typer.Option("-m", "--moreStats", help="Accepted: always shown.")] = False,  # noqa: ARG001
     interval_s: Annotated[
-        int | None, typer.Option("-i", "--interval", min=1, help="Again after so many seconds, until Ctrl-C.")
+        int | None,
+        typer.Option(
+            "-i", "--interval", metavar="SECONDS", min=1, help="Repeat at this interval, until Ctrl-C."
+        ),
     ] = None,
     json: Json = False,
 ) -> None:
-    """All brokers and how they do."""
+    """List the brokers with their rates and disk use."""
     while True:
         cluster.brokers(namesrv, cluster=cluster_name, json=json)
         if interval_s is None:
@@ -37,16 +42,16 @@ def cluster_list(
 def broker_status(
     namesrv: Namesrv = None, broker: BrokerAddr = None, cluster_name: Cluster = None, json: Json = False
 ) -> None:
-    """All that a broker, or each of a cluster, says about itself."""
+    """Show the runtime information of a broker or a cluster."""
     if (broker is None) == (cluster_name is None):
-        raise InvalidParameter("say which: -b BROKER or -c CLUSTER")
+        raise BadValue("expected either -b BROKER or -c CLUSTER")
     cluster.status(broker, namesrv, cluster=cluster_name, json=json)
 
 
 def get_broker_config(
     namesrv: Namesrv = None, broker: BrokerAddr = None, cluster_name: Cluster = None, json: Json = False
 ) -> None:
-    """Settings of brokers."""
+    """Show broker settings."""
     settings.get_config(None, namesrv, cluster=cluster_name, broker=broker, json=json)
 
 
@@ -58,60 +63,60 @@ def update_broker_config(
     cluster_name: Cluster = None,
     json: Json = False,
 ) -> None:
-    """Change a setting of brokers."""
+    """Change a broker setting."""
     if (broker is None) == (cluster_name is None):
-        raise InvalidParameter("say which: -b BROKER or -c CLUSTER")
+        raise BadValue("expected either -b BROKER or -c CLUSTER")
     settings.set_config([f"{key}={value}"], namesrv, None, cluster_name, broker, yes=True, json=json)
 
 
 def clean_expired_cq(
     namesrv: Namesrv = None, broker: BrokerAddr = None, cluster_name: Cluster = None, json: Json = False
 ) -> None:
-    """Queues lose what leads to deleted files."""
+    """Delete queue entries of deleted log files."""
     cluster.clean(What.QUEUES, namesrv, None, cluster_name, broker, yes=True, json=json)
 
 
 def clean_unused_topic(
     namesrv: Namesrv = None, broker: BrokerAddr = None, cluster_name: Cluster = None, json: Json = False
 ) -> None:
-    """Queues of unknown topics are removed."""
+    """Delete queues of unknown topics."""
     cluster.clean(What.TOPICS, namesrv, None, cluster_name, broker, yes=True, json=json)
 
 
 def delete_expired_commit_log(
     namesrv: Namesrv = None, broker: BrokerAddr = None, cluster_name: Cluster = None, json: Json = False
 ) -> None:
-    """Old files are deleted now."""
+    """Delete expired log files now."""
     cluster.clean(What.FILES, namesrv, None, cluster_name, broker, yes=True, json=json)
 
 
 def wipe_write_perm(broker: BrokerName, namesrv: Namesrv = None, json: Json = False) -> None:
-    """Keep producers away from a broker."""
+    """Stop producers from sending to a broker."""
     cluster.write_perm(broker, False, namesrv, yes=True, json=json)
 
 
 def add_write_perm(broker: BrokerName, namesrv: Namesrv = None, json: Json = False) -> None:
-    """Let producers come back."""
+    """Let producers send to a broker again."""
     cluster.write_perm(broker, True, namesrv, json=json)
 
 
 def get_namesrv_config(namesrv: Namesrv = None, json: Json = False) -> None:
-    """Settings of NameServers."""
+    """Show NameServer settings."""
     settings.get_namesrv_config(None, namesrv, json=json)
 
 
 def update_namesrv_config(key: Key, value: Value, namesrv: Namesrv = None, json: Json = False) -> None:
-    """Change a setting of NameServers."""
+    """Change a NameServer setting."""
     settings.set_namesrv_config([f"{key}={value}"], namesrv, yes=True, json=json)
 
 
 def update_kv_config(
     namespace: Namespace, key: Key, value: Value, namesrv: Namesrv = None, json: Json = False
 ) -> None:
-    """Keep a value at the NameServers."""
+    """Set a value on the NameServers."""
     settings.kv_set(namespace, key, value, namesrv, json=json)
 
 
 def delete_kv_config(namespace: Namespace, key: Key, namesrv: Namesrv = None, json: Json = False) -> None:
-    """Forget a value at the NameServers."""
+    """Delete a value on the NameServers."""
     settings.kv_delete(namespace, key, namesrv, yes=True, json=json)

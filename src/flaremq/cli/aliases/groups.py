@@ -9,8 +9,8 @@ from typing import Annotated
 
 import typer
 
-from flaremq.base.errors import FlareError, InvalidParameter
-from flaremq.cli import group, traffic
+from flaremq.base.errors import FlareError
+from flaremq.cli import group, running, traffic
 from flaremq.cli.aliases.options import (
     BrokerAddr,
     Cluster,
@@ -23,10 +23,56 @@ from flaremq.cli.aliases.options import (
 )
 from flaremq.cli.connect import connected
 from flaremq.cli.options import Json
-from flaremq.cli.render import Output
+from flaremq.cli.render import BadValue, Output
 from flaremq.model.jsonfields import Fields
 from flaremq.model.retrypolicy import RetryPolicy
 from flaremq.model.topic import GroupConfig
+
+Consumes = Annotated[
+    str | None,
+    typer.Option("-s", "--consumeEnable", metavar="true|false", help="Whether the group may consume."),
+]
+FromMin = Annotated[
+    str | None,
+    typer.Option(
+        "-m",
+        "--consumeFromMinEnable",
+        metavar="true|false",
+        help="Whether it may start at the oldest message.",
+    ),
+]
+Broadcasts = Annotated[
+    str | None,
+    typer.Option("-d", "--consumeBroadcastEnable", metavar="true|false", help="Whether it may broadcast."),
+]
+Orderly = Annotated[
+    str | None,
+    typer.Option("-o", "--consumeMessageOrderly", metavar="true|false", help="Whether it consumes in order."),
+]
+RetryQueues = Annotated[
+    int, typer.Option("-q", "--retryQueueNums", min=0, metavar="N", help="Queues of the retry topic.")
+]
+Retries = Annotated[
+    int,
+    typer.Option("-r", "--retryMaxTimes", min=-1, metavar="N", help="Redeliveries before a dead letter."),
+]
+Policy = Annotated[str | None, typer.Option("-p", "--groupRetryPolicy", metavar="JSON", help="Retry policy.")]
+BrokerId = Annotated[
+    int, typer.Option("-i", "--brokerId", min=0, metavar="N", help="Broker id to consume from.")
+]
+WhenSlow = Annotated[
+    int,
+    typer.Option(
+        "-w", "--whichBrokerWhenConsumeSlowly", min=0, metavar="N", help="Broker id to use when it lags."
+    ),
+]
+Notifies = Annotated[
+    str | None,
+    typer.Option(
+        "-a", "--notifyConsumerIdsChanged", metavar="true|false", help="Whether members hear of new ones."
+    ),
+]
+Attributes = Annotated[str | None, typer.Option("--attributes", metavar="+a=b", help="Attributes to set.")]
 
 
 def update_sub_group(
@@ -34,22 +80,22 @@ def update_sub_group(
     namesrv: Namesrv = None,
     broker: BrokerAddr = None,
     cluster: Cluster = None,
-    consume: Annotated[str | None, typer.Option("-s", "--consumeEnable")] = None,
-    from_min: Annotated[str | None, typer.Option("-m", "--consumeFromMinEnable")] = None,
-    broadcast: Annotated[str | None, typer.Option("-d", "--consumeBroadcastEnable")] = None,
-    orderly: Annotated[str | None, typer.Option("-o", "--consumeMessageOrderly")] = None,
-    retry_queues: Annotated[int, typer.Option("-q", "--retryQueueNums", min=0)] = 1,
-    retries: Annotated[int, typer.Option("-r", "--retryMaxTimes", min=-1)] = 16,
-    policy: Annotated[str | None, typer.Option("-p", "--groupRetryPolicy", metavar="JSON")] = None,
-    broker_id: Annotated[int, typer.Option("-i", "--brokerId", min=0)] = 0,
-    slowly: Annotated[int, typer.Option("-w", "--whichBrokerWhenConsumeSlowly", min=0)] = 1,
-    notify: Annotated[str | None, typer.Option("-a", "--notifyConsumerIdsChanged")] = None,
-    attributes: Annotated[str | None, typer.Option("--attributes", metavar="+a=b")] = None,
+    consume: Consumes = None,
+    from_min: FromMin = None,
+    broadcast: Broadcasts = None,
+    orderly: Orderly = None,
+    retry_queues: RetryQueues = 1,
+    retries: Retries = 16,
+    policy: Policy = None,
+    broker_id: BrokerId = 0,
+    slowly: WhenSlow = 1,
+    notify: Notifies = None,
+    attributes: Attributes = None,
     json: Json = False,
 ) -> None:
-    """Make a group, or make it so."""
+    """Create or update a group."""
     if (broker is None) == (cluster is None):
-        raise InvalidParameter("say where: -b BROKER or -c CLUSTER")
+        raise BadValue("expected either -b BROKER or -c CLUSTER")
     config = GroupConfig(
         group_name=name,
         consume_enable=truth(consume, True),
@@ -76,8 +122,8 @@ def _policy(text: str) -> RetryPolicy:
         if isinstance(found, Mapping):
             return RetryPolicy.of(Fields("a retry policy", found))
     except (JSONDecodeError, FlareError) as error:
-        raise InvalidParameter(f"-p {text!r}: {error}") from None
-    raise InvalidParameter(f"-p {text!r}: wanted is a JSON object with type and the policy")
+        raise BadValue(f"-p {text!r}: {error}") from None
+    raise BadValue(f"-p {text!r}: expected a JSON object with type and policy")
 
 
 def delete_sub_group(
@@ -85,26 +131,36 @@ def delete_sub_group(
     namesrv: Namesrv = None,
     broker: BrokerAddr = None,
     cluster: Cluster = None,
-    offsets: Annotated[str | None, typer.Option("-r", "--removeOffset", metavar="true|false")] = None,
+    offsets: Annotated[
+        str | None,
+        typer.Option("-r", "--removeOffset", metavar="true|false", help="Whether to delete its offsets."),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Delete a group."""
     if (broker is None) == (cluster is None):
-        raise InvalidParameter("say where: -b BROKER or -c CLUSTER")
+        raise BadValue("expected either -b BROKER or -c CLUSTER")
     with connected(namesrv, None) as admin:
         done = admin.groups.delete(name, cluster=cluster, broker=broker, offsets=truth(offsets))
     Output(json).done(f"Group {name} is deleted on {', '.join(done)}.", group=name, brokers=list(done))
 
 
 def consumer_progress(
-    name: Annotated[str | None, typer.Option("-g", "--groupName")] = None,
-    topic: Annotated[str | None, typer.Option("-t", "--topicName")] = None,
-    show_clients: Annotated[str | None, typer.Option("-s", "--showClientIP", metavar="true|false")] = None,
+    name: Annotated[
+        str | None, typer.Option("-g", "--groupName", metavar="GROUP", help="Consumer group.")
+    ] = None,
+    topic: Annotated[
+        str | None, typer.Option("-t", "--topicName", metavar="TOPIC", help="Limit to this topic.")
+    ] = None,
+    show_clients: Annotated[
+        str | None,
+        typer.Option("-s", "--showClientIP", metavar="true|false", help="Show the owner of each queue."),
+    ] = None,
     cluster: RouteCluster = None,  # noqa: ARG001
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
-    """How far a group is, or all of them."""
+    """Show the lag of one group, or of all."""
     if name is None:
         group.list_groups(namesrv, json=json)
     else:
@@ -113,32 +169,34 @@ def consumer_progress(
 
 def consumer_status(
     name: Group,
-    client: Annotated[str | None, typer.Option("-i", "--clientId")] = None,
-    stacks: Annotated[bool, typer.Option("-s", "--jstack")] = False,
+    client: Annotated[
+        str | None, typer.Option("-i", "--clientId", metavar="CLIENT", help="Client id.")
+    ] = None,
+    stacks: Annotated[bool, typer.Option("-s", "--jstack", help="Include thread stacks.")] = False,
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
-    """How members of a group do."""
-    group.running(name, client, stacks, namesrv, json=json)
+    """Show the state of the members of a group."""
+    running.running(name, client, stacks, namesrv, json=json)
 
 
 def get_consumer_config(name: Group, namesrv: Namesrv = None, json: Json = False) -> None:
-    """Settings of a group."""
+    """Show the settings of a group."""
     group.show_group(name, namesrv, json=json)
 
 
 def consumer_connection(name: Group, namesrv: Namesrv = None, json: Json = False) -> None:
-    """Who is connected."""
+    """List the connected clients of a group."""
     group.clients(name, namesrv, json=json)
 
 
 def producer_connection(
-    name: Annotated[str, typer.Option("-g", "--producerGroup")],
+    name: Annotated[str, typer.Option("-g", "--producerGroup", metavar="GROUP", help="Producer group.")],
     topic: Topic,
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
-    """Producers of a group."""
+    """List the connected producers of a group."""
     traffic.producers(topic, name, namesrv, json=json)
 
 
@@ -146,24 +204,26 @@ def reset_offset_by_time(
     name: Group,
     topic: Topic,
     timestamp: Annotated[
-        str, typer.Option("-s", "--timestamp", metavar="now|MS|yyyy-MM-dd#HH:mm:ss:SSS", help="Where to.")
+        str, typer.Option("-s", "--timestamp", metavar="now|MS|yyyy-MM-dd#HH:mm:ss:SSS", help="Target time.")
     ],
-    force: Annotated[str | None, typer.Option("-f", "--force", help="Accepted: it is so anyway.")] = None,  # noqa: ARG001
+    force: Annotated[str | None, typer.Option("-f", "--force", help="Accepted: always so.")] = None,  # noqa: ARG001
     broker: BrokerAddr = None,
-    queue: Annotated[int | None, typer.Option("-q", "--queue", min=0)] = None,
-    offset: Annotated[int | None, typer.Option("-o", "--offset", min=0)] = None,
+    queue: Annotated[int | None, typer.Option("-q", "--queue", min=0, metavar="N", help="Queue id.")] = None,
+    offset: Annotated[
+        int | None, typer.Option("-o", "--offset", min=0, metavar="N", help="Offset in the queue.")
+    ] = None,
     cluster: RouteCluster = None,  # noqa: ARG001
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
-    """Let a group go on from another time, or with one queue from another offset."""
+    """Reset a group's offsets to a time, or one queue to an offset."""
     given = (broker is not None, queue is not None, offset is not None)
     if not any(given):
         to = "end" if timestamp.strip() == "-1" else timestamp
         group.reset(name, topic, to, None, namesrv, yes=True, json=json)
         return
     if not all(given):
-        raise InvalidParameter("one queue needs all of -b BROKER, -q QUEUE and -o OFFSET")
+        raise BadValue("a single queue needs all of -b BROKER, -q QUEUE and -o OFFSET")
     assert broker is not None
     with connected(namesrv, None) as admin:
         broker = admin.brokers.list(broker=broker, runtime=False)[0].name
@@ -171,24 +231,24 @@ def reset_offset_by_time(
 
 
 def clone_group_offset(
-    source: Annotated[str, typer.Option("-s", "--srcGroup")],
-    target: Annotated[str, typer.Option("-d", "--destGroup")],
+    source: Annotated[str, typer.Option("-s", "--srcGroup", metavar="GROUP", help="Group to copy from.")],
+    target: Annotated[str, typer.Option("-d", "--destGroup", metavar="GROUP", help="Group to copy to.")],
     topic: Topic,
-    offline: Annotated[str | None, typer.Option("-o", "--offline", help="Accepted: it is asked for.")] = None,  # noqa: ARG001
+    offline: Annotated[str | None, typer.Option("-o", "--offline", help="Accepted, without effect.")] = None,  # noqa: ARG001
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
-    """Let a group begin where another one is."""
+    """Copy the offsets of one group to another."""
     group.clone(source, target, topic, namesrv, yes=True, json=json)
 
 
 def skip_accumulated_message(
     name: Group,
     topic: Topic,
-    force: Annotated[str | None, typer.Option("-f", "--force", help="Accepted: it is so anyway.")] = None,  # noqa: ARG001
+    force: Annotated[str | None, typer.Option("-f", "--force", help="Accepted: always so.")] = None,  # noqa: ARG001
     cluster: RouteCluster = None,  # noqa: ARG001
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
-    """Never consume what waits now."""
+    """Skip all messages that are waiting now."""
     group.reset(name, topic, "end", None, namesrv, yes=True, json=json)

@@ -8,32 +8,46 @@ from typing import Annotated
 import typer
 
 from flaremq.admin.messagevalues import Scan
-from flaremq.base.errors import InvalidParameter
 from flaremq.cli import message, send
 from flaremq.cli.aliases.options import Begin, End, Namesrv, RouteCluster, Topic, truth
 from flaremq.cli.connect import connected
 from flaremq.cli.documents import line_of, message_document
 from flaremq.cli.options import Json
-from flaremq.cli.render import Output, dumps
+from flaremq.cli.render import BadValue, Output, dumps
 
 _ALL = (1 << 31) - 1
 _CONSUMED_MAX = 128
 
-Ids = Annotated[str, typer.Option("-i", "--msgId", metavar="ID,ID,...")]
-ForGroup = Annotated[str | None, typer.Option("-g", "--consumerGroup", help="Have this group consume it.")]
-Client = Annotated[str | None, typer.Option("-d", "--clientId", help="This member of it.")]
-Format = Annotated[str | None, typer.Option("-f", "--bodyFormat", help="Accepted: text where it is UTF-8.")]
-Charset = Annotated[str | None, typer.Option("-c", "--charsetName", help="Accepted: bodies are UTF-8.")]
-Tags = Annotated[str, typer.Option("-s", "--subExpression", metavar="TagA || TagB")]
-Body = Annotated[str | None, typer.Option("-d", "--printBody", metavar="true|false", help="Whether to.")]
-AnyGroup = Annotated[str | None, typer.Option("-g", "--consumerGroup", help="Accepted: none is touched.")]
-BrokerName = Annotated[str, typer.Option("-b", "--brokerName")]
-QueueId = Annotated[int, typer.Option("-i", "--queueId", "--qid", min=0)]
+Ids = Annotated[str, typer.Option("-i", "--msgId", metavar="ID,ID,...", help="Message ids.")]
+ForGroup = Annotated[
+    str | None, typer.Option("-g", "--consumerGroup", metavar="GROUP", help="Have this group consume it.")
+]
+Client = Annotated[
+    str | None, typer.Option("-d", "--clientId", metavar="CLIENT", help="Have this member consume it.")
+]
+Format = Annotated[
+    str | None,
+    typer.Option("-f", "--bodyFormat", metavar="FORMAT", help="Accepted: bodies are shown as text."),
+]
+Charset = Annotated[
+    str | None, typer.Option("-c", "--charsetName", metavar="CHARSET", help="Accepted: bodies are UTF-8.")
+]
+Tags = Annotated[
+    str, typer.Option("-s", "--subExpression", metavar="TAGS", help="Tags to match: TagA || TagB.")
+]
+Body = Annotated[
+    str | None, typer.Option("-d", "--printBody", metavar="true|false", help="Print message bodies.")
+]
+AnyGroup = Annotated[
+    str | None, typer.Option("-g", "--consumerGroup", metavar="GROUP", help="Accepted: no offset is stored.")
+]
+BrokerName = Annotated[str, typer.Option("-b", "--brokerName", metavar="NAME", help="Broker name.")]
+QueueId = Annotated[int, typer.Option("-i", "--queueId", "--qid", min=0, metavar="N", help="Queue id.")]
 
 
 def query_msg_by_id(
     ids: Ids,
-    topic: Annotated[str | None, typer.Option("-t", "--topic")] = None,
+    topic: Annotated[str | None, typer.Option("-t", "--topic", metavar="TOPIC", help="Topic name.")] = None,
     group: ForGroup = None,
     client: Client = None,
     body_format: Format = None,  # noqa: ARG001
@@ -41,7 +55,7 @@ def query_msg_by_id(
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
-    """Show messages by their ids, or have them consumed once more."""
+    """Show messages by id, or have a group consume them again."""
     if group is not None:
         message.consume(ids, group, topic, client, namesrv, json=json)
     elif "," not in ids:
@@ -57,12 +71,12 @@ def query_msg_by_unique_key(
     topic: Topic,
     group: ForGroup = None,
     client: Client = None,
-    show_all: Annotated[bool, typer.Option("-a", "--showAll", help="All copies of it.")] = False,
+    show_all: Annotated[bool, typer.Option("-a", "--showAll", help="Show all copies of it.")] = False,
     cluster: RouteCluster = None,  # noqa: ARG001
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
-    """Show a message by the id that its sender gave it."""
+    """Show a message by its unique id."""
     if not show_all:
         query_msg_by_id(ids, topic, group, client, namesrv=namesrv, json=json)
         return
@@ -73,15 +87,17 @@ def query_msg_by_unique_key(
 
 def query_msg_by_key(
     topic: Topic,
-    key: Annotated[str, typer.Option("-k", "--msgKey")],
+    key: Annotated[str, typer.Option("-k", "--msgKey", metavar="KEY", help="Message key.")],
     begin: Begin = None,
     end: End = None,
-    limit: Annotated[int, typer.Option("-m", "--maxNum", min=1)] = 64,
+    limit: Annotated[
+        int, typer.Option("-m", "--maxNum", min=1, metavar="N", help="Maximum number of messages.")
+    ] = 64,
     cluster: RouteCluster = None,  # noqa: ARG001
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
-    """Find messages by a key."""
+    """Find messages by key."""
     message.by_key(topic, key, namesrv, from_time=begin, to_time=end, limit=limit, json=json)
 
 
@@ -89,12 +105,12 @@ def query_msg_by_offset(
     topic: Topic,
     broker: BrokerName,
     queue: QueueId,
-    offset: Annotated[int, typer.Option("-o", "--offset", min=0)],
+    offset: Annotated[int, typer.Option("-o", "--offset", min=0, metavar="N", help="Offset in the queue.")],
     body_format: Format = None,  # noqa: ARG001
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
-    """Show the message at one place."""
+    """Show the message at an offset."""
     message.at_offset(topic, broker, queue, offset, namesrv, json=json)
 
 
@@ -108,22 +124,26 @@ def print_msg(
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
-    """Print all messages of a topic."""
+    """Print the messages of a topic."""
     wanted = Scan(topic=topic, within=message.within(begin, end), tags=tags, count_max=_ALL)
     _print(wanted, namesrv, json=json, body=truth(body, True))
 
 
 def print_msg_by_queue(
     topic: Topic,
-    broker: Annotated[str, typer.Option("-a", "--brokerName")],
+    broker: Annotated[str, typer.Option("-a", "--brokerName", metavar="NAME", help="Broker name.")],
     queue: QueueId,
     charset: Charset = None,  # noqa: ARG001
     tags: Tags = "*",
     begin: Begin = None,
     end: End = None,
-    show: Annotated[str | None, typer.Option("-p", "--print", metavar="true|false")] = None,
+    show: Annotated[
+        str | None, typer.Option("-p", "--print", metavar="true|false", help="Print the messages.")
+    ] = None,
     body: Body = None,
-    count_tags: Annotated[str | None, typer.Option("-f", "--calculate", metavar="true|false")] = None,
+    count_tags: Annotated[
+        str | None, typer.Option("-f", "--calculate", metavar="true|false", help="Count messages by tag.")
+    ] = None,
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
@@ -158,13 +178,23 @@ def _print(wanted: Scan, namesrv: str | None, *, json: bool, body: bool) -> None
 
 def consume_message(
     topic: Topic,
-    broker: Annotated[str | None, typer.Option("-b", "--brokerName")] = None,
-    queue: Annotated[int | None, typer.Option("-i", "--queueId", min=0)] = None,
-    offset: Annotated[int | None, typer.Option("-o", "--offset", min=0)] = None,
+    broker: Annotated[
+        str | None, typer.Option("-b", "--brokerName", metavar="NAME", help="Broker name.")
+    ] = None,
+    queue: Annotated[
+        int | None, typer.Option("-i", "--queueId", min=0, metavar="N", help="Queue id.")
+    ] = None,
+    offset: Annotated[
+        int | None, typer.Option("-o", "--offset", min=0, metavar="N", help="Offset in the queue.")
+    ] = None,
     group: AnyGroup = None,  # noqa: ARG001
-    begin: Annotated[str | None, typer.Option("-s", "--beginTimestamp")] = None,
+    begin: Annotated[
+        str | None, typer.Option("-s", "--beginTimestamp", metavar="TIME", help="Earliest store time.")
+    ] = None,
     end: End = None,
-    count: Annotated[int, typer.Option("-c", "--MessageNumber", min=1)] = _CONSUMED_MAX,
+    count: Annotated[
+        int, typer.Option("-c", "--MessageNumber", min=1, metavar="N", help="Maximum number of messages.")
+    ] = _CONSUMED_MAX,
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
@@ -184,16 +214,19 @@ def consume_message(
 
 def send_message(
     topic: Topic,
-    body: Annotated[str, typer.Option("-p", "--body")],
-    keys: Annotated[str | None, typer.Option("-k", "--key", "--keys")] = None,
-    tags: Annotated[str | None, typer.Option("-c", "--tags")] = None,
-    broker: Annotated[str | None, typer.Option("-b", "--broker")] = None,
-    queue: Annotated[int | None, typer.Option("-i", "--qid", min=0)] = None,
+    body: Annotated[str, typer.Option("-p", "--body", metavar="TEXT", help="Message text.")],
+    keys: Annotated[
+        str | None,
+        typer.Option("-k", "--key", "--keys", metavar="KEYS", help="Message keys, separated by spaces."),
+    ] = None,
+    tags: Annotated[str | None, typer.Option("-c", "--tags", metavar="TAG", help="Message tag.")] = None,
+    broker: Annotated[str | None, typer.Option("-b", "--broker", metavar="NAME", help="Broker name.")] = None,
+    queue: Annotated[int | None, typer.Option("-i", "--qid", min=0, metavar="N", help="Queue id.")] = None,
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
     """Send a message."""
     if (broker is None) != (queue is None):
-        raise InvalidParameter("one queue needs both -b BROKER and -i QUEUE")
+        raise BadValue("a single queue needs both -b BROKER and -i QUEUE")
     to = None if broker is None else f"{broker}:{queue}"
     send.command(topic, body, namesrv, tags=tags, key=(keys or "").split(), queue=to, json=json)

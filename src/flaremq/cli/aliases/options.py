@@ -1,4 +1,4 @@
-"""Options as mqadmin has them. mqadmin asks nobody, so neither do these commands."""
+"""Options as mqadmin has them. mqadmin asks for no confirmation, so neither do these commands."""
 
 from __future__ import annotations
 
@@ -6,32 +6,40 @@ from typing import Annotated
 
 import typer
 
-from flaremq.base.errors import InvalidParameter
+from flaremq.cli.render import BadValue
 
 Namesrv = Annotated[
-    str | None, typer.Option("-n", "--namesrvAddr", "--namesrv", metavar="HOST:PORT", help="NameServers.")
+    str | None,
+    typer.Option("-n", "--namesrvAddr", "--namesrv", metavar="HOST:PORT", help="NameServer addresses."),
 ]
-Topic = Annotated[str, typer.Option("-t", "--topic")]
-Group = Annotated[str, typer.Option("-g", "--groupName", "--consumerGroup", "--group")]
-Cluster = Annotated[str | None, typer.Option("-c", "--clusterName", "--cluster")]
+Topic = Annotated[str, typer.Option("-t", "--topic", metavar="TOPIC", help="Topic name.")]
+Group = Annotated[
+    str,
+    typer.Option("-g", "--groupName", "--consumerGroup", "--group", metavar="GROUP", help="Consumer group."),
+]
+Cluster = Annotated[
+    str | None, typer.Option("-c", "--clusterName", "--cluster", metavar="NAME", help="Cluster name.")
+]
 BrokerAddr = Annotated[
-    str | None, typer.Option("-b", "--brokerAddr", "--broker", help="Address, or name, of a broker.")
+    str | None, typer.Option("-b", "--brokerAddr", "--broker", metavar="NAME", help="Broker name or address.")
 ]
 RouteCluster = Annotated[
-    str | None, typer.Option("-c", "--cluster", help="Accepted: only queues of queues need it.")
+    str | None, typer.Option("-c", "--cluster", metavar="NAME", help="Accepted, without effect.")
 ]
-Begin = Annotated[str | None, typer.Option("-b", "--beginTimestamp")]
-End = Annotated[str | None, typer.Option("-e", "--endTimestamp")]
-Key = Annotated[str, typer.Option("-k", "--key")]
-Value = Annotated[str, typer.Option("-v", "--value")]
+Begin = Annotated[
+    str | None, typer.Option("-b", "--beginTimestamp", metavar="TIME", help="Earliest store time.")
+]
+End = Annotated[str | None, typer.Option("-e", "--endTimestamp", metavar="TIME", help="Latest store time.")]
+Key = Annotated[str, typer.Option("-k", "--key", metavar="KEY", help="Key.")]
+Value = Annotated[str, typer.Option("-v", "--value", metavar="VALUE", help="Value.")]
 
 
 def truth(text: str | None, usual: bool = False) -> bool:
-    """mqadmin wants the word."""
+    """mqadmin takes the word true or false."""
     if text is None:
         return usual
     if text.strip().lower() not in ("true", "false"):
-        raise InvalidParameter(f"{text!r}: wanted is true or false")
+        raise BadValue(f"{text!r}: expected true or false")
     return text.strip().lower() == "true"
 
 
@@ -41,6 +49,6 @@ def signed_attributes(text: str | None) -> dict[str, str | None]:
     for part in filter(None, (text or "").split(",")):
         name, equals, value = part[1:].partition("=")
         if part[0] not in "+-" or not name or (part[0] == "+") != bool(equals):
-            raise InvalidParameter(f"attribute {part!r}: wanted is +name=value or -name")
+            raise BadValue(f"attribute {part!r}: expected +name=value or -name")
         found[name] = value if part[0] == "+" else None
     return found

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from flaremq.admin.topicvalues import TopicChange, TopicSettings
-from flaremq.base.errors import InvalidParameter, TopicNotFound
+from flaremq.base.errors import TopicNotFound
 from flaremq.cli import ordering, topic, traffic
 from flaremq.cli.aliases.options import (
     BrokerAddr,
@@ -20,11 +20,11 @@ from flaremq.cli.aliases.options import (
 )
 from flaremq.cli.connect import connected
 from flaremq.cli.options import Json
-from flaremq.cli.render import Output
+from flaremq.cli.render import BadValue, Output
 
 _UNIT, _UNIT_SUB = 1, 2
 
-ByCluster = Annotated[bool, typer.Option("-c", "--clusterModel", help="Accepted: clusters are told anyway.")]
+ByCluster = Annotated[bool, typer.Option("-c", "--clusterModel", help="Accepted: clusters are always shown.")]
 
 
 def update_topic(
@@ -32,18 +32,29 @@ def update_topic(
     namesrv: Namesrv = None,
     broker: BrokerAddr = None,
     cluster: Cluster = None,
-    read_queues: Annotated[int, typer.Option("-r", "--readQueueNums", min=0)] = 8,
-    write_queues: Annotated[int, typer.Option("-w", "--writeQueueNums", min=0)] = 8,
-    perm: Annotated[str, typer.Option("-p", "--perm", metavar="2|4|6")] = "6",
-    order: Annotated[str | None, typer.Option("-o", "--order", metavar="true|false")] = None,
-    unit: Annotated[str | None, typer.Option("-u", "--unit", metavar="true|false")] = None,
-    unit_sub: Annotated[str | None, typer.Option("-s", "--hasUnitSub", metavar="true|false")] = None,
-    attributes: Annotated[str | None, typer.Option("-a", "--attributes", metavar="+a=b,-c")] = None,
+    read_queues: Annotated[
+        int, typer.Option("-r", "--readQueueNums", metavar="N", min=0, help="Read queues per broker.")
+    ] = 8,
+    write_queues: Annotated[
+        int, typer.Option("-w", "--writeQueueNums", metavar="N", min=0, help="Write queues per broker.")
+    ] = 8,
+    perm: Annotated[str, typer.Option("-p", "--perm", metavar="2|4|6", help="Write, read, or both.")] = "6",
+    order: Annotated[
+        str | None, typer.Option("-o", "--order", metavar="true|false", help="Globally ordered.")
+    ] = None,
+    unit: Annotated[str | None, typer.Option("-u", "--unit", metavar="true|false", help="Unit flag.")] = None,
+    unit_sub: Annotated[
+        str | None, typer.Option("-s", "--hasUnitSub", metavar="true|false", help="Unit subscription flag.")
+    ] = None,
+    attributes: Annotated[
+        str | None,
+        typer.Option("-a", "--attributes", metavar="+a=b,-c", help="Attributes to set and to remove."),
+    ] = None,
     json: Json = False,
 ) -> None:
-    """Make a topic, or make it so."""
+    """Create or update a topic."""
     if (broker is None) == (cluster is None):
-        raise InvalidParameter("say where: -b BROKER or -c CLUSTER")
+        raise BadValue("expected either -b BROKER or -c CLUSTER")
     changes = signed_attributes(attributes)
     settings = TopicSettings(
         read_queues=read_queues,
@@ -68,23 +79,23 @@ def delete_topic(topic_name: Topic, cluster: Cluster, namesrv: Namesrv = None, j
 
 def update_topic_perm(
     topic_name: Topic,
-    perm: Annotated[str, typer.Option("-p", "--perm", metavar="2|4|6")],
+    perm: Annotated[str, typer.Option("-p", "--perm", metavar="2|4|6", help="Write, read, or both.")],
     namesrv: Namesrv = None,
     broker: BrokerAddr = None,
     cluster: Cluster = None,
     json: Json = False,
 ) -> None:
-    """Change what clients may do with a topic."""
+    """Change the permission of a topic."""
     topic.update_topic(topic_name, namesrv, perm=perm, broker=broker, cluster=cluster, json=json)
 
 
 def topic_route(
     topic_name: Topic,
     namesrv: Namesrv = None,
-    as_list: Annotated[bool, typer.Option("-l", "--list", help="Accepted: it is a table anyway.")] = False,  # noqa: ARG001
+    as_list: Annotated[bool, typer.Option("-l", "--list", help="Accepted: it is always a table.")] = False,  # noqa: ARG001
     json: Json = False,
 ) -> None:
-    """Where a topic is."""
+    """Show the route of a topic."""
     topic.topic_route(topic_name, namesrv, json=json)
 
 
@@ -94,16 +105,16 @@ def topic_status(
     cluster: RouteCluster = None,  # noqa: ARG001
     json: Json = False,
 ) -> None:
-    """What each queue holds."""
+    """Show offsets and message counts of each queue."""
     topic.topic_stats(topic_name, namesrv, json=json)
 
 
 def topic_cluster_list(topic_name: Topic, namesrv: Namesrv = None, json: Json = False) -> None:
-    """Clusters of a topic."""
+    """List the clusters of a topic."""
     with connected(namesrv, None) as admin:
         found = [each for each in admin.topics.list() if each.name == topic_name]
         if not found:
-            raise TopicNotFound(f"topic {topic_name!r} is unknown: see `flaremq topic list --all`")
+            raise TopicNotFound(f"topic {topic_name!r} does not exist: see `flaremq topic list --all`")
     out, clusters = Output(json), list(found[0].clusters)
     out.show(
         {"topic": topic_name, "clusters": clusters},
@@ -116,41 +127,46 @@ def topic_list(
     by_cluster: ByCluster = False,  # noqa: ARG001
     json: Json = False,
 ) -> None:
-    """All topics."""
+    """List all topics."""
     topic.list_topics(namesrv, all_kinds=True, json=json)
 
 
 def update_order_conf(
     topic_name: Topic,
-    method: Annotated[str, typer.Option("-m", "--method", metavar="put|get|delete")],
-    conf: Annotated[str | None, typer.Option("-v", "--orderConf", metavar="BROKER:COUNT;...")] = None,
+    method: Annotated[str, typer.Option("-m", "--method", metavar="put|get|delete", help="What to do.")],
+    conf: Annotated[
+        str | None,
+        typer.Option("-v", "--orderConf", metavar="BROKER:COUNT;...", help="Queues on each broker."),
+    ] = None,
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
-    """Which queues producers of an ordered topic keep to."""
+    """Show or set the fixed queues of an ordered topic."""
     if method not in ("put", "get", "delete"):
-        raise InvalidParameter(f"-m {method}: wanted is put, get or delete")
+        raise BadValue(f"-m {method}: expected put, get or delete")
     if method == "put" and not conf:
-        raise InvalidParameter("-m put needs -v, as in -v 'broker-a:4;broker-b:4'")
+        raise BadValue("-m put needs -v, for example -v 'broker-a:4;broker-b:4'")
     wanted = conf if method == "put" else None
     ordering.order(topic_name, wanted, method == "delete", namesrv, yes=True, json=json)
 
 
 def allocate_mq(
     topic_name: Topic,
-    clients: Annotated[str, typer.Option("-i", "--ipList", metavar="A,B,...")],
+    clients: Annotated[str, typer.Option("-i", "--ipList", metavar="CLIENT,CLIENT,...", help="Client ids.")],
     namesrv: Namesrv = None,
     json: Json = False,
 ) -> None:
-    """Which queues these members would get."""
+    """Show how the queues would be shared among these clients."""
     ordering.allocate(topic_name, [each for each in clients.split(",") if each], namesrv, json=json)
 
 
 def stats_all(
     namesrv: Namesrv = None,
-    active: Annotated[bool, typer.Option("-a", "--activeTopic")] = False,
-    topic_name: Annotated[str | None, typer.Option("-t", "--topic")] = None,
+    active: Annotated[bool, typer.Option("-a", "--activeTopic", help="Only topics with traffic.")] = False,
+    topic_name: Annotated[
+        str | None, typer.Option("-t", "--topic", metavar="TOPIC", help="Limit to this topic.")
+    ] = None,
     json: Json = False,
 ) -> None:
-    """What goes in and out of topics."""
+    """Show message rates of topics."""
     traffic.rates(topic_name, active, namesrv, json=json)

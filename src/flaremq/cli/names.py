@@ -1,0 +1,46 @@
+"""Names of topics and groups, for a shell that completes a word.
+
+Somebody waits at the prompt: the cluster has one second to answer; whatever goes wrong, nothing is offered
+and nothing is printed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from importlib import import_module
+from typing import Any, Final
+
+import typer
+
+_LIMIT_S: Final = 1.0
+
+
+def topic_names(ctx: typer.Context, incomplete: str) -> list[str]:
+    async def ask(admin: Any) -> list[str]:
+        return [each.name for each in await admin.topics.list() if each.kind.value == "normal"]
+
+    return _asked(ctx, incomplete, ask)
+
+
+def group_names(ctx: typer.Context, incomplete: str) -> list[str]:
+    async def ask(admin: Any) -> list[str]:
+        return [each.name for each in await admin.groups.list() if not each.is_system]
+
+    return _asked(ctx, incomplete, ask)
+
+
+def _asked(ctx: typer.Context, incomplete: str, ask: Callable[[Any], Awaitable[list[str]]]) -> list[str]:
+    try:
+        # Loaded here: a command that completes nothing does not pay for it.
+        connect = import_module("flaremq.cli.connect")
+        admin_class = import_module("flaremq.admin.admin").Admin
+        settings = connect.client_settings(ctx.params.get("namesrv"), ctx.params.get("profile"))
+
+        async def within_limit() -> list[str]:
+            async with asyncio.timeout(_LIMIT_S), admin_class(settings=settings) as admin:
+                return await ask(admin)
+
+        return [name for name in asyncio.run(within_limit()) if name.startswith(incomplete)]
+    except Exception:  # noqa: BLE001 - Nothing may be printed at a prompt.
+        return []

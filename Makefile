@@ -3,6 +3,11 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 PYX    := $(shell find src -name '_*_c.pyx')
+PIP    := $(BIN)/pip --quiet --disable-pip-version-check install
+LOGS   := build/tests
+
+SHELL       := bash
+.SHELLFLAGS := -o pipefail -c
 
 .DEFAULT_GOAL := help
 .PHONY: help setup build demo check test test-main test-others slow java bench clean
@@ -11,14 +16,19 @@ help:  ## Show this list.
 	@grep -E '^[a-z]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 10
 
 $(VENV)/.ready: pyproject.toml setup.py
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check --upgrade pip setuptools wheel cython
-	$(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation --editable '.[dev]'
-	touch $@
+	@echo "[1/4] Making a virtual environment in $(VENV): a few seconds."
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "[2/4] Installing what builds FlareMQ (pip, setuptools, wheel, Cython): half a minute."
+	@$(PIP) --upgrade pip setuptools wheel cython
+	@echo "[3/4] Installing FlareMQ and what it is developed with (Spark, a Java runtime, Arrow, pandas, Delta, Iceberg, pytest,"
+	@echo "      mypy, ruff), and compiling its modules: about 2 minutes, longer on a slow network. It takes about 1.5 GB in $(VENV)."
+	@$(PIP) --no-build-isolation --editable '.[dev]'
+	@touch $@
 
 $(VENV)/.built: $(VENV)/.ready $(PYX)
-	$(BIN)/python setup.py --quiet build_ext --inplace
-	touch $@
+	@echo "[4/4] Compiling the modules that changed: a minute at most."
+	@$(BIN)/python setup.py --quiet build_ext --inplace
+	@touch $@
 
 setup: $(VENV)/.ready  ## Make .venv with everything that development needs.
 
@@ -33,16 +43,26 @@ check: build  ## Lint, format, types and import contracts.
 	$(BIN)/mypy src tests benches examples
 	$(BIN)/lint-imports --no-cache
 
-test: build  ## All quick tests, on the compiled twins and on the Python twins; two runs at a time.
-	$(MAKE) --no-print-directory --output-sync=target --jobs=2 test-main test-others
+# A run of tests: each line has its name before it as soon as it is printed, and its status is pytest's.
+define run
+	@mkdir -p $(LOGS)
+	@PYTHONUNBUFFERED=1 $(2) 2>&1 | tee $(LOGS)/$(1) | sed -u "s/^/$$(printf '%-6s |' $(1)) /"
+endef
+
+test: build  ## All quick tests, on the compiled modules and on the Python ones; two runs at a time.
+	@rm -rf $(LOGS)
+	@echo "Two runs of tests at a time: \"main\", and one after the other \"spark\", \"python\" and \"java\"."
+	@echo "On two cores they take 15 to 20 minutes. Output is kept in $(LOGS)."
+	@status=0; $(MAKE) --no-print-directory --jobs=2 test-main test-others || status=$$?; \
+	for name in main spark python java; do test ! -f $(LOGS)/$$name || tail -n 1 $(LOGS)/$$name; done; exit $$status
 
 test-main:
-	FLAREMQ_COMPILED=1 $(BIN)/pytest --ignore=tests/spark
+	$(call run,main,FLAREMQ_COMPILED=1 $(BIN)/pytest --ignore=tests/spark)
 
 test-others:
-	$(BIN)/pytest tests/spark
-	FLAREMQ_PURE=1 $(BIN)/pytest -q tests/model tests/protocol tests/store tests/arrow tests/remoting/test_turn.py tests/broker/test_lanes.py
-	$(BIN)/pytest -q tests/java -m smoke
+	$(call run,spark,$(BIN)/pytest tests/spark)
+	$(call run,python,FLAREMQ_PURE=1 $(BIN)/pytest tests/model tests/protocol tests/store tests/arrow tests/remoting/test_turn.py tests/broker/test_lanes.py)
+	$(call run,java,$(BIN)/pytest tests/java -m smoke)
 
 slow: build  ## Longer runs of the property and crash tests.
 	$(BIN)/pytest -m slow

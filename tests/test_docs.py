@@ -32,8 +32,15 @@ def test_code_on_a_page_imports_what_there_is(page: Path) -> None:
                 assert not missing, f"{page.name}: {node.module} has no {missing}"
 
 
+def anchors(page: Path) -> set[str]:
+    """The names by which headings of a page are linked to, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_of_a_page_lead_somewhere(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text()):
+    for target, anchor in re.findall(r"\]\(([^)#]*)(?:#([^)]*))?\)", page.read_text()):
         if not target.startswith("http"):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
+            assert not anchor or anchor in anchors(page.parent / target if target else page), anchor

@@ -82,7 +82,8 @@ def test_the_version_is_told() -> None:
 
 
 def test_a_program_finds_the_version_and_loads_nothing_else_for_it() -> None:
-    code = "import sys, flaremq; print(flaremq.__version__, *[m for m in sys.modules if m.startswith('flaremq.')])"
+    loaded = "[name for name in sys.modules if name.startswith('flaremq.')]"
+    code = f"import sys, flaremq; print(flaremq.__version__, *{loaded})"
     assert python(code) == version("flaremq")
 
 

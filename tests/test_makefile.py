@@ -1,0 +1,103 @@
+"""What `make` tells a person while it works, and what it ends with."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+FAKE_PYTEST = """#!/bin/sh
+case "$*" in
+  *tests/java*) run=java ;;
+  *tests/model*) run=python ;;
+  *--ignore=tests/spark*) run=main ;;
+  *) run=spark ;;
+esac
+echo "$run has begun"
+[ ! -p gate ] || [ $run != main ] || read -r word < gate  # Goes on once the test has seen that line.
+echo "===== 7 passed in $run ====="
+[ ! -f "fails-$run" ]
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A clone that is set up, with a pytest that only says what it would do."""
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    for name in ("pyproject.toml", "setup.py"):
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (0, 0))
+    programs = tmp_path / ".venv" / "bin"
+    programs.mkdir(parents=True)
+    (programs / "pytest").write_text(FAKE_PYTEST)
+    (programs / "pytest").chmod(0o755)
+    for name in (".ready", ".built"):
+        (tmp_path / ".venv" / name).touch()
+    return tmp_path
+
+
+def make(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    return subprocess.run(
+        ["make", *words], cwd=folder, env=environ, capture_output=True, text=True, check=False, timeout=60
+    )
+
+
+def test_each_line_of_the_tests_says_which_run_it_is_from(folder: Path) -> None:
+    ran = make(folder, "test")
+    assert ran.returncode == 0, ran.stderr
+    for run in ("main", "spark", "python", "java"):
+        assert f"{run:<6} | {run} has begun" in ran.stdout.splitlines()
+
+
+def test_closing_lines_of_all_runs_stand_at_the_end(folder: Path) -> None:
+    last = make(folder, "test").stdout.splitlines()[-4:]
+    assert last == [f"===== 7 passed in {run} =====" for run in ("main", "spark", "python", "java")]
+
+
+@pytest.mark.parametrize("run", ["main", "spark", "python", "java"])
+def test_one_run_that_fails_fails_the_whole_and_its_closing_line_is_shown(folder: Path, run: str) -> None:
+    (folder / f"fails-{run}").touch()
+    ran = make(folder, "test")
+    assert ran.returncode != 0
+    assert f"===== 7 passed in {run} =====" in ran.stdout.splitlines()
+
+
+def test_lines_of_a_test_run_are_shown_while_it_runs(folder: Path) -> None:
+    os.mkfifo(folder / "gate")
+    gate = os.open(folder / "gate", os.O_RDWR)  # Opened for both, so that neither end waits for the other.
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    process = subprocess.Popen(
+        ["make", "test"], cwd=folder, env=environ, stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    try:
+        assert process.stdout is not None
+        until = next(line for line in process.stdout if "main has begun" in line or "in java" in line)
+        assert "main has begun" in until, "nothing was shown while the run waited"
+        os.write(gate, b"go on\n")
+        rest = process.stdout.read()
+        assert process.wait(60) == 0
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        os.close(gate)
+    assert "main   | ===== 7 passed in main =====" in rest
+
+
+def test_a_fresh_machine_is_told_each_step_of_the_set_up(folder: Path) -> None:
+    shutil.rmtree(folder / ".venv")
+    told = make(folder, "-n", "demo").stdout
+    for step in ("1/4", "2/4", "3/4", "4/4"):
+        assert f"[{step}]" in told
+    assert told.count("minute") >= 1, "how long it takes is said"
+
+
+def test_a_machine_that_is_set_up_is_told_nothing_of_it(folder: Path) -> None:
+    assert "[1/4]" not in make(folder, "-n", "demo").stdout

@@ -1,9 +1,11 @@
 """The compiled twins. All are optional: without a compiler or Cython the Python twins serve."""
 
 import os
+import shutil
 from pathlib import Path
 
 from setuptools import Extension, setup
+from setuptools.command.build import build
 
 SOURCES = sorted(Path("src").rglob("_*_c.pyx"))
 
@@ -33,4 +35,19 @@ def extensions() -> list[Extension]:
     return made
 
 
-setup(ext_modules=extensions(), options={"build_ext": {"parallel": os.cpu_count()}})
+class FreshBuild(build):
+    """Starts from nothing. A wheel takes whatever lies in the build folder, also compiled modules that an
+    earlier build left there: without a compiler they would be installed, made from other sources."""
+
+    def run(self) -> None:
+        target = Path(self.build_lib).resolve()
+        if Path("build").resolve() in target.parents:  # Never a folder that somebody else named.
+            shutil.rmtree(target, ignore_errors=True)
+        super().run()
+
+
+setup(
+    ext_modules=extensions(),
+    cmdclass={"build": FreshBuild},
+    options={"build_ext": {"parallel": os.cpu_count()}},
+)

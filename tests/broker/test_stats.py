@@ -67,6 +67,26 @@ async def test_hours_and_days_have_samples_of_their_own(stats: Stats, clock: Man
     assert (view.stats_hour.tps, view.stats_day.tps) == (36 / 600, 0.01)
 
 
+async def test_a_day_counts_what_came_before_its_first_sample(stats: Stats, clock: ManualClock) -> None:
+    stats.put("A", 200_000, 1)
+    clock.advance_ms(5 * 60_000)
+    view = seen(stats, "TOPIC_PUT_NUMS", "A")
+    assert (view.stats_hour.sum, view.stats_day.sum) == (200_000, 200_000)
+    await stats.sample(Span.DAY)
+    clock.advance_ms(30 * 60_000)
+    stats.put("A", 1, 1)
+    assert seen(stats, "TOPIC_PUT_NUMS", "A").stats_day.sum == 200_001
+
+
+async def test_a_day_forgets_what_came_before_it(stats: Stats, clock: ManualClock) -> None:
+    stats.put("A", 1000, 1)
+    for _ in range(26):
+        await stats.sample(Span.DAY)
+        clock.advance_ms(3_600_000)
+        stats.put("A", 1, 1)
+    assert seen(stats, "TOPIC_PUT_NUMS", "A").stats_day.sum == 24
+
+
 async def test_a_second_look_without_time_is_no_division_by_zero(stats: Stats) -> None:
     stats.put("A", 1, 1)
     await stats.sample(Span.MINUTE)

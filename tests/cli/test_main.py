@@ -82,7 +82,7 @@ def test_the_version_is_told() -> None:
 
 
 def test_a_program_finds_the_version_and_loads_nothing_else_for_it() -> None:
-    loaded = "[name for name in sys.modules if name.startswith('flaremq.')]"
+    loaded = "[each for each in sys.modules if each.startswith('flaremq.')]"
     code = f"import sys, flaremq; print(flaremq.__version__, *{loaded})"
     assert python(code) == version("flaremq")
 

@@ -7,6 +7,7 @@ from tests.cli.commands import flaremq
 from tests.cli.conftest import Ask
 
 from flaremq.testing.cluster import free_port
+from flaremq.testing.embedded import EmbeddedThread
 
 
 def test_a_topic_is_made_shown_changed_and_deleted(ask: Ask) -> None:
@@ -114,4 +115,19 @@ def test_what_goes_in_and_out_is_told(ask: Ask) -> None:
     ask("send", "busy", "x")
     (row,) = ask("topic", "rates", "busy", "--json").document
     assert (row["topic"], row["group"], row["lag"]) == ("busy", "busy_group", 1)
+    assert row["in_today"] == 1
+    assert [each["topic"] for each in ask("topic", "rates", "busy", "--active", "--json").document] == [
+        "busy"
+    ]
     assert ask("topic", "producers", "busy", "nobody", "--json").document["clients"] == []
+
+
+def test_what_a_broker_has_not_counted_is_unknown_and_not_nothing(ask: Ask, servers: EmbeddedThread) -> None:
+    """Statistics begin with the broker; Apache's tell of a day only an hour later."""
+    ask("topic", "create", "uncounted", "-q", 1, "-b", "broker-b")
+    ask("send", "uncounted", "x")
+    servers.stop("broker-b")
+    servers.start("broker-b")
+    (row,) = ask("topic", "rates", "uncounted", "--json").document
+    assert row["in_today"] is None
+    assert ask("topic", "rates", "uncounted").lines[1].split()[-2:] == ["-", "-"]

@@ -2,8 +2,9 @@
 
     send, pull > [add] > item > (sampled every 10 s, 10 min, 1 h) > minute, hour, day
 
-An item only adds up. What a minute brought is the difference of two samples of it, so the calls of the
-hot path are one look into a table and a few additions, and know no time.
+An item only adds up. What a minute brought is the difference of two samples of it, what an hour or a day
+brought is the difference of a sample and now. So the calls of the hot path are one look into a table and a
+few additions, and know no time.
 """
 
 from __future__ import annotations
@@ -101,17 +102,31 @@ class Item:
         if span is Span.MINUTE and self.times != self.seen:
             self.seen, self.changed_ms = self.times, now_ms
 
-    def within(self, span: Span) -> BrokerStatsItem:
+    def within(self, span: Span, now_ms: int) -> BrokerStatsItem:
+        """A minute is told by its samples, as rates over less than 10 s would jump. An hour and a day reach
+        until now: with samples alone, what came within the first hour would be missing from the day."""
         samples = self.samples[span.index]
-        if not samples:
+        if span is not Span.MINUTE:
+            begin, end = self._begin(span, now_ms), array("q", (now_ms, self.times, int(self.value)))
+        elif samples:
+            begin, end = samples[:3], samples[-3:]
+        else:
             return BrokerStatsItem()
-        elapsed_ms, times = samples[-3] - samples[0], samples[-2] - samples[1]
-        total = samples[-1] - samples[2]
+        elapsed_ms, times, total = (after - before for before, after in zip(begin, end, strict=True))
         return BrokerStatsItem(
             sum=total,
             tps=total * 1000 / elapsed_ms if elapsed_ms > 0 else 0.0,
             avgpt=total / times if times > 0 else 0.0,
         )
+
+    def _begin(self, span: Span, now_ms: int) -> array[int]:
+        """The oldest sample that is not older than the span; before the first, all came within one step."""
+        samples = self.samples[span.index]
+        if not samples:
+            return array("q", (now_ms - span.step_ms, 0, 0))
+        oldest_ms = now_ms - span.step_ms * (span.samples_max - 1)
+        at = next((at for at in range(0, len(samples), 3) if samples[at] >= oldest_ms), len(samples) - 3)
+        return samples[at : at + 3]
 
 
 class Stats:
@@ -230,20 +245,21 @@ class Stats:
         item = self._tables[Name(name)].get(key)
         if item is None:
             return None
+        now_ms = self._now_ms()
         return BrokerStatsData(
-            stats_minute=item.within(Span.MINUTE),
-            stats_hour=item.within(Span.HOUR),
-            stats_day=item.within(Span.DAY),
+            stats_minute=item.within(Span.MINUTE, now_ms),
+            stats_hour=item.within(Span.HOUR, now_ms),
+            stats_day=item.within(Span.DAY, now_ms),
         )
 
     def put_tps(self, topic: str) -> float:
         """Messages per second of a topic, over the last minute."""
         item = self._tables[Name.TOPIC_PUT_NUMS].get(topic)
-        return item.within(Span.MINUTE).tps if item else 0.0
+        return item.within(Span.MINUTE, self._now_ms()).tps if item else 0.0
 
     def get_tps(self, group: str, topic: str) -> float:
         item = self._tables[Name.GROUP_GET_NUMS].get(f"{topic}@{group}")
-        return item.within(Span.MINUTE).tps if item else 0.0
+        return item.within(Span.MINUTE, self._now_ms()).tps if item else 0.0
 
     def totals(self, name: Name) -> Iterator[tuple[str, int]]:
         """Key and sum since the start of every item of a name."""

@@ -336,15 +336,15 @@ class Stuck:
     def release(self) -> None:
         self._go_on.set()
 
-    async def ask(self, request: Command, count: int) -> list[int]:
-        """The codes of the first answers, then of those that had to wait for the threads."""
+    async def ask(self, request: Command, count: int) -> list[Command]:
+        """The answers that came while the threads were held."""
         caller = Caller()
         calls = [
             asyncio.create_task(caller.call(f"127.0.0.1:{self.broker.port}", request, 30))
             for _ in range(count)
         ]
         await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
-        first = [call.result().code for call in calls if call.done()]
+        first = [call.result() for call in calls if call.done()]
         self.release()
         await asyncio.gather(*calls)
         await caller.aclose()
@@ -371,7 +371,7 @@ async def test_requests_of_a_family_beyond_its_capacity_are_refused(
     await broker.start()
     stuck = Stuck(broker, 1)
     try:
-        assert await stuck.ask(request_, 2) == [BUSY]
+        assert [answer.code for answer in await stuck.ask(request_, 2)] == [BUSY]
     finally:
         stuck.release()
         await broker.stop()

@@ -8,7 +8,7 @@ from tests.java import toolchain
 JAVA_17 = "echo 'openjdk version \"17.0.1\" 2021-10-19' >&2"
 MAVEN = """
 echo >> runs
-for module in v5 v4 v4servers; do mkdir -p $module/target; echo {jar} > $module/target/classpath.txt; done
+for module in v5 v55 v4 v4servers; do mkdir -p $module/target; echo {jar} > $module/target/classpath.txt; done
 """
 MAVEN_WITHOUT_NETWORK = """
 printf '\\033[0m\\033[0m'

@@ -19,6 +19,7 @@ class Unblocked:
         self.brokers = _Part(admin.brokers)
         self.messages = _Messages(admin.messages)
         self.namesrvs = _Part(admin.namesrvs)
+        self.health = _Part(admin.health)
 
 
 class _Part:

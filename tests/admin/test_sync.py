@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from flaremq.admin import brokers, groups, messages, namesrvs, sync, topics
+from flaremq.admin import brokers, groups, health, messages, namesrvs, sync, topics
 from flaremq.admin.messagevalues import Scan
 from flaremq.admin.topicvalues import TopicSettings
 from flaremq.base.errors import ConfigError, NoNameServer
@@ -30,6 +30,7 @@ PARTS = [
     (brokers.Brokers, sync.Brokers),
     (messages.Messages, sync.Messages),
     (namesrvs.Namesrvs, sync.Namesrvs),
+    (health.Checkups, sync.Checkups),
 ]
 
 

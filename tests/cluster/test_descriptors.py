@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import resource
 import socket
 from contextlib import ExitStack
@@ -70,7 +69,9 @@ async def test_idle_connections_beyond_the_limit_are_closed_and_sends_go_on(tmp_
 
 def test_a_server_takes_all_descriptors_that_it_may_have(tmp_path: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    ours = max(map(int, os.listdir("/proc/self/fd")))  # This process must get by with it as well.
+    ours = max(
+        int(path.name) for path in Path("/proc/self/fd").iterdir()
+    )  # This process must get by with it as well.
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(ours + FEW, hard), hard))
     try:
         with Cluster(tmp_path) as cluster:

@@ -1,4 +1,4 @@
-"""Operating a cluster from a program: topics, groups, brokers, messages, NameServers.
+"""Operating a cluster from a program: topics, groups, brokers, messages, NameServers, health.
 
     async with Admin("127.0.0.1:9876") as admin:
         await admin.topics.create("orders", TopicSettings(read_queues=4, write_queues=4))
@@ -14,6 +14,7 @@ from typing import Self
 
 from flaremq.admin.brokers import Brokers
 from flaremq.admin.groups import Groups
+from flaremq.admin.health import Checkups
 from flaremq.admin.messages import Messages
 from flaremq.admin.namesrvs import Namesrvs
 from flaremq.admin.servers import Servers
@@ -44,6 +45,7 @@ class Admin:
         self.brokers = Brokers(servers)
         self.messages = Messages(servers)
         self.namesrvs = Namesrvs(servers)
+        self.health = Checkups(servers)
 
     async def start(self) -> None:
         """Connections are made when they are needed, so this asks nobody. Again is harmless."""

@@ -66,17 +66,16 @@ class Brokers:
         return await self._runtime(await self._servers.one(broker))
 
     async def _runtime(self, server: Server) -> BrokerRuntime:
-        answer = await self._servers.api.ask(server.address, RequestCode.GET_BROKER_RUNTIME_INFO)
-        return _runtime_of(body_of(KVTable, answer).table)
+        return await ask_runtime(self._servers, server)
 
     # How they are set.
 
     async def config(self, *, cluster: str | None = None, broker: str | None = None) -> Answers[Settings]:
-        async def ask(server: Server) -> Settings:
-            answer = await self._servers.api.ask(server.address, RequestCode.GET_BROKER_CONFIG)
-            return Settings(server.name, server.address, settings_of_text(answer.body))
-
         servers = await self._servers.masters(cluster, broker)
+
+        async def ask(server: Server) -> Settings:
+            return await ask_settings(self._servers, server)
+
         found = await self._servers.each(servers, ask, "settings of brokers")
         return Answers(tuple(found.found.values()), found.failed)
 
@@ -232,11 +231,21 @@ class Brokers:
         return server.name
 
 
+async def ask_runtime(servers: Servers, server: Server) -> BrokerRuntime:
+    answer = await servers.api.ask(server.address, RequestCode.GET_BROKER_RUNTIME_INFO)
+    return runtime_of(body_of(KVTable, answer).table)
+
+
+async def ask_settings(servers: Servers, server: Server) -> Settings:
+    answer = await servers.api.ask(server.address, RequestCode.GET_BROKER_CONFIG)
+    return Settings(server.name, server.address, settings_of_text(answer.body))
+
+
 def _rate(item: BrokerStatsItem) -> Rate:
     return Rate(item.sum, item.tps, item.avgpt)
 
 
-def _runtime_of(table: Mapping[str, str]) -> BrokerRuntime:
+def runtime_of(table: Mapping[str, str]) -> BrokerRuntime:
     active = table.get("brokerActive")
     return BrokerRuntime(
         version=table.get("brokerVersionDesc"),

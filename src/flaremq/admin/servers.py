@@ -65,7 +65,7 @@ class Servers:
         if cluster is not None and cluster not in info.cluster_addr_table:
             known = ", ".join(sorted(info.cluster_addr_table)) or "none"
             raise InvalidParameter(f"cluster {cluster!r} is not known, there are: {known}")
-        found = [each for each in _listed(info) if cluster is None or each.cluster == cluster]
+        found = [each for each in listed(info) if cluster is None or each.cluster == cluster]
         if broker is not None:
             found = _chosen(found, broker)
         return tuple(found)
@@ -143,7 +143,7 @@ def _failure(what: str, done: tuple[str, ...], failed: Mapping[str, FlareError])
     return Incomplete(what, done, failed)
 
 
-def _listed(info: ClusterInfo) -> list[Server]:
+def listed(info: ClusterInfo) -> list[Server]:
     """All brokers, by cluster, name and id."""
     return [
         Server(name, data.broker_addrs[number], cluster, number)

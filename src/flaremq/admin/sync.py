@@ -14,6 +14,7 @@ from typing import Generic, TypeVar, cast
 from flaremq.admin import admin as core
 from flaremq.admin.brokers import Brokers as AsyncBrokers
 from flaremq.admin.groups import Groups as AsyncGroups
+from flaremq.admin.health import Checkups as AsyncCheckups
 from flaremq.admin.messages import Messages as AsyncMessages
 from flaremq.admin.messagevalues import FoundMessage, Scan
 from flaremq.admin.namesrvs import Namesrvs as AsyncNamesrvs
@@ -36,6 +37,7 @@ class Admin(Facade[core.Admin]):
         self.brokers = Brokers(self, "brokers")
         self.messages = Messages(self, "messages")
         self.namesrvs = Namesrvs(self, "namesrvs")
+        self.health = Checkups(self, "health")
 
     def is_at(self, portal: Portal) -> bool:
         """Whether its calls still run there."""
@@ -140,3 +142,7 @@ class Namesrvs(Part[AsyncNamesrvs]):
     kv_get = blocking(AsyncNamesrvs.kv_get)
     kv_delete = blocking(AsyncNamesrvs.kv_delete)
     kv_list = blocking(AsyncNamesrvs.kv_list)
+
+
+class Checkups(Part[AsyncCheckups]):
+    check = blocking(AsyncCheckups.check)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -11,6 +12,7 @@ from flaremq.model.properties import decode_text
 
 _FIRST: Final = 212  # V4_0_0_SNAPSHOT: from here on each release has two numbers, its snapshot and itself.
 _HIGHER: Final = 612
+_SIZE: Final = re.compile(r"([0-9.]+) ?([KMGTPE]?)i?B")
 _LONG_MAX: Final = (1 << 63) - 1
 
 
@@ -54,6 +56,12 @@ def first_number(text: str | None) -> float | None:
         return float(text.split()[0]) if text and text.strip() else None
     except ValueError:
         return None
+
+
+def bytes_of(text: str | None) -> int | None:
+    """A size as brokers write it for people: `1.5 MiB`."""
+    match = _SIZE.fullmatch((text or "").strip())
+    return None if match is None else round(float(match[1]) * 1024 ** " KMGTPE".index(match[2] or " "))
 
 
 def time_or_none(timestamp_ms: int) -> int | None:

@@ -9,17 +9,17 @@ import typer
 
 from flaremq.admin.brokervalues import BrokerInfo
 from flaremq.cli.connect import connected, failures, note_failures
+from flaremq.cli.health import health
 from flaremq.cli.options import Broker, Cluster, Json, Namesrv, Profile, Yes
 from flaremq.cli.render import Output, confirm
 from flaremq.cli.settings import config_app, kv_app, namesrv_app
+from flaremq.cli.sightings import look_around, missing_documents, note_missing
 from flaremq.cli.times import both, local
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, help="Brokers and NameServers: health, status and settings."
 )
-app.add_typer(config_app, name="config")
-app.add_typer(namesrv_app, name="namesrv")
-app.add_typer(kv_app, name="kv")
+app.command("health")(health)
 
 BrokerName = Annotated[str, typer.Argument(metavar="BROKER", help="Broker name or address.")]
 
@@ -47,6 +47,7 @@ def brokers(
     out = Output(json)
     with connected(namesrv, profile) as admin:
         found = admin.brokers.list(cluster=cluster, broker=broker)
+        missing = look_around(admin) if cluster is None and broker is None else []
 
     def for_people() -> None:
         out.table(
@@ -55,12 +56,15 @@ def brokers(
                 *(">out today", ">disk"),
             ),
             [_broker_row(each) for each in found],
+            empty="No brokers found.",
         )
         note_failures(found.failed)
+        note_missing(missing)
 
     document = {
         "brokers": [_broker_document(each) for each in found],
         "failed": failures(found.failed),
+        "missing": missing_documents(missing),
     }
     out.show(document, for_people)
 
@@ -198,6 +202,11 @@ def write_perm(
     Output(json).done(
         f"Producers {may} {broker}: {topics} topics, at {', '.join(told)}.", broker=broker, topics=dict(told)
     )
+
+
+app.add_typer(config_app, name="config")
+app.add_typer(namesrv_app, name="namesrv")
+app.add_typer(kv_app, name="kv")
 
 
 # Parts.

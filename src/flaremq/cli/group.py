@@ -15,6 +15,7 @@ from flaremq.cli.offsets import position_of, progress_document, reset_document, 
 from flaremq.cli.options import Broker, Cluster, DryRun, GroupName, Json, Namesrv, Profile, TopicName, Yes
 from flaremq.cli.render import BadValue, Output, confirm
 from flaremq.cli.running import running
+from flaremq.cli.sightings import look_around, missing_documents, note_missing
 from flaremq.model.topic import GroupConfig
 
 app = typer.Typer(
@@ -75,6 +76,7 @@ def list_groups(
             )
             return
         found = admin.groups.summaries(cluster=cluster)
+        missing = look_around(admin)
     document = {
         "groups": [
             {
@@ -89,6 +91,7 @@ def list_groups(
             for g in found
         ],
         "failed": failures(found.failed),
+        "missing": missing_documents(missing),
     }
 
     def for_people() -> None:
@@ -105,6 +108,7 @@ def list_groups(
             ("group", ">members", "version", "type", "model", ">tps", ">lag"), rows, empty="No groups found."
         )
         note_failures(found.failed)
+        note_missing(missing)
 
     out.show(document, for_people)
 
@@ -251,7 +255,13 @@ def progress(
     out = Output(json)
     with connected(namesrv, profile) as admin:
         found = admin.groups.progress(group, topic, owners=owners)
-    out.show(progress_document(found), lambda: show_progress(found, out))
+        missing = look_around(admin)
+
+    def for_people() -> None:
+        show_progress(found, out)
+        note_missing(missing)
+
+    out.show({**progress_document(found), "missing": missing_documents(missing)}, for_people)
 
 
 @app.command("reset")

@@ -13,7 +13,8 @@ from flaremq.base.errors import InvalidParameter, TopicNotFound
 from flaremq.cli import ordering, traffic
 from flaremq.cli.connect import connected, failures, note_failures, pairs_of, text_of
 from flaremq.cli.options import Broker, Cluster, DryRun, Json, Namesrv, Profile, TopicName, Yes
-from flaremq.cli.render import BadValue, Output, confirm
+from flaremq.cli.render import BadValue, Output, confirm, counted
+from flaremq.cli.sightings import look_around, missing_documents, note_missing
 from flaremq.cli.times import both, local
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="List, create, inspect and delete topics.")
@@ -80,6 +81,7 @@ def show_topic(
         details = admin.topics.get(topic)
         groups = admin.topics.consumers(topic)
         count = admin.topics.stats(topic).count
+        missing = look_around(admin, topic)
 
     def for_people() -> None:
         out.facts(
@@ -100,6 +102,7 @@ def show_topic(
             ],
         )
         note_failures({**details.failed, **groups.failed})
+        note_missing(missing, " of this topic")
 
     document = {
         "topic": topic,
@@ -109,6 +112,7 @@ def show_topic(
         "order_conf": details.order_conf,
         "brokers": {name: _settings_document(each) for name, each in sorted(details.brokers.items())},
         "failed": failures({**details.failed, **groups.failed}),
+        "missing": missing_documents(missing),
     }
     out.show(document, for_people)
 
@@ -234,6 +238,7 @@ def topic_stats(
     out = Output(json)
     with connected(namesrv, profile) as admin:
         stats = admin.topics.stats(topic)
+        missing = look_around(admin, topic)
 
     def for_people() -> None:
         out.table(
@@ -247,8 +252,12 @@ def topic_stats(
             ],
         )
         rate = "" if stats.put_tps is None else f", {stats.put_tps:,.1f} incoming per second"
-        typer.echo(f"{stats.count:,} messages in {len(stats.queues)} queues{rate}.")
+        absent = ", ".join((*sorted(stats.failed), *(each.broker for each in missing)))
+        without = f", not counting {absent}" if absent else ""
+        count, queues = counted(stats.count, "message"), counted(len(stats.queues), "queue")
+        typer.echo(f"{count} in {queues}{rate}{without}.")
         note_failures(stats.failed)
+        note_missing(missing, " of this topic")
 
     document = {
         "topic": topic,
@@ -266,6 +275,7 @@ def topic_stats(
             for q in stats.queues
         ],
         "failed": failures(stats.failed),
+        "missing": missing_documents(missing),
     }
     out.show(document, for_people)
 

@@ -19,6 +19,7 @@ from flaremq.cli.connect import connected, failures, note_failures
 from flaremq.cli.names import topic_names
 from flaremq.cli.options import Json, Namesrv, Profile, TopicName
 from flaremq.cli.render import Output
+from flaremq.cli.sightings import look_around, note_missing
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,7 @@ def rates(
         names = [topic] if topic else [each.name for each in admin.topics.list() if each.kind in kinds]
         for name in names:
             found += _of_topic(admin, name)
+        note_missing(look_around(admin))
     shown = [each for each in found if each.is_active or not active]
     document = [
         {

@@ -1,0 +1,155 @@
+"""Brokers that earlier commands have seen, so that one that died is missed.
+
+NameServers forget a broker as soon as its connection ends: nothing in the cluster names it any more, and sums
+over brokers become smaller without a word. So commands note which brokers a cluster has, and on which of them
+the topics that they look at have queues, in a small file of the user's own:
+
+    ~/.local/state/flaremq/sightings.json       (below XDG_STATE_HOME if that is set)
+
+What no command of this user has seen is not in it. `flaremq cluster health --forget BROKER` takes out a
+broker that was removed on purpose. If the file cannot be read or written, commands do without it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from flaremq.admin.sync import Admin
+from flaremq.base.errors import FlareError
+from flaremq.cli.render import counted, note
+from flaremq.cli.times import both, local
+
+_TOPICS_MAX: Final = 500
+_CLUSTERS_MAX: Final = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """A broker that was there and is not registered now."""
+
+    broker: str
+    address: str
+    seen_ms: int
+    queues: int | None = None
+    """Of the topic in question; None where that is not known."""
+
+    @property
+    def text(self) -> str:
+        return f"{self.address} was registered when a command of yours last saw it, at {local(self.seen_ms)}"
+
+    def document(self) -> dict[str, object]:
+        known = {} if self.queues is None else {"queues": self.queues}
+        return {"broker": self.broker, "address": self.address, **known, **both("seen", self.seen_ms)}
+
+
+class Sightings:
+    """What is known of one cluster."""
+
+    def __init__(self, addresses: Iterable[str], path: Path | None = None) -> None:
+        self._path = path or sightings_path()
+        self._key = ";".join(sorted(addresses))
+        self._file = _read(self._path)
+        self._cluster = self._file.setdefault(self._key, {"brokers": {}, "topics": {}})
+
+    def note_brokers(self, addresses: Mapping[str, str]) -> None:
+        """These are registered now, each at this address."""
+        now_ms = time.time_ns() // 1_000_000
+        for name, address in addresses.items():
+            self._cluster["brokers"][name] = {"address": address, "seen_ms": now_ms}
+        self._cluster["seen_ms"] = now_ms
+
+    def note_topic(self, topic: str, queues: Mapping[str, int]) -> None:
+        """It has so many queues on each of these brokers. Those that are away keep theirs."""
+        known = self._cluster["topics"].pop(topic, {})
+        self._cluster["topics"][topic] = {**known, **queues}
+
+    def forget(self, broker: str) -> bool:
+        for queues in self._cluster["topics"].values():
+            queues.pop(broker, None)
+        return self._cluster["brokers"].pop(broker, None) is not None
+
+    def missing(self, registered: Iterable[str], topic: str | None = None) -> list[Missing]:
+        """Brokers that are not registered any more; for a known topic, only those that had queues of it."""
+        queues = self._cluster["topics"].get(topic, {}) if topic is not None else {}
+        return [
+            Missing(name, str(each["address"]), int(each["seen_ms"]), queues.get(name))
+            for name, each in sorted(self._cluster["brokers"].items())
+            if name not in set(registered) and (not queues or name in queues)
+        ]
+
+    def save(self) -> None:
+        topics = self._cluster["topics"]
+        for topic in list(topics)[: max(0, len(topics) - _TOPICS_MAX)]:
+            del topics[topic]
+        newest = sorted(self._file, key=lambda key: self._file[key].get("seen_ms", 0))[-_CLUSTERS_MAX:]
+        beside = self._path.with_suffix(f".{os.getpid()}")
+        with suppress(OSError):
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            beside.write_text(json.dumps({key: self._file[key] for key in newest}, indent=1))
+            beside.replace(self._path)
+
+
+def sightings_path(environ: Mapping[str, str] = os.environ) -> Path:
+    home = environ.get("XDG_STATE_HOME")
+    return (Path(home) if home else Path.home() / ".local" / "state") / "flaremq" / "sightings.json"
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text())
+        return {
+            str(key): {
+                "brokers": {
+                    str(name): {"address": str(each["address"]), "seen_ms": int(each["seen_ms"])}
+                    for name, each in cluster["brokers"].items()
+                },
+                "topics": {
+                    str(topic): {str(name): int(count) for name, count in queues.items()}
+                    for topic, queues in cluster["topics"].items()
+                },
+                "seen_ms": int(cluster.get("seen_ms", 0)),
+            }
+            for key, cluster in found.items()
+        }
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}
+
+
+# What commands do with it.
+
+
+def look_around(admin: Admin, topic: str | None = None) -> list[Missing]:
+    """Note which brokers there are now, and where the topic is; which of those known are not there.
+
+    The command has its result already, so nothing that goes wrong here is an error.
+    """
+    sightings = Sightings(admin.settings.addresses)
+    try:
+        found = admin.brokers.list(runtime=False)
+        route = None if topic is None else admin.topics.route(topic)
+    except FlareError:
+        return []
+    registered = {each.name: each.address for each in sorted(found, key=lambda each: -each.id)}
+    sightings.note_brokers(registered)
+    if topic is not None and route is not None:
+        sightings.note_topic(topic, {each.broker: each.read_queues for each in route.queues})
+    sightings.save()
+    return sightings.missing(registered, topic)
+
+
+def note_missing(missing: Iterable[Missing], what: str = "") -> None:
+    """For people: the result is not the whole."""
+    for each in missing:
+        queues = "" if each.queues is None else f"; it held {counted(each.queues, 'queue')}{what}"
+        note(f"incomplete: {each.broker} is not registered now: {each.text}{queues}")
+
+
+def missing_documents(missing: Iterable[Missing]) -> list[dict[str, object]]:
+    return [each.document() for each in missing]

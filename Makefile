@@ -18,15 +18,15 @@ help:  ## Show this list.
 $(VENV)/.ready: pyproject.toml setup.py
 	@echo "[1/4] Making a virtual environment in $(VENV): a few seconds."
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@echo "[2/4] Installing what builds FlareMQ (pip, setuptools, wheel, Cython): half a minute."
+	@echo "[2/4] Installing what builds FlareMQ (pip, setuptools, wheel, Cython): some 10 seconds."
 	@$(PIP) --upgrade pip setuptools wheel cython
 	@echo "[3/4] Installing FlareMQ and what it is developed with (Spark, a Java runtime, Arrow, pandas, Delta, Iceberg, pytest,"
-	@echo "      mypy, ruff), and compiling its modules: about 2 minutes, longer on a slow network. It takes about 1.5 GB in $(VENV)."
+	@echo "      mypy, ruff), and compiling its modules: two to three minutes, longer on a slow network. It takes about 1.5 GB in $(VENV)."
 	@$(PIP) --no-build-isolation --editable '.[dev]'
 	@touch $@
 
 $(VENV)/.built: $(VENV)/.ready $(PYX)
-	@echo "[4/4] Compiling the modules that changed: a minute at most."
+	@echo "[4/4] Compiling the modules in place, where they changed: up to two minutes."
 	@$(BIN)/python setup.py --quiet build_ext --inplace
 	@touch $@
 

@@ -1,0 +1,245 @@
+"""Snippets of the README and the guides run as they are typed.
+
+Each Python and shell block of a page has an entry in PLANS, in the order of the page: what it prints, or
+why it is not run. Only addresses and folders are replaced by those of the test.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from flaremq.testing.patience import load_factor
+
+ROOT = Path(__file__).parent.parent
+BIN = Path(sys.executable).parent
+LIMIT_S = 60.0
+_POLL_S = 0.1
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "guide").glob("*.md"))]
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Ends by itself with status 0, and prints what the expression matches."""
+
+    prints: str = ""
+
+
+@dataclass(frozen=True)
+class RunsOn:
+    """Prints that, and then runs on until Ctrl-C, which it obeys: cleanly, or as asyncio.run always does."""
+
+    prints: str
+    interrupted: bool = False
+
+
+@dataclass(frozen=True)
+class Watches:
+    """Runs on as well, and prints that when the block after it has run."""
+
+    prints: str
+
+
+@dataclass(frozen=True)
+class Shown:
+    """Not run, for this reason."""
+
+    why: str
+
+
+READERS_OWN = Shown("calls the reader's own program; examples/test_orders.py is a whole one, and is run")
+SPARK = Shown("needs Spark and takes half a minute: tests/spark and tests/cli/test_pipelines.py do the same")
+PLANS: dict[str, list[Runs | RunsOn | Watches | Shown]] = {
+    "README.md": [
+        Shown("sets up and runs everything; tests/test_makefile.py and tests/cli/test_demo.py"),
+        Shown("installs; every page of this test then runs on a `flaremq up`"),
+        Watches("one book"),
+        Runs("OK"),
+        RunsOn(r"\('o-17',\) b'one book'"),
+        SPARK,
+        SPARK,
+    ],
+    "archive.md": [SPARK, SPARK, SPARK, SPARK, SPARK],
+    "commands.md": [Runs(r"OK\n(?s:.*)Orders(?s:.*)one book(?s:.*)DefaultCluster +broker-a"), Runs("prod")],
+    "consume.md": [
+        RunsOn(r"\('o-17',\) b'one book'"),
+        RunsOn("one book", interrupted=True),
+        Runs(r"^1$"),
+    ],
+    "maintain.md": [
+        Runs(),
+        Runs("is sound: 1 records"),
+        Runs(r"Changed on broker-a\.\nDone by broker-a\."),
+    ],
+    "operate.md": [
+        Shown("needs machines ns1 and ns2; tests/deploy starts servers by these commands"),
+        Runs(r"fileReservedTime=72\ndeleteWhen=04\nChanged on broker-a\."),
+        Runs(r"^broker-a 127.*\n0$"),
+    ],
+    "order.md": [RunsOn(r"order-17 b'created'\norder-17 b'paid'\norder-17 b'shipped'")],
+    "pipelines.md": [
+        Shown("an output: test_the_mistake_in_the_pipeline_is_found_as_shown compares it"),
+        Shown("a step of the pipeline above, without a life of its own"),
+        SPARK,
+    ],
+    "send.md": [Runs(r"^[0-9A-F]{32} .*SendStatus.OK$")],
+    "spark-write.md": [SPARK, SPARK, SPARK, SPARK],
+    "spark.md": [SPARK, SPARK, SPARK],
+    "stats.md": [SPARK],
+    "stores.md": [SPARK, SPARK, SPARK],
+    "test.md": [
+        Shown("a line of a conftest.py; examples/test_orders.py has it"),
+        *[READERS_OWN] * 3,
+        Shown("an output; tests/testing/test_asserts.py compares it"),
+        *[READERS_OWN] * 2,
+        Runs(r"^127\.0\.0\.1:\d+$"),
+    ],
+    "tls.md": [
+        Shown("needs a cluster with TLS; tests/cli/test_tls.py gives the same flags"),
+        Shown("needs a certificate; tests/client and tests/remoting connect with one"),
+    ],
+}
+
+
+def blocks(page: Path) -> list[tuple[str, str]]:
+    """Language and text of the Python and shell blocks; a block without a language is for a shell."""
+    found = re.findall(r"^```(\w*)\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+    return [(language, text) for language, text in found if language in ("", "sh", "python")]
+
+
+class Place:
+    """A folder and a `flaremq up` with one paid order: where the blocks of one page run."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir(exist_ok=True)
+        self._environ = {
+            **{name: value for name, value in os.environ.items() if not name.startswith("FLAREMQ_")},
+            "HOME": str(folder),
+            "XDG_CONFIG_HOME": str(folder / "settings"),
+            "PATH": f"{BIN}:{os.environ['PATH']}",
+            "PYTHONUNBUFFERED": "1",
+        }
+        self._up = self.start(["flaremq", "up", "--json", "--port", "0", "--broker-port", "0"], stderr=None)
+        assert self._up.stdout is not None
+        self.namesrv = str(json.loads(self._up.stdout.readline())["namesrv"])
+        self._environ["NAMESRV_ADDR"] = self.namesrv
+        self._run("flaremq send Orders 'one book' --tags paid --key o-17")
+        self._run("flaremq group create billing")
+
+    def close(self) -> None:
+        self._up.terminate()
+        self._up.communicate()
+
+    def start(self, command: list[str], stderr: int | None = subprocess.STDOUT) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            command, cwd=self.folder, env=self._environ, stdout=subprocess.PIPE, stderr=stderr, text=True
+        )
+
+    def command(self, language: str, text: str) -> list[str]:
+        text = text.replace("127.0.0.1:9876", self.namesrv)
+        text = re.sub(r"(?<![\w.])/(data|restored|tmp)\b", rf"{self.folder}/\1", text)
+        return ["python", "-c", text] if language == "python" else ["bash", "-e", "-c", text]
+
+    def runs(self, command: list[str], prints: str) -> None:
+        with self.start(command) as process:
+            out, _ = process.communicate(timeout=LIMIT_S * load_factor())
+        assert process.returncode == 0, out
+        assert re.search(prints, out, re.MULTILINE), out
+
+    def runs_on(self, command: list[str], prints: str, meanwhile: list[str] | None = None) -> str:
+        """All that it printed until Ctrl-C ended it."""
+        printed = self.folder / "printed"
+        with printed.open("w") as output:
+            process = subprocess.Popen(
+                command, cwd=self.folder, env=self._environ, stdout=output, stderr=subprocess.STDOUT
+            )
+        try:
+            self._until(process, lambda: re.search(prints, printed.read_text(), re.MULTILINE), meanwhile)
+        finally:
+            process.send_signal(signal.SIGINT)
+            process.wait(LIMIT_S)
+        assert re.search(prints, printed.read_text(), re.MULTILINE), printed.read_text()
+        return printed.read_text()
+
+    def _until(
+        self, process: subprocess.Popen[bytes], is_so: Callable[[], object], meanwhile: list[str] | None
+    ) -> None:
+        """Wait for it, or for the end of the process; repeat what is to be done meanwhile."""
+        ends_s = time.monotonic() + LIMIT_S * load_factor()
+        while not is_so() and process.poll() is None and time.monotonic() < ends_s:
+            if meanwhile:
+                self.runs(meanwhile, "")
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(_POLL_S)
+
+    def _run(self, text: str) -> None:
+        self.runs(["bash", "-e", "-c", text], "")
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    place = Place(tmp_path)
+    try:
+        yield place
+    finally:
+        place.close()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_block_of_a_page_is_run_or_has_a_reason_not_to(page: Path) -> None:
+    assert len(PLANS.get(page.name, [])) == len(blocks(page)), [text[:60] for _, text in blocks(page)]
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    "page",
+    [page for page in PAGES if any(not isinstance(plan, Shown) for plan in PLANS.get(page.name, []))],
+    ids=lambda page: page.name,
+)
+def test_blocks_of_a_page_run_as_they_are_typed(page: Path, place: Place) -> None:
+    if page.name == "maintain.md":
+        a_stopped_store(place.folder / "data" / "broker-a", place)
+    found = blocks(page)
+    for number, plan in enumerate(PLANS[page.name]):
+        command = place.command(*found[number])
+        if isinstance(plan, Runs):
+            place.runs(command, plan.prints)
+        elif isinstance(plan, RunsOn):
+            printed = place.runs_on(command, plan.prints)
+            assert ("KeyboardInterrupt" in printed) == ("Traceback" in printed) == plan.interrupted, printed
+        elif isinstance(plan, Watches):
+            place.runs_on(command, plan.prints, place.command(*found[number + 1]))
+
+
+def a_stopped_store(folder: Path, place: Place) -> None:
+    """What a broker leaves behind: here that of another `up`, which has stopped."""
+    other = Place(place.folder / "other")
+    other.close()
+    shutil.copytree(other.folder / ".local" / "share" / "flaremq" / "store", folder)
+    (place.folder / "restored").mkdir()
+
+
+def test_the_mistake_in_the_pipeline_is_found_as_shown(tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "guide" / "pipelines.md").read_text()
+    recipe, shown = re.findall(r"^```(?:yaml)?\n(.*?)^```", text, re.DOTALL | re.MULTILINE)[:2]
+    (tmp_path / "paid-orders.yaml").write_text(recipe)
+    (tmp_path / "customers").mkdir()
+    ran = subprocess.run(
+        [str(BIN / "flaremq"), "pipeline", "plan", "paid-orders.yaml"],
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert ran.returncode == 1
+    assert shown.strip() in ran.stderr

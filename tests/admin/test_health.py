@@ -113,6 +113,7 @@ async def test_name_servers_that_disagree_are_a_problem(tmp_path_factory: pytest
         ({"consumeQueueDiskRatio": "0.95"}, {}, "disk"),
         ({"commitLogDiskRatio": "0.80"}, {"diskMaxUsedSpaceRatio": "85"}, None),
         ({"commitLogDiskRatio": "0.80"}, {"diskSpaceWarningLevelRatio": "0.79"}, "disk"),
+        ({"commitLogDiskRatio": "0.20"}, {"diskSpaceWarningLevelRatio": "11"}, None),
         ({"dispatchBehindBytes": str(256 << 20)}, {}, None),
         ({"dispatchBehindBytes": str((256 << 20) + 1)}, {}, "dispatch"),
         ({"remainHowManyDataToFlush": "255.9 MiB"}, {}, None),

@@ -137,12 +137,12 @@ async def test_a_search_through_topics_has_a_bound_and_says_what_it_searched(
 ) -> None:
     await admin.topics.create("zzz")
     monkeypatch.setattr("flaremq.admin.messages.SEARCHED_MAX", 1)
-    with pytest.raises(MessageNotFound, match=r"the index of 1 of \d+ topics .* name the topic"):
+    with pytest.raises(MessageNotFound, match=r"topics searched: 1 of \d+\).* name the topic"):
         await admin.messages.get(UNIQUE.format(77))
 
 
 async def test_what_is_not_there_is_told(admin: Admin, ids: list[str]) -> None:
-    with pytest.raises(MessageNotFound, match=r"the index of all \d+ topics has no such id"):
+    with pytest.raises(MessageNotFound, match=r"the index has no such id \(topics searched: \d+\)"):
         await admin.messages.get(UNIQUE.format(77))
     with pytest.raises(MessageNotFound, match="not in topic 'orders'"):
         await admin.messages.get(UNIQUE.format(77), "orders")

@@ -31,6 +31,8 @@ def test_a_broker_that_was_killed_is_missed_by_all_who_sum_up(tmp_path: Path) ->
         ask("topic", "create", "orders", "-q", 2)
         ask("send", "orders", "x", "--count", 100, "--quiet")
         ask("group", "create", "billing")
+        ask("topic", "create", "alone", "-q", 1, "-b", "broker-b")
+        ask("topic", "stats", "alone")
         healthy = told(ask("cluster", "health", "--json"), 0)
         assert (healthy["verdict"], healthy["problems"]) == ("healthy", [])
         assert ask("topic", "stats", "orders").out.splitlines()[-1].startswith("100 messages in 4 queues")
@@ -52,6 +54,8 @@ def test_a_broker_that_was_killed_is_missed_by_all_who_sum_up(tmp_path: Path) ->
         assert "it held 2 queues of this topic" in stats.err
         (missing,) = ask("topic", "stats", "orders", "--json").document["missing"]
         assert (missing["broker"], missing["queues"]) == ("broker-b", 2)
+        alone = ask("topic", "stats", "alone").complaint
+        assert "on no broker that is registered now" in alone and doomed.address in alone
         for words in (
             ("topic", "show", "orders"),
             ("topic", "rates", "orders"),

@@ -49,7 +49,7 @@ def test_queues_of_a_topic_are_counted(ask: Ask) -> None:
     (queue,) = stats["queues"]
     assert (queue["broker"], queue["max_offset"], queue["messages"]) == ("broker-a", 5, 5)
     assert queue["newest"].endswith("Z") and queue["newest_ms"] > 0
-    assert "5 messages in 1 queues" in ask("topic", "stats", "counted").out
+    assert "5 messages in 1 queue," in ask("topic", "stats", "counted").out
 
 
 def test_a_dry_run_changes_nothing(ask: Ask) -> None:

@@ -26,8 +26,8 @@ from flaremq.protocol.bodies.cluster import ClusterInfo
 from flaremq.protocol.codes import RequestCode
 
 _BACKLOGS: Final = ("send", "pull", "litePull", "query", "ack")
-_DISK_MAX: Final = 75.0  # RocketMQ's defaults, for brokers that do not tell theirs.
-_DISK_STOPS: Final = 90.0
+_DISK_MAX: Final = (75.0, 10.0, 95.0)  # RocketMQ's default, and the least and the most that brokers keep to.
+_DISK_STOPS: Final = (90.0, 35.0, 90.0)
 
 
 class Checkups:
@@ -167,6 +167,7 @@ def _judged(runtime: BrokerRuntime, settings: Mapping[str, str], limits: Limits)
             )
 
 
-def _percent(settings: Mapping[str, str], name: str, usual: float) -> float:
+def _percent(settings: Mapping[str, str], name: str, known: tuple[float, float, float]) -> float:
+    usual, least, most = known
     value = first_number(settings.get(name)) or usual
-    return value * 100 if value <= 1 else value
+    return min(max(value * 100 if value <= 1 else value, least), most)

@@ -89,14 +89,12 @@ class Messages:
                 if told:
                     return told[0]
                 failed.update(told.failed)
-        count = (
-            f"{len(searched):,} of {len(topics):,}" if len(searched) < len(topics) else f"all {len(topics):,}"
-        )
+        of = f" of {len(topics):,}" if len(searched) < len(topics) else ""
         asked = f"; {', '.join(sorted(failed))} did not answer" if failed else ""
         more = "; name the topic to search one of the others" if len(searched) < len(topics) else ""
         raise MessageNotFound(
-            f"message {unique_key} was not found: no broker stores it at that place, and the index of "
-            f"{count} topics has no such id, or no longer{asked}{more}"
+            f"message {unique_key} was not found: no broker stores it at that place, and the index has no "
+            f"such id (topics searched: {len(searched):,}{of}), or no longer{asked}{more}"
         )
 
     async def _searched(self, topic: str, unique_key: str) -> Answers[FoundMessage]:

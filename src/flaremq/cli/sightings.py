@@ -15,14 +15,14 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from flaremq.admin.sync import Admin
-from flaremq.base.errors import FlareError
+from flaremq.base.errors import FlareError, TopicNotFound
 from flaremq.cli.render import counted, note
 from flaremq.cli.times import both, local
 
@@ -142,6 +142,23 @@ def look_around(admin: Admin, topic: str | None = None) -> list[Missing]:
         sightings.note_topic(topic, {each.broker: each.read_queues for each in route.queues})
     sightings.save()
     return sightings.missing(registered, topic)
+
+
+@contextmanager
+def missed(admin: Admin, topic: str) -> Iterator[None]:
+    """An unknown topic whose brokers were seen, and are not there, is not unknown: its brokers are away."""
+    try:
+        yield
+    except TopicNotFound as error:
+        sightings = Sightings(admin.settings.addresses)
+        registered = [each.name for each in admin.brokers.list(runtime=False)]
+        away = [each for each in sightings.missing(registered, topic) if each.queues is not None]
+        if not away:
+            raise
+        where = "; ".join(f"{each.broker}: {each.text}" for each in away)
+        raise TopicNotFound(
+            f"topic {topic!r} is on no broker that is registered now. It was on {where}; start it again"
+        ) from error
 
 
 def note_missing(missing: Iterable[Missing], what: str = "") -> None:

@@ -14,7 +14,7 @@ from flaremq.cli import ordering, traffic
 from flaremq.cli.connect import connected, failures, note_failures, pairs_of, text_of
 from flaremq.cli.options import Broker, Cluster, DryRun, Json, Namesrv, Profile, TopicName, Yes
 from flaremq.cli.render import BadValue, Output, confirm, counted
-from flaremq.cli.sightings import look_around, missing_documents, note_missing
+from flaremq.cli.sightings import look_around, missed, missing_documents, note_missing
 from flaremq.cli.times import both, local
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="List, create, inspect and delete topics.")
@@ -77,7 +77,7 @@ def show_topic(
 ) -> None:
     """Show a topic: settings on each broker, message count and consumer groups."""
     out = Output(json)
-    with connected(namesrv, profile) as admin:
+    with connected(namesrv, profile) as admin, missed(admin, topic):
         details = admin.topics.get(topic)
         groups = admin.topics.consumers(topic)
         count = admin.topics.stats(topic).count
@@ -236,7 +236,7 @@ def topic_stats(
 ) -> None:
     """Show offsets and message counts of each queue."""
     out = Output(json)
-    with connected(namesrv, profile) as admin:
+    with connected(namesrv, profile) as admin, missed(admin, topic):
         stats = admin.topics.stats(topic)
         missing = look_around(admin, topic)
 
@@ -286,7 +286,7 @@ def topic_route(
 ) -> None:
     """Show the route of a topic: the brokers and queues that clients are told."""
     out = Output(json)
-    with connected(namesrv, profile) as admin:
+    with connected(namesrv, profile) as admin, missed(admin, topic):
         route = admin.topics.route(topic)
     addresses = {each.name: each for each in route.brokers}
 

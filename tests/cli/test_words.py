@@ -39,6 +39,14 @@ def test_help_shows_words_and_no_types_of_python(path: tuple[str, ...]) -> None:
     assert not TYPES.findall(shown), shown
 
 
+@pytest.mark.parametrize("path", EVERY, ids=" ".join)
+def test_paragraphs_of_help_are_broken_by_the_terminal_alone(path: tuple[str, ...]) -> None:
+    command = load(path[0])
+    for name in path[1:]:
+        command = command.commands[name]
+    assert not re.search(r"[^\n]\n[^\n]", command.help or "")
+
+
 OURS = [path for path in EVERY if path[0] not in ("pipeline", "store")]
 
 

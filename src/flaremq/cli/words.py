@@ -67,6 +67,9 @@ _VALUES: Final = {
 def reword(command: Any) -> Any:
     for each in getattr(command, "commands", {}).values():
         reword(each)
+    if command.help:
+        # typer would break the lines of help where our source does.
+        command.help = "\n\n".join(" ".join(each.split("\n")) for each in command.help.split("\n\n"))
     _name_arguments(command)
     params_of = command.get_params
     command.get_params = lambda ctx: [worded(each) for each in params_of(ctx)]

@@ -200,7 +200,7 @@ def test_options_reach_the_broker_and_a_wrong_one_is_one_line(tmp_path: Path) ->
     ],
 )
 def test_what_cannot_be_is_told_before_anything_starts(words: tuple[str, ...], hint: str) -> None:
-    assert hint in flaremq("up", *words).complaint
+    assert hint in flaremq("up", *words).misuse
     assert not data_folder().exists()
 
 

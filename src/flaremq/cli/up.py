@@ -27,7 +27,7 @@ from flaremq.broker.settings import local_address
 from flaremq.cli.about import compiled
 from flaremq.cli.compose import NamesrvConfig, Together, flags, load_broker
 from flaremq.cli.profiles import USUAL
-from flaremq.cli.render import dumps, note
+from flaremq.cli.render import BadValue, dumps, note
 from flaremq.cli.serve import run
 from flaremq.model import layout
 from flaremq.store.lock import holder
@@ -220,7 +220,7 @@ def _check_host(host: str) -> None:
         with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
             probe.bind((host, 0))
     except OSError as error:
-        raise ConfigError(
+        raise BadValue(
             f"--host {host}: {error.strerror or error}; expected an address of this machine"
         ) from None
 
@@ -258,7 +258,7 @@ def _check_options(options: Sequence[str]) -> None:
     for option in options:
         name = option.partition("=")[0].strip()
         if name in _INSTEAD:
-            raise ConfigError(f"-o {option}: use {_INSTEAD[name]} instead")
+            raise BadValue(f"-o {option}: use {_INSTEAD[name]} instead")
 
 
 def _warn_of_full_disk(data: Path) -> None:

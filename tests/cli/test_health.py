@@ -28,7 +28,10 @@ def test_a_broker_that_was_killed_is_missed_by_all_who_sum_up(tmp_path: Path) ->
         def ask(*words: object) -> Ended:
             return flaremq(*words, "-n", namesrv.address)
 
-        ask("topic", "create", "orders", "-q", 2)
+        deadline_s = time.monotonic() + 30
+        while len(ask("cluster", "brokers", "--json").document["brokers"]) < 2:
+            assert time.monotonic() < deadline_s, "the brokers do not register"
+        assert ask("topic", "create", "orders", "-q", 2).status == 0
         ask("send", "orders", "x", "--count", 100, "--quiet")
         ask("group", "create", "billing")
         ask("topic", "create", "alone", "-q", 1, "-b", "broker-b")

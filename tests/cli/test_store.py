@@ -130,18 +130,18 @@ def test_messages_are_exported_by_key_time_and_number(whole: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "hint"),
+    ("status", "words", "hint"),
     [
-        (("--queue", "1"), "--topic"),
-        (("--topic", "TopicTest", "--from-offset", "5", "--to-offset", "4"), "--to-offset"),
-        (("--topic", "Nowhere"), "TopicTest"),
-        (("--topic", "TopicTest", "--queue", "7"), "queue 7"),
-        (("--from", "soon"), "'soon'"),
-        (("--from", "now", "--to", "1h"), "--to"),
+        (1, ("--queue", "1"), "--topic"),
+        (1, ("--topic", "TopicTest", "--from-offset", "5", "--to-offset", "4"), "--to-offset"),
+        (1, ("--topic", "Nowhere"), "TopicTest"),
+        (1, ("--topic", "TopicTest", "--queue", "7"), "queue 7"),
+        (2, ("--from", "soon"), "'soon'"),
+        (1, ("--from", "now", "--to", "1h"), "--to"),
     ],
 )
-def test_what_cannot_be_exported_is_told(whole: Path, words: tuple[str, ...], hint: str) -> None:
-    assert hint in flaremq("store", "export", whole, *words).complaint
+def test_what_cannot_be_exported_is_told(whole: Path, status: int, words: tuple[str, ...], hint: str) -> None:
+    assert hint in flaremq("store", "export", whole, *words).complaint_with(status)
 
 
 # Beside a broker.

@@ -211,7 +211,7 @@ def test_a_broker_that_goes_away_before_all_was_read_is_not_taken_for_the_end(
 
 def test_a_worker_that_is_late_on_a_busy_machine_is_no_riddle() -> None:
     raised = Exception("org.apache.spark.SparkException: Python worker failed to connect back.\n\tat a.b(c)")
-    assert "was not ready in the 10 s" in str(spark_error(raised))
+    assert "was not ready within the 10 s" in str(spark_error(raised))
 
 
 # With Spark, each in a process of its own.

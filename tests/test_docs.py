@@ -44,3 +44,23 @@ def test_links_of_a_page_lead_somewhere(page: Path) -> None:
         if not target.startswith("http"):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
             assert not anchor or anchor in anchors(page.parent / target if target else page), anchor
+
+
+PROSE = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
+    *(ROOT / folder / "README.md" for folder in ("deploy", "examples")),
+    ROOT / "docs" / "differences.md",
+    *sorted((ROOT / "docs" / "guide").glob("*.md")),
+]
+TRANSLATED = re.compile(
+    r"wanted (?:is|are)|expected (?:is|are) |the begin\b|(?:for|of) who\b|whoever|nobody|somebody|everybody"
+    r"|in earnest|\bdear(?:er|est)?\b|in vain",
+    re.IGNORECASE,
+)
+"""Phrases that no native speaker writes in a manual, or that leave the reader out: a page speaks to you."""
+
+
+@pytest.mark.parametrize("page", PROSE, ids=lambda page: f"{page.parent.name}-{page.name}")
+def test_a_page_reads_like_english(page: Path) -> None:
+    prose = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    assert TRANSLATED.findall(prose) == []

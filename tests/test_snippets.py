@@ -35,6 +35,7 @@ class Runs:
     """Ends by itself with status 0, and prints what the expression matches."""
 
     prints: str = ""
+    spark: bool = False
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,8 @@ class Shown:
 
 
 READERS_OWN = Shown("calls the reader's own program; examples/test_orders.py is a whole one, and is run")
-SPARK = Shown("needs Spark and takes half a minute: tests/spark and tests/cli/test_pipelines.py do the same")
+SPARK = Shown("needs Spark, a minute a block; tests/spark and tests/cli/test_pipelines.py do the same")
+STOPPED = Shown("needs a stopped broker, or files of the reader; tests/cli/test_pipelines.py runs them")
 PLANS: dict[str, list[Runs | RunsOn | Watches | Shown]] = {
     "README.md": [
         Shown("sets up and runs everything; tests/test_makefile.py and tests/cli/test_demo.py"),
@@ -68,10 +70,10 @@ PLANS: dict[str, list[Runs | RunsOn | Watches | Shown]] = {
         Watches("one book"),
         Runs("OK"),
         RunsOn(r"\('o-17',\) b'one book'"),
-        SPARK,
-        SPARK,
+        Runs(r"\|paid\| +1\|(?s:.*)\|Orders\| +1\|", spark=True),
+        STOPPED,
     ],
-    "archive.md": [SPARK, SPARK, SPARK, SPARK, SPARK],
+    "archive.md": [SPARK] * 5,
     "commands.md": [Runs(r"OK\n(?s:.*)Orders(?s:.*)one book(?s:.*)DefaultCluster +broker-a"), Runs("prod")],
     "consume.md": [
         RunsOn(r"\('o-17',\) b'one book'"),
@@ -92,13 +94,13 @@ PLANS: dict[str, list[Runs | RunsOn | Watches | Shown]] = {
     "pipelines.md": [
         Shown("an output: test_the_mistake_in_the_pipeline_is_found_as_shown compares it"),
         Shown("a step of the pipeline above, without a life of its own"),
-        SPARK,
+        Shown("runs the pipeline above, whose mistake is meant; tests/spark and tests/cli run others"),
     ],
     "send.md": [Runs(r"^[0-9A-F]{32} .*SendStatus.OK$")],
-    "spark-write.md": [SPARK, SPARK, SPARK, SPARK],
-    "spark.md": [SPARK, SPARK, SPARK],
-    "stats.md": [SPARK],
-    "stores.md": [SPARK, SPARK, SPARK],
+    "spark-write.md": [SPARK] * 4,
+    "spark.md": [SPARK] * 3,
+    "stats.md": [Runs("^1 ", spark=True)],
+    "stores.md": [Runs(r"\|Orders\| +1\|", spark=True), STOPPED, STOPPED],
     "test.md": [
         Shown("a line of a conftest.py; examples/test_orders.py has it"),
         *[READERS_OWN] * 3,
@@ -138,6 +140,13 @@ class Place:
         self._environ["NAMESRV_ADDR"] = self.namesrv
         self._run("flaremq send Orders 'one book' --tags paid --key o-17")
         self._run("flaremq group create billing")
+
+    def prepare_for_spark(self) -> None:
+        """What the pages assume: Java, and a store."""
+        find_java = pytest.importorskip("flaremq.spark.java").find_java
+        self._environ["JAVA_HOME"] = str(find_java().home)
+        (self.folder / "data").mkdir()
+        (self.folder / "data" / "store").symlink_to(self.folder / ".local" / "share" / "flaremq" / "store")
 
     def close(self) -> None:
         self._up.terminate()
@@ -203,23 +212,44 @@ def test_every_block_of_a_page_is_run_or_has_a_reason_not_to(page: Path) -> None
     assert len(PLANS.get(page.name, [])) == len(blocks(page)), [text[:60] for _, text in blocks(page)]
 
 
+def pages(*, spark: bool) -> list[Path]:
+    """Those with blocks to run, with Spark or without."""
+    return [page for page in PAGES if any(needs_spark(plan) is spark for plan in PLANS.get(page.name, []))]
+
+
+def needs_spark(plan: Runs | RunsOn | Watches | Shown) -> bool | None:
+    """None for what is not run."""
+    return None if isinstance(plan, Shown) else isinstance(plan, Runs) and plan.spark
+
+
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(
-    "page",
-    [page for page in PAGES if any(not isinstance(plan, Shown) for plan in PLANS.get(page.name, []))],
-    ids=lambda page: page.name,
-)
+@pytest.mark.parametrize("page", pages(spark=False), ids=lambda page: page.name)
 def test_blocks_of_a_page_run_as_they_are_typed(page: Path, place: Place) -> None:
     if page.name == "maintain.md":
         a_stopped_store(place.folder / "data" / "broker-a", place)
+    run_blocks(page, place, spark=False)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("page", pages(spark=True), ids=lambda page: page.name)
+def test_blocks_for_spark_run_as_they_are_typed(page: Path, place: Place) -> None:
+    place.prepare_for_spark()
+    run_blocks(page, place, spark=True)
+
+
+def run_blocks(page: Path, place: Place, *, spark: bool) -> None:
     found = blocks(page)
     for number, plan in enumerate(PLANS[page.name]):
+        if needs_spark(plan) is not spark:
+            continue
         command = place.command(*found[number])
         if isinstance(plan, Runs):
             place.runs(command, plan.prints)
         elif isinstance(plan, RunsOn):
             printed = place.runs_on(command, plan.prints)
-            assert ("KeyboardInterrupt" in printed) == ("Traceback" in printed) == plan.interrupted, printed
+            was = ("KeyboardInterrupt" in printed, "Traceback" in printed)
+            assert was == (plan.interrupted, plan.interrupted), printed
         elif isinstance(plan, Watches):
             place.runs_on(command, plan.prints, place.command(*found[number + 1]))
 

@@ -132,3 +132,18 @@ async def test_a_caller_shows_its_certificate() -> None:
         assert not await called(TlsClientSettings(trusted=CERT), server)
     finally:
         await server.stop()
+
+
+@pytest.mark.parametrize("tls", [TlsClientSettings(trusted=CERT), None], ids=["tls", "plain"])
+async def test_a_caller_that_was_closed_leaves_nothing_behind(tls: TlsClientSettings | None) -> None:
+    """A command ends its event loop right after that."""
+    server = await serving(TlsSettings(certificate=CERT, key=KEY))
+    caller = Caller(tls=None if tls is None else tls.context())
+    address = f"127.0.0.1:{server.port}"
+    try:
+        assert (await caller.call(address, Command(code=1), 5)).code == 0
+        connection = caller.open_connection(address)
+        await caller.aclose()
+        assert connection is not None and connection._transport is None
+    finally:
+        await server.stop()

@@ -7,6 +7,7 @@ import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from typing import Final
 
 from flaremq.base.errors import CallTimeout, ConnectFailed, ConnectionLost
 from flaremq.base.lifecycle import Owned
@@ -16,6 +17,9 @@ from flaremq.remoting.receipts import take_receipts
 from flaremq.remoting.router import Router
 from flaremq.remoting.settings import CallerSettings
 from flaremq.remoting.turn import Turn
+
+_LEAVE_S: Final = 1.0
+"""For a peer that does not answer the end of a TLS session, or does not read what is left."""
 
 
 class Caller:
@@ -185,8 +189,25 @@ class Caller:
             connection.send(response)
 
     async def aclose(self) -> None:
+        """Close all connections, and return when they are closed: a loop that ends before would leave TLS
+        sessions half way through their good-byes."""
         self._closed = True
-        for connection in self._connections.values():
-            connection.close()
+        connections = list(self._connections.values())
         self._connections.clear()
+        for connection in connections:
+            connection.close()
         await self._tasks.aclose(timeout_s=5)
+        if not await _are_gone(connections):
+            for connection in connections:
+                connection.abort()
+            await _are_gone(connections)
+
+
+async def _are_gone(connections: list[Connection]) -> bool:
+    """Whether all of them are closed for good, within the time that peers are given for it."""
+    try:
+        async with asyncio.timeout(_LEAVE_S):
+            await asyncio.gather(*(connection.gone() for connection in connections))
+    except TimeoutError:
+        return False
+    return True

@@ -68,6 +68,7 @@ class Connection(asyncio.BufferedProtocol):
         self._loop = asyncio.get_running_loop()
         self._finishing = self._crowded = False
         self._lingering: asyncio.TimerHandle | None = None
+        self._gone: asyncio.Future[None] | None = None
         inlet = self.inlet = turn.inlet(self, shut=doorway is not None)
         # Straight to the inlet: the loop calls these for every read.
         self.get_buffer = inlet.get_buffer  # type: ignore[method-assign]
@@ -198,6 +199,8 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = self._socket = None
         if self._lingering is not None:
             self._lingering.cancel()
+        if self._gone is not None and not self._gone.done():
+            self._gone.set_result(None)
         inlet = self.inlet
         self.left_much = self.is_full or inlet.large is not None
         inlet.rest, inlet.large = b"", None
@@ -308,6 +311,12 @@ class Connection(asyncio.BufferedProtocol):
             return
         log.info("connection of %s:%d is aborted: it has left %d bytes unread", *self.address, waiting)
         self.abort()
+
+    async def gone(self) -> None:
+        """Return when it is closed for good: a TLS session takes leave of its peer before that."""
+        if self._transport is not None:
+            self._gone = self._gone or self._loop.create_future()
+            await asyncio.shield(self._gone)
 
     def abort(self) -> None:
         """Close now; what waits to be written is lost."""

@@ -203,6 +203,7 @@ class AdminTopicHandlers:
     def _stats_of(self, config: TopicConfig, tps: float) -> bytes:
         """Reads a file for each queue: not in the loop."""
         store, name, broker = self._store, config.topic_name, self._topics.settings.broker_name
+        store.show()  # What was acknowledged counts, also where a new queue is still being made.
         topic = name.encode()
         table = {}
         for queue_id in range(max(config.read_queue_nums, config.write_queue_nums)):

@@ -143,6 +143,7 @@ class ConsumerHandlers:
     ) -> dict[int, int]:
         """The first offsets of a time, or the ends of the queues if it is negative."""
         name, store = config.topic_name.encode(), self._store
+        await self._aside.run(store.show)
         if timestamp_ms < 0:
             return {queue_id: store.max_offset(name, queue_id) for queue_id in queue_ids}
         return await self._aside.run(

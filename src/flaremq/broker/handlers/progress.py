@@ -131,6 +131,7 @@ class ProgressHandlers:
 
     def _measured(self, place: _Place) -> ConsumeStats:
         """Reads a file for each queue: not in the loop."""
+        self._store.show()  # What was acknowledged counts, also where a new queue is still being made.
         name, broker = place.config.topic_name, self._topics.settings.broker_name
         topic, table = name.encode(), {}
         for queue_id in range(place.config.read_queue_nums):
@@ -153,6 +154,7 @@ class ProgressHandlers:
         count = config.write_queue_nums
 
         def spans() -> bytes:
+            self._store.show()
             found = tuple(self._span(header.topic, each, consumed.get(each, -1)) for each in range(count))
             return beans.encode(QueryConsumeTimeSpanBody(consume_time_span_set=found))
 

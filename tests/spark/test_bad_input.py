@@ -53,14 +53,14 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedThread
         yield found
 
 
-def told(*words: str | Path) -> str:
-    """What is said of a wrong command."""
+def told(*words: str | Path, expected: int = 1) -> str:
+    """What is said of a wrong command, which ends with the expected status."""
     done = CliRunner().invoke(app, ["pipeline", *map(str, words)])
-    return checked(done.exit_code, done.stdout, done.stderr)
+    return checked(done.exit_code, done.stdout, done.stderr, expected)
 
 
-def checked(status: int, out: str, err: str) -> str:
-    assert status in (1, 2) and out == "", err  # 2: wrong usage.
+def checked(status: int, out: str, err: str, expected: int = 1) -> str:
+    assert (status, out) == (expected, ""), err
     assert err.startswith("flaremq: ") and err.count("\n") == 1, err
     assert "bug" not in err and "Traceback" not in err
     return err
@@ -83,7 +83,6 @@ def in_process(*words: str | Path, **environment: str) -> subprocess.CompletedPr
         ("failOnDataLoss=maybe", "wanted is true or false"),
         ("tasks=none", "wanted is a whole number from 1 on"),
         ("sql=n >=", "correct the expression"),
-        ("tags", "expected key=value"),
     ],
 )
 def test_a_wrong_option_of_an_archive_leaves_no_archive(
@@ -91,6 +90,13 @@ def test_a_wrong_option_of_an_archive_leaves_no_archive(
 ) -> None:
     to = tmp_path / "archive"
     assert says in told("archive", "-n", running.namesrv, "-t", "Orders", "--to", to, "--once", "-o", option)
+    assert not to.exists()
+
+
+def test_an_option_without_a_value_is_wrong_usage(running: EmbeddedThread, tmp_path: Path) -> None:
+    to = tmp_path / "archive"
+    words = ("archive", "-n", running.namesrv, "-t", "Orders", "--to", to, "--once", "-o", "tags")
+    assert "expected key=value" in told(*words, expected=2)
     assert not to.exists()
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from flaremq.base.errors import FlareError, Malformed, Unreachable
+from flaremq.base.errors import FlareError, Malformed, StoreError, Unreachable
+from flaremq.base.files import BackedFile
 from flaremq.client.consumer.member import Member
 from flaremq.model.message import MessageQueue
 from flaremq.model.names import is_retry
@@ -129,8 +129,8 @@ class LocalOffsets:
         async with self._writing:
             text = beans.encode(OffsetSerializeWrapper(offset_table=table))
             try:
-                await asyncio.to_thread(_write, self.path, text)
-            except OSError as error:
+                await asyncio.to_thread(BackedFile(self.path).save, text)
+            except StoreError as error:
                 log.warning("group %s: offsets are not stored: %s", self._member.group, error)
 
     def forget(self, queue: MessageQueue) -> None:
@@ -155,16 +155,3 @@ def _load(path: Path) -> dict[MessageQueue, int]:
         except (OSError, Malformed, json.JSONDecodeError) as error:
             log.warning("offsets in %s cannot be read: %s", each, error)
     return {}
-
-
-def _write(path: Path, text: bytes) -> None:
-    """All of it or nothing, whenever the power goes."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    fresh = path.with_name(path.name + ".tmp")
-    with fresh.open("wb") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    if path.exists():
-        path.replace(path.with_name(path.name + ".bak"))
-    fresh.replace(path)

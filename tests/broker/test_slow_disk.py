@@ -8,16 +8,23 @@ import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.broker.clients import FakePeer
+from tests.broker.desks import Line, a_desk
+from tests.protocol.samples import a_send
 
 from flaremq.base.units import KiB
 from flaremq.broker.app import Broker, BrokerConfig
 from flaremq.broker.settings import BrokerServerSettings, BrokerSettings
 from flaremq.model.topic import TopicConfig
+from flaremq.protocol import beans
+from flaremq.protocol.bodies.stats import TopicStatsTable
 from flaremq.protocol.codes import RequestCode, ResponseCode
+from flaremq.protocol.command import Command
 from flaremq.testing.builders import small_settings
 from flaremq.testing.cluster import eventually
 from flaremq.testing.wireclient import Refused, Want, WireClient
@@ -90,6 +97,11 @@ async def test_a_log_file_that_takes_long_is_waited_for_shortly_and_then_refused
     async with running(tmp_path) as broker, WireClient() as client:
         address = f"127.0.0.1:{broker.port}"
         taken = 0
+
+        async def are_made_ahead() -> bool:
+            return len(list((tmp_path / "store" / "commitlog").iterdir())) >= 2
+
+        await eventually("two log files are made ahead", are_made_ahead)
         with stuck(broker, "commitlog"):
 
             async def fill() -> None:
@@ -141,3 +153,19 @@ async def test_what_is_deleted_and_when_changes_while_the_broker_runs(tmp_path: 
         assert b"fileReservedTime=24\n" in bytes(shown.body or b"")
         with pytest.raises(Refused, match="hours from 0 to 23"):
             await client.ask(address, RequestCode.UPDATE_BROKER_CONFIG, body=b"deleteWhen=25")
+
+
+async def test_figures_count_what_was_acknowledged_to_a_queue_that_has_no_file_yet(tmp_path: Path) -> None:
+    async with a_desk(tmp_path) as desk:
+        desk.state.topics.put(TopicConfig("TopicTest", 1, 1))
+        desk.store.workers.dispatch.stop()  # Whoever asks has to make the file.
+        line = Line()
+        desk.deliver(line, replace(a_send(e="0"), body=b"hello"))
+        desk.turn.run()
+        assert [answer.code for answer in line.read()] == [ResponseCode.SUCCESS]
+        router = desk.broker._desk.router(with_pulls=False)
+        request = Command(code=RequestCode.GET_TOPIC_STATS_INFO, ext_fields={"topic": "TopicTest"})
+        answer = await router.answer(FakePeer(), request)
+        assert answer is not None and answer.code == ResponseCode.SUCCESS
+        (found,) = beans.decode(TopicStatsTable, answer.body).offset_table.values()
+        assert found.max_offset == 1

@@ -148,6 +148,20 @@ async def test_a_file_of_offsets_that_cannot_be_read_is_read_from_its_backup(
         json.loads(offsets.path.with_name("offsets.json.bak").read_text())  # Java's dialect, not JSON.
 
 
+async def test_offsets_that_cannot_be_written_are_told_and_end_nothing(
+    servers: EmbeddedThread, topic: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "no-folder").write_bytes(b"")
+    queue = MessageQueue(topic, "broker-a", 0)
+    async with a_client(servers, instance_name="me") as client:
+        settings = quick(broadcasting=True, offsets_folder=tmp_path / "no-folder")
+        offsets = LocalOffsets(Member(client, "G", settings))
+        offsets._table = {}
+        await offsets.store({queue: 3})
+        assert await offsets.committed(queue) == 3
+    assert "offsets are not stored" in caplog.text
+
+
 # In order.
 
 

@@ -11,14 +11,14 @@ from collections.abc import Callable
 
 from tests.protocol.samples import a_pull, a_send
 
-from flaremq.protocol.answers import SendAnswers
-from flaremq.protocol.burst import split
+from flaremq.protocol.bulk.answers import SendAnswers
+from flaremq.protocol.bulk.burst import split
+from flaremq.protocol.bulk.columns import Send, chunks_table
+from flaremq.protocol.bulk.pulls import parse_pulls
+from flaremq.protocol.bulk.sends import parse_sends
 from flaremq.protocol.codes import SerializeType
-from flaremq.protocol.columns import Send, chunks_table
 from flaremq.protocol.command import Command
 from flaremq.protocol.frame import encode_frame
-from flaremq.protocol.pulls import parse_pulls
-from flaremq.protocol.sends import parse_sends
 
 HOST = bytes((127, 0, 0, 1, 0, 0, 0x2A, 0x9F))
 TAIL = b"MSG_REGION\x01DefaultRegion\x02TRACE_ON\x01true\x02CLUSTER\x01DefaultCluster\x02"

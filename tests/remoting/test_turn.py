@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from tests.broker.desks import Line, deliver
 from tests.protocol.samples import commands
 
+from flaremq.protocol.bulk.columns import Frame
 from flaremq.protocol.codes import FRAME_SIZE_MAX, RESPONSE
-from flaremq.protocol.columns import Frame
 from flaremq.protocol.command import Command
 from flaremq.protocol.frame import FrameDecoder, encode_frame
 from flaremq.remoting import turn as module

@@ -33,7 +33,7 @@ from flaremq.broker.state import State
 from flaremq.broker.stats import Span, Stats
 from flaremq.broker.steps import Steps
 from flaremq.broker.tasks import Chores, Tasks, table
-from flaremq.protocol.answers import SendAnswers
+from flaremq.protocol.bulk.answers import SendAnswers
 from flaremq.remoting.caller import Caller
 from flaremq.remoting.connection import Connection
 from flaremq.remoting.server import Server

@@ -8,8 +8,8 @@ from enum import Enum
 from typing import Final, TypeAlias
 
 from flaremq.protocol import fields
+from flaremq.protocol.bulk.columns import Frame, Pull
 from flaremq.protocol.codes import SerializeType
-from flaremq.protocol.columns import Frame, Pull
 from flaremq.protocol.command import Command
 from flaremq.protocol.headers.pull import COMMIT_OFFSET, SUBSCRIPTION, SUSPEND, PullMessageRequestHeader
 from flaremq.remoting.turn import Batch, Source

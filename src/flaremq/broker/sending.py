@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from flaremq.model.columns import Draft
-from flaremq.protocol.columns import Send
+from flaremq.protocol.bulk.columns import Send
 
 # Globals are found faster than members of a class, and these are looked for in every turn.
 _DRAFT, _OFFSET, _SIZE = Draft.WIDTH, Draft.PHYSICAL_OFFSET, Draft.SIZE

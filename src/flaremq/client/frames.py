@@ -7,9 +7,9 @@ from typing import Final
 from flaremq.client.outgoing import Packer, Parcel, Ready, Sender, message_text, property_text
 from flaremq.model.message import Message, MessageQueue
 from flaremq.model.names import AUTO_CREATE_TOPIC
+from flaremq.protocol.bulk.frames import send_frame
 from flaremq.protocol.codes import CURRENT_VERSION, LanguageCode, RequestCode
 from flaremq.protocol.fastjson import quote
-from flaremq.protocol.parcels import send_frame
 
 _BEHIND: Final = f',"serializeTypeCurrentRPC":"JSON","version":{int(CURRENT_VERSION)}}}'.encode()
 

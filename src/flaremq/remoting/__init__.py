@@ -1,0 +1,16 @@
+"""Floor 4: sockets. Imports protocol.
+
+    caller      outgoing calls: connections made, kept and renewed
+    connection  one socket: bytes in, answers out, back-pressure both ways
+    doorway     the first bytes of a connection: a proxy's note on who comes, a TLS greeting, or a plain frame
+    http        a small HTTP server for metrics and health
+    inlet       the shared read buffer of a port (twin)
+    large       frames too large for that buffer
+    pending     calls waiting for their answers
+    receipts    answers to sends for those who have many of them under way, without a Command for each
+    router      request codes to handlers, in families with limits
+    server      a listening port
+    settings    Netty's options, as far as they apply
+    tls         TLS options and contexts
+    turn        all frames that arrived in one turn of the event loop
+"""

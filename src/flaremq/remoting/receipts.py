@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final, cast
 
-from flaremq.protocol.columns import Frame, Plain, Stored
-from flaremq.protocol.receipts import parse_receipts
+from flaremq.protocol.bulk.columns import Frame, Plain, Stored
+from flaremq.protocol.bulk.receipts import parse_receipts
 from flaremq.remoting.connection import Connection
 from flaremq.remoting.turn import Batch
 

@@ -25,9 +25,9 @@ from typing import Final, Protocol
 from flaremq.base.errors import Malformed
 from flaremq.base.units import MiB
 from flaremq.model.columns import Bytes
-from flaremq.protocol.burst import command_of, fault_of, split
+from flaremq.protocol.bulk.burst import command_of, fault_of, split
+from flaremq.protocol.bulk.columns import Chunk, Frame, Plain
 from flaremq.protocol.codes import FRAME_SIZE_MAX
-from flaremq.protocol.columns import Chunk, Frame, Plain
 from flaremq.protocol.command import Command
 from flaremq.remoting.inlet import Inlet, Reads
 from flaremq.remoting.large import LARGE, Large

@@ -24,12 +24,12 @@ from flaremq.broker.pulling import Asked, RequestSource, asked_of
 from flaremq.broker.settings import BrokerSettings, FamilySettings
 from flaremq.broker.stats import Stats
 from flaremq.model.columns import Bytes
-from flaremq.protocol.answers import encode_pull_header
+from flaremq.protocol.bulk.answers import encode_pull_header
+from flaremq.protocol.bulk.columns import Pull, PullAnswer
+from flaremq.protocol.bulk.pulls import parse_pulls
 from flaremq.protocol.codes import RequestCode, ResponseCode
-from flaremq.protocol.columns import Pull, PullAnswer
 from flaremq.protocol.command import Command, response_to
 from flaremq.protocol.frame import encode_frame
-from flaremq.protocol.pulls import parse_pulls
 from flaremq.remoting.turn import Batch, PlainRow, leave_all
 from flaremq.store.api import GetStatus, ReadResult
 from flaremq.store.settings import BrokerRole

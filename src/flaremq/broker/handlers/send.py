@@ -27,14 +27,14 @@ from flaremq.broker.topics import Topics
 from flaremq.model.columns import Draft, Drafts
 from flaremq.model.names import NO_SEND_TOPICS
 from flaremq.model.topic import TopicConfig, TopicFilterType
-from flaremq.protocol.answers import SendAnswers
-from flaremq.protocol.burst import command_of
+from flaremq.protocol.bulk.answers import SendAnswers
+from flaremq.protocol.bulk.burst import command_of
+from flaremq.protocol.bulk.columns import Frame, Plain, Send, Target
+from flaremq.protocol.bulk.sends import parse_sends
 from flaremq.protocol.codes import RequestCode, ResponseCode
-from flaremq.protocol.columns import Frame, Plain, Send, Target
 from flaremq.protocol.command import Command
 from flaremq.protocol.frame import encode_frame
 from flaremq.protocol.headers.send import LETTERED
-from flaremq.protocol.sends import parse_sends
 from flaremq.remoting.turn import Batch, PlainRow, Source, leave_all
 from flaremq.store.store import MessageStore
 

@@ -13,7 +13,7 @@ from flaremq.model import layout
 from flaremq.model.columns import Draft
 from flaremq.protocol import _sends_py, codes
 from flaremq.protocol.codes import RequestCode
-from flaremq.protocol.columns import Chunk, Frame, Pair, Plain, Send, Target
+from flaremq.protocol.bulk.columns import Chunk, Frame, Pair, Plain, Send, Target
 
 # The constants live in layout, codes and columns alone; these are their C copies.
 cdef int64_t PROPERTIES_MAX = layout.PROPERTIES_SIZE_MAX
@@ -55,7 +55,7 @@ cdef void fill_names():
 fill_names()
 
 
-cdef extern from "protocol/_scan.h":
+cdef extern from "protocol/bulk/_scan.h":
     int KIND_ESCAPED, KIND_BARE, KIND_WIDE
     bint text_number(const uint8_t* p, int64_t size, int bits, int64_t* value) nogil
     bint utf8_valid(const uint8_t* p, int64_t size) nogil

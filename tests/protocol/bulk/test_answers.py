@@ -14,15 +14,15 @@ from tests.protocol.samples import int32
 from flaremq.model.columns import Draft
 from flaremq.model.msgid import decode_offset_id
 from flaremq.protocol import fields
+from flaremq.protocol.bulk.columns import PullAnswer, Send
 from flaremq.protocol.codes import LanguageCode, SerializeType
-from flaremq.protocol.columns import PullAnswer, Send
 from flaremq.protocol.command import Command
 from flaremq.protocol.frame import FrameDecoder, decode_frame, encode_frame
 from flaremq.protocol.headers.pull import PullMessageResponseHeader
 from flaremq.protocol.headers.send import SendMessageResponseHeader
 from flaremq.testing.twins import twin_name, twins
 
-TWINS = twins("flaremq.protocol._answers")
+TWINS = twins("flaremq.protocol.bulk._answers")
 HOST = bytes.fromhex("7F000002000051AF")
 
 

@@ -10,13 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.golden.samples import Sample, samples
+from tests.protocol.bulk.turns import Turn, a_turn, deliveries
 from tests.protocol.samples import a_pull, a_send, commands
-from tests.protocol.turns import Turn, a_turn, deliveries
 
 from flaremq.base.errors import Malformed
-from flaremq.protocol import burst
-from flaremq.protocol.codes import SerializeType
-from flaremq.protocol.columns import (
+from flaremq.protocol.bulk import burst
+from flaremq.protocol.bulk.columns import (
     PAIRS_MAX,
     Broken,
     Chunk,
@@ -26,11 +25,12 @@ from flaremq.protocol.columns import (
     Plain,
     chunks_table,
 )
+from flaremq.protocol.codes import SerializeType
 from flaremq.protocol.command import Command
 from flaremq.protocol.frame import FrameDecoder, encode_frame
 from flaremq.testing.twins import twin_name, twins
 
-TWINS = twins("flaremq.protocol._burst")
+TWINS = twins("flaremq.protocol.bulk._burst")
 SEND, PULL = encode_frame(a_send()), encode_frame(a_pull())
 
 

@@ -7,11 +7,11 @@ import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING or os.environ.get("FLAREMQ_PURE"):
-    from flaremq.protocol._parcels_py import send_frame
+    from flaremq.protocol.bulk._frames_py import send_frame
 else:
     try:
-        from flaremq.protocol._parcels_c import send_frame
+        from flaremq.protocol.bulk._frames_c import send_frame
     except ImportError:
-        from flaremq.protocol._parcels_py import send_frame
+        from flaremq.protocol.bulk._frames_py import send_frame
 
 __all__ = ["send_frame"]

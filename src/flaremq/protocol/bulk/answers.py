@@ -7,11 +7,11 @@ import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING or os.environ.get("FLAREMQ_PURE"):
-    from flaremq.protocol._answers_py import SendAnswers, encode_pull_header
+    from flaremq.protocol.bulk._answers_py import SendAnswers, encode_pull_header
 else:
     try:
-        from flaremq.protocol._answers_c import SendAnswers, encode_pull_header
+        from flaremq.protocol.bulk._answers_c import SendAnswers, encode_pull_header
     except ImportError:
-        from flaremq.protocol._answers_py import SendAnswers, encode_pull_header
+        from flaremq.protocol.bulk._answers_py import SendAnswers, encode_pull_header
 
 __all__ = ["SendAnswers", "encode_pull_header"]

@@ -13,9 +13,9 @@ from typing import Final
 
 from flaremq.model import layout
 from flaremq.model.columns import Bytes
-from flaremq.protocol._burst_py import check_tables, fields_of, is_text, number_of
+from flaremq.protocol.bulk._burst_py import check_tables, fields_of, is_text, number_of
+from flaremq.protocol.bulk.columns import Chunk, Frame, Kind, Plain, Send, Target
 from flaremq.protocol.codes import ONE_WAY, RESPONSE, RequestCode
-from flaremq.protocol.columns import Chunk, Frame, Kind, Plain, Send, Target
 
 # The fields of a send, in the order of their letters.
 _GROUP, _TOPIC, _DEFAULT_TOPIC, _QUEUE_NUMS, _QUEUE_ID, _SYS_FLAG, _BORN, _FLAG = range(8)

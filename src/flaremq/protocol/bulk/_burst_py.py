@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from flaremq.model.columns import Bytes
+from flaremq.protocol.bulk.columns import PAIRS_MAX, Broken, Chunk, Frame, Kind, Pair, Plain
 from flaremq.protocol.codes import (
     COMPACT_CODES,
     FRAME_PREFIX_SIZE,
@@ -20,7 +21,6 @@ from flaremq.protocol.codes import (
     LanguageCode,
     SerializeType,
 )
-from flaremq.protocol.columns import PAIRS_MAX, Broken, Chunk, Frame, Kind, Pair, Plain
 
 _BLANK = rb"[ \t\r\n]*"
 _STRING = rb'"((?:[^"\\\x00-\x1f]|\\[^\x00-\x1f])*)"'

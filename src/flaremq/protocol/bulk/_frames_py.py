@@ -1,4 +1,4 @@
-"""The frame of a send: the reference twin. _parcels_c.pyx writes the same bytes."""
+"""The frame of a send: the reference twin. _frames_c.pyx writes the same bytes."""
 
 from __future__ import annotations
 

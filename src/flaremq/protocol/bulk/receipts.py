@@ -7,11 +7,11 @@ import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING or os.environ.get("FLAREMQ_PURE"):
-    from flaremq.protocol._receipts_py import parse_receipts
+    from flaremq.protocol.bulk._receipts_py import parse_receipts
 else:
     try:
-        from flaremq.protocol._receipts_c import parse_receipts
+        from flaremq.protocol.bulk._receipts_c import parse_receipts
     except ImportError:
-        from flaremq.protocol._receipts_py import parse_receipts
+        from flaremq.protocol.bulk._receipts_py import parse_receipts
 
 __all__ = ["parse_receipts"]

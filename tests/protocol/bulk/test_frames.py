@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from flaremq.protocol.frame import decode_frame
 from flaremq.testing.twins import twin_name, twins
 
-TWINS = twins("flaremq.protocol._parcels")
+TWINS = twins("flaremq.protocol.bulk._frames")
 TEMPLATE = (b'{"code":310,"extFields":{"f":"', b'},"flag":0,"opaque":', b',"version":479}')
 INT32 = st.integers(-(2**31), 2**31 - 1)
 TEXT = st.text(st.characters(codec="utf-8"))

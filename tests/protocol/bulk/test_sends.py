@@ -9,24 +9,31 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.golden.samples import requests
+from tests.protocol.bulk.turns import HOST, Turn, a_turn, deliveries
 from tests.protocol.samples import a_pull, a_send, int32
-from tests.protocol.turns import HOST, Turn, a_turn, deliveries
 
 from flaremq.model.columns import Draft, Drafts
 from flaremq.model.encode import Encoder
 from flaremq.model.properties import decode_properties, encode_properties
 from flaremq.model.record import decode
-from flaremq.protocol import burst, json_header
-from flaremq.protocol._sends_py import LETTERS, NAMES, PLAIN_PREFIXES, PLAIN_PROPERTIES, PROPERTY_COUNT_MAX
+from flaremq.protocol import json_header
+from flaremq.protocol.bulk import burst
+from flaremq.protocol.bulk._sends_py import (
+    LETTERS,
+    NAMES,
+    PLAIN_PREFIXES,
+    PLAIN_PROPERTIES,
+    PROPERTY_COUNT_MAX,
+)
+from flaremq.protocol.bulk.columns import Chunk, Frame, Plain, Send, Target
 from flaremq.protocol.codes import ONE_WAY, RESPONSE, SerializeType
-from flaremq.protocol.columns import Chunk, Frame, Plain, Send, Target
 from flaremq.protocol.command import Command
 from flaremq.protocol.frame import encode_frame
 from flaremq.protocol.headers.send import LETTERS as WIRE_LETTERS
 from flaremq.protocol.headers.send import decode_send, encode_send
 from flaremq.testing.twins import twin_name, twins
 
-TWINS = twins("flaremq.protocol._sends")
+TWINS = twins("flaremq.protocol.bulk._sends")
 TAIL = b"MSG_REGION\x01DefaultRegion\x02TRACE_ON\x01true\x02CLUSTER\x01c\x02"
 
 

@@ -9,17 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.golden.samples import samples
+from tests.protocol.bulk.turns import Turn, a_turn, spoiled
 from tests.protocol.samples import a_send
-from tests.protocol.turns import Turn, a_turn, spoiled
 
-from flaremq.protocol import burst
+from flaremq.protocol.bulk import burst
+from flaremq.protocol.bulk.columns import Frame, Plain, Stored
 from flaremq.protocol.codes import RESPONSE, ResponseCode, SerializeType
-from flaremq.protocol.columns import Frame, Plain, Stored
 from flaremq.protocol.command import Command
 from flaremq.protocol.frame import encode_frame
 from flaremq.testing.twins import twin_name, twins
 
-TWINS = twins("flaremq.protocol._receipts")
+TWINS = twins("flaremq.protocol.bulk._receipts")
 FIELDS = {
     "MSG_REGION": "DefaultRegion",
     "TRACE_ON": "true",

@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import strategies as st
 from tests.golden.samples import samples
 
-from flaremq.protocol.columns import Chunk, Frame, chunks_table
+from flaremq.protocol.bulk.columns import Chunk, Frame, chunks_table
 
 HOST = bytes((10, 0, 0, 1, 0, 0, 0x13, 0x88))
 

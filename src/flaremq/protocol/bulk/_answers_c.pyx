@@ -10,7 +10,7 @@ from libc.string cimport strlen
 from flaremq.model import layout
 from flaremq.model.columns import Draft
 from flaremq.protocol import _answers_py, codes
-from flaremq.protocol.columns import PullAnswer, Send
+from flaremq.protocol.bulk.columns import PullAnswer, Send
 
 # The constants live in layout, codes and columns alone; these are their C copies.
 cdef int V4 = layout.HOST_SIZE_V4, V6 = layout.HOST_SIZE_V6, REMARK_SIZE_MAX = _answers_py.REMARK_SIZE_MAX
@@ -35,7 +35,7 @@ cdef extern from "model/_bytes.h":
     void put32(uint8_t* p, int32_t value) nogil
     void put16(uint8_t* p, int16_t value) nogil
 
-cdef extern from "protocol/_scan.h":
+cdef extern from "protocol/bulk/_scan.h":
     uint8_t* put_decimal(uint8_t* p, int64_t value) nogil
     uint8_t* put_hex64(uint8_t* p, uint64_t value) nogil
     uint8_t* put_bytes(uint8_t* p, const void* source, int64_t size) nogil

@@ -10,7 +10,7 @@ import array
 
 from flaremq.protocol import _pulls_py, codes
 from flaremq.protocol.codes import RequestCode
-from flaremq.protocol.columns import Chunk, Frame, Pair, Plain, Pull
+from flaremq.protocol.bulk.columns import Chunk, Frame, Pair, Plain, Pull
 
 # The constants live in codes and columns alone; these are their C copies.
 cdef int64_t PULL = RequestCode.PULL_MESSAGE, LITE_PULL = RequestCode.LITE_PULL_MESSAGE
@@ -65,7 +65,7 @@ cdef inline int field_of(const uint8_t* name, int64_t size) noexcept:
     return -1
 
 
-cdef extern from "protocol/_scan.h":
+cdef extern from "protocol/bulk/_scan.h":
     int KIND_WIDE
     bint pair_within(const int64_t* pair, uint64_t* last, uint64_t end) nogil
     bint text_number(const uint8_t* p, int64_t size, int bits, int64_t* value) nogil

@@ -13,8 +13,8 @@ from typing import Final
 
 from flaremq.model import layout
 from flaremq.model.columns import Bytes, Draft
+from flaremq.protocol.bulk.columns import PullAnswer, Send
 from flaremq.protocol.codes import CURRENT_VERSION, FRAME_PREFIX_SIZE, RESPONSE, SerializeType
-from flaremq.protocol.columns import PullAnswer, Send
 
 REMARK_SIZE_MAX: Final = 255
 

@@ -7,11 +7,11 @@ import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING or os.environ.get("FLAREMQ_PURE"):
-    from flaremq.protocol._pulls_py import parse_pulls
+    from flaremq.protocol.bulk._pulls_py import parse_pulls
 else:
     try:
-        from flaremq.protocol._pulls_c import parse_pulls
+        from flaremq.protocol.bulk._pulls_c import parse_pulls
     except ImportError:
-        from flaremq.protocol._pulls_py import parse_pulls
+        from flaremq.protocol.bulk._pulls_py import parse_pulls
 
 __all__ = ["parse_pulls"]

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from typing import Final
 
 from flaremq.model.columns import Bytes
-from flaremq.protocol._burst_py import check_tables, fields_of, is_text, number_of
+from flaremq.protocol.bulk._burst_py import check_tables, fields_of, is_text, number_of
+from flaremq.protocol.bulk.columns import Chunk, Frame, Plain, Pull
 from flaremq.protocol.codes import RESPONSE, RequestCode
-from flaremq.protocol.columns import Chunk, Frame, Plain, Pull
 
 NAMES: Final[Mapping[bytes, int]] = {
     b"consumerGroup": Pull.GROUP_AT,

@@ -11,7 +11,7 @@ import array
 
 from flaremq.protocol import codes, columns
 from flaremq.protocol.codes import LanguageCode
-from flaremq.protocol.columns import Broken, Chunk, Frame, Pair, Plain
+from flaremq.protocol.bulk.columns import Broken, Chunk, Frame, Pair, Plain
 
 # The constants live in codes and columns alone; these are their C copies.
 cdef int64_t PREFIX = codes.FRAME_PREFIX_SIZE, SIZE_MAX = codes.FRAME_SIZE_MAX, CODE_LOSS = codes.COMPACT_CODE_LOSS
@@ -51,7 +51,7 @@ cdef extern from "model/_bytes.h":
     int32_t get32(const uint8_t* p) nogil
     int16_t get16(const uint8_t* p) nogil
 
-cdef extern from "protocol/_scan.h":
+cdef extern from "protocol/bulk/_scan.h":
     int KIND_ESCAPED, KIND_BARE, KIND_WIDE
     const uint8_t* scan_blank(const uint8_t* p, const uint8_t* end) nogil
     const uint8_t* scan_string(const uint8_t* p, const uint8_t* end, int* kind) nogil

@@ -9,18 +9,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.golden.samples import requests
+from tests.protocol.bulk.turns import a_turn, deliveries
 from tests.protocol.samples import a_pull, a_send
-from tests.protocol.turns import a_turn, deliveries
 
-from flaremq.protocol import burst, fields
+from flaremq.protocol import fields
+from flaremq.protocol.bulk import burst
+from flaremq.protocol.bulk.columns import Frame, Plain, Pull
 from flaremq.protocol.codes import SerializeType
-from flaremq.protocol.columns import Frame, Plain, Pull
 from flaremq.protocol.command import Command
 from flaremq.protocol.frame import encode_frame
 from flaremq.protocol.headers.pull import PullMessageRequestHeader
 from flaremq.testing.twins import twin_name, twins
 
-TWINS = twins("flaremq.protocol._pulls")
+TWINS = twins("flaremq.protocol.bulk._pulls")
 
 
 class Parsed:

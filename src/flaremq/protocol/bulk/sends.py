@@ -7,11 +7,11 @@ import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING or os.environ.get("FLAREMQ_PURE"):
-    from flaremq.protocol._sends_py import parse_sends
+    from flaremq.protocol.bulk._sends_py import parse_sends
 else:
     try:
-        from flaremq.protocol._sends_c import parse_sends
+        from flaremq.protocol.bulk._sends_c import parse_sends
     except ImportError:
-        from flaremq.protocol._sends_py import parse_sends
+        from flaremq.protocol.bulk._sends_py import parse_sends
 
 __all__ = ["parse_sends"]

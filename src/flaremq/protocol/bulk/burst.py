@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING
 
 from flaremq.base.errors import Malformed
 from flaremq.model.columns import Bytes
-from flaremq.protocol.columns import Broken, Chunk, Frame
+from flaremq.protocol.bulk.columns import Broken, Chunk, Frame
 from flaremq.protocol.command import Command
 from flaremq.protocol.frame import decode_frame
 
 if TYPE_CHECKING or os.environ.get("FLAREMQ_PURE"):
-    from flaremq.protocol._burst_py import split
+    from flaremq.protocol.bulk._burst_py import split
 else:
     try:
-        from flaremq.protocol._burst_c import split
+        from flaremq.protocol.bulk._burst_c import split
     except ImportError:
-        from flaremq.protocol._burst_py import split
+        from flaremq.protocol.bulk._burst_py import split
 
 __all__ = ["command_of", "fault_of", "split"]
 

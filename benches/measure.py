@@ -24,10 +24,10 @@ from typing import Any
 from flaremq.model.columns import Check, Drafts, facts_table
 from flaremq.model.encode import Encoder
 from flaremq.model.record import walk
-from flaremq.store.entries import group
-from flaremq.store.indexfile import file_size, put_many
-from flaremq.store.put import NewMessage
-from flaremq.store.queue_offsets import QueueOffsets
+from flaremq.store.drafts import NewMessage
+from flaremq.store.index.indexfile import file_size, put_many
+from flaremq.store.queue.entries import group
+from flaremq.store.queue.nextoffsets import QueueOffsets
 from flaremq.store.settings import FlushDisk, StoreSettings
 from flaremq.store.store import MessageStore
 from flaremq.testing.builders import STORE_HOST, drafts_of

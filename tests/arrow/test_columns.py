@@ -17,7 +17,7 @@ from flaremq.model.columns import Check, Fact, facts_table
 from flaremq.model.host import Host
 from flaremq.model.message import StoredMessage
 from flaremq.model.record import decode_many, walk
-from flaremq.store.put import NewMessage
+from flaremq.store.drafts import NewMessage
 from flaremq.testing.builders import a_message, records_of
 from flaremq.testing.twins import twin_name, twins
 

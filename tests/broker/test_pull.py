@@ -20,7 +20,7 @@ from flaremq.model.topic import GroupConfig, TopicConfig
 from flaremq.protocol.bodies.group import ConsumerData, MessageModel, SubscriptionData
 from flaremq.protocol.codes import LanguageCode, RequestCode, ResponseCode
 from flaremq.protocol.command import Command
-from flaremq.store.consumequeue import ConsumeQueue
+from flaremq.store.queue.consumequeue import ConsumeQueue
 from flaremq.testing.cluster import eventually
 
 TOPIC, GROUP = "TopicTest", "g1"

@@ -12,9 +12,9 @@ from tests.java.values import PutResult
 
 from flaremq.model.layout import INDEX_ENTRY_FORMAT
 from flaremq.model.record import decode
-from flaremq.store.indexfile import Header, entry_at, key_hash
-from flaremq.store.moment import index_slots
-from flaremq.store.scan import StoreScan
+from flaremq.store.index.indexfile import Header, entry_at, key_hash
+from flaremq.store.offline.moment import index_slots
+from flaremq.store.offline.scan import StoreScan
 
 Topics = Mapping[str, Mapping[str, str]]
 

@@ -20,10 +20,10 @@ from flaremq.model.host import Host
 from flaremq.model.message import StoredMessage
 from flaremq.model.record import decode
 from flaremq.store.api import GetStatus
-from flaremq.store.put import NewMessage
+from flaremq.store.drafts import NewMessage
+from flaremq.store.queue.timesearch import Boundary
 from flaremq.store.settings import StoreSettings
 from flaremq.store.store import MessageStore
-from flaremq.store.timesearch import Boundary
 from flaremq.testing.builders import put_together
 from flaremq.testing.clock import ManualClock
 

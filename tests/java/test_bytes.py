@@ -18,7 +18,7 @@ from tests.java.samples import batch_elements, mixed
 from tests.java.sides import BATCH, SMALL, Options, new_message, our_store, put_at, put_variety
 from tests.java.values import Draft, batch_body
 
-from flaremq.store.indexfile import entry_at
+from flaremq.store.index.indexfile import entry_at
 from flaremq.testing.builders import put_together
 from flaremq.testing.clock import ManualClock
 

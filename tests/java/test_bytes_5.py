@@ -31,8 +31,8 @@ from tests.java.toolchain import SINCE_5
 from tests.java.values import Draft, batch_body
 
 from flaremq.model.properties import decode_properties
+from flaremq.store.queue.timesearch import Boundary
 from flaremq.store.store import MessageStore
-from flaremq.store.timesearch import Boundary
 from flaremq.testing.clock import ManualClock
 
 pytestmark = [pytest.mark.java, pytest.mark.parametrize("java_store", SINCE_5, indirect=True)]

@@ -24,8 +24,8 @@ from tests.java.sides import (
 from tests.java.toolchain import SINCE_5
 from tests.java.values import Draft
 
+from flaremq.store.queue.timesearch import Boundary
 from flaremq.store.store import MessageStore
-from flaremq.store.timesearch import Boundary
 from flaremq.testing.clock import ManualClock
 
 pytestmark = pytest.mark.java

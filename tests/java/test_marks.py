@@ -10,9 +10,9 @@ from tests.java.samples import mixed
 from tests.java.sides import SMALL, assert_same_queues, our_store, put_all, scan_ours
 
 from flaremq.base.errors import StoreLocked
-from flaremq.store.disk import Disk
-from flaremq.store.indexfile import Header
-from flaremq.store.lock import StoreLock
+from flaremq.store.files.disk import Disk
+from flaremq.store.files.lock import StoreLock
+from flaremq.store.index.indexfile import Header
 
 pytestmark = pytest.mark.java
 

@@ -6,7 +6,7 @@ import ssl
 from pathlib import Path
 
 import pytest
-from tests.remoting.test_doorway import CERT, FRAME, KEY, asked, trusting
+from tests.remoting.test_handshake import CERT, FRAME, KEY, asked, trusting
 
 from flaremq.base.errors import ConfigError, Unreachable
 from flaremq.base.settings import Sources

@@ -12,8 +12,8 @@ from time import monotonic
 
 from flaremq.admin.sync import Admin
 from flaremq.admin.topicvalues import TopicSettings
-from flaremq.store.moment import moment_of
-from flaremq.store.scan import StoreScan
+from flaremq.store.offline.moment import moment_of
+from flaremq.store.offline.scan import StoreScan
 from flaremq.testing.cluster import Cluster
 
 _FLAREMQ = "from flaremq.cli.main import main; main()"

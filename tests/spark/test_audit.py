@@ -15,13 +15,14 @@ from tests.spark.test_rebuild import SMALL, written
 
 from flaremq.admin.sync import Admin
 from flaremq.base.errors import UsageError
-from flaremq.cli.inspection.facts import StoreFolder as InspectedFolder
-from flaremq.cli.inspection.verify import Verifier
 from flaremq.cli.pipelines.work import records_counted
 from flaremq.model.layout import ENTRY_FORMAT
+from flaremq.protocol.configfiles import deleted_topics
 from flaremq.spark.pipelines.audit import Audit, audit
 from flaremq.spark.pipelines.rebuild import Shape, rebuild
-from flaremq.store.indexfile import entry_at
+from flaremq.store.index.indexfile import entry_at
+from flaremq.store.offline.folder import StoreFolder as InspectedFolder
+from flaremq.store.offline.verify import Verifier
 from flaremq.store.store import MessageStore
 from flaremq.testing.builders import a_message, small_settings
 
@@ -175,7 +176,7 @@ def test_a_deleted_topic_is_no_finding_and_is_not_brought_back(spark: SparkSessi
     found = audit(spark, store)
     assert found.findings == [] and found.records == 70
     assert "40 records are of deleted topics, and belong to no queue" in found.notes
-    verified = Verifier(InspectedFolder(store)).run()
+    verified = Verifier(InspectedFolder(store), deleted=deleted_topics(store)).run()
     assert verified.problems == [] and any("40 records are of deleted" in each for each in verified.notes)
     done = rebuild(spark, store, tmp_path / "made")
     made = {path.name for path in (tmp_path / "made" / "consumequeue").iterdir()}

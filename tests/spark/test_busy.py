@@ -13,7 +13,7 @@ from tests.spark.busy import Busy, busy_broker
 from flaremq.model.columns import Fact
 from flaremq.spark.pipelines.audit import audit
 from flaremq.spark.pipelines.rebuild import rebuild
-from flaremq.store.scan import StoreScan
+from flaremq.store.offline.scan import StoreScan
 
 RATE = 5000
 

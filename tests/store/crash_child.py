@@ -21,7 +21,7 @@ from typing import Any, Final
 from tests.store.proofs import Queue, a_proof
 
 from flaremq.store.api import PutStatus
-from flaremq.store.disk import Disk
+from flaremq.store.files.disk import Disk
 from flaremq.store.settings import FlushDisk
 from flaremq.store.store import MessageStore
 from flaremq.testing.builders import put_together, small_settings

@@ -16,7 +16,7 @@ from typing import Final
 from flaremq.model.record import decode_many
 from flaremq.model.tags import java_hash
 from flaremq.store.api import ExtUnit, GetStatus
-from flaremq.store.put import NewMessage
+from flaremq.store.drafts import NewMessage
 from flaremq.store.store import MessageStore
 from flaremq.testing.builders import a_message
 

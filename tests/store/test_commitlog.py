@@ -19,8 +19,8 @@ from flaremq.base.errors import (
 from flaremq.model.columns import Draft
 from flaremq.model.layout import BLANK_MAGIC, BLANK_SIZE
 from flaremq.store.commitlog import CommitLog
-from flaremq.store.disk import Disk
-from flaremq.store.queue_offsets import QueueOffsets
+from flaremq.store.files.disk import Disk
+from flaremq.store.queue.nextoffsets import QueueOffsets
 from flaremq.store.settings import FlushDisk
 from flaremq.testing.builders import NOW_MS, STORE_HOST, a_message, drafts_of, small_settings
 from flaremq.testing.clock import ManualClock

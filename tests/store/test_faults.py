@@ -17,7 +17,7 @@ from tests.store.proofs import Promises, Queue, a_proof, name_in, served
 from flaremq.base.errors import DiskFull, FlushFailed, PageCacheBusy, StoreClosed
 from flaremq.model.record import decode_many
 from flaremq.store.api import PutStatus
-from flaremq.store.disk import Disk, DiskFile
+from flaremq.store.files.disk import Disk, DiskFile
 from flaremq.store.settings import FlushDisk
 from flaremq.store.store import MessageStore
 from flaremq.testing.builders import drafts_of, put_together, small_settings

@@ -11,13 +11,13 @@ import pytest
 
 from flaremq.base.errors import FlushFailed
 from flaremq.base.lifecycle import Worker
-from flaremq.store.checkpoint import Checkpoint
 from flaremq.store.commitlog import CommitLog
 from flaremq.store.dispatch import Dispatcher
+from flaremq.store.files.checkpoint import Checkpoint
 from flaremq.store.flags import Flags
 from flaremq.store.flush import LogFlusher, QueueFlusher
-from flaremq.store.queue_offsets import QueueOffsets
-from flaremq.store.queues import Queues
+from flaremq.store.queue.nextoffsets import QueueOffsets
+from flaremq.store.queue.queues import Queues
 from flaremq.store.settings import FlushDisk
 from flaremq.testing.builders import NOW_MS, STORE_HOST, a_message, drafts_of, small_settings
 from flaremq.testing.clock import ManualClock

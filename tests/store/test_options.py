@@ -17,8 +17,8 @@ import pytest
 import flaremq
 from flaremq.base.lifecycle import Worker
 from flaremq.base.settings import Sources, dump, load
-from flaremq.store.consumequeue import ConsumeQueue
-from flaremq.store.preallocate import Preallocator
+from flaremq.store.files.preallocate import Preallocator
+from flaremq.store.queue.consumequeue import ConsumeQueue
 from flaremq.store.settings import BrokerRole, FlushDisk, StoreSettings
 from flaremq.store.store import MessageStore
 from flaremq.testing.builders import a_message, small_settings

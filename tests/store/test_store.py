@@ -23,10 +23,10 @@ from flaremq.base.errors import (
 )
 from flaremq.model.record import decode, decode_many
 from flaremq.store.api import ExtUnit, GetStatus, PutStatus
-from flaremq.store.disk import Disk, DiskFile
+from flaremq.store.files.disk import Disk, DiskFile
+from flaremq.store.queue.timesearch import Boundary
 from flaremq.store.settings import BrokerRole, FlushDisk
 from flaremq.store.store import MessageStore
-from flaremq.store.timesearch import Boundary
 from flaremq.testing.builders import NOW_MS, a_message, put_together, small_settings
 from flaremq.testing.clock import ManualClock
 

@@ -14,7 +14,7 @@ from tests.store.troubled import LONG_S, A, Troubled, os_error, until
 from flaremq.base.errors import FileNotReady, FileUnavailable, FlareError, FlushFailed
 from flaremq.base.units import HOUR_MS
 from flaremq.store.api import PutStatus
-from flaremq.store.consumequeue import ConsumeQueue
+from flaremq.store.queue.consumequeue import ConsumeQueue
 from flaremq.store.settings import FlushDisk
 from flaremq.store.store import MessageStore
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flaremq.base.errors import CorruptStore, DiskFull, FlushFailed
-from flaremq.store.disk import DiskFile
+from flaremq.store.files.disk import DiskFile
 from flaremq.testing.disk import FaultyDisk, PowerLossDisk
 
 SIZE = 4 * 4096

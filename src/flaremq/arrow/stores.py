@@ -18,8 +18,8 @@ from flaremq.arrow.batches import Decoder
 from flaremq.base.errors import CorruptStore, Malformed, UsageError
 from flaremq.base.units import MiB
 from flaremq.model.columns import Check, Fact
-from flaremq.store.moment import Moment, last_entry, moment_of
-from flaremq.store.scan import LogFile, StoreScan, Walked
+from flaremq.store.offline.moment import Moment, last_entry, moment_of
+from flaremq.store.offline.scan import LogFile, StoreScan, Walked
 
 __all__ = [
     "ALWAYS",

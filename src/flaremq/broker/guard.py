@@ -13,7 +13,7 @@ from flaremq.base.logs import fields, logger
 from flaremq.broker.aside import Aside
 from flaremq.broker.settings import BrokerSettings
 from flaremq.model.topic import GroupConfig
-from flaremq.store import figures
+from flaremq.store import status
 from flaremq.store.store import MessageStore
 
 log = logger("broker.guard")
@@ -77,7 +77,7 @@ class Guard:
         """Bytes of the queue where a group is farthest behind."""
         return max(
             (
-                figures.bytes_behind(self._store, topic.encode("utf-8", "replace"), queue_id, offset)
+                status.bytes_behind(self._store, topic.encode("utf-8", "replace"), queue_id, offset)
                 for topic, queue_id, offset in queues
             ),
             default=0,

@@ -30,7 +30,7 @@ from flaremq.broker.topics import Topics
 from flaremq.model.topic import MESSAGE_TYPE, is_dlq, is_retry, is_system, is_system_group
 from flaremq.protocol.bodies.group import ConsumeType
 from flaremq.remoting.http import Answer
-from flaremq.store import figures
+from flaremq.store import status
 from flaremq.store.store import MessageStore
 
 _GROUP_LABELS: Final = ("topic", "consumer_group", "is_retry", "is_system")
@@ -252,16 +252,16 @@ class BrokerMetrics:
 
     def _stored_ms(self, place: _Place, offset: int, now_ms: int) -> int:
         topic = place.topic.encode("utf-8", "replace")
-        stored_ms = figures.stored_ms(self._watched.store, topic, place.queue_id, offset)
+        stored_ms = status.stored_ms(self._watched.store, topic, place.queue_id, offset)
         return stored_ms if stored_ms > 0 else now_ms
 
     def _write_store(self, page: _Sheet, look: _Look) -> None:
         store = self._watched.store
-        disks, earliest_ms = figures.disks(store), figures.earliest_ms(store)
+        disks, earliest_ms = status.disks(store), status.earliest_ms(store)
         labels = {"storage_type": "local", "storage_medium": "disk"}
         for name, text, value in (
             ("rocketmq_storage_size", "Bytes used of the disk", disks.total - disks.free),
-            ("rocketmq_storage_flush_behind_bytes", "Bytes not synced yet", figures.flush_behind(store)),
+            ("rocketmq_storage_flush_behind_bytes", "Bytes not synced yet", status.flush_behind(store)),
             ("rocketmq_storage_dispatch_behind_bytes", "Bytes in no queue yet", store.dispatcher.behind),
         ):
             page.gauges(name, text, tuple(labels), [(tuple(labels.values()), value)])

@@ -15,8 +15,8 @@ from flaremq.broker.settings import BrokerSettings
 from flaremq.broker.stats import Stats
 from flaremq.protocol.codes import CURRENT_VERSION
 from flaremq.protocol.fastjson import java_double
-from flaremq.store import figures
-from flaremq.store.figures import Disks
+from flaremq.store import status
+from flaremq.store.status import Disks
 from flaremq.store.store import MessageStore
 
 FAMILIES: Final = ("send", "pull", "litePull", "query", "ack")
@@ -55,7 +55,7 @@ class Runtime:
 
     def measured(self) -> tuple[Disks, int]:
         """What has to be asked of the disk, and is therefore asked aside: fill, and the oldest message."""
-        return figures.disks(self._store), figures.earliest_ms(self._store)
+        return status.disks(self._store), status.earliest_ms(self._store)
 
     def table(self, disks: Disks, earliest_ms: int) -> dict[str, str]:
         return {
@@ -128,7 +128,7 @@ class Runtime:
         return table
 
     def _of_store(self, disks: Disks, earliest_ms: int) -> dict[str, str]:
-        store, free = self._store, figures.free_buffers(self._store)
+        store, free = self._store, status.free_buffers(self._store)
         table = {
             "commitLogDiskRatio": java_double(disks.log_ratio),
             "consumeQueueDiskRatio": java_double(disks.queue_ratio),
@@ -140,7 +140,7 @@ class Runtime:
             "pageCacheLockTimeMills": str(store.flags.append_stuck_ms()),
             "earliestMessageTimeStamp": str(earliest_ms),
             "remainTransientStoreBufferNumbs": str(_NO_POOL if free is None else free),
-            "remainHowManyDataToFlush": _size(figures.flush_behind(store)),
+            "remainHowManyDataToFlush": _size(status.flush_behind(store)),
         }
         degraded = store.flags.degraded
         if degraded:
@@ -148,7 +148,7 @@ class Runtime:
         for folder, ratio in disks.log_ratios.items():
             table[f"commitLogDiskRatio_{folder}"] = java_double(ratio)
         if free is not None:
-            table["remainHowManyDataToCommit"] = _size(figures.commit_behind(store))
+            table["remainHowManyDataToCommit"] = _size(status.commit_behind(store))
         return table
 
     def _of_families(self) -> dict[str, str]:

@@ -30,7 +30,7 @@ from flaremq.cli.profiles import USUAL
 from flaremq.cli.render import BadValue, dumps, note
 from flaremq.cli.serve import run
 from flaremq.model import layout
-from flaremq.store.lock import holder
+from flaremq.store.files.lock import holder
 
 NAMESRV_PORT: Final = 9876
 BROKER_PORT: Final = 10911

@@ -2,7 +2,7 @@
 
     caller      outgoing calls: connections made, kept and renewed
     connection  one socket: bytes in, answers out, back-pressure both ways
-    doorway     the first bytes of a connection: a proxy's note on who comes, a TLS greeting, or a plain frame
+    handshake   a connection's first bytes: PROXY header, TLS or a frame
     http        a small HTTP server for metrics and health
     inlet       the shared read buffer of a port (twin)
     large       frames too large for that buffer

@@ -22,7 +22,7 @@ from flaremq.base.errors import CallTimeout, ConnectionLost, Malformed
 from flaremq.model.columns import Bytes
 from flaremq.protocol.command import Command
 from flaremq.protocol.frame import encode_head
-from flaremq.remoting.doorway import Doorway
+from flaremq.remoting.handshake import Doorway
 from flaremq.remoting.pending import Pending
 from flaremq.remoting.turn import Turn
 

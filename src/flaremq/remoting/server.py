@@ -15,7 +15,7 @@ from flaremq.base.memory import trim
 from flaremq.protocol.codes import ResponseCode
 from flaremq.protocol.command import Command, response_to
 from flaremq.remoting.connection import Connection
-from flaremq.remoting.doorway import Doorway
+from flaremq.remoting.handshake import Doorway
 from flaremq.remoting.router import Router
 from flaremq.remoting.settings import ServerSettings
 from flaremq.remoting.tls import TlsMode, TlsSettings

@@ -29,13 +29,13 @@ from flaremq.base.watermark import Watermark
 from flaremq.model import layout
 from flaremq.model.columns import Draft, Drafts
 from flaremq.model.encode import Encoder
-from flaremq.store.disk import Disk
-from flaremq.store.filequeue import FileQueue
-from flaremq.store.mappedfile import MappedFile
-from flaremq.store.preallocate import WAIT_S, Preallocator
-from flaremq.store.queue_offsets import QueueOffsets
+from flaremq.store.files.bufferpool import BufferPool
+from flaremq.store.files.disk import Disk
+from flaremq.store.files.filequeue import FileQueue
+from flaremq.store.files.mappedfile import MappedFile
+from flaremq.store.files.preallocate import WAIT_S, Preallocator
+from flaremq.store.queue.nextoffsets import QueueOffsets
 from flaremq.store.settings import FlushDisk, StoreSettings
-from flaremq.store.transient import BufferPool
 
 _BLANK = struct.Struct(">ii")
 _AHEAD = 2  # Files that are made ahead: a burst may fill one while the next is being made.

@@ -30,13 +30,13 @@ from flaremq.model.columns import Check, Fact, Odd, Stop, facts_table
 from flaremq.model.properties import decode_properties
 from flaremq.model.record import walk
 from flaremq.store.api import ArrivalListener, BitMapper
-from flaremq.store.batchconsumequeue import BatchConsumeQueue, BatchEntry
 from flaremq.store.commitlog import CommitLog
-from flaremq.store.consumequeue import ConsumeQueue
-from flaremq.store.entries import Key, Run, group, set_delivery_times
-from flaremq.store.index import Index
-from flaremq.store.put import allows_light_queues
-from flaremq.store.queues import AnyQueue, Queues
+from flaremq.store.drafts import allows_light_queues
+from flaremq.store.index.index import Index
+from flaremq.store.queue.batchconsumequeue import BatchConsumeQueue, BatchEntry
+from flaremq.store.queue.consumequeue import ConsumeQueue
+from flaremq.store.queue.entries import Key, Run, group, set_delivery_times
+from flaremq.store.queue.queues import AnyQueue, Queues
 from flaremq.store.settings import StoreSettings
 
 log = logging.getLogger(__name__)

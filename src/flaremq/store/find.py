@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from flaremq.model.columns import Check, Fact, facts_table
 from flaremq.model.record import walk
-from flaremq.store.batchconsumequeue import BatchConsumeQueue
 from flaremq.store.commitlog import CommitLog
-from flaremq.store.index import Index
-from flaremq.store.queues import Queues
+from flaremq.store.index.index import Index
+from flaremq.store.queue.batchconsumequeue import BatchConsumeQueue
+from flaremq.store.queue.queues import Queues
+from flaremq.store.queue.timesearch import Boundary
 from flaremq.store.reader import Reader
-from flaremq.store.timesearch import Boundary
 
 
 class Finder:

@@ -19,11 +19,11 @@ from flaremq.base.clock import Clock
 from flaremq.base.errors import FlareError, FlushFailed
 from flaremq.base.lifecycle import Listener, Worker
 from flaremq.model import layout
-from flaremq.store.checkpoint import SLACK_MS, Checkpoint
 from flaremq.store.commitlog import CommitLog
 from flaremq.store.dispatch import Dispatcher
+from flaremq.store.files.checkpoint import SLACK_MS, Checkpoint
 from flaremq.store.flags import Flags, Reporter
-from flaremq.store.queues import Queues
+from flaremq.store.queue.queues import Queues
 from flaremq.store.settings import FlushDisk, StoreSettings
 
 log = logging.getLogger(__name__)

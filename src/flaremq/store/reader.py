@@ -17,12 +17,12 @@ from flaremq.base.units import MiB
 from flaremq.model import layout
 from flaremq.model.columns import Bytes
 from flaremq.store.api import GetStatus, ReadResult, Selector
-from flaremq.store.batchconsumequeue import BatchConsumeQueue
 from flaremq.store.commitlog import CommitLog
-from flaremq.store.consumequeue import ConsumeQueue
-from flaremq.store.consumequeue_ext import ConsumeQueueExt, is_address
-from flaremq.store.entries import Limit, choose, gather, take
-from flaremq.store.queues import Queues
+from flaremq.store.queue.batchconsumequeue import BatchConsumeQueue
+from flaremq.store.queue.consumequeue import ConsumeQueue
+from flaremq.store.queue.entries import Limit, choose, gather, take
+from flaremq.store.queue.extension import ConsumeQueueExt, is_address
+from flaremq.store.queue.queues import Queues
 from flaremq.store.settings import BrokerRole, StoreSettings
 
 _SIZE_MIN, _SIZE_MAX = 100, 128 * MiB

@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from flaremq.model import layout
 from flaremq.model.columns import Check, Fact, Stop, facts_table
 from flaremq.model.record import walk
-from flaremq.store.checkpoint import Checkpoint
 from flaremq.store.commitlog import CommitLog
 from flaremq.store.dispatch import Dispatcher
-from flaremq.store.entries import Key
-from flaremq.store.index import Index
-from flaremq.store.mappedfile import MappedFile
-from flaremq.store.queues import AnyQueue, Queues
+from flaremq.store.files.checkpoint import Checkpoint
+from flaremq.store.files.mappedfile import MappedFile
+from flaremq.store.index.index import Index
+from flaremq.store.queue.entries import Key
+from flaremq.store.queue.queues import AnyQueue, Queues
 
 log = logging.getLogger(__name__)
 

@@ -17,9 +17,9 @@ from typing import Final, Protocol
 from flaremq.base.clock import Clock
 from flaremq.base.logs import fields, logger
 from flaremq.base.units import HOUR_MS
-from flaremq.store.disk import Disk
+from flaremq.store.files.disk import Disk
+from flaremq.store.files.mappedfile import MappedFile
 from flaremq.store.flags import Flag, Flags
-from flaremq.store.mappedfile import MappedFile
 from flaremq.store.settings import StoreSettings
 
 log = logger("store.retention")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from flaremq.base.errors import DiskFull
 from flaremq.base.logs import fields, logger
 from flaremq.store.commitlog import CommitLog
-from flaremq.store.disk import Disk
+from flaremq.store.files.disk import Disk
 
 log = logger("store.space")
 

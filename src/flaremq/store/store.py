@@ -31,23 +31,23 @@ from flaremq.store.api import (
     ReadResult,
     Selector,
 )
-from flaremq.store.checkpoint import Checkpoint
 from flaremq.store.commitlog import CommitLog
-from flaremq.store.disk import Disk, make_way
 from flaremq.store.dispatch import Dispatcher
+from flaremq.store.drafts import Drafting, NewMessage, batch_result_of, result_of
+from flaremq.store.files.checkpoint import Checkpoint
+from flaremq.store.files.disk import Disk, make_way
+from flaremq.store.files.lock import AbortFile, StoreLock
+from flaremq.store.files.preallocate import LOOP_WAIT_S, WAIT_S
 from flaremq.store.find import Finder
 from flaremq.store.flags import Flags, Reporter
-from flaremq.store.index import Index, IndexShape
-from flaremq.store.lock import AbortFile, StoreLock
-from flaremq.store.preallocate import LOOP_WAIT_S, WAIT_S
-from flaremq.store.put import Drafting, NewMessage, batch_result_of, result_of
-from flaremq.store.queue_offsets import QueueOffsets
-from flaremq.store.queues import Queues
+from flaremq.store.index.index import Index, IndexShape
+from flaremq.store.queue.nextoffsets import QueueOffsets
+from flaremq.store.queue.queues import Queues
+from flaremq.store.queue.timesearch import Boundary
 from flaremq.store.reader import Reader
 from flaremq.store.recovery import Recovery, Report
 from flaremq.store.settings import LIVE, BrokerRole, FlushDisk, StoreSettings
 from flaremq.store.space import Space
-from flaremq.store.timesearch import Boundary
 from flaremq.store.workers import Workers, Works
 
 log = logging.getLogger(__name__)

@@ -15,14 +15,14 @@ from dataclasses import dataclass
 
 from flaremq.base.clock import Clock
 from flaremq.base.lifecycle import Worker
-from flaremq.store.checkpoint import Checkpoint
 from flaremq.store.commitlog import CommitLog
-from flaremq.store.disk import Disk
 from flaremq.store.dispatch import Dispatcher
+from flaremq.store.files.checkpoint import Checkpoint
+from flaremq.store.files.disk import Disk
 from flaremq.store.flags import Flags, Reporter
 from flaremq.store.flush import LogFlusher, QueueFlusher
-from flaremq.store.index import Index
-from flaremq.store.queues import Queues
+from flaremq.store.index.index import Index
+from flaremq.store.queue.queues import Queues
 from flaremq.store.retention import Kept, Retention
 from flaremq.store.settings import FlushDisk, StoreSettings
 

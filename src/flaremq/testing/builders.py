@@ -14,8 +14,8 @@ from flaremq.model.batch import join_batch
 from flaremq.model.columns import Drafts
 from flaremq.model.encode import Encoder
 from flaremq.store.api import PutResult
-from flaremq.store.put import Drafting, NewMessage
-from flaremq.store.queue_offsets import QueueOffsets
+from flaremq.store.drafts import Drafting, NewMessage
+from flaremq.store.queue.nextoffsets import QueueOffsets
 from flaremq.store.settings import StoreSettings
 from flaremq.store.store import MessageStore
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from flaremq.base.errors import DiskFull, FlushFailed
 from flaremq.model.layout import PAGE
-from flaremq.store.disk import Disk, DiskFile
+from flaremq.store.files.disk import Disk, DiskFile
 
 
 class FaultyFile(DiskFile):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from flaremq.store.index import Index, IndexShape
+from flaremq.store.index.index import Index, IndexShape
 from flaremq.testing.clock import START_MS, ManualClock
 from flaremq.testing.disk import FaultyDisk
 from flaremq.testing.facts import FactRows

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from flaremq.base.units import HOUR_MS
-from flaremq.store.filequeue import FileQueue
+from flaremq.store.files.filequeue import FileQueue
 from flaremq.store.flags import Flags
 from flaremq.store.retention import Kept, Retention
 from flaremq.store.settings import StoreSettings

@@ -15,13 +15,13 @@ from flaremq.protocol.command import Command, response_to
 from flaremq.protocol.headers import pull as headers
 from flaremq.protocol.headers.topic import QueryConsumeQueueRequestHeader
 from flaremq.remoting.router import Handler, Peer
-from flaremq.store import figures
+from flaremq.store import status
 from flaremq.store.api import ExtUnit, Selector
-from flaremq.store.batchconsumequeue import BatchConsumeQueue
-from flaremq.store.consumequeue import ConsumeQueue
-from flaremq.store.consumequeue_ext import is_address
+from flaremq.store.queue.batchconsumequeue import BatchConsumeQueue
+from flaremq.store.queue.consumequeue import ConsumeQueue
+from flaremq.store.queue.extension import is_address
+from flaremq.store.queue.timesearch import Boundary
 from flaremq.store.store import MessageStore
-from flaremq.store.timesearch import Boundary
 
 _ENTRIES_MAX: Final = 4096  # Of one answer, whatever was asked for.
 _BOUNDARIES: Final = {
@@ -74,7 +74,7 @@ class Query:
 
         def search() -> tuple[bytes, tuple[int, int]]:
             records = self._store.query(topic, key, header.max_num, *times, unique=unique)
-            return b"".join(records), figures.index_newest(self._store)
+            return b"".join(records), status.index_newest(self._store)
 
         body, (last_ms, last_offset) = await self._aside.run(search)
         answer = fields.encode(
@@ -126,7 +126,7 @@ class Query:
         header = fields.decode(headers.GetEarliestMsgStoretimeRequestHeader, request.fields)
         topic = _encoded(header.topic)
         found_ms = await self._aside.run(
-            lambda: figures.queue_earliest_ms(self._store, topic, header.queue_id)
+            lambda: status.queue_earliest_ms(self._store, topic, header.queue_id)
         )
         answer = headers.GetEarliestMsgStoretimeResponseHeader(timestamp=found_ms)
         return response_to(request, ext_fields=fields.encode(answer))

@@ -43,7 +43,7 @@ from flaremq.protocol.command import Command, response_to
 from flaremq.protocol.fields import encode
 from flaremq.protocol.headers.send import SendMessageRequestHeader, SendMessageResponseHeader, decode_send
 from flaremq.store.api import PutResult
-from flaremq.store.put import NewMessage
+from flaremq.store.drafts import NewMessage
 from flaremq.store.store import MessageStore
 
 _MAX_RECONSUME_FROM: Final = 121  # Version V3_4_9: clients from then on say how often they will try.

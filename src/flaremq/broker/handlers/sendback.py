@@ -23,7 +23,7 @@ from flaremq.protocol.codes import RequestCode
 from flaremq.protocol.command import Command, response_to
 from flaremq.protocol.headers.send import ConsumerSendMsgBackRequestHeader
 from flaremq.remoting.router import Handler, Peer
-from flaremq.store.put import NewMessage
+from flaremq.store.drafts import NewMessage
 from flaremq.store.store import MessageStore
 
 log = logger("broker.sendback")

@@ -9,13 +9,14 @@ from typing import Annotated, Any
 import typer
 
 from flaremq.cli.documents import message_document
-from flaremq.cli.inspection.export import Wanted, by_log, by_queue
-from flaremq.cli.inspection.facts import StoreFacts, StoreFolder
-from flaremq.cli.inspection.report import Report
-from flaremq.cli.inspection.verify import Verifier
 from flaremq.cli.options import Json
 from flaremq.cli.render import Output, Progress, dumps, note, size
 from flaremq.cli.times import both, local, parse_time_ms
+from flaremq.protocol.configfiles import deleted_topics
+from flaremq.store.offline.export import Wanted, by_log, by_queue
+from flaremq.store.offline.folder import StoreFacts, StoreFolder
+from flaremq.store.offline.report import Report
+from flaremq.store.offline.verify import Verifier
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -43,7 +44,8 @@ def verify(
     store, out = StoreFolder(folder), Output(json)
     total = sum(file.size for file in store.scan.log_files())
     with Progress("verifying", total) as progress:
-        report = Verifier(store, progress.at).run(with_index=index)
+        verifier = Verifier(store, progress.at, deleted=deleted_topics(store.root))
+        report = verifier.run(with_index=index)
     out.show(_report_document(folder, report), lambda: _show_report(folder, report, out))
     if not report.is_sound:
         raise typer.Exit(1)

@@ -30,7 +30,7 @@ from flaremq.spark.pipelines.auditlogs import compare_logs
 from flaremq.spark.pipelines.auditqueues import FINDINGS, beyond, compare
 from flaremq.spark.pipelines.derive import FINDINGS_MAX, Tally, Work, derive, tallies_of
 from flaremq.spark.pipelines.rebuild import Shape, shape_of
-from flaremq.store.indexfile import file_size
+from flaremq.store.index.indexfile import file_size
 
 _SHOWN_MAX: Final = 1000
 _TASK_BYTES: Final = 128 * MiB

@@ -14,8 +14,8 @@ import numpy.typing as npt
 
 from flaremq.arrow.stores import Moment, Walked
 from flaremq.model.layout import INDEX_ENTRY_SIZE
-from flaremq.store.indexfile import Header, count_keys, entry_at, file_size, put_many, wrong_links
-from flaremq.store.moment import Link, whole_header, wrong_links_now
+from flaremq.store.index.indexfile import Header, count_keys, entry_at, file_size, put_many, wrong_links
+from flaremq.store.offline.moment import Link, whole_header, wrong_links_now
 
 _ENTRY: Final = np.dtype([("hash", ">i4"), ("offset", ">i8"), ("seconds", ">i4"), ("previous", ">i4")])
 _NAME_DIGITS: Final = 17

@@ -27,8 +27,8 @@ from flaremq.model.delays import LEVELS, parse_levels
 from flaremq.model.layout import ENTRY_SIZE
 from flaremq.spark.errors import planned
 from flaremq.spark.pipelines.auditindex import IndexAudit
-from flaremq.store.entries import Key, Run, group, set_delivery_times
-from flaremq.store.indexfile import count_keys
+from flaremq.store.index.indexfile import count_keys
+from flaremq.store.queue.entries import Key, Run, group, set_delivery_times
 
 FORMAT: Final = "flaremq-derived"
 FINDINGS_MAX: Final = 100

@@ -18,7 +18,7 @@ from typing import Final
 from flaremq.arrow.stores import LogPiece, StoreFolder, Walked
 from flaremq.model.columns import Fact
 from flaremq.spark.pipelines.derive import Tally
-from flaremq.store.indexfile import Header, count_keys, file_size, put_many
+from flaremq.store.index.indexfile import Header, count_keys, file_size, put_many
 
 _ROWS: Final = 8192
 

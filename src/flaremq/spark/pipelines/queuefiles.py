@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from flaremq.base.errors import CorruptStore
 from flaremq.model.layout import ENTRY_SIZE
-from flaremq.store.entries import FILLER
+from flaremq.store.queue.entries import FILLER
 
 REPORT: Final = (
     "topic binary, queueId int, file long, first long, end long, repeated long, missing long, tally string"

@@ -24,10 +24,10 @@ from tests.java.peers import Peers
 from tests.java.toolchain import Toolchain, find_toolchain
 
 from flaremq.base.loops import new_loop
-from flaremq.client.consumer.lite import LitePullConsumer
+from flaremq.client.consumer.litepull import LitePullConsumer
 from flaremq.client.consumer.push import PushConsumer
 from flaremq.client.message import ReceivedMessage
-from flaremq.client.producer import Producer
+from flaremq.client.producer.producer import Producer
 from flaremq.client.settings import ConsumerSettings, ProducerSettings
 from flaremq.model.message import Message
 from flaremq.protocol.bodies.group import ConsumeFromWhere

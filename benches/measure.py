@@ -30,7 +30,7 @@ from flaremq.store.queue.entries import group
 from flaremq.store.queue.nextoffsets import QueueOffsets
 from flaremq.store.settings import FlushDisk, StoreSettings
 from flaremq.store.store import MessageStore
-from flaremq.testing.builders import STORE_HOST, drafts_of
+from flaremq.testing.fakes.builders import STORE_HOST, drafts_of
 
 TOPIC = b"BenchTopic"
 QUEUES = 4

@@ -27,11 +27,11 @@ from benches.wire import NotMeasured
 from tests.java.toolchain import Toolchain, find_toolchain
 
 from flaremq.admin.sync import Admin
-from flaremq.admin.topicvalues import TopicSettings
+from flaremq.admin.values.topics import TopicSettings
 from flaremq.store.settings import StoreSettings
 from flaremq.store.store import MessageStore
-from flaremq.testing.builders import a_message
 from flaremq.testing.cluster import Cluster, free_port
+from flaremq.testing.fakes.builders import a_message
 
 ROOT = Path(__file__).resolve().parent.parent
 ENVIRONMENT = ROOT / "build" / "bench-spark"

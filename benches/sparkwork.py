@@ -24,12 +24,12 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from flaremq.arrow.batches import Decoder
-from flaremq.arrow.stores import StoreFolder
-from flaremq.spark.pipelines.audit import audit
-from flaremq.spark.pipelines.rebuild import rebuild
-from flaremq.spark.plan import SessionPlan
-from flaremq.spark.rows import spark_schema
-from flaremq.spark.session import opened_session
+from flaremq.arrow.storefolder import StoreFolder
+from flaremq.spark.launch.plan import SessionPlan
+from flaremq.spark.launch.session import opened_session
+from flaremq.spark.pipelines.store.audit import audit
+from flaremq.spark.pipelines.store.rebuild import rebuild
+from flaremq.spark.schema import spark_schema
 
 NINE = "topic,queueId,queueOffset,keys,tags,body,bornTimestamp,storeTimestamp,properties"
 TWO = "queueOffset,body"

@@ -1,7 +1,7 @@
 """Operating a cluster by a program: a topic, its messages, and how far a group is."""
 
 from flaremq.admin.sync import Admin
-from flaremq.admin.topicvalues import TopicSettings
+from flaremq.admin.values.topics import TopicSettings
 from flaremq.client.settings import namesrv_or_usual
 from flaremq.client.sync import LitePullConsumer, Message, Producer
 

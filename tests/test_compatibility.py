@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from flaremq.broker import calls
-from flaremq.broker.refused import AT_CLIENT, AT_NAMESRV, CONTROLLER, REFUSED, UNUSED
+from flaremq.broker import clientcalls
+from flaremq.broker.handlers.unsupported import AT_CLIENT, AT_NAMESRV, CONTROLLER, REFUSED, UNUSED
 from flaremq.namesrv.app import NameServer
 from flaremq.namesrv.settings import NamesrvSettings
 from flaremq.protocol.codes import RequestCode
@@ -87,7 +87,7 @@ def test_the_table_tells_the_truth(row: Row) -> None:
     elif code in broker_codes():
         assert row.served_by.startswith("broker") and row.state == "done"
     elif why == AT_CLIENT:
-        asked = re.search(rf"\bRequestCode\.{code.name}\b", Path(calls.__file__).read_text())
+        asked = re.search(rf"\bRequestCode\.{code.name}\b", Path(clientcalls.__file__).read_text())
         assert (row.served_by, row.state) == ("client", "sent" if asked else "later")
     else:
         who = {UNUSED: "nobody", CONTROLLER: "controller"}.get(why or "", "broker")

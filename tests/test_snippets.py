@@ -61,11 +61,15 @@ class Shown:
 
 
 READERS_OWN = Shown("calls the reader's own program; examples/test_orders.py is a whole one, and is run")
-SPARK = Shown("needs Spark, a minute a block; tests/spark and tests/cli/test_pipelines.py do the same")
-STOPPED = Shown("needs a stopped broker, or files of the reader; tests/cli/test_pipelines.py runs them")
+SPARK = Shown(
+    "needs Spark, a minute a block; tests/spark and tests/cli/pipelines/test_commands.py do the same"
+)
+STOPPED = Shown(
+    "needs a stopped broker, or files of the reader; tests/cli/pipelines/test_commands.py runs them"
+)
 PLANS: dict[str, list[Runs | RunsOn | Watches | Shown]] = {
     "README.md": [
-        Shown("sets up and runs everything; tests/test_makefile.py and tests/cli/test_demo.py"),
+        Shown("sets up and runs everything; tests/test_makefile.py and tests/cli/demo/test_demo.py"),
         Shown("installs; every page of this test then runs on a `flaremq up`"),
         Watches("one book"),
         Runs("OK"),
@@ -143,7 +147,7 @@ class Place:
 
     def prepare_for_spark(self) -> None:
         """What the pages assume: Java, and a store."""
-        find_java = pytest.importorskip("flaremq.spark.java").find_java
+        find_java = pytest.importorskip("flaremq.spark.launch.java").find_java
         self._environ["JAVA_HOME"] = str(find_java().home)
         (self.folder / "data").mkdir()
         (self.folder / "data" / "store").symlink_to(self.folder / ".local" / "share" / "flaremq" / "store")

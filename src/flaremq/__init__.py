@@ -34,25 +34,25 @@ __all__ = [
 
 _PLACES = {
     "Admin": "admin.admin",
-    "Client": "client.instance",
+    "Client": "client.client",
     "ClientSettings": "client.settings",
     "ConsumeFromWhere": "protocol.bodies.group",
     "ConsumerSettings": "client.settings",
     "FlareError": "base.errors",
     "Later": "client.consumer.outcome",
-    "LitePullConsumer": "client.consumer.lite",
+    "LitePullConsumer": "client.consumer.litepull",
     "Message": "model.message",
     "MessageQueue": "model.message",
-    "Producer": "client.producer",
+    "Producer": "client.producer.producer",
     "ProducerSettings": "client.settings",
-    "PullConsumer": "client.consumer.lite",
+    "PullConsumer": "client.consumer.litepull",
     "PushConsumer": "client.consumer.push",
     "Receipt": "client.message",
     "ReceivedMessage": "client.message",
     "SendStatus": "client.message",
-    "by_hash": "client.balance",
+    "by_hash": "client.producer.balance",
     "reject": "client.consumer.outcome",
-    "split_batches": "client.outgoing",
+    "split_batches": "client.producer.packing",
 }
 
 

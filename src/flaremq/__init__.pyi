@@ -1,18 +1,18 @@
 # What the lazy names of the package are, for type checkers. At run time `__init__.py` finds them.
 from flaremq.admin.admin import Admin as Admin
 from flaremq.base.errors import FlareError as FlareError
-from flaremq.client.balance import by_hash as by_hash
-from flaremq.client.consumer.lite import LitePullConsumer as LitePullConsumer
-from flaremq.client.consumer.lite import PullConsumer as PullConsumer
+from flaremq.client.client import Client as Client
+from flaremq.client.consumer.litepull import LitePullConsumer as LitePullConsumer
+from flaremq.client.consumer.litepull import PullConsumer as PullConsumer
 from flaremq.client.consumer.outcome import Later as Later
 from flaremq.client.consumer.outcome import reject as reject
 from flaremq.client.consumer.push import PushConsumer as PushConsumer
-from flaremq.client.instance import Client as Client
 from flaremq.client.message import Receipt as Receipt
 from flaremq.client.message import ReceivedMessage as ReceivedMessage
 from flaremq.client.message import SendStatus as SendStatus
-from flaremq.client.outgoing import split_batches as split_batches
-from flaremq.client.producer import Producer as Producer
+from flaremq.client.producer.balance import by_hash as by_hash
+from flaremq.client.producer.packing import split_batches as split_batches
+from flaremq.client.producer.producer import Producer as Producer
 from flaremq.client.settings import ClientSettings as ClientSettings
 from flaremq.client.settings import ConsumerSettings as ConsumerSettings
 from flaremq.client.settings import ProducerSettings as ProducerSettings

@@ -14,7 +14,7 @@ __all__ = ["DefaultSource"]
 DefaultSource: type[DataSource]
 
 try:
-    from flaremq.spark.files import RocketMQStore
+    from flaremq.spark.storesource import RocketMQStore
 
     DefaultSource = RocketMQStore
 except ImportError as error:

@@ -14,7 +14,7 @@ from tests.admin.member import Member
 from flaremq.admin import sync
 from flaremq.admin.admin import Admin
 from flaremq.testing.embedded import Embedded
-from flaremq.testing.wireclient import WireClient
+from flaremq.testing.fakes.wireclient import WireClient
 
 
 @pytest.fixture

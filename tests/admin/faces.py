@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any
 
 from flaremq.admin import sync
-from flaremq.admin.messagevalues import FoundMessage, Scan
+from flaremq.admin.values.messages import FoundMessage, Scan
 
 
 class Unblocked:

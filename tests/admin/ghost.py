@@ -8,7 +8,7 @@ from flaremq.protocol.bodies.route import RegisterBrokerBody, TopicConfigSeriali
 from flaremq.protocol.codes import RequestCode
 from flaremq.protocol.headers.namesrv import RegisterBrokerRequestHeader
 from flaremq.testing.cluster import free_port
-from flaremq.testing.wireclient import WireClient
+from flaremq.testing.fakes.wireclient import WireClient
 
 NAME = "broker-z"
 

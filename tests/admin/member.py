@@ -18,7 +18,7 @@ from flaremq.protocol.bodies.running import ConsumerRunningInfo, ProcessQueueInf
 from flaremq.protocol.codes import RequestCode
 from flaremq.protocol.command import Command, response_to
 from flaremq.remoting.router import Peer
-from flaremq.testing.wireclient import WireClient
+from flaremq.testing.fakes.wireclient import WireClient
 
 
 class Member(WireClient):

@@ -9,8 +9,8 @@ from tests.admin.ghost import NAME, haunt
 from tests.admin.test_groups import fill
 
 from flaremq.admin.admin import Admin
-from flaremq.admin.brokervalues import Cluster
-from flaremq.admin.topicvalues import Perm
+from flaremq.admin.values.brokers import Cluster
+from flaremq.admin.values.topics import Perm
 from flaremq.base.errors import ConnectFailed, InvalidParameter, NoPermission, NotServed, UsageError
 from flaremq.model.topic import GroupConfig
 from flaremq.protocol import beans
@@ -18,7 +18,7 @@ from flaremq.protocol.bodies.group import HeartbeatData, ProducerData
 from flaremq.protocol.codes import RequestCode
 from flaremq.testing.cluster import eventually
 from flaremq.testing.embedded import Embedded
-from flaremq.testing.wireclient import WireClient
+from flaremq.testing.fakes.wireclient import WireClient
 
 
 async def test_clusters_and_their_brokers(admin: Admin, servers: Embedded) -> None:

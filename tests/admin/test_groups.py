@@ -7,8 +7,8 @@ from tests.admin.ghost import NAME, haunt
 from tests.admin.member import Member
 
 from flaremq.admin.admin import Admin
-from flaremq.admin.groupvalues import GroupChange, Position
-from flaremq.admin.topicvalues import TopicSettings
+from flaremq.admin.values.groups import GroupChange, Position
+from flaremq.admin.values.topics import TopicSettings
 from flaremq.base.errors import (
     ConsumerOffline,
     GroupNotFound,
@@ -26,7 +26,7 @@ from flaremq.protocol.codes import RequestCode
 from flaremq.protocol.headers.send import ConsumerSendMsgBackRequestHeader
 from flaremq.testing.cluster import eventually
 from flaremq.testing.embedded import Embedded
-from flaremq.testing.wireclient import WireClient
+from flaremq.testing.fakes.wireclient import WireClient
 
 TWO = TopicSettings(read_queues=2, write_queues=2)
 A0, A1 = MessageQueue("orders", "broker-a", 0), MessageQueue("orders", "broker-a", 1)

@@ -9,16 +9,16 @@ from tests.admin.ghost import NAME, haunt
 
 from flaremq.admin.admin import Admin
 from flaremq.admin.brokers import runtime_of
-from flaremq.admin.groupvalues import Position
 from flaremq.admin.health import _judged
-from flaremq.admin.healthvalues import ClusterHealth, Limits, Verdict
+from flaremq.admin.values.groups import Position
+from flaremq.admin.values.health import ClusterHealth, Limits, Verdict
 from flaremq.admin.wording import bytes_of
 from flaremq.base.errors import InvalidParameter
 from flaremq.client.settings import ClientSettings
 from flaremq.model.topic import GroupConfig
 from flaremq.testing.cluster import free_port
 from flaremq.testing.embedded import Embedded
-from flaremq.testing.wireclient import WireClient
+from flaremq.testing.fakes.wireclient import WireClient
 
 
 def problems(found: ClusterHealth) -> list[tuple[str, str]]:

@@ -9,8 +9,8 @@ from tests.admin.ghost import NAME, haunt
 from tests.admin.member import Member
 
 from flaremq.admin.admin import Admin
-from flaremq.admin.messagevalues import FoundMessage, Scan, TimeRange, TrackState
-from flaremq.admin.topicvalues import TopicSettings
+from flaremq.admin.values.messages import FoundMessage, Scan, TimeRange, TrackState
+from flaremq.admin.values.topics import TopicSettings
 from flaremq.base.errors import (
     ConsumerOffline,
     Incomplete,
@@ -41,7 +41,7 @@ from flaremq.protocol.headers.send import (
 )
 from flaremq.testing.cluster import eventually
 from flaremq.testing.embedded import Embedded
-from flaremq.testing.wireclient import WireClient
+from flaremq.testing.fakes.wireclient import WireClient
 
 TWO = TopicSettings(read_queues=2, write_queues=2)
 UNIQUE = "7F000001303918B4AAC2{:012X}"

@@ -10,12 +10,12 @@ from tests.admin.member import Member
 from tests.admin.test_groups import A0, A1, B0, B1, fill
 
 from flaremq.admin.admin import Admin
-from flaremq.admin.groupvalues import OffsetMove, OffsetReset, Position
+from flaremq.admin.values.groups import OffsetMove, OffsetReset, Position
 from flaremq.base.errors import GroupNotFound, Incomplete, InvalidParameter, TopicNotFound, UsageError
 from flaremq.model.message import MessageQueue
 from flaremq.model.topic import GroupConfig
 from flaremq.testing.embedded import Embedded
-from flaremq.testing.wireclient import WireClient
+from flaremq.testing.fakes.wireclient import WireClient
 
 
 async def offsets(wire: WireClient, servers: Embedded, group: str = "billing") -> list[int | None]:

@@ -10,19 +10,19 @@ import pytest
 from tests.admin.ghost import NAME, haunt
 
 from flaremq.admin.admin import Admin
-from flaremq.admin.groupvalues import Position
-from flaremq.admin.messagevalues import found_in
-from flaremq.admin.topicvalues import TopicSettings
+from flaremq.admin.values.groups import Position
+from flaremq.admin.values.messages import found_in
+from flaremq.admin.values.topics import TopicSettings
 from flaremq.base.errors import ConnectFailed, Incomplete, InvalidParameter, Malformed, UsageError
 from flaremq.client.settings import ClientSettings
 from flaremq.model import sysflag
 from flaremq.model.batch import join_batch
 from flaremq.model.compression import compress
 from flaremq.model.topic import GroupConfig
-from flaremq.testing.builders import a_message, records_of
 from flaremq.testing.cluster import free_port
 from flaremq.testing.embedded import Embedded
-from flaremq.testing.wireclient import WireClient
+from flaremq.testing.fakes.builders import a_message, records_of
+from flaremq.testing.fakes.wireclient import WireClient
 
 
 @pytest.fixture

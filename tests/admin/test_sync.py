@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from flaremq.admin import brokers, groups, health, messages, namesrvs, sync, topics
-from flaremq.admin.messagevalues import Scan
-from flaremq.admin.topicvalues import TopicSettings
+from flaremq.admin.values.messages import Scan
+from flaremq.admin.values.topics import TopicSettings
 from flaremq.base.errors import ConfigError, NoNameServer
 from flaremq.client.settings import ClientSettings
 from flaremq.testing.cluster import free_port
 from flaremq.testing.embedded import EmbeddedThread
-from flaremq.testing.wireclient import WireClient
+from flaremq.testing.fakes.wireclient import WireClient
 
 
 @pytest.fixture

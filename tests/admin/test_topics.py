@@ -6,13 +6,13 @@ import pytest
 from tests.admin.ghost import NAME, haunt
 
 from flaremq.admin.admin import Admin
-from flaremq.admin.topicvalues import MessageType, Perm, TopicChange, TopicKind, TopicSettings
+from flaremq.admin.values.topics import MessageType, Perm, TopicChange, TopicKind, TopicSettings
 from flaremq.base.errors import Incomplete, InvalidName, InvalidParameter, TopicNotFound
 from flaremq.model.message import MessageQueue
 from flaremq.model.topic import GroupConfig
 from flaremq.testing.cluster import eventually
 from flaremq.testing.embedded import Embedded
-from flaremq.testing.wireclient import WireClient
+from flaremq.testing.fakes.wireclient import WireClient
 
 FOUR = TopicSettings(read_queues=4, write_queues=4)
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flaremq.admin import orderconf
-from flaremq.admin.topicvalues import MessageType, Perm, TopicSettings
+from flaremq.admin.values.topics import MessageType, Perm, TopicSettings
 from flaremq.admin.wording import (
     first_number,
     settings_of_text,

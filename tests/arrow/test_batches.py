@@ -9,14 +9,14 @@ import pyarrow as pa
 import pytest
 
 from flaremq.arrow.batches import BATCH_BYTES, ROWS_MAX, Decoder
+from flaremq.arrow.columnspec import Only
 from flaremq.arrow.schema import COLUMNS, arrow_schema
-from flaremq.arrow.wanted import Only
 from flaremq.base.errors import Malformed, UsageError
 from flaremq.model import sysflag
 from flaremq.model.batch import BatchPart, join_batch
 from flaremq.model.compression import compress
 from flaremq.model.host import Host
-from flaremq.testing.builders import NOW_MS, a_message, records_of
+from flaremq.testing.fakes.builders import NOW_MS, a_message, records_of
 
 
 def rows(
@@ -194,7 +194,7 @@ def test_a_body_that_is_not_what_its_flags_say_stays_as_it_lies(flag: int) -> No
 
 
 def test_a_body_that_would_become_too_large_stays_as_it_lies(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flaremq.arrow.odd.BODY_SIZE_MAX", 1000)
+    monkeypatch.setattr("flaremq.arrow.unwrap.BODY_SIZE_MAX", 1000)
     packed = compress(bytes(5000), sysflag.COMPRESSION_ZLIB)
     data = records_of([a_message(packed, sys_flag=sysflag.COMPRESSED | sysflag.COMPRESSION_ZLIB)])
     assert [row["body"] for row in rows(data, "body")] == [packed]

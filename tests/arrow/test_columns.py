@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flaremq.arrow.wanted import Number, Only, Pairs, Text
+from flaremq.arrow.columnspec import Number, Only, Pairs, Text
 from flaremq.model.columns import Check, Fact, facts_table
 from flaremq.model.host import Host
 from flaremq.model.message import StoredMessage
 from flaremq.model.record import decode_many, walk
 from flaremq.store.drafts import NewMessage
-from flaremq.testing.builders import a_message, records_of
+from flaremq.testing.fakes.builders import a_message, records_of
 from flaremq.testing.twins import twin_name, twins
 
 TWINS = twins("flaremq.arrow._columns")

@@ -9,25 +9,25 @@ from pathlib import Path
 from typing import Any
 
 from flaremq.base.errors import CallTimeout
-from flaremq.broker.aside import Aside
-from flaremq.broker.filters import Filters
-from flaremq.broker.groups import GroupHooks, Groups
-from flaremq.broker.locks import Locks
-from flaremq.broker.offsets import Offsets
-from flaremq.broker.persist import ConfigFile
-from flaremq.broker.producers import Member, Producers
+from flaremq.broker.offload import Aside
 from flaremq.broker.settings import BrokerSettings
-from flaremq.broker.stats import Stats
-from flaremq.broker.subscriptions import Subscriptions
-from flaremq.broker.topics import Topics
+from flaremq.broker.stats.stats import Stats
+from flaremq.broker.tables.configfile import ConfigFile
+from flaremq.broker.tables.consumers import GroupHooks, Groups
+from flaremq.broker.tables.filters import Filters
+from flaremq.broker.tables.offsets import Offsets
+from flaremq.broker.tables.producers import Member, Producers
+from flaremq.broker.tables.queuelocks import Locks
+from flaremq.broker.tables.subscriptiongroups import Subscriptions
+from flaremq.broker.tables.topics import Topics
 from flaremq.protocol import beans, fields
 from flaremq.protocol.bodies.group import ConsumerData, SubscriptionData
 from flaremq.protocol.codes import CURRENT_VERSION, LanguageCode, RequestCode
 from flaremq.protocol.command import Command
 from flaremq.remoting.router import Family, Handler, Router
 from flaremq.store.store import MessageStore
-from flaremq.testing.builders import small_settings
 from flaremq.testing.clock import ManualClock
+from flaremq.testing.fakes.builders import small_settings
 
 BROKER = "broker-a"
 CLUSTER = "DefaultCluster"

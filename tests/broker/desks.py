@@ -19,8 +19,8 @@ from flaremq.protocol.command import Command
 from flaremq.protocol.frame import FrameDecoder, encode_frame
 from flaremq.remoting.inlet import Inlet
 from flaremq.remoting.turn import Turn
-from flaremq.testing.builders import small_settings
 from flaremq.testing.clock import ManualClock, settle
+from flaremq.testing.fakes.builders import small_settings
 
 PORT = 10911
 

@@ -11,15 +11,15 @@ import pytest
 from tests.protocol.samples import a_pull, a_send
 
 from flaremq.broker.app import Broker, BrokerConfig
-from flaremq.broker.persist import ConfigFile
 from flaremq.broker.settings import BrokerServerSettings, BrokerSettings
+from flaremq.broker.tables.configfile import ConfigFile
 from flaremq.model.record import decode_many
 from flaremq.model.topic import TopicConfig
 from flaremq.protocol.codes import RequestCode, ResponseCode
 from flaremq.protocol.command import Command
 from flaremq.remoting.caller import Caller
-from flaremq.testing.builders import small_settings
 from flaremq.testing.cluster import eventually
+from flaremq.testing.fakes.builders import small_settings
 
 SEND = replace(a_send(e="0"), body=b"hello")
 PULL = a_pull(queueId="0", queueOffset="0", sysFlag="4", subscription="*")

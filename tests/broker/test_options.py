@@ -20,17 +20,17 @@ from tests.protocol.samples import a_pull, a_send
 
 from flaremq.base.errors import CallTimeout, NoPermission
 from flaremq.broker.app import Broker, BrokerConfig
-from flaremq.broker.broadcast import BroadcastOffsets, BroadcastPull
-from flaremq.broker.groups import Groups
-from flaremq.broker.producers import Producers
 from flaremq.broker.settings import (
     BrokerServerSettings,
     BrokerSettings,
     FamilySettings,
     MetricsExporter,
 )
+from flaremq.broker.tables.broadcast import BroadcastOffsets, BroadcastPull
+from flaremq.broker.tables.consumers import Groups
+from flaremq.broker.tables.producers import Producers
+from flaremq.broker.tables.topics import presets
 from flaremq.broker.tasks import Chores, table
-from flaremq.broker.topics import presets
 from flaremq.model import names
 from flaremq.model.topic import GroupConfig, TopicConfig
 from flaremq.protocol.bodies.group import MessageModel, SubscriptionData
@@ -38,8 +38,8 @@ from flaremq.protocol.codes import RequestCode, ResponseCode
 from flaremq.protocol.command import Command
 from flaremq.remoting.caller import Caller
 from flaremq.store.settings import FlushDisk
-from flaremq.testing.builders import small_settings
 from flaremq.testing.clock import START_MS, ManualClock
+from flaremq.testing.fakes.builders import small_settings
 
 TOPIC = "TopicTest"
 SEND = replace(a_send(e="0"), body=b"hello")

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from flaremq.base.errors import CallTimeout, ConnectFailed
-from flaremq.broker.aside import Aside
 from flaremq.broker.namesrvs import NameServers
+from flaremq.broker.offload import Aside
 from flaremq.broker.registration import Calls, Registration
 from flaremq.broker.settings import BrokerSettings, Place
 from flaremq.model.record import crc31

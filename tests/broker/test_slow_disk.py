@@ -25,9 +25,9 @@ from flaremq.protocol import beans
 from flaremq.protocol.bodies.stats import TopicStatsTable
 from flaremq.protocol.codes import RequestCode, ResponseCode
 from flaremq.protocol.command import Command
-from flaremq.testing.builders import small_settings
 from flaremq.testing.cluster import eventually
-from flaremq.testing.wireclient import Refused, Want, WireClient
+from flaremq.testing.fakes.builders import small_settings
+from flaremq.testing.fakes.wireclient import Refused, Want, WireClient
 
 SOON_S = 5.0
 """Much less than the disk takes, much more than a busy machine needs."""

@@ -14,7 +14,7 @@ from tests.cli.commands import flaremq
 from flaremq.base.errors import ConfigError, FlareError, GroupNotFound, TopicNotFound, Unreachable
 from flaremq.cli import main as cli
 from flaremq.cli import profile
-from flaremq.cli.table import ALIASES, COMMANDS
+from flaremq.cli.commands import ALIASES, COMMANDS
 from flaremq.testing.cluster import free_port
 
 
@@ -41,7 +41,7 @@ def test_help_lists_every_command_and_loads_none_of_them() -> None:
     assert all(name in shown for name in COMMANDS)
     assert not any(name in shown for name in ALIASES)
     assert set(loaded.split()) <= {
-        "flaremq.base", "flaremq.base.errors", "flaremq.cli", "flaremq.cli.main", "flaremq.cli.table",
+        "flaremq.base", "flaremq.base.errors", "flaremq.cli", "flaremq.cli.main", "flaremq.cli.commands",
             "flaremq.cli.tls", "flaremq.cli.names", "flaremq.cli.render", "flaremq.cli.words",
     }  # fmt: skip
 

@@ -16,7 +16,7 @@ from tests.cli.commands import Ended, flaremq
 
 from flaremq.model import layout
 from flaremq.store.store import MessageStore
-from flaremq.testing.builders import a_message, small_settings
+from flaremq.testing.fakes.builders import a_message, small_settings
 
 COUNT = 300
 

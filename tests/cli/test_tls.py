@@ -15,8 +15,8 @@ from flaremq.base.errors import FlareError, SendFailed
 from flaremq.base.settings import environment_name
 from flaremq.cli.profiles import load_profiles
 from flaremq.cli.tls import Tls
-from flaremq.client.instance import Client
-from flaremq.client.producer import Producer
+from flaremq.client.client import Client
+from flaremq.client.producer.producer import Producer
 from flaremq.client.settings import ClientSettings, ProducerSettings
 from flaremq.model.message import Message
 from flaremq.remoting.tls import TlsClientSettings

@@ -12,8 +12,8 @@ from tests.cli.conftest import Ask
 from tests.cli.test_main import completed, is_here
 
 from flaremq.cli.about import Compiled
+from flaremq.cli.commands import ALIASES, COMMANDS
 from flaremq.cli.main import load
-from flaremq.cli.table import ALIASES, COMMANDS
 from flaremq.testing.cluster import free_port
 from flaremq.testing.embedded import EmbeddedThread
 

@@ -14,10 +14,10 @@ import pytest
 
 from flaremq.base.errors import CallTimeout, ConnectFailed, FlareError, ManyFailed, NoNameServer, SendFailed
 from flaremq.base.units import MiB
-from flaremq.client.instance import Client
+from flaremq.client.client import Client
 from flaremq.client.message import Receipt
 from flaremq.client.namesrvs import NameServers
-from flaremq.client.producer import Producer
+from flaremq.client.producer.producer import Producer
 from flaremq.client.settings import ClientSettings, ProducerSettings
 from flaremq.model.message import Message
 from flaremq.protocol.command import Command

@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from flaremq.base.errors import FlareError, SendFailed
-from flaremq.client.instance import Client
+from flaremq.client.client import Client
 from flaremq.client.message import Receipt
-from flaremq.client.producer import Producer
+from flaremq.client.producer.producer import Producer
 from flaremq.client.settings import ClientSettings, ProducerSettings
 from flaremq.model.message import Message
 from flaremq.testing.cluster import Cluster, eventually
 from flaremq.testing.embedded import Embedded
-from flaremq.testing.wireclient import WireClient
+from flaremq.testing.fakes.wireclient import WireClient
 
 
 def quick(namesrv: str) -> Client:

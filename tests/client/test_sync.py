@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 
 from flaremq.base.errors import NoNameServer, UsageError
-from flaremq.client import producer as core
+from flaremq.client.blocking import Portal
 from flaremq.client.message import ReceivedMessage
-from flaremq.client.portal import Portal
+from flaremq.client.producer import producer as core
 from flaremq.client.settings import ConsumerSettings
 from flaremq.client.sync import Client, Message, Producer, PushConsumer, Receipt
 from flaremq.protocol.bodies.group import ConsumeFromWhere

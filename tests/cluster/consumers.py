@@ -11,13 +11,13 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from flaremq.broker.locks import LIFE_S
+from flaremq.broker.tables.queuelocks import LIFE_S
 from flaremq.model.allocate import Average
 from flaremq.model.message import MessageQueue
 from flaremq.protocol.codes import RequestCode
 from flaremq.protocol.command import Command
 from flaremq.remoting.router import Peer
-from flaremq.testing.wireclient import Want, WireClient
+from flaremq.testing.fakes.wireclient import Want, WireClient
 
 SPEED = 20
 """Clocks run so much faster than time: a lock lives for three seconds, not for a minute."""

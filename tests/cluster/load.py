@@ -19,7 +19,7 @@ from flaremq.model.topic import PERM_READ, PERM_WRITE
 from flaremq.protocol.bodies.route import TopicRouteData
 from flaremq.protocol.codes import ResponseCode
 from flaremq.testing.cluster import eventually
-from flaremq.testing.wireclient import Refused, Want, WireClient
+from flaremq.testing.fakes.wireclient import Refused, Want, WireClient
 
 REFRESH_S = 0.2
 """How often clients ask for routes: Java's 30 s, compressed."""

@@ -11,7 +11,7 @@ import pytest
 from tests.cluster.programs import Program, Programs
 
 from flaremq.testing.cluster import Cluster, Process, eventually
-from flaremq.testing.wireclient import WireClient
+from flaremq.testing.fakes.wireclient import WireClient
 
 TOPICS = ["Orders", "Payments"]
 QUEUES = 4

@@ -14,7 +14,7 @@ from tests.cluster.members import cut, die
 
 from flaremq.client.consumer.push import PushConsumer
 from flaremq.client.message import ReceivedMessage
-from flaremq.client.producer import Producer
+from flaremq.client.producer.producer import Producer
 from flaremq.model.message import Message, MessageQueue
 from flaremq.testing.cluster import eventually
 from flaremq.testing.embedded import Embedded
@@ -26,9 +26,9 @@ LIFE_S = 3.0
 
 @pytest.fixture(autouse=True)
 def quick_locks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flaremq.broker.locks.LIFE_S", LIFE_S)
+    monkeypatch.setattr("flaremq.broker.tables.queuelocks.LIFE_S", LIFE_S)
     monkeypatch.setattr("flaremq.client.consumer.processqueue.LOCK_VALID_S", LIFE_S / 2)
-    monkeypatch.setattr("flaremq.client.consumer.holdings.RENEW_S", LIFE_S / 3)
+    monkeypatch.setattr("flaremq.client.consumer.assignment.RENEW_S", LIFE_S / 3)
 
 
 class Board:

@@ -13,14 +13,14 @@ from tests.cluster.load import pause
 from tests.cluster.members import die
 
 from flaremq.base.errors import FlareError
+from flaremq.client.client import Client
 from flaremq.client.consumer.push import PushConsumer
-from flaremq.client.instance import Client
 from flaremq.client.message import ReceivedMessage
-from flaremq.client.producer import Producer
+from flaremq.client.producer.producer import Producer
 from flaremq.client.settings import ConsumerSettings
 from flaremq.model.message import Message, MessageQueue
 from flaremq.testing.cluster import Cluster, eventually
-from flaremq.testing.wireclient import WireClient
+from flaremq.testing.fakes.wireclient import WireClient
 
 GROUP = "G-storm"
 TOPICS = {"Storm": 32, "Thunder": 48}

@@ -7,9 +7,9 @@ import socket
 from contextlib import ExitStack
 from pathlib import Path
 
-from flaremq.cli.processes import Process
+from flaremq.servers.processes import Process
 from flaremq.testing.cluster import Cluster, eventually
-from flaremq.testing.wireclient import Want, WireClient
+from flaremq.testing.fakes.wireclient import Want, WireClient
 
 FEW = 256
 IDLE = 400

@@ -16,7 +16,7 @@ from tests.cluster.load import Load, stored
 from flaremq.protocol.codes import RequestCode
 from flaremq.protocol.headers.namesrv import WipeWritePermOfBrokerRequestHeader
 from flaremq.testing.cluster import Cluster, Process, eventually
-from flaremq.testing.wireclient import WireClient
+from flaremq.testing.fakes.wireclient import WireClient
 
 TOPIC = "TopicCluster"
 QUEUES = 3

@@ -15,7 +15,7 @@ import pytest
 from tests.cluster.load import Load, Notes, stored
 
 from flaremq.testing.cluster import Cluster
-from flaremq.testing.wireclient import WireClient
+from flaremq.testing.fakes.wireclient import WireClient
 
 TOPIC = "TopicKill"
 QUEUES = 4

@@ -13,12 +13,12 @@ from tests.cluster.consumers import SPEED, Board, Consumer, FastClock, Wanted
 from tests.cluster.load import pause
 
 from flaremq.broker.app import Broker, BrokerConfig
-from flaremq.broker.locks import LIFE_S
 from flaremq.broker.settings import BrokerServerSettings, BrokerSettings
+from flaremq.broker.tables.queuelocks import LIFE_S
 from flaremq.model.message import MessageQueue
-from flaremq.testing.builders import small_settings
 from flaremq.testing.cluster import eventually
-from flaremq.testing.wireclient import WireClient
+from flaremq.testing.fakes.builders import small_settings
+from flaremq.testing.fakes.wireclient import WireClient
 
 TOPIC, GROUP, BROKER = "TopicStorm", "GID_storm", "broker-a"
 QUEUES = 8

@@ -17,7 +17,7 @@ import pytest
 
 from flaremq.base.settings import dump
 from flaremq.base.sources import environment_name
-from flaremq.cli.compose import broker_sections, load_broker
+from flaremq.servers.together import broker_sections, load_broker
 from flaremq.testing.cluster import free_port
 
 ROOT = Path(__file__).parent.parent.parent

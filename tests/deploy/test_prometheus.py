@@ -9,8 +9,8 @@ from urllib.request import urlopen
 import pytest
 import yaml
 
-from flaremq.cli.compose import load_broker
 from flaremq.client.sync import LitePullConsumer, Message, Producer
+from flaremq.servers.together import load_broker
 from flaremq.testing.cluster import Cluster, free_port
 
 FOLDER = Path(__file__).parent.parent.parent / "deploy" / "prometheus"

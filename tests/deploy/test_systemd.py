@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from flaremq.cli.compose import NamesrvConfig, load_broker
 from flaremq.remoting.settings import ServerSettings
+from flaremq.servers.together import NamesrvConfig, load_broker
 from flaremq.testing.cluster import free_port
 
 UNITS = Path(__file__).parent.parent.parent / "deploy" / "systemd"

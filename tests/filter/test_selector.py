@@ -16,8 +16,8 @@ from flaremq.filter.selector import SqlSelector, TagSelector, compile_selector, 
 from flaremq.model.record import decode_many
 from flaremq.store.api import Selector
 from flaremq.store.store import MessageStore
-from flaremq.testing.builders import NOW_MS, a_message, records_of, small_settings
 from flaremq.testing.clock import ManualClock
+from flaremq.testing.fakes.builders import NOW_MS, a_message, records_of, small_settings
 
 TOPIC = "TopicTest"
 TAG_A, TAG_B = 2598919, 2598920

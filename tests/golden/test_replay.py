@@ -20,8 +20,8 @@ from flaremq.broker.settings import BrokerServerSettings, BrokerSettings, Family
 from flaremq.namesrv.app import NameServer
 from flaremq.namesrv.settings import NamesrvServerSettings, NamesrvSettings
 from flaremq.protocol.codes import ResponseCode
-from flaremq.testing.builders import small_settings
-from flaremq.testing.wireclient import WireClient
+from flaremq.testing.fakes.builders import small_settings
+from flaremq.testing.fakes.wireclient import WireClient
 
 NAMES = sorted(path.stem for path in CONVERSATIONS.glob("*.jsonl"))
 TOPICS = ("TopicTest", "OrderTopic", "ReqTopic", "AdmTopic", "PopTopic", "BenchTopic")

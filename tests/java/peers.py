@@ -28,7 +28,7 @@ from flaremq.protocol import beans
 from flaremq.protocol.bodies.cluster import ClusterInfo
 from flaremq.protocol.codes import RequestCode
 from flaremq.testing.cluster import eventually, free_port, properties_file
-from flaremq.testing.wireclient import WireClient
+from flaremq.testing.fakes.wireclient import WireClient
 
 READY = "boot success"
 READY_LIMIT_S = 60.0

@@ -24,8 +24,8 @@ from flaremq.store.drafts import NewMessage
 from flaremq.store.queue.timesearch import Boundary
 from flaremq.store.settings import StoreSettings
 from flaremq.store.store import MessageStore
-from flaremq.testing.builders import put_together
 from flaremq.testing.clock import ManualClock
+from flaremq.testing.fakes.builders import put_together
 
 Options = dict[str, object]
 

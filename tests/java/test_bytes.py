@@ -19,8 +19,8 @@ from tests.java.sides import BATCH, SMALL, Options, new_message, our_store, put_
 from tests.java.values import Draft, batch_body
 
 from flaremq.store.index.indexfile import entry_at
-from flaremq.testing.builders import put_together
 from flaremq.testing.clock import ManualClock
+from flaremq.testing.fakes.builders import put_together
 
 pytestmark = pytest.mark.java
 

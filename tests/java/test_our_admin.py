@@ -11,10 +11,10 @@ from tests.java.clients import Draft, JavaClients, Printed, PushConsumer, Queue,
 from tests.java.peers import Apache, Flare, Kind, Peers, Server
 from tests.java.toolchain import Toolchain
 
-from flaremq.admin.groupvalues import GroupChange, Position
-from flaremq.admin.messagevalues import Scan, TimeRange, TrackState
 from flaremq.admin.sync import Admin
-from flaremq.admin.topicvalues import Perm, TopicChange, TopicKind, TopicSettings
+from flaremq.admin.values.groups import GroupChange, Position
+from flaremq.admin.values.messages import Scan, TimeRange, TrackState
+from flaremq.admin.values.topics import Perm, TopicChange, TopicKind, TopicSettings
 from flaremq.base.errors import (
     ConsumerOffline,
     GroupNotFound,
@@ -31,7 +31,7 @@ from flaremq.protocol.bodies.pop import MessageRequestMode
 from flaremq.protocol.codes import RequestCode
 from flaremq.protocol.headers.send import ConsumerSendMsgBackRequestHeader
 from flaremq.testing.cluster import eventually
-from flaremq.testing.wireclient import WireClient
+from flaremq.testing.fakes.wireclient import WireClient
 
 pytestmark = pytest.mark.java
 

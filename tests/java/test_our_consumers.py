@@ -12,7 +12,7 @@ from tests.java.peers import Apache, Peers
 from tests.java.toolchain import Toolchain
 
 from flaremq.base.errors import InvalidExpression
-from flaremq.client.consumer.lite import LitePullConsumer
+from flaremq.client.consumer.litepull import LitePullConsumer
 from flaremq.client.consumer.outcome import Later
 from flaremq.client.consumer.push import PushConsumer
 from flaremq.client.message import ReceivedMessage

@@ -19,10 +19,10 @@ from tests.java.jvm import QUICK
 from tests.java.peers import Apache, Flare, Kind, Peers
 from tests.java.toolchain import Toolchain
 
-from flaremq.client.producer import Producer
+from flaremq.client.producer.producer import Producer
 from flaremq.model.message import Message
 from flaremq.testing.cluster import eventually
-from flaremq.testing.wireclient import WireClient
+from flaremq.testing.fakes.wireclient import WireClient
 
 pytestmark = pytest.mark.java
 

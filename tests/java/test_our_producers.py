@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
-from tests.client.test_producer import (  # noqa: F401 - Tests and their fixture.
+from tests.client.producer.test_producer import (  # noqa: F401 - Tests and their fixture.
     make,
     test_a_batch_is_stored_together,
     test_a_large_body_is_compressed,

@@ -9,20 +9,20 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from tests.java.peers import Apache, Peers
 from tests.java.toolchain import Toolchain
+from tests.spark.read.test_fetch import expected, read, whole
 from tests.spark.servers import fill, make_topic
-from tests.spark.test_fetch import expected, read, whole
 
 from flaremq.admin.sync import Admin
 from flaremq.base.errors import InvalidExpression
 from flaremq.client.sync import Producer
 from flaremq.model.message import Message
-from flaremq.spark.commits import commit
-from flaremq.spark.course import Course
-from flaremq.spark.fetch import FetchPlan
-from flaremq.spark.links import close_links
-from flaremq.spark.options import Filter, Limits, ReadOptions
-from flaremq.spark.places import Kind, Place
-from flaremq.spark.queues import key_of
+from flaremq.model.queuekey import key_of
+from flaremq.spark.clients import close_links
+from flaremq.spark.read.bounds import Kind, Place
+from flaremq.spark.read.fetch import FetchPlan
+from flaremq.spark.read.groupcommit import commit
+from flaremq.spark.read.options import Filter, Limits, ReadOptions
+from flaremq.spark.read.planner import Course
 
 pytestmark = pytest.mark.java
 

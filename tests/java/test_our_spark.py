@@ -12,8 +12,8 @@ from tests.java.sides import SMALL
 from tests.java.test_from_java import put_variety_by_java
 from tests.spark.conftest import java, spark  # noqa: F401 - Fixtures.
 
-from flaremq.spark.pipelines.audit import audit
-from flaremq.spark.pipelines.rebuild import Shape, rebuild
+from flaremq.spark.pipelines.store.audit import audit
+from flaremq.spark.pipelines.store.rebuild import Shape, rebuild
 
 pytestmark = pytest.mark.java
 

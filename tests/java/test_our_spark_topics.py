@@ -13,10 +13,10 @@ from tests.java.toolchain import Toolchain
 from tests.spark.conftest import java, spark  # noqa: F401 - Fixtures.
 from tests.spark.servers import fill, make_topic, wait_until_holds
 
-from flaremq.spark.links import close_links
+from flaremq.spark.archive.reader import read_archive
+from flaremq.spark.clients import close_links
 from flaremq.spark.pipelines.archive import ArchivePlan, archive
 from flaremq.spark.pipelines.replay import ReplayPlan, replay
-from flaremq.spark.tables import read_archive
 
 pytestmark = pytest.mark.java
 

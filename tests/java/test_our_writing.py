@@ -12,7 +12,7 @@ from tests.java.clients import JavaClients
 from tests.java.peers import Apache, Peers
 from tests.java.toolchain import ERAS, Toolchain
 from tests.spark.servers import make_topic
-from tests.spark.test_sending import (  # noqa: F401 - Tests.
+from tests.spark.write.test_sender import (  # noqa: F401 - Tests.
     send,
     stored,
     test_a_row_goes_to_the_queue_that_it_names,
@@ -22,8 +22,8 @@ from tests.spark.test_sending import (  # noqa: F401 - Tests.
     test_rows_without_an_order_all_arrive_as_they_are,
 )
 
-from flaremq.spark.ids import derived_ids
-from flaremq.spark.links import close_links
+from flaremq.spark.clients import close_links
+from flaremq.spark.write.ids import derived_ids
 from flaremq.testing.cluster import eventually
 
 pytestmark = pytest.mark.java

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from flaremq.model import layout
 from flaremq.model.columns import Draft, Drafts
-from flaremq.testing.builders import BORN_HOST, NOW_MS, STORE_HOST, a_message, drafts_of
+from flaremq.testing.fakes.builders import BORN_HOST, NOW_MS, STORE_HOST, a_message, drafts_of
 from flaremq.testing.twins import twin_name, twins
 
 TWINS = twins("flaremq.model._encode")

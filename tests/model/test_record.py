@@ -15,7 +15,7 @@ from flaremq.base.errors import Malformed
 from flaremq.model import layout, record
 from flaremq.model.columns import Check, Fact, Odd, Stop, facts_table
 from flaremq.model.message import Host
-from flaremq.testing.builders import NOW_MS, a_message, records_of
+from flaremq.testing.fakes.builders import NOW_MS, a_message, records_of
 from flaremq.testing.twins import twin_name, twins
 
 TWINS = twins("flaremq.model._record")

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from tests.namesrv.test_app import Client
 
-from flaremq.cli.compose import NamesrvConfig
 from flaremq.namesrv.app import NameServer
 from flaremq.namesrv.settings import NamesrvSettings
 from flaremq.protocol import beans
 from flaremq.protocol.bodies.route import TopicRouteData
 from flaremq.protocol.codes import RequestCode, ResponseCode
 from flaremq.remoting.settings import ServerSettings
+from flaremq.servers.together import NamesrvConfig
 
 CODE, OK = RequestCode, ResponseCode.SUCCESS
 

@@ -16,9 +16,9 @@ from flaremq.broker.settings import BrokerServerSettings, BrokerSettings
 from flaremq.model.message import StoredMessage
 from flaremq.protocol.command import Command
 from flaremq.protocol.frame import FrameDecoder, encode_frame
-from flaremq.testing.builders import small_settings
 from flaremq.testing.cluster import Cluster, Process, eventually
-from flaremq.testing.wireclient import WireClient
+from flaremq.testing.fakes.builders import small_settings
+from flaremq.testing.fakes.wireclient import WireClient
 
 BODY_MAX = 16 * KiB
 TOPIC = "TopicLive"

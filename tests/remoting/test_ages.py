@@ -12,7 +12,7 @@ from tests.remoting.live import TOPIC, Rude
 from flaremq.protocol.codes import ResponseCode
 from flaremq.protocol.frame import encode_frame
 from flaremq.testing.cluster import Cluster, eventually
-from flaremq.testing.wireclient import send_request
+from flaremq.testing.fakes.wireclient import send_request
 
 HELD_S = 0.3
 

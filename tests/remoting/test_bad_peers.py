@@ -20,7 +20,7 @@ from flaremq.protocol.codes import FRAME_SIZE_MAX, RequestCode, ResponseCode, Se
 from flaremq.protocol.command import Command
 from flaremq.protocol.frame import encode_frame
 from flaremq.store.flags import Flag
-from flaremq.testing.wireclient import Refused, Want, WireClient, pull_request, send_request
+from flaremq.testing.fakes.wireclient import Refused, Want, WireClient, pull_request, send_request
 
 
 @pytest.fixture(scope="module")

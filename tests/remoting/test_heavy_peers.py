@@ -28,7 +28,7 @@ from flaremq.remoting.router import Family, Peer, Router
 from flaremq.remoting.server import Server
 from flaremq.remoting.settings import ServerSettings
 from flaremq.testing.cluster import Cluster, Process, eventually
-from flaremq.testing.wireclient import Refused, Want, WireClient, pull_request
+from flaremq.testing.fakes.wireclient import Refused, Want, WireClient, pull_request
 
 IDLE_WANTED = 10_000
 IDLE_MIN = 1_000

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from flaremq.base.errors import NoJava
-from flaremq.spark.java import Java, find_java
+from flaremq.spark.launch.java import Java, find_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,8 +42,8 @@ def spark(java: Java) -> Iterator[SparkSession]:
 
     Workers find the modules of these tests by the names under which pytest knows them.
     """
-    from flaremq.spark.plan import SessionPlan
-    from flaremq.spark.session import opened_session
+    from flaremq.spark.launch.plan import SessionPlan
+    from flaremq.spark.launch.session import opened_session
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))))

@@ -13,8 +13,8 @@ from pyspark.sql import SparkSession
 
 from flaremq.base.errors import FlareError
 from flaremq.spark.errors import spark_error
-from flaremq.spark.plan import SessionPlan
-from flaremq.spark.session import RAISED, opened_session
+from flaremq.spark.launch.plan import SessionPlan
+from flaremq.spark.launch.session import RAISED, opened_session
 
 
 def stdin_ended() -> threading.Event:

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from flaremq.admin.admin import Admin as AsyncAdmin
 from flaremq.admin.sync import Admin
-from flaremq.admin.topicvalues import TopicSettings
+from flaremq.admin.values.topics import TopicSettings
 from flaremq.client.sync import Producer
 from flaremq.model.message import Message, MessageQueue
-from flaremq.spark.links import close_links
+from flaremq.spark.clients import close_links
 from flaremq.testing.cluster import eventually
 from flaremq.testing.embedded import EmbeddedThread
 

@@ -13,22 +13,22 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.spark.archives import Filled, some_rows
+from tests.spark.archive.archives import Filled, some_rows
+from tests.spark.pipelines.test_rebuild import written
+from tests.spark.read.test_planner import SMALL_FILES
 from tests.spark.servers import fill, forget_oldest, make_topic, servers
-from tests.spark.test_course import SMALL_FILES
-from tests.spark.test_rebuild import written
 from typer.testing import CliRunner
 
 from flaremq.base.errors import PeerError, TopicNotFound
 from flaremq.cli.main import app
-from flaremq.spark import course as course_room
-from flaremq.spark.claim import identity_of
-from flaremq.spark.course import Course
+from flaremq.spark.archive.identity import identity_of
+from flaremq.spark.archive.reader import archived_files
 from flaremq.spark.errors import spark_error
-from flaremq.spark.java import Java
-from flaremq.spark.options import Limits, ReadOptions
-from flaremq.spark.places import Kind, Place
-from flaremq.spark.tables import archived_files
+from flaremq.spark.launch.java import Java
+from flaremq.spark.read import planner as course_room
+from flaremq.spark.read.bounds import Kind, Place
+from flaremq.spark.read.options import Limits, ReadOptions
+from flaremq.spark.read.planner import Course
 from flaremq.testing.cluster import free_port
 from flaremq.testing.embedded import EmbeddedThread
 

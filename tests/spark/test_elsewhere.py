@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from tests.spark.pipelines.test_rebuild import written
 from tests.spark.servers import fill, make_topic, wait_until_holds
-from tests.spark.test_rebuild import written
 
-from flaremq.spark.java import Java
+from flaremq.spark.launch.java import Java
 from flaremq.testing.embedded import EmbeddedThread
 
 pytestmark = pytest.mark.slow
@@ -193,8 +193,8 @@ def test_a_machine_with_no_java_but_that_of_the_wheel_reads_and_audits_a_store(
     bare = {"PATH": str(tools), "HOME": str(home), "PYTHONPATH": str(tmp_path)}
     code = (
         "import sys\n"
-        "from flaremq.spark.java import find_java\n"
-        "from flaremq.spark.session import opened_session\n"
+        "from flaremq.spark.launch.java import find_java\n"
+        "from flaremq.spark.launch.session import opened_session\n"
         "print(find_java().origin)\n"
         "with opened_session() as spark:\n"
         "    print(spark.read.format('rocketmq-store').load(sys.argv[1]).count())\n"

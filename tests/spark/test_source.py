@@ -13,8 +13,8 @@ from pyspark.sql.types import BinaryType, LongType, MapType, StringType, StructT
 
 from flaremq.arrow.schema import COLUMNS, arrow_schema
 from flaremq.base.errors import UsageError
-from flaremq.spark.options import NAMES
-from flaremq.spark.rows import columns_of, row_schema, spark_schema
+from flaremq.spark.read.options import NAMES
+from flaremq.spark.schema import columns_of, row_schema, spark_schema
 
 GUIDE = Path(__file__).parent.parent.parent / "docs" / "guide" / "spark.md"
 WITHOUT = """

@@ -24,7 +24,7 @@ from flaremq.store.api import PutStatus
 from flaremq.store.files.disk import Disk
 from flaremq.store.settings import FlushDisk
 from flaremq.store.store import MessageStore
-from flaremq.testing.builders import put_together, small_settings
+from flaremq.testing.fakes.builders import put_together, small_settings
 
 QUEUES: Final[tuple[Queue, ...]] = ((b"A", 0), (b"A", 1), (b"B", 0), (b"B", 7))
 THREADS: Final = 3

@@ -16,9 +16,9 @@ from tests.store.proofs import Promises, Queue, a_proof
 
 from flaremq.base.errors import FlushFailed
 from flaremq.store.store import MessageStore
-from flaremq.testing.builders import put_together, small_settings
 from flaremq.testing.clock import ManualClock
-from flaremq.testing.disk import PowerLossDisk
+from flaremq.testing.fakes.builders import put_together, small_settings
+from flaremq.testing.fakes.disk import PowerLossDisk
 
 QUEUES: Final[tuple[Queue, ...]] = ((b"A", 0), (b"A", 1), (b"B", 0))
 

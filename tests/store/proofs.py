@@ -18,7 +18,7 @@ from flaremq.model.tags import java_hash
 from flaremq.store.api import ExtUnit, GetStatus
 from flaremq.store.drafts import NewMessage
 from flaremq.store.store import MessageStore
-from flaremq.testing.builders import a_message
+from flaremq.testing.fakes.builders import a_message
 
 FOREVER: Final = 1 << 62
 TAG: Final = "proof"

@@ -22,8 +22,8 @@ from flaremq.store.commitlog import CommitLog
 from flaremq.store.files.disk import Disk
 from flaremq.store.queue.nextoffsets import QueueOffsets
 from flaremq.store.settings import FlushDisk
-from flaremq.testing.builders import NOW_MS, STORE_HOST, a_message, drafts_of, small_settings
 from flaremq.testing.clock import ManualClock
+from flaremq.testing.fakes.builders import NOW_MS, STORE_HOST, a_message, drafts_of, small_settings
 
 FILE_SIZE = 64 * 1024
 

@@ -18,9 +18,9 @@ from tests.store.proofs import ByTag, Queue, a_proof, has_key, name_in, served
 from flaremq.base.errors import CorruptStore
 from flaremq.model.record import decode_many
 from flaremq.store.store import MessageStore
-from flaremq.testing.builders import a_message, small_settings
 from flaremq.testing.clock import ManualClock
-from flaremq.testing.disk import FaultyDisk
+from flaremq.testing.fakes.builders import a_message, small_settings
+from flaremq.testing.fakes.disk import FaultyDisk
 
 IDLE: Final[Queue] = (b"Idle", 0)  # These two get the first messages, and none after them.
 IDLE_BATCH: Final[Queue] = (b"IdleBatch", 0)

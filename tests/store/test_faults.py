@@ -20,9 +20,9 @@ from flaremq.store.api import PutStatus
 from flaremq.store.files.disk import Disk, DiskFile
 from flaremq.store.settings import FlushDisk
 from flaremq.store.store import MessageStore
-from flaremq.testing.builders import drafts_of, put_together, small_settings
 from flaremq.testing.clock import ManualClock
-from flaremq.testing.disk import FaultyDisk, PowerLossDisk
+from flaremq.testing.fakes.builders import drafts_of, put_together, small_settings
+from flaremq.testing.fakes.disk import FaultyDisk, PowerLossDisk
 
 A: Queue = (b"A", 0)
 SYNC: dict[str, Any] = {"flush_disk": FlushDisk.SYNC_FLUSH}

@@ -19,9 +19,9 @@ from flaremq.store.flush import LogFlusher, QueueFlusher
 from flaremq.store.queue.nextoffsets import QueueOffsets
 from flaremq.store.queue.queues import Queues
 from flaremq.store.settings import FlushDisk
-from flaremq.testing.builders import NOW_MS, STORE_HOST, a_message, drafts_of, small_settings
 from flaremq.testing.clock import ManualClock
-from flaremq.testing.disk import FaultyDisk
+from flaremq.testing.fakes.builders import NOW_MS, STORE_HOST, a_message, drafts_of, small_settings
+from flaremq.testing.fakes.disk import FaultyDisk
 
 
 class Thread:

@@ -21,8 +21,8 @@ from flaremq.store.files.preallocate import Preallocator
 from flaremq.store.queue.consumequeue import ConsumeQueue
 from flaremq.store.settings import BrokerRole, FlushDisk, StoreSettings
 from flaremq.store.store import MessageStore
-from flaremq.testing.builders import a_message, small_settings
-from flaremq.testing.disk import FaultyDisk
+from flaremq.testing.fakes.builders import a_message, small_settings
+from flaremq.testing.fakes.disk import FaultyDisk
 
 READ: list[tuple[str, str, str, Any]] = [
     ("storePathRootDir", "/data/store", "root", Path("/data/store")),

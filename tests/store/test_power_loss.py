@@ -17,8 +17,8 @@ from flaremq.base.errors import FlareError
 from flaremq.store.api import PutStatus
 from flaremq.store.settings import FlushDisk
 from flaremq.store.store import MessageStore
-from flaremq.testing.builders import small_settings
-from flaremq.testing.disk import PowerLossDisk
+from flaremq.testing.fakes.builders import small_settings
+from flaremq.testing.fakes.disk import PowerLossDisk
 
 SHAPES: Final[dict[str, dict[str, Any]]] = {
     "sync flush": {"flush_disk": FlushDisk.SYNC_FLUSH},

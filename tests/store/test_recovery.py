@@ -17,8 +17,8 @@ from flaremq.model.record import decode, decode_many
 from flaremq.store.api import GetStatus
 from flaremq.store.recovery import Report
 from flaremq.store.store import MessageStore
-from flaremq.testing.builders import NOW_MS, a_message, small_settings
 from flaremq.testing.clock import ManualClock
+from flaremq.testing.fakes.builders import NOW_MS, a_message, small_settings
 
 TOPICS = (b"A", b"B")
 FOREVER = 1 << 62

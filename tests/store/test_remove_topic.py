@@ -10,8 +10,8 @@ import pytest
 
 from flaremq.base.errors import InvalidName
 from flaremq.store.store import MessageStore
-from flaremq.testing.builders import NOW_MS, a_message, small_settings
 from flaremq.testing.clock import ManualClock
+from flaremq.testing.fakes.builders import NOW_MS, a_message, small_settings
 
 TOPIC = b"TopicTest"
 

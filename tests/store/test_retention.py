@@ -10,7 +10,7 @@ import pytest
 
 from flaremq.base.errors import DiskFull
 from flaremq.store.flags import Flag
-from flaremq.testing.disk import FaultyDisk
+from flaremq.testing.fakes.disk import FaultyDisk
 from flaremq.testing.retentionbench import FOUR_IN_THE_MORNING_MS, SIZE, RetentionBench
 
 

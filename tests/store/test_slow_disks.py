@@ -18,9 +18,9 @@ from tests.store.troubled import LONG_S, A, Troubled, os_error, until
 from flaremq.base.errors import DiskFull, FlareError
 from flaremq.base.units import HOUR_MS
 from flaremq.store.store import MessageStore
-from flaremq.testing.builders import small_settings
 from flaremq.testing.clock import ManualClock
-from flaremq.testing.disk import FaultyDisk, TroubledDisk
+from flaremq.testing.fakes.builders import small_settings
+from flaremq.testing.fakes.disk import FaultyDisk, TroubledDisk
 
 # Stops.
 

@@ -9,8 +9,8 @@ import pytest
 
 from flaremq.store import status
 from flaremq.store.store import MessageStore
-from flaremq.testing.builders import NOW_MS, a_message, small_settings
 from flaremq.testing.clock import ManualClock
+from flaremq.testing.fakes.builders import NOW_MS, a_message, small_settings
 
 TOPIC = b"TopicTest"
 BATCH = {"sys_flag": 0xC0, "properties": b"INNER_NUM\x013\x02", "topic": b"Batches"}

@@ -27,8 +27,8 @@ from flaremq.store.files.disk import Disk, DiskFile
 from flaremq.store.queue.timesearch import Boundary
 from flaremq.store.settings import BrokerRole, FlushDisk
 from flaremq.store.store import MessageStore
-from flaremq.testing.builders import NOW_MS, a_message, put_together, small_settings
 from flaremq.testing.clock import ManualClock
+from flaremq.testing.fakes.builders import NOW_MS, a_message, put_together, small_settings
 
 TOPIC = b"TopicTest"
 FOREVER = 1 << 62

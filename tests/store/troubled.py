@@ -12,9 +12,9 @@ from tests.store.proofs import Promises, Queue, a_proof
 
 from flaremq.store.api import PutStatus
 from flaremq.store.store import MessageStore
-from flaremq.testing.builders import small_settings
 from flaremq.testing.clock import ManualClock
-from flaremq.testing.disk import TroubledDisk
+from flaremq.testing.fakes.builders import small_settings
+from flaremq.testing.fakes.disk import TroubledDisk
 
 A: Queue = (b"A", 0)
 LONG_S = 30.0

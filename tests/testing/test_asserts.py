@@ -11,8 +11,8 @@ import pytest
 from flaremq.base.errors import InvalidName, UsageError
 from flaremq.client.sync import ConsumerSettings, Message, MessageQueue, Producer, PushConsumer, reject
 from flaremq.testing import asserts
+from flaremq.testing.fakes.wireclient import WireClient
 from flaremq.testing.local import LocalBroker
-from flaremq.testing.wireclient import WireClient
 
 pytest_plugins = ["flaremq.testing.plugin"]
 

@@ -17,7 +17,7 @@ from flaremq.model.message import MessageQueue
 from flaremq.testing.clock import MovableClock, settle
 from flaremq.testing.cluster import eventually
 from flaremq.testing.embedded import Embedded
-from flaremq.testing.wireclient import WireClient
+from flaremq.testing.fakes.wireclient import WireClient
 
 QUEUE = MessageQueue("TopicTest", "broker-a", 0)
 

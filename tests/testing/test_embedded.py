@@ -9,7 +9,7 @@ import pytest
 
 from flaremq.base.errors import ConfigError
 from flaremq.testing.embedded import Embedded, EmbeddedThread
-from flaremq.testing.wireclient import WireClient
+from flaremq.testing.fakes.wireclient import WireClient
 
 
 async def test_servers_know_each_other_as_soon_as_they_are_entered(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from flaremq.admin.topics import Topics
 from flaremq.base.errors import UsageError
 from flaremq.client import forks
 from flaremq.client.api import Api
-from flaremq.client.instance import settings_of
+from flaremq.client.client import settings_of
 from flaremq.client.namesrvs import NameServers
 from flaremq.client.settings import ClientSettings
 from flaremq.remoting.caller import Caller

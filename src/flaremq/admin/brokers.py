@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from flaremq.admin.brokervalues import (
+from flaremq.admin.servers import Server, Servers
+from flaremq.admin.values.brokers import (
     BrokerConsumeStats,
     BrokerInfo,
     BrokerRates,
@@ -17,8 +18,7 @@ from flaremq.admin.brokervalues import (
     Settings,
     SlaveState,
 )
-from flaremq.admin.outcome import Answers
-from flaremq.admin.servers import Server, Servers
+from flaremq.admin.values.outcome import Answers
 from flaremq.admin.wording import (
     first_number,
     settings_of_text,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from flaremq.admin.topicvalues import Connection
+from flaremq.admin.values.topics import Connection
 from flaremq.admin.wording import version_name
 from flaremq.protocol.bodies import running
 

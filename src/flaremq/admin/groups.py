@@ -9,7 +9,10 @@ from typing import Final
 
 from flaremq.admin import progress as progresses
 from flaremq.admin import resets
-from flaremq.admin.groupvalues import (
+from flaremq.admin.members import Rosters
+from flaremq.admin.servers import Server, Servers
+from flaremq.admin.topics import Topics
+from flaremq.admin.values.groups import (
     GroupChange,
     GroupDetails,
     GroupInfo,
@@ -22,10 +25,7 @@ from flaremq.admin.groupvalues import (
     QueueSpan,
     is_own,
 )
-from flaremq.admin.outcome import Answers
-from flaremq.admin.rosters import Rosters
-from flaremq.admin.servers import Server, Servers
-from flaremq.admin.topics import Topics
+from flaremq.admin.values.outcome import Answers
 from flaremq.base.errors import FlareError, GroupNotFound, Incomplete, InvalidParameter
 from flaremq.client.api import body_of
 from flaremq.model.names import check_group, check_topic, dlq_topic, is_system_group, retry_topic

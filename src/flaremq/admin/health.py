@@ -14,11 +14,11 @@ from typing import Final
 
 from flaremq.admin import orderconf
 from flaremq.admin.brokers import ask_runtime, ask_settings
-from flaremq.admin.brokervalues import BrokerInfo, BrokerRuntime
 from flaremq.admin.groups import Groups
-from flaremq.admin.healthvalues import ClusterHealth, Limits, Problem, Verdict
 from flaremq.admin.namesrvs import Namesrvs
 from flaremq.admin.servers import Server, Servers, listed
+from flaremq.admin.values.brokers import BrokerInfo, BrokerRuntime
+from flaremq.admin.values.health import ClusterHealth, Limits, Problem, Verdict
 from flaremq.admin.wording import bytes_of, first_number, whole
 from flaremq.base.errors import FlareError
 from flaremq.client.api import body_of

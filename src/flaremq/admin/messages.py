@@ -8,7 +8,10 @@ from typing import Final
 
 from flaremq.admin import resend as resends
 from flaremq.admin import scans, tracks
-from flaremq.admin.messagevalues import (
+from flaremq.admin.members import MEMBER_TIMEOUT_S, Rosters
+from flaremq.admin.servers import Server, Servers
+from flaremq.admin.topics import Topics
+from flaremq.admin.values.messages import (
     FOUND_MAX,
     DirectResult,
     FoundMessage,
@@ -18,11 +21,8 @@ from flaremq.admin.messagevalues import (
     Track,
     found_in,
 )
-from flaremq.admin.outcome import Answers
-from flaremq.admin.rosters import MEMBER_TIMEOUT_S, Rosters
-from flaremq.admin.servers import Server, Servers
-from flaremq.admin.topics import Topics
-from flaremq.admin.topicvalues import TopicKind
+from flaremq.admin.values.outcome import Answers
+from flaremq.admin.values.topics import TopicKind
 from flaremq.base.errors import (
     ConsumerOffline,
     FlareError,

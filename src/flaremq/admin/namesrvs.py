@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from flaremq.admin.brokervalues import Settings
-from flaremq.admin.outcome import Answers
 from flaremq.admin.servers import Server, Servers
+from flaremq.admin.values.brokers import Settings
+from flaremq.admin.values.outcome import Answers
 from flaremq.admin.wording import settings_of_text, settings_to_text
 from flaremq.base.errors import FlareError, InvalidParameter
 from flaremq.client.api import body_of, header_of

@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
-from flaremq.admin.groupvalues import (
+from flaremq.admin.members import Rosters, members_of
+from flaremq.admin.servers import Server, Servers
+from flaremq.admin.topics import Topics
+from flaremq.admin.values.groups import (
     GroupMembers,
     GroupProgress,
     GroupSummary,
     QueueProgress,
     QueueSpan,
 )
-from flaremq.admin.outcome import Answers, Gathered
-from flaremq.admin.rosters import Rosters, members_of
-from flaremq.admin.servers import Server, Servers
-from flaremq.admin.topics import Topics
+from flaremq.admin.values.outcome import Answers, Gathered
 from flaremq.admin.wording import time_or_none
 from flaremq.base.errors import FlareError, NotServed, TopicNotFound
 from flaremq.client.api import body_of

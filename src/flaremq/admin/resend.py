@@ -9,11 +9,11 @@ from __future__ import annotations
 import random
 from typing import Final
 
-from flaremq.admin.messagevalues import FoundMessage, Resent
 from flaremq.admin.servers import Server, Servers
+from flaremq.admin.values.messages import FoundMessage, Resent
 from flaremq.base.errors import InvalidParameter, NoRoute
 from flaremq.client.api import header_of
-from flaremq.client.refusals import error_for
+from flaremq.client.errors import error_for
 from flaremq.model import properties, sysflag
 from flaremq.model.message import MessageQueue
 from flaremq.model.names import AUTO_CREATE_TOPIC, DLQ_PREFIX, is_dlq, retry_topic

@@ -16,9 +16,9 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from flaremq.admin.groupvalues import OffsetMove, OffsetReset, Position
-from flaremq.admin.rosters import Rosters
+from flaremq.admin.members import Rosters
 from flaremq.admin.servers import Server, Servers
+from flaremq.admin.values.groups import OffsetMove, OffsetReset, Position
 from flaremq.admin.wording import settings_of_text
 from flaremq.base.errors import InvalidParameter, UsageError
 from flaremq.client.api import body_of

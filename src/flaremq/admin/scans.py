@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Iterable
 from typing import Final
 
-from flaremq.admin.messagevalues import FoundMessage, Scan, found_in
 from flaremq.admin.servers import Server, Servers
+from flaremq.admin.values.messages import FoundMessage, Scan, found_in
 from flaremq.base.errors import FlareError, Incomplete, InvalidParameter, MessageNotFound
 from flaremq.client.api import Pulled
 from flaremq.model.message import MessageQueue

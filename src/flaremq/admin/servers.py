@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from flaremq.admin.outcome import Gathered
+from flaremq.admin.values.outcome import Gathered
 from flaremq.base.errors import FlareError, Incomplete, InvalidParameter, TopicNotFound, UsageError
 from flaremq.client.api import Api
 from flaremq.protocol.bodies.cluster import ClusterInfo

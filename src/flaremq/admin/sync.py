@@ -16,11 +16,11 @@ from flaremq.admin.brokers import Brokers as AsyncBrokers
 from flaremq.admin.groups import Groups as AsyncGroups
 from flaremq.admin.health import Checkups as AsyncCheckups
 from flaremq.admin.messages import Messages as AsyncMessages
-from flaremq.admin.messagevalues import FoundMessage, Scan
 from flaremq.admin.namesrvs import Namesrvs as AsyncNamesrvs
 from flaremq.admin.topics import Topics as AsyncTopics
-from flaremq.client.instance import settings_of
-from flaremq.client.portal import Facade, Portal, blocking
+from flaremq.admin.values.messages import FoundMessage, Scan
+from flaremq.client.blocking import Facade, Portal, blocking
+from flaremq.client.client import settings_of
 from flaremq.client.settings import ClientSettings
 
 T = TypeVar("T")

@@ -9,9 +9,9 @@ from typing import Final
 from flaremq.admin import orderconf
 from flaremq.admin.connections import joined
 from flaremq.admin.namesrvs import Namesrvs
-from flaremq.admin.outcome import Answers
 from flaremq.admin.servers import Server, Servers
-from flaremq.admin.topicvalues import (
+from flaremq.admin.values.outcome import Answers
+from flaremq.admin.values.topics import (
     Connection,
     Perm,
     QueueStats,

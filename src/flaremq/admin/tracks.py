@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 
 from flaremq.admin import progress
-from flaremq.admin.groupvalues import GroupMembers
-from flaremq.admin.messagevalues import FoundMessage, Track, TrackState
-from flaremq.admin.rosters import Rosters, members_of
+from flaremq.admin.members import Rosters, members_of
 from flaremq.admin.servers import Servers
+from flaremq.admin.values.groups import GroupMembers
+from flaremq.admin.values.messages import FoundMessage, Track, TrackState
 from flaremq.base.errors import FlareError
 from flaremq.protocol.bodies.group import TAG, ConsumeType, MessageModel, SubscriptionData
 

@@ -8,7 +8,7 @@ from libc.stdio cimport snprintf
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcmp, memcpy, memmove, memset
 
-from flaremq.arrow.wanted import Number, Pairs, Text
+from flaremq.arrow.columnspec import Number, Pairs, Text
 from flaremq.model import layout, sysflag
 from flaremq.model.columns import Fact
 from flaremq.model.host import Host

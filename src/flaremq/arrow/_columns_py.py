@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from flaremq.arrow.wanted import Number, Only, Pairs, Text
+from flaremq.arrow.columnspec import Number, Only, Pairs, Text
 from flaremq.model import layout, sysflag
 from flaremq.model.columns import Bytes, Fact
 from flaremq.model.host import Host

@@ -16,9 +16,9 @@ from typing import Final, TypeAlias
 import pyarrow as pa
 
 from flaremq.arrow import columns as buffers
-from flaremq.arrow.odd import open_bodies, unwrapped
+from flaremq.arrow.columnspec import Number, Only, Text
 from flaremq.arrow.schema import COLUMNS, TYPES, arrow_schema
-from flaremq.arrow.wanted import Number, Only, Text
+from flaremq.arrow.unwrap import open_bodies, unwrapped
 from flaremq.base.errors import Malformed
 from flaremq.base.units import KiB
 from flaremq.model.columns import Bytes, Check, Fact, Stop, facts_table

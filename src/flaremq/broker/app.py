@@ -14,24 +14,24 @@ from flaremq.base.clock import Clock, SystemClock
 from flaremq.base.errors import ConfigError, NotWritable
 from flaremq.base.lifecycle import Owned, Sleep
 from flaremq.base.logs import fields, logger
-from flaremq.broker.allowance import Readers
-from flaremq.broker.aside import Aside
 from flaremq.broker.configuration import Configuration
-from flaremq.broker.desk import Desk, Tables
-from flaremq.broker.guard import Guard
-from flaremq.broker.handlers.pull import PullLane
-from flaremq.broker.handlers.send import Answering, SendLane
-from flaremq.broker.handlers.send_plain import PlainSends
-from flaremq.broker.handlers.send_plain import Tables as SendTables
 from flaremq.broker.namesrvs import NameServers
+from flaremq.broker.offload import Aside
 from flaremq.broker.overload import Overload
-from flaremq.broker.persist import CONFIG_FOLDER, Autosave
-from flaremq.broker.put import Waits
+from flaremq.broker.pull.lane import PullLane
+from flaremq.broker.pull.permits import Readers
 from flaremq.broker.registration import Registration
+from flaremq.broker.routing import Desk, Tables
+from flaremq.broker.send.acks import Waits
+from flaremq.broker.send.lane import Answering, SendLane
+from flaremq.broker.send.plain import PlainSends
+from flaremq.broker.send.plain import Tables as SendTables
 from flaremq.broker.settings import BrokerServerSettings, BrokerSettings, FamilySettings
-from flaremq.broker.state import State
-from flaremq.broker.stats import Span, Stats
+from flaremq.broker.slowconsumers import Guard
+from flaremq.broker.stats.stats import Span, Stats
 from flaremq.broker.steps import Steps
+from flaremq.broker.tables.configfile import CONFIG_FOLDER, Autosave
+from flaremq.broker.tables.tables import State
 from flaremq.broker.tasks import Chores, Tasks, table
 from flaremq.protocol.bulk.answers import SendAnswers
 from flaremq.remoting.caller import Caller

@@ -18,8 +18,8 @@ from flaremq.base.errors import FlareError
 from flaremq.base.lifecycle import Owned
 from flaremq.base.logs import fields as logged
 from flaremq.base.logs import logger
-from flaremq.broker.aside import Aside
 from flaremq.broker.namesrvs import NameServers
+from flaremq.broker.offload import Aside
 from flaremq.broker.settings import BrokerSettings, Place
 from flaremq.model.record import crc31
 from flaremq.model.topic import PERM_READ, PERM_WRITE, DataVersion, TopicConfig

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
-from flaremq.admin.outcome import Failed
 from flaremq.admin.sync import Admin
+from flaremq.admin.values.outcome import Failed
 from flaremq.base.logs import ROOT
 from flaremq.cli.profiles import choose
 from flaremq.cli.render import BadValue, note

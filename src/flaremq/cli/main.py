@@ -20,8 +20,8 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from flaremq.base.errors import FlareError, InvalidName, UsageError
+from flaremq.cli.commands import ALIASES, COMMANDS, Row
 from flaremq.cli.render import BadValue
-from flaremq.cli.table import ALIASES, COMMANDS, Row
 from flaremq.cli.tls import Ca, Cert, Enabled, Key, Tls
 from flaremq.cli.words import HABITS, reword, suggest, worded
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from flaremq.base.errors import TopicNotFound
+from flaremq.client.errors import error_for
 from flaremq.client.namesrvs import NameServers
-from flaremq.client.refusals import error_for
 from flaremq.model.message import MessageQueue
 from flaremq.protocol import beans, fields
 from flaremq.protocol.bodies.cluster import ClusterInfo

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from flaremq.client.outgoing import Packer, Parcel, Ready, Sender, message_text, property_text
+from flaremq.client.producer.packing import Packer, Parcel, Ready, Sender, message_text, property_text
 from flaremq.model.message import Message, MessageQueue
 from flaremq.model.names import AUTO_CREATE_TOPIC
 from flaremq.protocol.bulk.frames import send_frame

@@ -16,14 +16,14 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any, TypeAlias, TypeVar
 
-from flaremq.client import instance
-from flaremq.client import producer as producers
-from flaremq.client.balance import Selector, by_hash
-from flaremq.client.consumer import lite, push
+from flaremq.client import client as instance
+from flaremq.client.blocking import SPELL_S, Facade, Portal, blocking
+from flaremq.client.consumer import litepull, push
 from flaremq.client.consumer.outcome import Later, reject
 from flaremq.client.message import Receipt, ReceivedMessage, SendStatus
-from flaremq.client.outgoing import split_batches
-from flaremq.client.portal import SPELL_S, Facade, Portal, blocking
+from flaremq.client.producer import producer as producers
+from flaremq.client.producer.balance import Selector, by_hash
+from flaremq.client.producer.packing import split_batches
 from flaremq.client.settings import ClientSettings, ConsumerSettings, ProducerSettings
 from flaremq.model.message import Message, MessageQueue
 
@@ -193,8 +193,8 @@ class PushConsumer(Facade[push.PushConsumer]):
         return self._core.assignment if self.is_running else frozenset()
 
 
-class LitePullConsumer(Facade[lite.LitePullConsumer]):
-    __doc__ = lite.LitePullConsumer.__doc__
+class LitePullConsumer(Facade[litepull.LitePullConsumer]):
+    __doc__ = litepull.LitePullConsumer.__doc__
 
     def __init__(
         self,
@@ -206,8 +206,8 @@ class LitePullConsumer(Facade[lite.LitePullConsumer]):
     ) -> None:
         self._subscribed: dict[str, tuple[str | None, str | None]] = {}
 
-        def make() -> lite.LitePullConsumer:
-            made = lite.LitePullConsumer(group, namesrv, settings=settings, client=_core(client))
+        def make() -> litepull.LitePullConsumer:
+            made = litepull.LitePullConsumer(group, namesrv, settings=settings, client=_core(client))
             for topic, (tags, sql) in self._subscribed.items():
                 made.subscribe(topic, tags=tags, sql=sql)
             return made
@@ -223,18 +223,18 @@ class LitePullConsumer(Facade[lite.LitePullConsumer]):
         self._apply(lambda core: core.unsubscribe(topic))
         self._subscribed.pop(topic, None)
 
-    assign = blocking(lite.LitePullConsumer.assign)
-    queues = blocking(lite.LitePullConsumer.queues)
-    poll = blocking(lite.LitePullConsumer.poll)
-    commit = blocking(lite.LitePullConsumer.commit)
-    committed = blocking(lite.LitePullConsumer.committed)
-    seek = blocking(lite.LitePullConsumer.seek)
-    seek_to_begin = blocking(lite.LitePullConsumer.seek_to_begin)
-    seek_to_end = blocking(lite.LitePullConsumer.seek_to_end)
-    seek_to_time = blocking(lite.LitePullConsumer.seek_to_time)
-    begin_offset = blocking(lite.LitePullConsumer.begin_offset)
-    end_offset = blocking(lite.LitePullConsumer.end_offset)
-    offset_for_time = blocking(lite.LitePullConsumer.offset_for_time)
+    assign = blocking(litepull.LitePullConsumer.assign)
+    queues = blocking(litepull.LitePullConsumer.queues)
+    poll = blocking(litepull.LitePullConsumer.poll)
+    commit = blocking(litepull.LitePullConsumer.commit)
+    committed = blocking(litepull.LitePullConsumer.committed)
+    seek = blocking(litepull.LitePullConsumer.seek)
+    seek_to_begin = blocking(litepull.LitePullConsumer.seek_to_begin)
+    seek_to_end = blocking(litepull.LitePullConsumer.seek_to_end)
+    seek_to_time = blocking(litepull.LitePullConsumer.seek_to_time)
+    begin_offset = blocking(litepull.LitePullConsumer.begin_offset)
+    end_offset = blocking(litepull.LitePullConsumer.end_offset)
+    offset_for_time = blocking(litepull.LitePullConsumer.offset_for_time)
 
     def position(self, queue: MessageQueue) -> int:
         """The offset of the next message that a poll returns from it."""

@@ -13,6 +13,7 @@
     msgid        RocketMQ's two message ids
     names        valid, reserved and derived names of topics and groups
     properties   message properties as text and as bytes
+    queuekey     a queue written as topic@broker:queueId
     record       record bytes into rows and values (twin)
     retrypolicy  how long a failed message waits for its next attempt
     sysflag      bits of a record's sysFlag

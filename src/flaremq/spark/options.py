@@ -1,269 +1,179 @@
-"""The options of reading: what to read, from where to where, how much at a time, and what of it.
+"""Options as Spark hands them over: names in any case, values as text. Read once, and nothing is guessed.
 
-Spark hands all options over as text, to every process that has to do with a query. They are read here,
-once in each, into values that check themselves and travel with the tasks.
+A name that no option has is an error that says which one is near, and a wrong value is one that says
+what is wanted. Reading and writing have options of their own, and share this way of reading them.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Final
+import json
+import math
+import os
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
+from difflib import get_close_matches
+from typing import Final, TypeVar
 
-from flaremq.arrow.schema import COLUMNS
+from flaremq.arrow.schema import COLUMNS, type_of
 from flaremq.base.errors import ConfigError, UsageError
-from flaremq.client.settings import ENVIRONMENT, ClientSettings, named_by_environment
-from flaremq.model.message import MessageQueue
-from flaremq.model.names import check_group, check_topic
-from flaremq.spark.given import Given, cores, wanted_columns, wrong
-from flaremq.spark.places import Kind, Place, place_of
-from flaremq.spark.queues import queue_of
+from flaremq.base.units import parse_size, parse_span_ms
 
-DEFAULT_GROUP: Final = "flaremq-spark"
-"""In whose name is read where nobody names a group. Nothing is ever committed for it."""
+T = TypeVar("T")
 
-_OF_STREAMS: Final = (
-    *("maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"),
-)
-_OF_BATCHES: Final = ("endingOffsets", "endingTimestamp")
-_WHAT: Final = ("topic", "topics", "topicPattern", "queues")
-NAMES: Final = (
-    "nameServer",
-    *_WHAT,
-    *("startingOffsets", "startingTimestamp", *_OF_BATCHES, "group"),
-    *_OF_STREAMS,
-    *("failOnDataLoss", "brokerTimeout", "tags", "sql", "columns", "includeProperties"),
-    *("tasks", "minPartitions", "maxRowsPerPartition"),
-)
-"""All that there are, as the guide spells them."""
-
-BROKER_TIMEOUT_MS: Final = 60_000
-_HASTY_S: Final = 10.0
-_TRIGGER_DELAY_MS: Final = 15 * 60_000
-_QUEUES: Final = '{"Orders": {"broker-a": [0, 1]}} or ["Orders@broker-a:0"]'
+_KAFKAS: Final[Mapping[str, tuple[str, ...]]] = {
+    "subscribe": ("topic",),
+    "subscribePattern": ("topicPattern",),
+    "assign": ("queues",),
+    "kafka.bootstrap.servers": ("nameServer",),
+    "bootstrap.servers": ("nameServer",),
+    "kafka.group.id": ("group", "producerGroup"),
+    "startingOffsetsByTimestamp": ("startingTimestamp",),
+    "endingOffsetsByTimestamp": ("endingTimestamp",),
+    "maxRecordsPerPartition": ("maxRowsPerPartition",),
+    "includeHeaders": ("includeProperties",),
+}
+"""Options of Spark's format "kafka" and ours for the same thing: users of Kafka type theirs first."""
+_BY_KAFKA: Final = {name.casefold(): own for name, own in _KAFKAS.items()}
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
-    """Which queues: those of topics, of topics that a pattern matches, or these and no others."""
+class Given:
+    """What somebody has said. Each value is read by the kind that it has."""
 
-    topics: tuple[str, ...] = ()
-    pattern: str | None = None
-    queues: tuple[MessageQueue, ...] = ()
+    def __init__(self, options: Mapping[str, str], names: Iterable[str]) -> None:
+        """`names` are all that there are; ConfigError for any other."""
+        self._names = {name.casefold(): name for name in names}
+        self._values: dict[str, str] = {}
+        for given, value in options.items():
+            name = self._names.get(given.casefold())
+            if name is None:
+                raise self._unknown(given, value)
+            self._values[name] = str(value).strip()
 
-    def takes(self, queue: MessageQueue) -> bool:
-        """Whether it could be one of them, by its name."""
-        if self.queues:
-            return queue in self.queues
-        return queue.topic in self.topics or (
-            self.pattern is not None and re.fullmatch(self.pattern, queue.topic) is not None
-        )
-
-    def __str__(self) -> str:
-        if self.pattern is not None:
-            return f"topicPattern {self.pattern}"
-        if self.queues:
-            return f"{len(self.queues)} queues of {', '.join(sorted({each.topic for each in self.queues}))}"
-        return f"topics {', '.join(self.topics)}"
-
-
-@dataclass(frozen=True, slots=True)
-class Filter:
-    """What a broker leaves out: by tags or by an SQL expression; nothing if neither is set."""
-
-    tags: tuple[str, ...] = ()
-    sql: str | None = None
+    def _unknown(self, given: str, value: str) -> ConfigError:
+        if given.casefold() in ("path", "paths"):
+            return ConfigError(
+                f"path={value!r}: this format reads no files; name topics, as in .option('topic', 'Orders'), "
+                "and call load() without a path"
+            )
+        own = [name for name in _BY_KAFKA.get(given.casefold(), ()) if name in self._names.values()]
+        if own:
+            return ConfigError(f"unknown option {given!r}: did you mean {own[0]}? (That name is Kafka's.)")
+        near = get_close_matches(given.casefold(), self._names, 1, 0.6)
+        hint = f"did you mean {self._names[near[0]]}?" if near else f"there are {', '.join(self.names)}"
+        return ConfigError(f"unknown option {given!r}: {hint}")
 
     @property
-    def is_set(self) -> bool:
-        return bool(self.tags) or self.sql is not None
+    def names(self) -> tuple[str, ...]:
+        return tuple(sorted(self._names.values()))
 
+    def has(self, name: str) -> bool:
+        assert name in self._names.values(), name
+        return name in self._values
 
-NO_FILTER: Final = Filter()
+    def first_of(self, names: Iterable[str]) -> str | None:
+        """The first of these that somebody has set."""
+        return next((name for name in names if self.has(name)), None)
 
+    def one_of(self, *names: str) -> str | None:
+        """Which of these is set; ConfigError if it is more than one."""
+        found = [name for name in names if self.has(name)]
+        if len(found) > 1:
+            raise ConfigError(f"{' and '.join(found)} are both set, and only one can be: remove the others")
+        return found[0] if found else None
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """How much a batch of a stream takes at most, and for how much it waits at least."""
+    # Values.
 
-    offsets_max: int | None = None
-    bytes_max: int | None = None
-    offsets_min: int = 0
-    delay_s: float = _TRIGGER_DELAY_MS / 1000
+    def text(self, name: str) -> str | None:
+        """None if it is not set. An empty text is an error: nobody sets an option to nothing on purpose."""
+        if not self.has(name):
+            return None
+        if not self._values[name]:
+            raise ConfigError(f"{name} is set, but empty: give it a value, or remove it")
+        return self._values[name]
 
+    def words(self, name: str) -> tuple[str, ...]:
+        """Of a list with commas, each once, in the order given."""
+        text = self.text(name)
+        return tuple(dict.fromkeys(part.strip() for part in (text or "").split(",") if part.strip()))
 
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """How ranges of queues are made into tasks."""
+    def flag(self, name: str, default: bool) -> bool:
+        text = self.text(name)
+        if text is None:
+            return default
+        if text.lower() not in ("true", "false"):
+            raise wrong(name, text, "true or false", "true")
+        return text.lower() == "true"
 
-    tasks: int
-    """As many as there are at most, unless one of the two others wants more."""
-    partitions_min: int = 1
-    rows_max: int | None = None
+    def number(self, name: str, minimum: int = 1) -> int | None:
+        wanted = f"a whole number from {minimum} on"
+        text = self.text(name)
+        if text is None:
+            return None
+        if not text.removeprefix("-").isdecimal() or not text.isascii() or not minimum <= int(text) < 1 << 63:
+            raise wrong(name, text, wanted, str(max(minimum, 1000)))
+        return int(text)
 
+    def size(self, name: str) -> int | None:
+        return self._positive(name, parse_size, "a size above 0", "64MiB")
 
-@dataclass(frozen=True, slots=True)
-class ReadOptions:
-    name_server: str
-    selection: Selection
-    starting: Place
-    ending: Place
-    filter: Filter
-    limits: Limits
-    shape: Shape
-    columns: tuple[str, ...] = COLUMNS
-    group: str | None = None
-    """Whose progress is kept in the brokers; None: nobody's."""
-    fail_on_data_loss: bool = True
-    broker_timeout_s: float = BROKER_TIMEOUT_MS / 1000
+    def span_ms(self, name: str) -> int | None:
+        return self._positive(name, parse_span_ms, "a span of time above 0", "15m")
 
-    @property
-    def reading_group(self) -> str:
-        """In whose name is pulled."""
-        return self.group or DEFAULT_GROUP
-
-    @classmethod
-    def of(cls, options: Mapping[str, str], *, streaming: bool | None = None) -> ReadOptions:
-        """Raises ConfigError. Where it is not known yet whether a stream will be, neither kind is refused."""
-        given = Given(options, NAMES)
-        _check_kind(given, streaming)
-        timeout_ms = given.span_ms("brokerTimeout") or BROKER_TIMEOUT_MS
-        usual = Place(Kind.LATEST if streaming else Kind.EARLIEST)
-        return cls(
-            name_server=name_server_of(given),
-            selection=_selection(given),
-            starting=place_of(given, "starting") or usual,
-            ending=place_of(given, "ending") or Place(Kind.LATEST),
-            filter=_filter(given),
-            limits=_limits(given),
-            shape=_shape(given),
-            columns=wanted_columns(given),
-            group=_group(given),
-            fail_on_data_loss=given.flag("failOnDataLoss", True),
-            broker_timeout_s=timeout_ms / 1000,
-        )
-
-
-def hasty(options: ReadOptions) -> ReadOptions:
-    """The same, but nobody is waited for long: to look whether what was said can be right at all."""
-    return replace(options, broker_timeout_s=min(options.broker_timeout_s, _HASTY_S))
-
-
-def _check_kind(given: Given, streaming: bool | None) -> None:
-    if streaming is None:
-        return
-    found = given.first_of(_OF_BATCHES if streaming else _OF_STREAMS)
-    if found is None:
-        return
-    if streaming:
-        raise ConfigError(
-            f"{found} is set, but a stream has no end: remove it, or read a batch with spark.read; "
-            "trigger(availableNow=True) stops at what is there now"
-        )
-    raise ConfigError(f"{found} is set, but belongs to streams: remove it, or use spark.readStream")
-
-
-def name_server_of(given: Given) -> str:
-    address = given.text("nameServer") or named_by_environment()
-    if not address:
-        raise ConfigError(
-            "nameServer is not set: give host:port, as in nameServer=127.0.0.1:9876, or set "
-            f"{' or '.join(ENVIRONMENT)} in the environment of the driver"
-        )
-    return ClientSettings(namesrv=address).namesrv
-
-
-def _selection(given: Given) -> Selection:
-    name = given.one_of(*_WHAT)
-    if name is None:
-        raise ConfigError(f"nothing to read is named: set one of {', '.join(_WHAT)}, as in topic=Orders")
-    if name == "topicPattern":
-        text = given.text(name) or ""
+    def _positive(self, name: str, parse: Callable[[str], int], wanted: str, example: str) -> int | None:
+        text = self.text(name)
+        if text is None:
+            return None
         try:
-            re.compile(text)
-        except re.error as error:
-            raise wrong(name, text, f"a regular expression (it is none: {error})", "order-.*") from None
-        return Selection(pattern=text)
-    if name == "queues":
-        return Selection(queues=_queues(given))
-    topics = given.words(name)
-    if name == "topic" and len(topics) > 1:
-        raise ConfigError(f"topic={','.join(topics)} names {len(topics)} topics: use the option topics")
-    if not topics:
-        raise wrong(name, given.text(name), "names with commas between", "Orders,Payments")
-    for topic in topics:
-        check_topic(topic)
-    return Selection(topics=topics)
+            value = parse(text)
+        except ConfigError:
+            raise wrong(name, text, wanted, example) from None
+        if value <= 0:
+            raise wrong(name, text, wanted, example)
+        return value
+
+    def time_ms(self, name: str) -> int | None:
+        """Milliseconds since 1970, or ISO-8601. Without a zone it is UTC, on whichever machine it is read."""
+        text = self.text(name)
+        if text is None or (text.isdecimal() and text.isascii() and int(text) < 1 << 62):
+            return None if text is None else int(text)
+        try:
+            said = datetime.fromisoformat(text)
+            seconds = (said if said.tzinfo else said.replace(tzinfo=UTC)).timestamp()
+        except (ValueError, OverflowError):
+            raise wrong(name, text, "milliseconds or ISO-8601", "2026-05-01T12:30:00Z") from None
+        if seconds < 0:
+            raise wrong(name, text, "a time after 1970", "2026-05-01T12:30:00Z")
+        return math.ceil(seconds * 1000)
+
+    def json(self, name: str, example: str) -> object:
+        """The value that a JSON text stands for."""
+        text = self.text(name)
+        assert text is not None
+        try:
+            return json.loads(text)
+        except ValueError as error:
+            raise wrong(name, text, f"JSON (it is none: {error})", example) from None
 
 
-def _queues(given: Given) -> tuple[MessageQueue, ...]:
-    found = given.json("queues", _QUEUES)
+def wrong(name: str, value: object, wanted: str, example: str) -> ConfigError:
+    """Raise it: a value that cannot be, with what is allowed and an example."""
+    return ConfigError(f"{name}={str(value)[:200]!r}: wanted is {wanted}, as in {name}={example}")
+
+
+def wanted_columns(given: Given) -> tuple[str, ...]:
+    """The wanted columns, in the order in which they are named."""
+    named = given.words("columns")
+    with_properties = given.flag("includeProperties", True)
     try:
-        if isinstance(found, dict):
-            queues = [
-                MessageQueue(str(topic), str(broker), _queue_id(number))
-                for topic, brokers in found.items()
-                for broker, numbers in brokers.items()
-                for number in numbers
-            ]
-        elif isinstance(found, list):
-            queues = [queue_of(str(key)) for key in found]
-        else:
-            raise TypeError
-    except (TypeError, AttributeError):
-        raise wrong("queues", given.text("queues"), "an object or a list of queues", _QUEUES) from None
+        for name in named:
+            type_of(name)
     except UsageError as error:
-        raise ConfigError(f"queues: {error}") from None
-    if not queues:
-        raise wrong("queues", given.text("queues"), "at least one queue", _QUEUES)
-    return tuple(sorted(set(queues)))
+        raise ConfigError(f"columns={','.join(named)}: {error}") from None
+    if "properties" in named and not with_properties:
+        raise ConfigError("columns names properties and includeProperties=false leaves them out: remove one")
+    return named or tuple(name for name in COLUMNS if with_properties or name != "properties")
 
 
-def _queue_id(number: object) -> int:
-    if type(number) is not int or not 0 <= number < 1 << 31:
-        raise TypeError
-    return number
-
-
-def _filter(given: Given) -> Filter:
-    name = given.one_of("tags", "sql")
-    if name == "sql":
-        return Filter(sql=given.text("sql"))
-    text = given.text("tags")
-    if text is None or text == "*":
-        return Filter()
-    tags = tuple(dict.fromkeys(part.strip() for part in text.split("||") if part.strip()))
-    if not tags:
-        raise wrong("tags", text, "tags with || between", "paid || refunded")
-    return Filter(tags=tags)
-
-
-def _limits(given: Given) -> Limits:
-    if given.has("maxTriggerDelay") and not given.has("minOffsetsPerTrigger"):
-        raise ConfigError(
-            "maxTriggerDelay is set without minOffsetsPerTrigger, so there is nothing to wait for: "
-            "set both, or neither"
-        )
-    most, least = given.number("maxOffsetsPerTrigger"), given.number("minOffsetsPerTrigger") or 0
-    if most is not None and least > most:
-        raise ConfigError(
-            f"minOffsetsPerTrigger={least} is above maxOffsetsPerTrigger={most}: no batch could have both"
-        )
-    delay_ms = given.span_ms("maxTriggerDelay") or _TRIGGER_DELAY_MS
-    return Limits(most, given.size("maxBytesPerTrigger"), least, delay_ms / 1000)
-
-
-def _shape(given: Given) -> Shape:
-    return Shape(
-        given.number("tasks") or 2 * cores(),
-        given.number("minPartitions") or 1,
-        given.number("maxRowsPerPartition"),
-    )
-
-
-def _group(given: Given) -> str | None:
-    group = given.text("group")
-    if group is not None:
-        check_group(group)
-    return group
+def cores() -> int:
+    """Of this machine, which is the driver's; a cluster's are not known to a Python source."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -10,14 +10,14 @@ from typing import Final
 
 from flaremq.base.errors import NoRoute
 from flaremq.client.api import Pulled
-from flaremq.client.instance import Client
+from flaremq.client.client import Client
 from flaremq.client.message import received
 from flaremq.model.message import MessageQueue
 from flaremq.protocol.codes import RequestCode
 from flaremq.protocol.headers.pull import SUBSCRIPTION, SUSPEND
-from flaremq.spark.fetch import TOOLS_GROUP, pull_header
-from flaremq.spark.options import NO_FILTER
-from flaremq.spark.partitions import QueueRange
+from flaremq.spark.read.fetch import TOOLS_GROUP, pull_header
+from flaremq.spark.read.options import NO_FILTER
+from flaremq.spark.read.partitions import QueueRange
 
 _ANSWER_S: Final = 5.0
 """Beyond the time for which a look may be held."""

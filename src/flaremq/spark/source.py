@@ -15,8 +15,8 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from flaremq.spark.options import ReadOptions
-from flaremq.spark.rows import spark_schema
+from flaremq.spark.read.options import ReadOptions
+from flaremq.spark.schema import spark_schema
 
 
 class RocketMQ(DataSource):
@@ -30,23 +30,23 @@ class RocketMQ(DataSource):
         return spark_schema(ReadOptions.of(self.options).columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        from flaremq.spark.batch import BatchReader
+        from flaremq.spark.read.batch import BatchReader
 
         return BatchReader(ReadOptions.of(self.options, streaming=False), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        from flaremq.spark.stream import StreamReader
+        from flaremq.spark.read.stream import StreamReader
 
         return StreamReader(ReadOptions.of(self.options, streaming=True), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        from flaremq.spark.writer import BatchWriter, RowWriter
-        from flaremq.spark.writing import WriteOptions
+        from flaremq.spark.write.options import WriteOptions
+        from flaremq.spark.write.writer import BatchWriter, RowWriter
 
         return BatchWriter(RowWriter(WriteOptions.of(self.options, streaming=False), schema, overwrite))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802
-        from flaremq.spark.writer import RowWriter, StreamWriter
-        from flaremq.spark.writing import WriteOptions
+        from flaremq.spark.write.options import WriteOptions
+        from flaremq.spark.write.writer import RowWriter, StreamWriter
 
         return StreamWriter(RowWriter(WriteOptions.of(self.options, streaming=True), schema, overwrite))

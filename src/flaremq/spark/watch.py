@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from typing import Final
 
 from flaremq.base.errors import FlareError
-from flaremq.client.instance import Client
+from flaremq.client.client import Client
+from flaremq.model.queuekey import queue_of
 from flaremq.spark.peeks import await_more
-from flaremq.spark.queues import queue_of
 
 log = logging.getLogger(__name__)
 

@@ -16,9 +16,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from flaremq.admin.groupvalues import GroupProgress
-from flaremq.admin.outcome import Failed
 from flaremq.admin.sync import Admin
+from flaremq.admin.values.groups import GroupProgress
+from flaremq.admin.values.outcome import Failed
 from flaremq.base.errors import (
     FlareError,
     GroupNotFound,

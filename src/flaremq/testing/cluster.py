@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final, Self
 
-from flaremq.cli.processes import Process, ProcessFailed, free_port, properties_file
+from flaremq.servers.processes import Process, ProcessFailed, free_port, properties_file
 from flaremq.testing.patience import load_factor
 
 __all__ = ["SMALL", "Cluster", "Process", "ProcessFailed", "eventually", "free_port", "properties_file"]

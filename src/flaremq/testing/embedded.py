@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
 from flaremq.broker.app import Broker
-from flaremq.cli.compose import NamesrvConfig, Together, flags, load_broker
+from flaremq.servers.together import NamesrvConfig, Together, flags, load_broker
 from flaremq.testing.clock import MovableClock
 from flaremq.testing.cluster import SMALL, free_port
 

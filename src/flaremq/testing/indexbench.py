@@ -8,8 +8,8 @@ from typing import Final
 
 from flaremq.store.index.index import Index, IndexShape
 from flaremq.testing.clock import START_MS, ManualClock
-from flaremq.testing.disk import FaultyDisk
 from flaremq.testing.facts import FactRows
+from flaremq.testing.fakes.disk import FaultyDisk
 
 SHAPE: Final = IndexShape(slots=10, entries_max=5)  # Four entries a file.
 ALWAYS: Final = (0, 1 << 62)

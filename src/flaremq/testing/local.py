@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
 
-from flaremq.admin.topicvalues import TopicSettings
+from flaremq.admin.values.topics import TopicSettings
 from flaremq.base.errors import UsageError
 from flaremq.testing.asserts import Asserts
 from flaremq.testing.clock import MovableClock

@@ -13,7 +13,7 @@ from flaremq.store.flags import Flags
 from flaremq.store.retention import Kept, Retention
 from flaremq.store.settings import StoreSettings
 from flaremq.testing.clock import START_MS, ManualClock
-from flaremq.testing.disk import FaultyDisk
+from flaremq.testing.fakes.disk import FaultyDisk
 
 SIZE: Final = 4096
 FOUR_IN_THE_MORNING_MS: Final = START_MS + 6 * HOUR_MS  # 04:13:20 UTC; START_MS is 22:13:20.

@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import Final, Self
 
 from flaremq.base.lifecycle import Owned
-from flaremq.client.portal import Portal
+from flaremq.client.blocking import Portal
 
 _PIECE: Final = 64 << 10
 _BACKLOG: Final = 128

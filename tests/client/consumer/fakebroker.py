@@ -14,8 +14,8 @@ from typing import Any, Final, Self
 from tests.client.consumer.tools import FIRST
 from tests.client.leaps import LoopClock
 
+from flaremq.client.client import Client
 from flaremq.client.consumer.push import PushConsumer
-from flaremq.client.instance import Client
 from flaremq.client.message import ReceivedMessage
 from flaremq.client.settings import ConsumerSettings
 from flaremq.model.message import MessageQueue
@@ -35,7 +35,7 @@ from flaremq.protocol.headers.group import NotifyConsumerIdsChangedRequestHeader
 from flaremq.remoting.router import Family, Handler, Peer, Router
 from flaremq.remoting.server import Server
 from flaremq.remoting.settings import ServerSettings
-from flaremq.testing.builders import a_message, records_of
+from flaremq.testing.fakes.builders import a_message, records_of
 
 BROKER: Final = "broker-a"
 TOPIC: Final = "T"

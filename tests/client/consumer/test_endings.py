@@ -10,8 +10,8 @@ from tests.client.consumer.tools import FIRST, Seen
 from tests.client.leaps import LoopClock, leaping, reach
 
 from flaremq.base.errors import UsageError
+from flaremq.client.client import Client
 from flaremq.client.consumer.push import PushConsumer
-from flaremq.client.instance import Client
 from flaremq.client.settings import ClientSettings, ConsumerSettings
 
 

@@ -11,7 +11,7 @@ import pytest
 from tests.client.consumer.tools import Seen, a_topic, has_route, joined, numbered, owned, send
 
 from flaremq.base.errors import FlareError
-from flaremq.client.producer import Producer
+from flaremq.client.producer.producer import Producer
 from flaremq.model.message import Message
 from flaremq.testing.cluster import Cluster, eventually
 from flaremq.testing.embedded import Embedded

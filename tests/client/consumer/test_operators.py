@@ -16,7 +16,7 @@ from flaremq.protocol.codes import RequestCode
 from flaremq.protocol.headers import group as headers
 from flaremq.testing.cluster import eventually
 from flaremq.testing.embedded import EmbeddedThread
-from flaremq.testing.wireclient import WireClient
+from flaremq.testing.fakes.wireclient import WireClient
 
 
 async def test_how_a_consumer_runs_can_be_seen(servers: EmbeddedThread, topic: str) -> None:

@@ -8,7 +8,7 @@ import pytest
 from tests.client.consumer.tools import Seen, a_topic, joined, numbered, send
 
 from flaremq.base.errors import ConnectFailed
-from flaremq.client.consumer import deliver
+from flaremq.client.consumer import delivery
 from flaremq.client.consumer.outcome import Later, reject
 from flaremq.client.consumer.push import PushConsumer
 from flaremq.client.consumer.sendback import Returns
@@ -18,7 +18,7 @@ from flaremq.model.names import dlq_topic, is_retry
 from flaremq.protocol.headers.send import ConsumerSendMsgBackRequestHeader
 from flaremq.testing.cluster import eventually
 from flaremq.testing.embedded import EmbeddedThread
-from flaremq.testing.wireclient import WireClient
+from flaremq.testing.fakes.wireclient import WireClient
 
 
 async def dead(servers: EmbeddedThread, group: str) -> list[StoredMessage]:
@@ -137,7 +137,7 @@ async def refuse_send_back(consumer: PushConsumer) -> None:
 async def test_what_nobody_takes_back_is_tried_here_again_and_holds_the_offset(
     servers: EmbeddedThread, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(deliver, "AGAIN_S", 0.05)
+    monkeypatch.setattr(delivery, "AGAIN_S", 0.05)
     taken: list[bytes] = []
 
     async def none(self: Returns, message: ReceivedMessage, level: int) -> bool:

@@ -11,8 +11,8 @@ from tests.client.consumer.fakebroker import QUEUE, TOPIC, FakeBroker, consuming
 from tests.client.consumer.tools import FIRST, Seen, numbered
 from tests.client.leaps import LoopClock, leaping, reach
 
-from flaremq.client.consumer.lite import LitePullConsumer
-from flaremq.client.instance import Client
+from flaremq.client.client import Client
+from flaremq.client.consumer.litepull import LitePullConsumer
 from flaremq.client.message import ReceivedMessage
 from flaremq.client.settings import ConsumerSettings
 from flaremq.protocol.codes import RequestCode

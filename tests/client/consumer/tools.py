@@ -8,16 +8,16 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
+from flaremq.client.client import Client
 from flaremq.client.consumer.base import Consumer
 from flaremq.client.consumer.push import PushConsumer
-from flaremq.client.instance import Client
 from flaremq.client.message import Receipt, ReceivedMessage
-from flaremq.client.producer import Producer
+from flaremq.client.producer.producer import Producer
 from flaremq.client.settings import ClientSettings, ConsumerSettings
 from flaremq.model.message import Message, MessageQueue
 from flaremq.protocol.bodies.group import ConsumeFromWhere
 from flaremq.testing.cluster import eventually
-from flaremq.testing.wireclient import WireClient
+from flaremq.testing.fakes.wireclient import WireClient
 
 
 class Servers(Protocol):

@@ -11,7 +11,7 @@ import pytest
 from flaremq.base.errors import DiskFull
 from flaremq.store.files.disk import Disk
 from flaremq.store.files.preallocate import Preallocator
-from flaremq.testing.builders import small_settings
+from flaremq.testing.fakes.builders import small_settings
 
 
 class SlowDisk(Disk):

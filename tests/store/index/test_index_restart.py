@@ -13,8 +13,8 @@ from flaremq.base.errors import DiskFull
 from flaremq.store.index import indexfile
 from flaremq.store.index.indexfile import Header
 from flaremq.testing.clock import START_MS
-from flaremq.testing.disk import FaultyDisk, PowerLossDisk
 from flaremq.testing.facts import FactRows
+from flaremq.testing.fakes.disk import FaultyDisk, PowerLossDisk
 from flaremq.testing.indexbench import SHAPE, IndexBench
 
 

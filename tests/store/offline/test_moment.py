@@ -14,7 +14,7 @@ from flaremq.store.index.indexfile import Header
 from flaremq.store.offline.moment import index_slots, last_entry, moment_of, slot_leads_to, whole_header
 from flaremq.store.offline.scan import StoreScan
 from flaremq.store.store import MessageStore
-from flaremq.testing.builders import a_message, small_settings
+from flaremq.testing.fakes.builders import a_message, small_settings
 
 KEYED = b"KEYS\x01k%d\x02"
 

@@ -14,7 +14,7 @@ from flaremq.model.columns import Fact
 from flaremq.model.record import decode, decode_many
 from flaremq.store.offline.scan import StoreScan
 from flaremq.store.store import MessageStore
-from flaremq.testing.builders import a_message, records_of, small_settings
+from flaremq.testing.fakes.builders import a_message, records_of, small_settings
 
 TOPIC = b"TopicTest"
 

@@ -14,7 +14,7 @@ from flaremq.model.columns import Check, Fact, facts_table
 from flaremq.model.layout import ENTRY_FORMAT, EXT_ADDRESS_MAX, FILLER_SIZE
 from flaremq.model.record import walk
 from flaremq.store.queue.entries import Limit, Run
-from flaremq.testing.builders import a_message, records_of
+from flaremq.testing.fakes.builders import a_message, records_of
 from flaremq.testing.twins import twin_name, twins
 
 TWINS = twins("flaremq.store.queue._entries")

@@ -7,7 +7,7 @@ import pytest
 from flaremq.model.record import decode, decode_many
 from flaremq.store.offline.scan import StoreScan
 from flaremq.store.store import MessageStore
-from flaremq.testing.builders import a_message, small_settings
+from flaremq.testing.fakes.builders import a_message, small_settings
 
 
 def bodies(store: MessageStore, topic: bytes = b"TopicTest") -> list[bytes]:

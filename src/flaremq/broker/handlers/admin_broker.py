@@ -8,10 +8,10 @@ from flaremq.base.errors import PeerError
 from flaremq.base.logs import fields as logged
 from flaremq.base.logs import logger
 from flaremq.base.settings import parse_properties
-from flaremq.broker.aside import Aside
 from flaremq.broker.configuration import Configuration
-from flaremq.broker.runtime import Runtime
-from flaremq.broker.stats import Stats
+from flaremq.broker.offload import Aside
+from flaremq.broker.stats.runtime import Runtime
+from flaremq.broker.stats.stats import Stats
 from flaremq.model.topic import DataVersion
 from flaremq.protocol import beans, fastjson, fields
 from flaremq.protocol.bodies.cluster import KVTable

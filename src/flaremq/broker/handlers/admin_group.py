@@ -8,12 +8,12 @@ from dataclasses import replace
 from flaremq.base.errors import GroupNotFound
 from flaremq.base.logs import fields as logged
 from flaremq.base.logs import logger
-from flaremq.broker.aside import Aside
-from flaremq.broker.attributes import altered
-from flaremq.broker.offsets import Offsets
-from flaremq.broker.paging import page
-from flaremq.broker.stats import Stats
-from flaremq.broker.subscriptions import Subscriptions, check_config
+from flaremq.broker.handlers.paging import page
+from flaremq.broker.offload import Aside
+from flaremq.broker.stats.stats import Stats
+from flaremq.broker.tables.attributes import altered
+from flaremq.broker.tables.offsets import Offsets
+from flaremq.broker.tables.subscriptiongroups import Subscriptions, check_config
 from flaremq.model.topic import GroupConfig, check_group, check_topic
 from flaremq.protocol import beans, fields
 from flaremq.protocol.bodies.group import SubscriptionGroupList, SubscriptionGroupWrapper

@@ -9,14 +9,14 @@ from typing import Final
 from flaremq.base.errors import InvalidParameter, TopicNotFound
 from flaremq.base.logs import fields as logged
 from flaremq.base.logs import logger
-from flaremq.broker.aside import Aside
-from flaremq.broker.attributes import altered, parse_changes
-from flaremq.broker.deleted import DeletedTopics
-from flaremq.broker.groups import Groups
-from flaremq.broker.offsets import Offsets
-from flaremq.broker.paging import page
-from flaremq.broker.stats import Stats
-from flaremq.broker.topics import Topics, check_config
+from flaremq.broker.handlers.paging import page
+from flaremq.broker.offload import Aside
+from flaremq.broker.stats.stats import Stats
+from flaremq.broker.tables.attributes import altered, parse_changes
+from flaremq.broker.tables.consumers import Groups
+from flaremq.broker.tables.deletedtopics import DeletedTopics
+from flaremq.broker.tables.offsets import Offsets
+from flaremq.broker.tables.topics import Topics, check_config
 from flaremq.model import names
 from flaremq.model.message import MessageQueue
 from flaremq.model.topic import MESSAGE_TYPE, DataVersion, TopicConfig, TopicFilterType, check_topic, is_lmq

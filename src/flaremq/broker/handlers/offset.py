@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from flaremq.base.errors import GroupNotFound, InvalidParameter, TopicNotFound
-from flaremq.broker.locks import Locks
-from flaremq.broker.offsets import Offsets
-from flaremq.broker.subscriptions import Subscriptions
-from flaremq.broker.topics import Topics
+from flaremq.broker.tables.offsets import Offsets
+from flaremq.broker.tables.queuelocks import Locks
+from flaremq.broker.tables.subscriptiongroups import Subscriptions
+from flaremq.broker.tables.topics import Topics
 from flaremq.model.topic import check_group
 from flaremq.protocol import beans, fields
 from flaremq.protocol.bodies.group import LockBatchRequestBody, LockBatchResponseBody

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 from flaremq.base.clock import Clock
 from flaremq.base.errors import TopicNotFound
-from flaremq.broker.aside import Aside
-from flaremq.broker.groups import Groups
-from flaremq.broker.offsets import Offsets
-from flaremq.broker.stats import Stats
-from flaremq.broker.subscriptions import Subscriptions
-from flaremq.broker.topics import Topics
+from flaremq.broker.offload import Aside
+from flaremq.broker.stats.stats import Stats
+from flaremq.broker.tables.consumers import Groups
+from flaremq.broker.tables.offsets import Offsets
+from flaremq.broker.tables.subscriptiongroups import Subscriptions
+from flaremq.broker.tables.topics import Topics
 from flaremq.model.message import MessageQueue
 from flaremq.model.topic import TopicConfig
 from flaremq.protocol import beans, fields

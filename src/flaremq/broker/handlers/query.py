@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from flaremq.base.errors import PeerError
-from flaremq.broker.aside import Aside
+from flaremq.broker.offload import Aside
 from flaremq.protocol import beans, fastjson, fields
 from flaremq.protocol.bodies.group import SubscriptionData
 from flaremq.protocol.bodies.stats import ConsumeQueueData, QueryConsumeQueueResponseBody

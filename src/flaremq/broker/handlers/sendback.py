@@ -9,9 +9,9 @@ from flaremq.base.errors import FlareError, GroupNotFound, NoPermission
 from flaremq.base.logs import fields as logged
 from flaremq.base.logs import logger
 from flaremq.broker.settings import BrokerSettings
-from flaremq.broker.stats import Stats
-from flaremq.broker.subscriptions import Subscriptions
-from flaremq.broker.topics import Topics
+from flaremq.broker.stats.stats import Stats
+from flaremq.broker.tables.subscriptiongroups import Subscriptions
+from flaremq.broker.tables.topics import Topics
 from flaremq.model import names, properties
 from flaremq.model.columns import Check
 from flaremq.model.message import StoredMessage

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from flaremq.cli import cluster, settings
+from flaremq.cli.admin import cluster, config
+from flaremq.cli.admin.cluster import What
 from flaremq.cli.aliases.options import BrokerAddr, Cluster, Key, Namesrv, Value
-from flaremq.cli.cluster import What
 from flaremq.cli.options import Json
 from flaremq.cli.render import BadValue
 
@@ -52,7 +52,7 @@ def get_broker_config(
     namesrv: Namesrv = None, broker: BrokerAddr = None, cluster_name: Cluster = None, json: Json = False
 ) -> None:
     """Show broker settings."""
-    settings.get_config(None, namesrv, cluster=cluster_name, broker=broker, json=json)
+    config.get_config(None, namesrv, cluster=cluster_name, broker=broker, json=json)
 
 
 def update_broker_config(
@@ -66,7 +66,7 @@ def update_broker_config(
     """Change a broker setting."""
     if (broker is None) == (cluster_name is None):
         raise BadValue("expected either -b BROKER or -c CLUSTER")
-    settings.set_config([f"{key}={value}"], namesrv, None, cluster_name, broker, yes=True, json=json)
+    config.set_config([f"{key}={value}"], namesrv, None, cluster_name, broker, yes=True, json=json)
 
 
 def clean_expired_cq(
@@ -102,21 +102,21 @@ def add_write_perm(broker: BrokerName, namesrv: Namesrv = None, json: Json = Fal
 
 def get_namesrv_config(namesrv: Namesrv = None, json: Json = False) -> None:
     """Show NameServer settings."""
-    settings.get_namesrv_config(None, namesrv, json=json)
+    config.get_namesrv_config(None, namesrv, json=json)
 
 
 def update_namesrv_config(key: Key, value: Value, namesrv: Namesrv = None, json: Json = False) -> None:
     """Change a NameServer setting."""
-    settings.set_namesrv_config([f"{key}={value}"], namesrv, yes=True, json=json)
+    config.set_namesrv_config([f"{key}={value}"], namesrv, yes=True, json=json)
 
 
 def update_kv_config(
     namespace: Namespace, key: Key, value: Value, namesrv: Namesrv = None, json: Json = False
 ) -> None:
     """Set a value on the NameServers."""
-    settings.kv_set(namespace, key, value, namesrv, json=json)
+    config.kv_set(namespace, key, value, namesrv, json=json)
 
 
 def delete_kv_config(namespace: Namespace, key: Key, namesrv: Namesrv = None, json: Json = False) -> None:
     """Delete a value on the NameServers."""
-    settings.kv_delete(namespace, key, namesrv, yes=True, json=json)
+    config.kv_delete(namespace, key, namesrv, yes=True, json=json)

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from flaremq.base.errors import FlareError
-from flaremq.cli import group, running, traffic
+from flaremq.cli.admin import group, rates, running
 from flaremq.cli.aliases.options import (
     BrokerAddr,
     Cluster,
@@ -197,7 +197,7 @@ def producer_connection(
     json: Json = False,
 ) -> None:
     """List the connected producers of a group."""
-    traffic.producers(topic, name, namesrv, json=json)
+    rates.producers(topic, name, namesrv, json=json)
 
 
 def reset_offset_by_time(

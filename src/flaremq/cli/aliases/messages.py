@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from flaremq.admin.messagevalues import Scan
-from flaremq.cli import message, send
+from flaremq.admin.values.messages import Scan
 from flaremq.cli.aliases.options import Begin, End, Namesrv, RouteCluster, Topic, truth
 from flaremq.cli.connect import connected
-from flaremq.cli.documents import line_of, message_document
+from flaremq.cli.messages import message, send
+from flaremq.cli.messages.documents import line_of, message_document
 from flaremq.cli.options import Json
 from flaremq.cli.render import BadValue, Output, dumps
 

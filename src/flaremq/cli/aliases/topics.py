@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from flaremq.admin.topicvalues import TopicChange, TopicSettings
+from flaremq.admin.values.topics import TopicChange, TopicSettings
 from flaremq.base.errors import TopicNotFound
-from flaremq.cli import ordering, topic, traffic
+from flaremq.cli.admin import ordering, rates, topic
 from flaremq.cli.aliases.options import (
     BrokerAddr,
     Cluster,
@@ -169,4 +169,4 @@ def stats_all(
     json: Json = False,
 ) -> None:
     """Show message rates of topics."""
-    traffic.rates(topic_name, active, namesrv, json=json)
+    rates.rates(topic_name, active, namesrv, json=json)

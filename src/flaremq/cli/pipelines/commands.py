@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import typer
 
-from flaremq.cli.pipelines import archives, figures, recipes, stores
+from flaremq.cli.pipelines import archive, recipe, stats, store
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -23,11 +23,11 @@ def _add(name: str, command: Callable[..., None]) -> None:
     app.command(name, help="\n\n".join(" ".join(each.split()) for each in paragraphs))(command)
 
 
-_add("archive", archives.archive)
-_add("compact", archives.compact)
-_add("replay", archives.replay)
-_add("rebuild", stores.rebuild)
-_add("audit", stores.audit)
-_add("stats", figures.stats)
-_add("run", recipes.run)
-_add("plan", recipes.plan)
+_add("archive", archive.archive)
+_add("compact", archive.compact)
+_add("replay", archive.replay)
+_add("rebuild", store.rebuild)
+_add("audit", store.audit)
+_add("stats", stats.stats)
+_add("run", recipe.run)
+_add("plan", recipe.plan)

@@ -73,7 +73,7 @@ class Watched:
 
 
 def _batch_of(progress: StreamingQueryProgress, before: Batch | None) -> Batch:
-    from flaremq.spark.pipelines.runprogress import lag_of
+    from flaremq.spark.pipelines.recipe.progress import lag_of
 
     lags = [lag_of(source.latestOffset, source.endOffset) for source in progress.sources]
     waiting = sum(sum(lag.values()) for lag in lags) if any(lags) else None

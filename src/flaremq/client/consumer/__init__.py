@@ -1,13 +1,13 @@
 """Consuming.
 
+    assignment    the queues a consumer holds
     base          what all consumers share
+    bulkpull      many pulls in flight on one connection
     concurrent    delivery without order
-    deliver       delivery: what is fetched goes to handlers, and what they say becomes done, later or dead
+    delivery      fetched messages to handlers, and their outcomes
     directly      a message that an operator makes a consumer consume, to see what comes of it
-    figures       how fast a consumer is, by topic: what an operator sees who asks it
-    holdings      the queues that are ours: taken, fetched, moved and given away
-    inbox         messages for programs that ask for them one by one: `async for`
-    lite          consuming messages by asking for them, from an event loop
+    iterate       async for
+    litepull      LitePullConsumer and PullConsumer
     locks         queue locks of orderly consumers
     member        a member of a consumer group
     offsets       offsets kept by brokers or in a local file
@@ -17,8 +17,9 @@
     pull          one fetching coroutine per queue
     push          PushConsumer
     rebalance     a member's share of the queues
-    running       what an operator sees who asks a running consumer
+    runninginfo   a consumer's state for operators, and consumption on demand
     sendback      failed messages returned to their broker
+    stats         consumption rates
     troubles      troubles that many queues have at once are one trouble: told when it begins and when it is
                   over
     workers       handlers called in tasks or threads

@@ -9,13 +9,13 @@ from typing import Self
 
 from flaremq.base.errors import FlareError, NotServed, UsageError
 from flaremq.base.lifecycle import Owned
-from flaremq.client.consumer.holdings import Consumption, Holdings
+from flaremq.client.client import Client
+from flaremq.client.consumer.assignment import Consumption, Holdings
 from flaremq.client.consumer.member import Member
 from flaremq.client.consumer.offsets import LocalOffsets, RemoteOffsets
 from flaremq.client.consumer.pull import PullKind
 from flaremq.client.consumer.rebalance import Rebalancer
-from flaremq.client.consumer.running import running_info
-from flaremq.client.instance import Client
+from flaremq.client.consumer.runninginfo import running_info
 from flaremq.client.settings import ConsumerSettings
 from flaremq.model.message import MessageQueue
 from flaremq.protocol.bodies.group import CheckClientRequestBody, ConsumeMessageDirectlyResult, ConsumerData

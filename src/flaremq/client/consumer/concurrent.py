@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping
 from typing import Final
 
-from flaremq.client.consumer.deliver import Delivery
+from flaremq.client.consumer.delivery import Delivery
 from flaremq.client.consumer.outcome import level_of
 from flaremq.client.consumer.processqueue import Run
 from flaremq.client.consumer.workers import Batch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from time import monotonic
 
-from flaremq.client.consumer.deliver import Delivery
+from flaremq.client.consumer.delivery import Delivery
 from flaremq.client.consumer.member import Member
 from flaremq.client.consumer.outcome import Later
 from flaremq.client.message import received

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from flaremq.base.errors import NoRoute, UsageError
-from flaremq.client.consumer.figures import Figures
-from flaremq.client.instance import Client
+from flaremq.client.client import Client
+from flaremq.client.consumer.stats import Figures
 from flaremq.client.settings import ConsumerSettings
 from flaremq.model.message import MessageQueue
 from flaremq.model.names import check_topic

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from flaremq.client.consumer.deliver import AGAIN_S, Delivery
+from flaremq.client.consumer.delivery import AGAIN_S, Delivery
 from flaremq.client.consumer.member import Member
 from flaremq.client.consumer.outcome import DEAD, level_of
 from flaremq.client.consumer.processqueue import ProcessQueue, Run

@@ -8,7 +8,7 @@ import random
 from typing import Final
 
 from flaremq.base.errors import FlareError
-from flaremq.client.consumer.holdings import Holdings
+from flaremq.client.consumer.assignment import Holdings
 from flaremq.client.consumer.member import Member
 from flaremq.client.routes import Route
 from flaremq.model.message import MessageQueue

@@ -10,8 +10,8 @@ from flaremq.base.errors import FlareError
 from flaremq.client.consumer.member import Member
 from flaremq.client.consumer.outcome import DEAD
 from flaremq.client.message import InnerMessage, ReceivedMessage
-from flaremq.client.outgoing import Parcel
-from flaremq.client.producer import Producer
+from flaremq.client.producer.packing import Parcel
+from flaremq.client.producer.producer import Producer
 from flaremq.model import properties as names
 from flaremq.model.names import retry_topic
 from flaremq.protocol.headers.send import ConsumerSendMsgBackRequestHeader

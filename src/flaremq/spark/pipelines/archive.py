@@ -26,7 +26,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from flaremq.base.errors import ConfigError, FlareError, UsageError
 from flaremq.base.localpath import local_path
 from flaremq.base.units import GiB
-from flaremq.spark.claim import (
+from flaremq.model.queuekey import queue_of
+from flaremq.spark.archive.identity import (
     CHECKPOINT,
     Claim,
     check_checkpoint,
@@ -35,17 +36,16 @@ from flaremq.spark.claim import (
     made_identity,
     prepare_checkpoint,
 )
-from flaremq.spark.commits import commit
-from flaremq.spark.course import Course
+from flaremq.spark.archive.reader import opened_table
+from flaremq.spark.archive.sink import NAME, ArchiveSink
 from flaremq.spark.errors import is_worker_late, planned, spark_error
-from flaremq.spark.offsets import load
-from flaremq.spark.options import ReadOptions, hasty
-from flaremq.spark.places import Place
-from flaremq.spark.progress import ProgressListener, told_of, watch_progress
-from flaremq.spark.queues import queue_of
-from flaremq.spark.session import RAISED
-from flaremq.spark.sink import NAME, ArchiveSink
-from flaremq.spark.tables import opened_table
+from flaremq.spark.launch.session import RAISED
+from flaremq.spark.read.bounds import Place
+from flaremq.spark.read.groupcommit import commit
+from flaremq.spark.read.offsets import load
+from flaremq.spark.read.options import ReadOptions, hasty
+from flaremq.spark.read.planner import Course
+from flaremq.spark.read.progress import ProgressListener, told_of, watch_progress
 
 log = logging.getLogger(__name__)
 

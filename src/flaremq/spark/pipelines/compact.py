@@ -22,14 +22,14 @@ from pyspark.sql import SparkSession
 from flaremq.base.errors import ConfigError, CorruptStore, StoreError, UsageError
 from flaremq.base.localpath import local_path
 from flaremq.base.units import MiB
-from flaremq.spark.claim import OWN, known_identity
+from flaremq.spark.archive.identity import OWN, known_identity
+from flaremq.spark.archive.partitions import DataFile, Part
+from flaremq.spark.archive.publish import locked
+from flaremq.spark.archive.reader import opened_table
+from flaremq.spark.archive.staging import Stage, StagePlan
+from flaremq.spark.archive.table import Table, Vacuumed, deleted, stage_of
 from flaremq.spark.errors import spark_error
-from flaremq.spark.given import cores
-from flaremq.spark.parts import DataFile, Part
-from flaremq.spark.shown import locked
-from flaremq.spark.staging import Stage, StagePlan
-from flaremq.spark.tableformats import Table, Vacuumed, deleted, stage_of
-from flaremq.spark.tables import opened_table
+from flaremq.spark.options import cores
 
 DAY_S: Final = 24 * 3600.0
 _AT_ONCE: Final = 32

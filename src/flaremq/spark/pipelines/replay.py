@@ -23,13 +23,13 @@ from flaremq.base.errors import ConfigError, UsageError
 from flaremq.base.localpath import local_path
 from flaremq.model import properties as names
 from flaremq.model.names import check_group, check_topic
-from flaremq.spark.claim import identity_of
+from flaremq.spark.archive.identity import identity_of
+from flaremq.spark.archive.reader import read_archive
 from flaremq.spark.errors import spark_error
-from flaremq.spark.ids import derived_id_sql
-from flaremq.spark.rows import spark_schema
-from flaremq.spark.session import RAISED
-from flaremq.spark.tables import read_archive
-from flaremq.spark.writing import AT_LEAST_ONCE, DEFAULT_GROUP, IDEMPOTENT
+from flaremq.spark.launch.session import RAISED
+from flaremq.spark.schema import spark_schema
+from flaremq.spark.write.ids import derived_id_sql
+from flaremq.spark.write.options import AT_LEAST_ONCE, DEFAULT_GROUP, IDEMPOTENT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

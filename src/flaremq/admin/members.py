@@ -1,0 +1,128 @@
+"""Who is in a group just now, and what its members say when brokers ask them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from flaremq.admin.connections import joined
+from flaremq.admin.servers import Server, Servers
+from flaremq.admin.values.groups import GroupMembers, MemberOffsets, Subscription
+from flaremq.admin.values.outcome import Answers, Gathered
+from flaremq.base.errors import ConsumerOffline, FlareError, InvalidParameter
+from flaremq.client.api import body_of
+from flaremq.model.message import MessageQueue
+from flaremq.model.names import retry_topic
+from flaremq.protocol.bodies.group import GetConsumerStatusBody
+from flaremq.protocol.bodies.running import ConsumerConnection, ConsumerRunningInfo
+from flaremq.protocol.codes import RequestCode
+from flaremq.protocol.headers import group as headers
+
+MEMBER_TIMEOUT_S: Final = 15.0
+"""A broker waits 10 s for a member before it tells us so."""
+
+
+class Rosters:
+    def __init__(self, servers: Servers) -> None:
+        self._servers = servers
+
+    async def homes(self, group: str) -> tuple[Server, ...]:
+        """All brokers that may know of a group: every master, and slaves of its retry topic without one."""
+        found = {each.name: each for each in await self._servers.all() if not each.id}
+        for each in await self._servers.of_topic_or_none(retry_topic(group)) or ():
+            found.setdefault(each.name, each)
+        return tuple(found[name] for name in sorted(found))
+
+    async def online(self, group: str) -> Gathered[ConsumerConnection]:
+        """By broker; those where nobody of the group is connected are left out."""
+        asked = await self._servers.try_each(
+            await self.homes(group), lambda server: self.connections(server, group)
+        )
+        found = {broker: each for broker, each in asked.found.items() if each is not None}
+        return Gathered(found, asked.failed)
+
+    async def connections(self, server: Server, group: str) -> ConsumerConnection | None:
+        """None where nobody of the group is connected."""
+        header = headers.GetConsumerConnectionListRequestHeader(consumer_group=group)
+        code = RequestCode.GET_CONSUMER_CONNECTION_LIST
+        try:
+            answer = await self._servers.api.ask(server.address, code, header)
+        except ConsumerOffline:
+            return None
+        found = body_of(ConsumerConnection, answer)
+        return found if found.connection_set else None
+
+    async def members(self, group: str) -> GroupMembers:
+        told = await self.online(group)
+        if not told.found:
+            asked = f" ({', '.join(told.failed)} could not be asked)" if told.failed else ""
+            raise ConsumerOffline(f"nobody of group {group!r} is connected{asked}: start a consumer of it")
+        return members_of(group, told)
+
+    async def running(self, group: str, client_id: str, *, stacks: bool) -> ConsumerRunningInfo:
+        members = await self.members(group)
+        member = next((each for each in members.members if each.client_id == client_id), None)
+        if member is None:
+            known = ", ".join(each.client_id for each in members.members)
+            raise InvalidParameter(f"group {group!r} has no member {client_id!r}, there are: {known}")
+        return await self.running_at(group, client_id, member.brokers, stacks=stacks)
+
+    async def running_at(
+        self, group: str, client_id: str, brokers: tuple[str, ...], *, stacks: bool = False
+    ) -> ConsumerRunningInfo:
+        """Any of the brokers that know a member can ask it; the next one where the first cannot."""
+        header = headers.GetConsumerRunningInfoRequestHeader(
+            consumer_group=group, client_id=client_id, jstack_enable=stacks
+        )
+        code = RequestCode.GET_CONSUMER_RUNNING_INFO
+        failure: FlareError | None = None
+        for server in await self.homes(group):
+            if server.title not in brokers:
+                continue
+            try:
+                answer = await self._servers.api.ask(server.address, code, header, None, MEMBER_TIMEOUT_S)
+                return body_of(ConsumerRunningInfo, answer)
+            except FlareError as error:
+                failure = error
+        raise failure or ConsumerOffline(f"member {client_id!r} of group {group!r} has gone: look again")
+
+    async def positions(self, group: str, topic: str, client_id: str | None) -> Answers[MemberOffsets]:
+        header = headers.GetConsumerStatusRequestHeader(topic=topic, group=group, client_addr=client_id)
+
+        async def ask(server: Server) -> GetConsumerStatusBody:
+            code = RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS
+            try:
+                answer = await self._servers.api.ask(server.address, code, header, None, MEMBER_TIMEOUT_S)
+            except ConsumerOffline:
+                return GetConsumerStatusBody()
+            return body_of(GetConsumerStatusBody, answer)
+
+        servers = await self._servers.of_topic(topic)
+        asked = await self._servers.each(servers, ask, f"offsets of members of {group}")
+        found: dict[str, dict[MessageQueue, int]] = {}
+        for each in asked.found.values():
+            for member, offsets in each.consumer_table.items():
+                found.setdefault(member, {}).update(offsets)
+        if not found and not asked.failed:
+            raise ConsumerOffline(f"nobody of group {group!r} is connected: start a consumer of it")
+        told = (MemberOffsets(member, dict(sorted(found[member].items()))) for member in sorted(found))
+        return Answers(tuple(told), asked.failed)
+
+
+def members_of(group: str, told: Gathered[ConsumerConnection]) -> GroupMembers:
+    """What all brokers together say. Of two that differ, the newer subscription counts."""
+    wanted: dict[str, Subscription] = {}
+    for each in told.found.values():
+        for topic, said in each.subscription_table.items():
+            known = wanted.get(topic)
+            if known is None or said.sub_version > known.version:
+                wanted[topic] = Subscription(topic, said.sub_string, said.expression_type, said.sub_version)
+    first = next(iter(told.found.values()))
+    return GroupMembers(
+        group,
+        joined({broker: each.connection_set for broker, each in told.found.items()}),
+        tuple(wanted[topic] for topic in sorted(wanted)),
+        first.consume_type,
+        first.message_model,
+        first.consume_from_where,
+        told.failed,
+    )

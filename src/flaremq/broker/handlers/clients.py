@@ -1,0 +1,216 @@
+"""Requests about who is connected: heartbeats, good-byes, and who asks for whom."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from flaremq.base.clock import Clock
+from flaremq.base.errors import ConsumerOffline, InvalidParameter, UsageError
+from flaremq.base.logs import fields as logged
+from flaremq.base.logs import logger
+from flaremq.broker.settings import BrokerSettings
+from flaremq.broker.tables.consumers import ConsumerGroup, Groups
+from flaremq.broker.tables.filters import Filters
+from flaremq.broker.tables.producers import Member, Producers
+from flaremq.broker.tables.subscriptiongroups import Subscriptions
+from flaremq.broker.tables.topics import Topics
+from flaremq.model.topic import retry_topic
+from flaremq.protocol import beans, fields
+from flaremq.protocol.bodies.group import CheckClientRequestBody, ConsumerData, ConsumeType, HeartbeatData
+from flaremq.protocol.bodies.running import (
+    Connection,
+    ConsumerConnection,
+    ProducerConnection,
+    ProducerInfo,
+    ProducerTableInfo,
+)
+from flaremq.protocol.codes import RequestCode
+from flaremq.protocol.command import Command, response_to
+from flaremq.protocol.headers import group as headers
+from flaremq.remoting.router import Handler, Peer
+
+log = logger("broker.group")
+
+_UNIT_SUB = 0x2  # Bit of a topic's sys flag: consumers in several units want it.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Membership:
+    """All that a heartbeat touches."""
+
+    topics: Topics
+    subscriptions: Subscriptions
+    groups: Groups
+    producers: Producers
+    filters: Filters
+
+
+class GroupHandlers:
+    def __init__(self, settings: BrokerSettings, membership: Membership, clock: Clock) -> None:
+        self.settings = settings
+        self._topics = membership.topics
+        self._subscriptions = membership.subscriptions
+        self._groups = membership.groups
+        self._producers = membership.producers
+        self._filters = membership.filters
+        self._clock = clock
+
+    def table(self) -> dict[int, Handler]:
+        code = RequestCode
+        return {
+            code.HEART_BEAT: self.heartbeat,
+            code.UNREGISTER_CLIENT: self.unregister,
+            code.CHECK_CLIENT_CONFIG: self.check_client,
+            code.GET_CONSUMER_LIST_BY_GROUP: self.get_consumer_ids,
+            code.GET_CONSUMER_CONNECTION_LIST: self.get_consumer_connections,
+            code.GET_PRODUCER_CONNECTION_LIST: self.get_producer_connections,
+            code.GET_ALL_PRODUCER_INFO: self.get_all_producers,
+        }
+
+    # Coming and going.
+
+    async def heartbeat(self, peer: Peer, request: Command) -> Command:
+        """New groups and retry topics are saved behind the answer (`persist.Autosave`): while a heartbeat
+        is out, a Java client announces no new subscription, and pulls of that subscription are refused.
+        """
+        said = beans.decode(HeartbeatData, request.body)
+        if not said.client_id:
+            raise InvalidParameter("clientID is empty: a client needs an id that no other one has")
+        if not peer.is_open:
+            return response_to(request)  # Nobody would notice that it leaves: it has left.
+        # All is looked at before anything is taken: half a heartbeat would be a strange member.
+        consumers = [_with_codes(each) for each in said.consumer_data_set]
+        member = Member(
+            peer=peer,
+            client_id=said.client_id,
+            language=request.language,
+            version=int(request.version),
+            last_seen_ms=self._clock.now_ms(),
+        )
+        changed = not said.heartbeat_fingerprint
+        for consumer in consumers:
+            changed |= self._take(member, consumer, said)
+        for producer in said.producer_data_set:
+            self._producers.register(producer.group_name, member)
+        answer = headers.HeartbeatResponseHeader(is_sub_change=changed)
+        return response_to(request, ext_fields=fields.encode(answer))
+
+    def _take(self, member: Member, said: ConsumerData, heartbeat: HeartbeatData) -> bool:
+        """One group of a heartbeat; whether the client must go on saying what the group wants.
+
+        A group that is not there, and may not be made, is passed over: its other groups count.
+        """
+        if self.settings.reject_pull_consumers and said.consume_type is ConsumeType.CONSUME_ACTIVELY:
+            return False
+        config = self._subscriptions.get(said.group_name)
+        if config is None:
+            return False
+        try:
+            self._topics.ensure(
+                retry_topic(said.group_name),
+                config.retry_queue_nums,
+                sys_flag=_UNIT_SUB if said.unit_mode else 0,
+                order=None if heartbeat.without_sub else self._wants_order(said),
+            )
+        except UsageError as error:
+            log.warning("a group gets no retry topic", extra=logged(group=said.group_name, why=error))
+        known = self._groups.get(said.group_name)
+        before = None if known is None else known.fingerprint
+        self._groups.heartbeat(
+            member,
+            said,
+            notify=config.notify_consumer_ids_changed_enable,
+            without_sub=heartbeat.without_sub,
+        )
+        group = self._groups.get(said.group_name)
+        assert group is not None  # It has a member now.
+        now = heartbeat.heartbeat_fingerprint
+        if heartbeat.without_sub and before != now:
+            return True  # What it leaves out is not what we know: it must say it all again.
+        group.fingerprint = now
+        return before is not None and before != now
+
+    def _wants_order(self, said: ConsumerData) -> bool:
+        configs = (self._topics.get(each.topic) for each in said.subscription_data_set)
+        return any(config is not None and config.order for config in configs)
+
+    async def unregister(self, peer: Peer, request: Command) -> Command:
+        header = fields.decode(headers.UnregisterClientRequestHeader, request.fields)
+        if header.producer_group is not None:
+            self._producers.unregister(header.producer_group, peer)
+        if header.consumer_group is not None:
+            self._groups.unregister(header.consumer_group, peer)
+        return response_to(request)
+
+    async def check_client(self, _peer: Peer, request: Command) -> Command:
+        """Whether what a consumer wants can be read; asked before it starts."""
+        said = beans.decode(CheckClientRequestBody, request.body)
+        self._filters.check(said.subscription_data)
+        return response_to(request)
+
+    # Asking.
+
+    async def get_consumer_ids(self, _peer: Peer, request: Command) -> Command:
+        header = fields.decode(headers.GetConsumerListByGroupRequestHeader, request.fields)
+        group = self._groups.get(header.consumer_group)
+        if group is None:
+            raise UsageError(f"no consumer for this group, {header.consumer_group}")
+        return response_to(request, body=group.ids_body())
+
+    async def get_consumer_connections(self, _peer: Peer, request: Command) -> Command:
+        header = fields.decode(headers.GetConsumerConnectionListRequestHeader, request.fields)
+        group = self._groups.get(header.consumer_group)
+        if group is None:
+            raise ConsumerOffline(f"the consumer group[{header.consumer_group}] not online")
+        return response_to(request, body=beans.encode(_shown(group)))
+
+    async def get_producer_connections(self, _peer: Peer, request: Command) -> Command:
+        header = fields.decode(headers.GetProducerConnectionListRequestHeader, request.fields)
+        members = self._producers.members(header.producer_group)
+        if not members:
+            raise UsageError(f"the producer group[{header.producer_group}] not exist")
+        return response_to(
+            request, body=beans.encode(ProducerConnection(connection_set=_connections(members)))
+        )
+
+    async def get_all_producers(self, _peer: Peer, request: Command) -> Command:
+        table = {
+            group: tuple(map(_producer_info, members)) for group, members in self._producers.all().items()
+        }
+        return response_to(request, body=beans.encode(ProducerTableInfo(data=table)))
+
+
+def _with_codes(said: ConsumerData) -> ConsumerData:
+    """Hashes of tags as Java counts them: some clients hash other bytes."""
+    wanted = tuple(each.with_codes() for each in said.subscription_data_set)
+    return replace(said, subscription_data_set=wanted)
+
+
+def _shown(group: ConsumerGroup) -> ConsumerConnection:
+    return ConsumerConnection(
+        connection_set=_connections(group.members.values()),
+        subscription_table=group.subscriptions,
+        consume_type=group.consume_type,
+        message_model=group.message_model,
+        consume_from_where=group.consume_from_where,
+    )
+
+
+def _connections(members: Iterable[Member]) -> tuple[Connection, ...]:
+    return tuple(
+        Connection(
+            client_id=each.client_id, client_addr=each.address, language=each.language, version=each.version
+        )
+        for each in members
+    )
+
+
+def _producer_info(member: Member) -> ProducerInfo:
+    return ProducerInfo(
+        client_id=member.client_id,
+        remote_ip="/" + member.address,  # As Java shows an address.
+        language=member.language,
+        version=member.version,
+        last_update_timestamp=member.last_seen_ms,
+    )

@@ -1,0 +1,347 @@
+"""Pulls: what a consumer may read, read and answered as it lies in the log; or parked until there is more.
+
+    frames > [parse: columns] > may it, and what does it want > reader > header + records, in one write
+
+Record bytes are copied once, from the map to the answer; large records not at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from array import array
+from collections.abc import Awaitable, Sequence
+from time import perf_counter
+from typing import Final
+
+from flaremq.base.errors import Busy, FlareError, Forbidden
+from flaremq.base.lifecycle import Owned
+from flaremq.broker.offload import Aside
+from flaremq.broker.overload import late_remark
+from flaremq.broker.pull.longpoll import LongPoll
+from flaremq.broker.pull.permits import Allowances, Allowed, Readers
+from flaremq.broker.pull.request import Asked, RequestSource, asked_of
+from flaremq.broker.settings import BrokerSettings, FamilySettings
+from flaremq.broker.stats.stats import Stats
+from flaremq.broker.tables.broadcast import BroadcastPull
+from flaremq.model.columns import Bytes
+from flaremq.protocol.bulk.answers import encode_pull_header
+from flaremq.protocol.bulk.columns import Pull, PullAnswer
+from flaremq.protocol.bulk.pulls import parse_pulls
+from flaremq.protocol.codes import RequestCode, ResponseCode
+from flaremq.protocol.command import Command, response_to
+from flaremq.protocol.frame import encode_frame
+from flaremq.remoting.turn import Batch, PlainRow, leave_all
+from flaremq.store.api import GetStatus, ReadResult
+from flaremq.store.settings import BrokerRole
+from flaremq.store.store import MessageStore
+
+CODES: Final = frozenset({RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE})
+
+_CODE_OF: Final = {
+    GetStatus.FOUND: ResponseCode.SUCCESS,
+    GetStatus.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetStatus.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetStatus.NO_MATCHED_LOGIC_QUEUE: ResponseCode.PULL_NOT_FOUND,
+    GetStatus.NO_MESSAGE_IN_QUEUE: ResponseCode.PULL_NOT_FOUND,
+    GetStatus.OFFSET_FOUND_NULL: ResponseCode.PULL_NOT_FOUND,
+    GetStatus.OFFSET_OVERFLOW_ONE: ResponseCode.PULL_NOT_FOUND,
+    GetStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
+    GetStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
+}
+_AT_THE_END: Final = frozenset(
+    {
+        *(GetStatus.NO_MATCHED_LOGIC_QUEUE, GetStatus.NO_MESSAGE_IN_QUEUE),
+        *(GetStatus.OFFSET_OVERFLOW_ONE, GetStatus.OFFSET_OVERFLOW_BADLY),
+    }
+)
+"""There may be more as soon as queues have caught up with the log."""
+_REMARKS: Final = {status: status.value.encode() for status in GetStatus}
+_FOUND: Final = GetStatus.FOUND  # Enums are slow keys, and this is the usual one.
+_EMPTY: Final = (GetStatus.NO_MATCHED_LOGIC_QUEUE, GetStatus.NO_MESSAGE_IN_QUEUE)
+_RESET: Final = b"OFFSET_RESET"
+_NO_AGE: Final = 1 << 40  # In milliseconds: nothing is ever so old.
+
+
+class PullLane:
+    """All pulls of a broker."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        store: MessageStore,
+        readers: Readers,
+        stats: Stats,
+        aside: Aside,
+        families: FamilySettings,
+    ) -> None:
+        self._settings = settings
+        self._store = store
+        self._readers = readers
+        self._stats = stats
+        self._aside = aside
+        self._families = families
+        self._tasks = Owned()
+        self._pulls: array[int] = array("q")
+        self._allowances = Allowances(settings, readers)
+        self.parked: LongPoll[Asked] = LongPoll(self._again, families.pull_max)
+        self.resting = False
+        """Every pull takes the plain lane: somebody wants to look at each of them."""
+
+    @property
+    def settings(self) -> BrokerSettings:
+        return self._settings
+
+    @settings.setter
+    def settings(self, settings: BrokerSettings) -> None:
+        self._settings = self._allowances.settings = settings
+
+    @property
+    def codes(self) -> frozenset[int]:
+        return CODES
+
+    @property
+    def age_max_ms(self) -> int:
+        families = self._families
+        return min(families.pull_age_ms, families.lite_pull_age_ms) if families.fast_failure else _NO_AGE
+
+    def parse(self, batch: Batch) -> int:
+        if self.resting:
+            leave_all(batch, CODES)
+        self._pulls = parse_pulls(batch.data, batch.chunks, batch.frames, batch.pairs)
+        return len(self._pulls) // Pull.WIDTH
+
+    def run(self, batch: Batch, plain: Sequence[PlainRow]) -> None:
+        pulls, self._pulls = self._pulls, array("q")
+        waited_ms = batch.waited_ms
+        for p in range(0, len(pulls), Pull.WIDTH):
+            row = pulls[p : p + Pull.WIDTH]
+            asked = Asked.of_row(row, batch)
+            if waited_ms is None or not self._refused_as_late(asked, waited_ms[row[Pull.CHUNK]]):
+                self._serve(asked)
+        for each in plain:
+            try:
+                asked = asked_of(each.command, each.source)
+            except FlareError as error:
+                if each.command.wants_answer:
+                    answer = response_to(each.command, error.response_code, str(error))
+                    each.source.send_bytes(encode_frame(answer))
+                continue
+            if waited_ms is None or not self._refused_as_late(asked, waited_ms[each.chunk]):
+                self._serve(asked)
+
+    def _refused_as_late(self, asked: Asked, waited_ms: int) -> bool:
+        """Whoever asked so long ago has asked somebody else meanwhile."""
+        families = self._families
+        lite = asked.code == RequestCode.LITE_PULL_MESSAGE
+        limit_ms = families.lite_pull_age_ms if lite else families.pull_age_ms
+        if not families.fast_failure or waited_ms <= limit_ms:
+            return False
+        self._refuse(asked, Busy(late_remark(waited_ms, len(self.parked))))
+        return True
+
+    def _serve(self, asked: Asked) -> None:
+        if asked.source.is_full:
+            # A few bytes of requests can ask for a lot: who does not read waits, and takes no memory.
+            asked.source.when_writable(lambda: self._serve(asked) if asked.is_open else None)
+            return
+        try:
+            allowed = self._allowances.of(asked)
+            if allowed.is_slow:
+                asked.source.begun()
+                self._tasks.spawn("pull", self._serve_aside(asked, allowed))
+                return
+            result = self._read(asked, allowed)
+            if result.status is not _FOUND and result.status in _AT_THE_END and self._store.dispatcher.behind:
+                # Another thread makes the queue that this pull asks for: it is worth waiting for.
+                asked.source.begun()
+                self._tasks.spawn("pull", self._serve_aside(asked, allowed))
+                return
+            self._answer_first(asked, allowed, result)
+        except FlareError as error:
+            self._refuse(asked, error)
+
+    async def _serve_aside(self, asked: Asked, allowed: Allowed) -> None:
+        """What takes its time, but not that of the loop: expressions over many records, new queues."""
+
+        def read() -> ReadResult:
+            self._store.show()
+            return self._read(asked, allowed)
+
+        try:
+            result = await self._aside.run(read)
+            self._answer_first(asked, allowed, result)
+        except FlareError as error:
+            self._refuse(asked, error)
+        finally:
+            asked.source.ended()
+
+    # Reading and answering.
+
+    def _read(self, asked: Asked, allowed: Allowed) -> ReadResult:
+        began_s = asked.began_s = perf_counter()
+        result = self._store.get(
+            asked.topic_bytes, asked.queue_id, asked.scan_from, asked.count_max, selector=allowed.selector
+        )
+        took_ms = (perf_counter() - began_s) * 1000
+        if took_ms > self._stats.longest_get_ms:
+            self._stats.got_took(took_ms)
+        return result
+
+    def _answer_first(self, asked: Asked, allowed: Allowed, result: ReadResult) -> None:
+        """The answer to a pull that has just come: it may also be parked."""
+        reset = self._moved(asked) if self._may_be_moved(asked) else None
+        if reset is not None:
+            answer = self._header(asked, allowed, result, ResponseCode.PULL_OFFSET_MOVED)
+            answer[PullAnswer.NEXT_BEGIN_OFFSET], answer[PullAnswer.BODY_SIZE] = reset, 0
+            asked.source.send_bytes(encode_pull_header(answer, _RESET))
+            return
+        if asked.commits and self._store.settings.role is not BrokerRole.SLAVE:
+            self._readers.offsets.commit(asked.group, asked.topic, asked.queue_id, asked.commit_offset)
+        code = self._code(asked, result)
+        if code == ResponseCode.PULL_NOT_FOUND and asked.may_wait:
+            long = self._settings.long_polling
+            hold_ms = asked.suspend_ms if long else self._settings.short_polling_ms
+            if self.parked.park(asked.topic_bytes, asked.queue_id, asked, max(0, hold_ms) / 1000):
+                return
+        self._answer(asked, allowed, result, code)
+
+    def _may_be_moved(self, asked: Asked) -> bool:
+        """Nearly always not: nobody has reset anything, and the group is not broadcasting."""
+        if self._readers.offsets.any_resets or asked.request_source is not RequestSource.SDK:
+            return True
+        group = self._readers.groups.get(asked.group)
+        return group is not None and group.is_broadcasting
+
+    def _moved(self, asked: Asked) -> int | None:
+        """Where the consumer must go on instead, if somebody has reset its offset."""
+        readers = self._readers
+        reset = readers.offsets.take_reset(asked.group, asked.topic, asked.queue_id)
+        if reset is not None and self._settings.server_side_reset:
+            return reset
+        pull = self._broadcast_pull(asked) if self._settings.broadcast_offsets else None
+        if pull is None:
+            return None
+        first = readers.broadcast.first(pull)
+        if first is None and pull.offset >= 0:
+            readers.broadcast.update(pull)
+        return first
+
+    def _broadcast_pull(self, asked: Asked) -> BroadcastPull | None:
+        """What is to be noted of a consumer that reads everything; None of all others."""
+        from_proxy = asked.request_source is RequestSource.PROXY_FOR_BROADCAST
+        group = self._readers.groups.get(asked.group)
+        if not from_proxy and (group is None or not group.is_broadcasting):
+            return None
+        client_id = asked.client_id
+        if not client_id and group is not None:
+            client_id = group.client_of(asked.source)
+        if not client_id:
+            return None
+        return BroadcastPull(
+            topic=asked.topic,
+            group=asked.group,
+            client_id=client_id,
+            queue_id=asked.queue_id,
+            offset=asked.offset,
+            from_proxy=from_proxy,
+        )
+
+    def _code(self, asked: Asked, result: ReadResult) -> ResponseCode:
+        if result.status is _FOUND:
+            return ResponseCode.SUCCESS
+        code = _CODE_OF[result.status]
+        if result.status in _EMPTY and asked.offset != 0:
+            code = ResponseCode.PULL_OFFSET_MOVED
+        if code == ResponseCode.PULL_OFFSET_MOVED and not self._corrects:
+            return ResponseCode.PULL_RETRY_IMMEDIATELY
+        return code
+
+    @property
+    def _corrects(self) -> bool:
+        settings = self._store.settings
+        return settings.role is not BrokerRole.SLAVE or settings.offset_check_in_slave
+
+    def _again(self, asked: Asked, last: bool) -> bool | Awaitable[bool]:
+        """A parked pull looks once more; True if it was answered. Expressions are evaluated aside."""
+        try:
+            allowed = self._allowances.of(asked)
+            if not last and self._store.max_offset(asked.topic_bytes, asked.queue_id) == asked.scan_from:
+                return False  # Nothing has come: this is what most looks find.
+            if allowed.is_slow and not self.parked.closed:
+                return self._again_aside(asked, allowed, last)
+            return self._looked(asked, allowed, self._read(asked, allowed), last)
+        except FlareError as error:
+            self._refuse(asked, error)
+        return True
+
+    async def _again_aside(self, asked: Asked, allowed: Allowed, last: bool) -> bool:
+        try:
+            result = await self._aside.run(lambda: self._read(asked, allowed))
+            if not asked.is_open:
+                return True
+            return self._looked(asked, allowed, result, last)
+        except FlareError as error:
+            self._refuse(asked, error)
+        return True
+
+    def _looked(self, asked: Asked, allowed: Allowed, result: ReadResult, last: bool) -> bool:
+        code = self._code(asked, result)
+        if not last and code != ResponseCode.SUCCESS:
+            if result.status is GetStatus.NO_MATCHED_MESSAGE:
+                asked.scan_from = result.next_offset  # What came is not for it: wait on, from there.
+            if code in (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY):
+                return False
+        if code == ResponseCode.PULL_NOT_FOUND and asked.scan_from != asked.offset:
+            code = ResponseCode.PULL_RETRY_IMMEDIATELY  # It need not look at those again.
+        self._answer(asked, allowed, result, code)
+        return True
+
+    def _answer(self, asked: Asked, allowed: Allowed, result: ReadResult, code: ResponseCode) -> None:
+        answer = self._header(asked, allowed, result, code)
+        if code is ResponseCode.SUCCESS:
+            parts: list[Bytes] = [encode_pull_header(answer), *result.records]
+            took_ms = (perf_counter() - asked.began_s) * 1000
+            self._stats.got(asked.group, asked.topic, result.count, result.size, took_ms)
+            if result.suggest_slave:
+                self._stats.got_from_disk(asked.group, asked.topic, result.count, result.size)
+            self._readers.offsets.pulled(asked.group, asked.topic, asked.queue_id, result.next_offset)
+        else:
+            parts = [encode_pull_header(answer, _REMARKS[result.status])]
+            self._stats.missed()
+        asked.source.send_parts(parts)
+
+    def _header(self, asked: Asked, allowed: Allowed, result: ReadResult, code: ResponseCode) -> array[int]:
+        group = allowed.group
+        suggested = 0
+        if self._settings.slave_read:
+            suggested = group.which_broker_when_consume_slowly if result.suggest_slave else group.broker_id
+        found = code is ResponseCode.SUCCESS
+        return array(
+            "q",
+            (
+                asked.serialize,
+                asked.opaque,
+                code,
+                suggested,
+                result.next_offset,
+                result.min_offset,
+                result.max_offset,
+                allowed.topic.topic_sys_flag,
+                group.group_sys_flag,
+                result.size if found else 0,
+            ),
+        )
+
+    def _refuse(self, asked: Asked, error: FlareError) -> None:
+        if asked.one_way:
+            return
+        request = Command(code=asked.code, opaque=asked.opaque, serialize_type=asked.serialize)
+        ext_fields = {"forbiddenType": str(error.kind)} if isinstance(error, Forbidden) else None
+        answer = response_to(request, error.response_code, str(error), ext_fields=ext_fields)
+        asked.source.send_bytes(encode_frame(answer))
+
+    async def close(self) -> None:
+        await self.parked.aclose()
+        if len(self._tasks):
+            await asyncio.sleep(0)
+        await self._tasks.aclose(timeout_s=5)

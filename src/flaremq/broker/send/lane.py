@@ -1,0 +1,368 @@
+"""Sends: all ordinary ones of a turn in a few calls, the others where they stand among them.
+
+    frames > [parse: columns] > topics checked once each > [append] > dispatch > answers
+
+What must be asked about a topic is asked once per topic and turn, not per message. A send that is not
+ordinary, or that something stands against, is left to the plain lane, which says what.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from array import array
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from time import perf_counter
+from typing import Any, Final
+
+from flaremq.base.errors import Busy, FlareError, MessageIllegal
+from flaremq.broker.overload import Overload, late_remark
+from flaremq.broker.send.acks import Waits
+from flaremq.broker.send.plain import PlainSends, Taken
+from flaremq.broker.send.rows import NONE, Known, Rows
+from flaremq.broker.stats.stats import Stats
+from flaremq.broker.tables.topics import Topics
+from flaremq.model.columns import Draft, Drafts
+from flaremq.model.names import NO_SEND_TOPICS
+from flaremq.model.topic import TopicConfig, TopicFilterType
+from flaremq.protocol.bulk.answers import SendAnswers
+from flaremq.protocol.bulk.burst import command_of
+from flaremq.protocol.bulk.columns import Frame, Plain, Send, Target
+from flaremq.protocol.bulk.sends import parse_sends
+from flaremq.protocol.codes import RequestCode, ResponseCode
+from flaremq.protocol.command import Command
+from flaremq.protocol.frame import encode_frame
+from flaremq.protocol.headers.send import LETTERED
+from flaremq.remoting.turn import Batch, PlainRow, Source, leave_all
+from flaremq.store.store import MessageStore
+
+CODES: Final = frozenset(
+    {RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE}
+)
+_LATER_S: Final = 0.002
+# Globals are found faster than members of a class, and these are looked for in every turn.
+_SEND, _TARGET, _DRAFT, _QUEUE = Send.WIDTH, Target.WIDTH, Draft.WIDTH, Draft.QUEUE
+assert tuple(range(_TARGET)) == (
+    Target.TOPIC_AT,
+    Target.TOPIC_SIZE,
+    Target.QUEUE_ID,
+    Target.FIRST,
+    Target.ROWS,
+)
+
+
+@dataclass(slots=True, frozen=True)
+class Answering:
+    """What stands between a stored message and its answer, and before a message is stored at all."""
+
+    waits: Waits
+    stats: Stats
+    overload: Overload
+    age_max_ms: int
+    """How long a send may have lain unread before it is refused."""
+    awaited: Callable[[], int]
+    """How many pulls wait for messages."""
+    told: Callable[[], asyncio.Future[Any] | None]
+    """Done when NameServers have heard of a topic that was just made; None if none need be waited for."""
+
+
+class SendLane:
+    """All sends of a broker, whichever port they come to."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        topics: Topics,
+        plain: PlainSends,
+        answers: SendAnswers,
+        answering: Answering,
+    ) -> None:
+        self._store = store
+        self._topics = topics
+        self._plain = plain
+        self.answers = answers
+        self._waits = answering.waits
+        self._stats = answering.stats
+        self._overload = answering.overload
+        self._age_max_ms = answering.age_max_ms
+        self._known: dict[bytes, Known] = {}
+        self._parsed = NONE
+        self._loop = asyncio.get_running_loop()
+        self._dispatching = False
+        self._later: asyncio.TimerHandle | None = None
+        self._awaited = answering.awaited
+        self._told = answering.told
+        self._counted: list[Known] = []
+        self.resting = False
+        """Every send takes the plain lane: somebody wants to look at each of them."""
+        topics.listeners.append(lambda _changed: self.forget())
+
+    def forget(self) -> None:
+        """What was known of topics and rules may be otherwise now."""
+        self._known.clear()
+
+    @property
+    def codes(self) -> frozenset[int]:
+        return CODES
+
+    @property
+    def age_max_ms(self) -> int:
+        return self._age_max_ms
+
+    # Parsing.
+
+    def parse(self, batch: Batch) -> int:
+        if self.resting:
+            leave_all(batch, CODES)
+        elif batch.waited_ms is not None:
+            waited = batch.waited_ms
+            leave_all(batch, CODES, lambda chunk: waited[chunk] > self._age_max_ms)
+        parsed = self._parse(batch)
+        while parsed is None:  # Some were left to the plain lane: again, without them.
+            parsed = self._parse(batch)
+        self._parsed = parsed
+        return parsed.count
+
+    def _parse(self, batch: Batch) -> Rows | None:
+        drafts, sends, targets = parse_sends(
+            batch.data, batch.chunks, batch.frames, batch.pairs, batch.heads, self._plain.tail
+        )
+        waits = self._waits.needed
+        topics: list[Known] = []
+        numbers: list[int] = []
+        refused: set[int] = set()
+        heads = batch.heads
+        for t in range(0, len(targets), _TARGET):
+            at, size, queue_id, _, rows = targets[t : t + _TARGET]
+            topic = bytes(heads[at : at + size])
+            known = self._known.get(topic) or self._learn(topic)
+            topics.append(known)
+            if queue_id < known.queues and (not waits or self._overload.admits(topic, rows)):
+                numbers.append(known.numbers[queue_id])
+            else:
+                numbers.append(-1)
+                refused.add(t // _TARGET)
+        if refused:
+            for s in range(0, len(sends), Send.WIDTH):
+                if sends[s + Send.TARGET] in refused:
+                    batch.frames[sends[s + Send.FRAME] * Frame.WIDTH + Frame.PLAIN] = Plain.FIELDS
+            return None
+        count = len(sends) // _SEND
+        if count == 1:
+            drafts[_QUEUE] = numbers[0]
+        elif len(numbers) == 1:
+            drafts[_QUEUE::_DRAFT] = array("q", numbers) * count
+        elif numbers:
+            places = sends[Send.TARGET :: Send.WIDTH]
+            drafts[_QUEUE::_DRAFT] = array("q", map(numbers.__getitem__, places))
+        return Rows(count, drafts, sends, topics)
+
+    def _learn(self, topic: bytes) -> Known:
+        """What there is to know about a topic; without queues if its sends must take the plain lane."""
+        name = topic.decode()
+        config = self._topics.get(name)
+        count = 0
+        if config is not None and _is_ordinary(config) and name not in NO_SEND_TOPICS and self._plain.is_open:
+            count = max(config.write_queue_nums, config.read_queue_nums)
+        numbers = [self._store.offsets.number(topic, queue_id) for queue_id in range(count)]
+        known = Known(name, topic, numbers, len(numbers))
+        if numbers:
+            self._known[topic] = known
+        return known
+
+    # Storing.
+
+    def run(self, batch: Batch, plain: Sequence[PlainRow]) -> None:
+        parsed, self._parsed = self._parsed, NONE
+        done = 0
+        if plain:
+            frames = parsed.sends[Send.FRAME :: Send.WIDTH]
+            for each in plain:
+                before = bisect_left(frames, each.row)
+                if before > done:
+                    self._append(batch, parsed.part(done, before))
+                    done = before
+                self._take(batch, each)
+        if parsed.count > done:
+            self._append(batch, parsed.part(done, parsed.count))
+        elif not plain:
+            return
+        self._dispatch_soon()
+
+    def _dispatch_soon(self) -> None:
+        """Right behind the answers if somebody waits for messages, else a little later: more of them
+        together cost hardly more than one, and whoever looks meanwhile sees all of them anyway."""
+        if not self._waits.needed and self._awaited():
+            if not self._dispatching:
+                self._loop.call_soon(self.dispatch)
+            self._dispatching = True
+        elif self._later is None:
+            self._later = self._loop.call_later(_LATER_S, self.dispatch)
+
+    def dispatch(self) -> None:
+        """Let consumers see what was stored, and count it."""
+        self._dispatching = False
+        if self._later is not None:
+            self._later.cancel()
+            self._later = None
+        for known in self._counted:
+            self._stats.put(known.name, known.count, known.size)
+            known.count, known.size = 0, 0
+        self._counted.clear()
+        self._store.show(wait=False)  # Queues that need a new file get it in a thread of the store.
+
+    def _append(self, batch: Batch, rows: Rows) -> None:
+        began_s = perf_counter()
+        try:
+            stored = self._store.put_many(Drafts(rows.drafts, batch.heads, batch.data))
+        except MessageIllegal as error:
+            if rows.count == 1:
+                self._refuse(batch, rows, error, began_s)
+                return
+            for row in range(rows.count):  # One of them spoils the lot: let the others pass.
+                self._append(batch, rows.part(row, row + 1))
+            return
+        except FlareError as error:
+            self._refuse(batch, rows, error, began_s)
+            return
+        if stored < rows.count:
+            self._stored(batch, rows.part(0, stored), began_s)
+            self._append(batch, rows.part(stored, rows.count))  # Says what is short.
+        else:
+            self._stored(batch, rows, began_s)
+
+    def _stored(self, batch: Batch, rows: Rows, began_s: float) -> None:
+        by_topic = rows.by_topic()
+        for known, count, size in by_topic:
+            if not known.count:
+                self._counted.append(known)
+            known.count += count
+            known.size += size
+        if not self._waits.needed:
+            sources = batch.sources
+            for chunk, frames in self.answers.encode(rows.drafts, rows.sends, batch.heads):
+                sources[chunk].send_bytes(frames)
+            took_ms = (perf_counter() - began_s) * 1000
+            for known, count, _ in by_topic:
+                self._stats.put_took(known.name, took_ms, count)
+            return
+        first = 0
+        for waits, group in groupby(rows.sends[Send.WAIT :: Send.WIDTH]):
+            last = first + sum(1 for _ in group)
+            self._answer_later(batch, rows.part(first, last), waits, began_s)
+            first = last
+
+    def _answer_later(self, batch: Batch, rows: Rows, waits: int, began_s: float) -> None:
+        """Under sync flush: when the log is safe up to the last of them."""
+        answers, heads, sources = self.answers, batch.heads, batch.sources
+        held = [sources[chunk] for chunk in set(rows.sends[Send.CHUNK :: Send.WIDTH])]
+        by_topic = [(known, count) for known, count, _ in rows.by_topic()]
+
+        def finish(code: int) -> None:
+            for chunk, frames in answers.encode(rows.drafts, rows.sends, heads, code):
+                sources[chunk].send_bytes(frames)
+            for known, count in by_topic:
+                self._overload.release(known.topic, count)
+                self._answered(known.name, count, began_s, code)
+            for source in held:
+                source.ended()
+
+        for known, count in by_topic:
+            self._overload.hold(known.topic, count)
+        for source in held:
+            source.begun()
+        if waits:
+            self._waits.hold(rows.end, finish)
+        else:
+            finish(ResponseCode.SUCCESS)
+
+    def _answered(self, topic: str, count: int, began_s: float, code: int) -> None:
+        """Count how long sends took, now that they are answered, and those that did not go well."""
+        self._stats.put_took(topic, (perf_counter() - began_s) * 1000, count)
+        if code != ResponseCode.SUCCESS:
+            self._stats.put_failed(count)
+
+    def _refuse(self, batch: Batch, rows: Rows, error: FlareError, began_s: float) -> None:
+        for s in range(0, len(rows.sends), Send.WIDTH):
+            request = command_of(batch.data, batch.frames, rows.sends[s + Send.FRAME])
+            if request.wants_answer:
+                source = batch.sources[rows.sends[s + Send.CHUNK]]
+                source.send_bytes(encode_frame(self._plain.refusal(request, error)))
+        for known, count, _ in rows.by_topic():
+            self._answered(known.name, count, began_s, error.response_code)
+
+    # The plain lane.
+
+    def _take(self, batch: Batch, plain: PlainRow) -> None:
+        request, began_s = plain.command, perf_counter()
+        try:
+            self._check_age(batch, plain.chunk)
+            self._check_room(request)
+            taken = self._plain.take(plain.source.host, request)
+        except FlareError as error:
+            if request.wants_answer:
+                plain.source.send_bytes(encode_frame(self._plain.refusal(request, error)))
+            # Its topic may be any text: there is no figure for that one.
+            self._stats.put_times.add((perf_counter() - began_s) * 1000, 1)
+            self._stats.put_failed(1)
+            return
+        self._stats.put(taken.topic, taken.count, taken.size)
+        # As in RocketMQ: whoever hears that his first message is stored also finds its topic's route.
+        told = self._told() if taken.is_first and request.wants_answer else None
+        if told is not None or (self._waits.needed and taken.wait_for):
+            self._take_later(plain.source, request, taken, told, began_s)
+            return
+        if request.wants_answer:
+            plain.source.send_bytes(encode_frame(taken.answer))
+        self._answered(taken.topic, taken.count, began_s, ResponseCode.SUCCESS)
+
+    def _take_later(
+        self,
+        source: Source,
+        request: Command,
+        taken: Taken,
+        told: asyncio.Future[Any] | None,
+        began_s: float,
+    ) -> None:
+        topic = taken.topic.encode()
+
+        def finish(code: int) -> None:
+            self._overload.release(topic, taken.count)
+            if request.wants_answer:
+                source.send_bytes(encode_frame(replace(taken.answer, code=code)))
+            self._answered(taken.topic, taken.count, began_s, code)
+            source.ended()
+
+        def safe(code: int) -> None:
+            if told is None or told.done():
+                finish(code)
+            else:
+                told.add_done_callback(lambda _told: finish(code))
+
+        self._overload.hold(topic, taken.count)
+        source.begun()
+        if self._waits.needed and taken.wait_for:
+            self._waits.hold(taken.wait_for, safe)
+        else:
+            safe(ResponseCode.SUCCESS)
+
+    def _check_room(self, request: Command) -> None:
+        topic = _topic_of(request).encode("utf-8", "replace")
+        if self._waits.needed and not self._overload.admits(topic, 1):
+            raise Busy(self._overload.remark(topic))
+
+    def _check_age(self, batch: Batch, chunk: int) -> None:
+        if batch.waited_ms is not None and batch.waited_ms[chunk] > self._age_max_ms:
+            raise Busy(late_remark(batch.waited_ms[chunk], self._overload.held))
+
+
+def _topic_of(request: Command) -> str:
+    return request.fields.get("b" if request.code in LETTERED else "topic", "")
+
+
+def _is_ordinary(config: TopicConfig) -> bool:
+    """Whether its messages are stored just as they come."""
+    single = config.topic_filter_type is TopicFilterType.SINGLE_TAG
+    return single and not config.is_batch_queue and not config.is_compacted

@@ -1,0 +1,336 @@
+"""Sends, one by one: whatever is not the ordinary send, and what every send means, in readable steps.
+
+A batch, a retry, a message without an id, a topic that does not exist yet: each takes this lane. The
+fast lane gives the same bytes for what both can do. Everything up to the append happens at once, so
+messages of one connection are stored in the order in which they came, whichever lane they take.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import random
+import struct
+from array import array
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from flaremq.base.clock import Clock
+from flaremq.base.errors import (
+    DispatchBehind,
+    FileNotReady,
+    FlareError,
+    GroupNotFound,
+    InvalidParameter,
+    MessageIllegal,
+    NoPermission,
+    NotServed,
+    PageCacheBusy,
+    TopicNotFound,
+)
+from flaremq.broker.settings import BrokerSettings
+from flaremq.broker.tables.queuelocks import Locks
+from flaremq.broker.tables.subscriptiongroups import Subscriptions
+from flaremq.broker.tables.topics import Topics
+from flaremq.model import names, properties, sysflag
+from flaremq.model.batch import split_batch
+from flaremq.model.msgid import UniqueIds
+from flaremq.model.properties import decode_properties, encode_properties
+from flaremq.model.topic import PERM_WRITE, TopicConfig, TopicFilterType
+from flaremq.protocol.codes import ResponseCode, SerializeType
+from flaremq.protocol.command import Command, response_to
+from flaremq.protocol.fields import encode
+from flaremq.protocol.headers.send import SendMessageRequestHeader, SendMessageResponseHeader, decode_send
+from flaremq.store.api import PutResult
+from flaremq.store.drafts import NewMessage
+from flaremq.store.store import MessageStore
+
+_MAX_RECONSUME_FROM: Final = 121  # Version V3_4_9: clients from then on say how often they will try.
+_BATCH_TOPIC_MAX: Final = 127
+_DLQ_QUEUES: Final = 1
+_NOT_YET: Final = (
+    (properties.DELAY, "delayed messages"),
+    (properties.TIMER_DELAY_SEC, "timer messages"),
+    (properties.TIMER_DELAY_MS, "timer messages"),
+    (properties.TIMER_DELIVER_MS, "timer messages"),
+)
+
+
+# As Java writes them: in the order of its hash map, and of its class.
+_JSON_ORDER: Final = ("queueId", "transactionId", "msgId", "TRACE_ON", "MSG_REGION", "queueOffset")
+_COMPACT_ORDER: Final = ("msgId", "queueId", "queueOffset", "transactionId", "TRACE_ON", "MSG_REGION")
+
+
+@dataclass(slots=True, frozen=True)
+class Tables:
+    """What a broker knows that decides about a send."""
+
+    topics: Topics
+    subscriptions: Subscriptions
+    locks: Locks
+
+
+@dataclass(slots=True, frozen=True)
+class Taken:
+    """A send that is stored: its answer, and up to where the log must be safe before it may be given."""
+
+    answer: Command
+    topic: str
+    count: int
+    size: int
+    wait_for: int
+    """0: the answer may be given at once."""
+    is_first: bool = False
+    """Its topic was made for it."""
+
+
+class PlainSends:
+    def __init__(
+        self, settings: BrokerSettings, store: MessageStore, store_host: bytes, tables: Tables, clock: Clock
+    ) -> None:
+        self._store = store
+        self._tables = tables
+        self._clock = clock
+        address = str(ipaddress.ip_address(store_host[:-4]))
+        self._ids = UniqueIds(clock, ip=address, pid=os.getpid(), salt=random.getrandbits(32))
+        self._host = store_host.hex().upper()
+        self.tail = b""
+        """What the broker adds to the properties of every single message."""
+        self.fields: Mapping[str, str] = {}
+        """What stands in every answer to a send, a refusal too."""
+        self.change(settings)
+
+    def change(self, settings: BrokerSettings) -> None:
+        """Go on with these settings, from the next send on."""
+        self.settings = settings
+        self.tail = _tail(settings)
+        self.fields = {
+            properties.MSG_REGION: settings.region,
+            properties.TRACE_ON: "true" if settings.trace_on else "false",
+        }
+
+    @property
+    def is_open(self) -> bool:
+        """Whether no rule about time or rights stands against sends, so that they need not be asked each."""
+        settings = self.settings
+        return settings.permission & PERM_WRITE > 0 and self._clock.now_ms() >= settings.accept_sends_from_ms
+
+    def take(self, host: bytes, request: Command) -> Taken:
+        """Store what a request brings. Raises what stands against it, before any byte is written."""
+        header = decode_send(request.code, request.fields)
+        if request.body is None:
+            raise MessageIllegal("a send without a body: put at least one byte into the message")
+        is_first = self._tables.topics.get(header.topic) is None
+        config = self.checked(header)
+        take = self._take_batch if header.batch else self._take_one
+        taken = take(host, request, header, config)
+        return replace(taken, is_first=True) if is_first else taken
+
+    def refusal(self, request: Command, error: FlareError) -> Command:
+        """What stood against it; where something is short, in the words that tools look for."""
+        remark = str(error)
+        if isinstance(error, PageCacheBusy):
+            remark = f"[PCBUSY_CLEAN_QUEUE]broker busy, start flow control for a while: {error}"
+        elif isinstance(error, FileNotReady | DispatchBehind):
+            remark = f"[REJECTREQUEST]system busy, start flow control for a while: {error}"
+        return response_to(request, error.response_code, remark, ext_fields=self.fields)
+
+    # What stands against a send, in RocketMQ's order.
+
+    def checked(self, header: SendMessageRequestHeader) -> TopicConfig:
+        """The topic of a send that may be stored, made on the way if that is allowed."""
+        settings, topic = self.settings, header.topic
+        starts_ms = settings.accept_sends_from_ms
+        if self._clock.now_ms() < starts_ms:
+            raise FlareError(f"broker unable to service, until {starts_ms} (startAcceptSendRequestTimeStamp)")
+        topics = self._tables.topics
+        if not settings.permission & PERM_WRITE:
+            known = topics.get(topic)
+            if known is not None and known.order:
+                raise NoPermission(f"the broker[{settings.ip1}] sending message is forbidden")
+        names.check_topic(topic)
+        if topic in names.NO_SEND_TOPICS:
+            raise NoPermission(f"sending to topic[{topic}] is forbidden: it is the broker's own")
+        config = topics.get(topic) or self._created(header)
+        queues = max(config.write_queue_nums, config.read_queue_nums)
+        if header.queue_id >= queues:
+            raise InvalidParameter(
+                f"request queueId[{header.queue_id}] is illegal: topic {topic} has {queues} queues, from 0 on"
+            )
+        return config
+
+    def _created(self, header: SendMessageRequestHeader) -> TopicConfig:
+        topics, topic, unit = self._tables.topics, header.topic, bool(header.unit_mode)
+        if names.is_retry(topic):
+            return topics.ensure(topic, 1, sys_flag=2 if unit else 0)
+        config = topics.create_for_send(
+            topic, header.default_topic, header.default_topic_queue_nums, unit=unit
+        )
+        if config is None:
+            raise TopicNotFound(
+                f"topic[{topic}] not exist, apply first please: create it, or set autoCreateTopicEnable=true"
+            )
+        return config
+
+    # Storing.
+
+    def _take_one(
+        self, host: bytes, request: Command, header: SendMessageRequestHeader, config: TopicConfig
+    ) -> Taken:
+        given = header.properties or ""
+        known = decode_properties(given.encode("utf-8", "replace"))
+        topic, queue_id = self._redirected(request, header, known)
+        self._check_properties(config, topic, known)
+        key = known.get(properties.UNIQ_KEY)
+        if key is None:
+            key = known[properties.UNIQ_KEY] = self._ids.next()
+        if queue_id < 0:
+            queue_id = random.randrange(max(1, config.write_queue_nums))
+        message = NewMessage(
+            topic=topic.encode(),
+            body=bytes(request.body or b""),
+            queue_id=queue_id,
+            properties=self._stored_properties(known),
+            flag=header.flag,
+            sys_flag=_sys_flag(header, config),
+            born_timestamp_ms=header.born_timestamp,
+            born_host=host,
+            reconsume_times=header.reconsume_times or 0,
+        )
+        result = self._store.put(message, wait=False)
+        answer = self._answer(request, SendMessageResponseHeader(
+            msg_id=self._offset_id(result), queue_id=queue_id, queue_offset=result.queue_offset,
+            transaction_id=key,
+        ))  # fmt: skip
+        wait_for = result.end if known.get(properties.WAIT, "true") == "true" else 0
+        return Taken(answer, topic, 1, result.size, wait_for)
+
+    def _check_properties(self, config: TopicConfig, topic: str, known: dict[str, str]) -> None:
+        if known.get(properties.TRANSACTION_PREPARED) == "true":
+            if self.settings.reject_transactions:
+                raise NoPermission(
+                    f"the broker[{self.settings.ip1}] sending transaction message is forbidden"
+                )
+            raise NotServed("transactional messages are not served yet: send without a transaction")
+        for name, what in _NOT_YET:
+            # A retry that its consumer delays itself comes at once: late is the better wrong, never is none.
+            if name in known and not names.is_retry(topic) and known[name] not in ("0", "-1"):
+                raise NotServed(f"{what} ({name}={known[name]}) are not served yet: send without {name}")
+        if config.is_compacted and not known.get(properties.KEYS, "").strip():
+            raise MessageIllegal(f"topic {topic} is compacted: a message without a key cannot be kept there")
+
+    def _redirected(
+        self, request: Command, header: SendMessageRequestHeader, known: dict[str, str]
+    ) -> tuple[str, int]:
+        """Where it is to be stored: a retry too many, or of an orderly consumer, goes to the dead letters."""
+        if not names.is_retry(header.topic):
+            return header.topic, header.queue_id
+        group = header.topic.removeprefix(names.RETRY_PREFIX)
+        config = self._tables.subscriptions.get(group)
+        if config is None:
+            raise GroupNotFound(f"subscription group not exist, {group}: create it first")
+        times_max = config.retry_max_times
+        if request.version >= _MAX_RECONSUME_FROM and header.max_reconsume_times is not None:
+            times_max = header.max_reconsume_times
+        if (header.reconsume_times or 0) <= times_max and not self._tables.locks.is_any_alive(group):
+            return header.topic, header.queue_id
+        known[properties.DELAY] = "-1"
+        self._tables.topics.ensure(names.dlq_topic(group), _DLQ_QUEUES)
+        return names.dlq_topic(group), 0
+
+    def _take_batch(
+        self, host: bytes, request: Command, header: SendMessageRequestHeader, config: TopicConfig
+    ) -> Taken:
+        topic = header.topic
+        if len(topic) > _BATCH_TOPIC_MAX:
+            raise MessageIllegal(f"message topic length too long {len(topic)}, limit is {_BATCH_TOPIC_MAX}")
+        if names.is_retry(topic):
+            raise MessageIllegal(f"batch request does not support retry group {topic}")
+        queue_id = header.queue_id if header.queue_id >= 0 else random.randrange(config.write_queue_nums)
+        outer = decode_properties((header.properties or "").encode("utf-8", "replace"))
+        batch = NewMessage(
+            topic=topic.encode(),
+            body=bytes(request.body or b""),
+            queue_id=queue_id,
+            flag=header.flag,
+            sys_flag=_sys_flag(header, config),
+            born_timestamp_ms=header.born_timestamp,
+            born_host=host,
+            reconsume_times=header.reconsume_times or 0,
+        )
+        if config.is_batch_queue and properties.UNIQ_KEY in outer:
+            return self._take_inner_batch(request, batch, outer)
+        result = self._store.put_batch(batch, wait=False)
+        header_out = SendMessageResponseHeader(
+            msg_id=self._offset_ids(result.physical_offsets),
+            queue_id=queue_id,
+            queue_offset=result.queue_offset,
+            transaction_id=outer.get(properties.UNIQ_KEY),
+        )
+        wait_for = result.end if outer.get(properties.WAIT, "true") == "true" else 0
+        count = len(result.physical_offsets)
+        return Taken(self._answer(request, header_out), topic, count, result.size, wait_for)
+
+    def _take_inner_batch(self, request: Command, base: NewMessage, outer: dict[str, str]) -> Taken:
+        """A topic of batches keeps many messages in one record, which readers take apart."""
+        count = len(split_batch(base.body))
+        if not count:
+            raise MessageIllegal("a batch without a message: put at least one into it")
+        outer[properties.INNER_NUM] = str(count)
+        message = replace(
+            base,
+            properties=self._stored_properties(outer),
+            sys_flag=base.sys_flag | sysflag.INNER_BATCH | sysflag.NEED_UNWRAP,
+        )
+        result = self._store.put(message, wait=False)
+        header = SendMessageResponseHeader(
+            msg_id=self._offset_id(result),
+            queue_id=base.queue_id,
+            queue_offset=result.queue_offset,
+            transaction_id=outer[properties.UNIQ_KEY],
+            batch_uniq_id=outer[properties.UNIQ_KEY],
+        )
+        wait_for = result.end if outer.get(properties.WAIT, "true") == "true" else 0
+        return Taken(self._answer(request, header), base.topic.decode(), count, result.size, wait_for)
+
+    # Pieces.
+
+    def _stored_properties(self, known: dict[str, str]) -> bytes:
+        """What is kept of them, with what the broker adds behind it."""
+        for name in (properties.POP_CK, properties.MSG_REGION, properties.TRACE_ON, properties.CLUSTER):
+            known.pop(name, None)
+        kept = {n: v for n, v in known.items() if not n.startswith(properties.TRANSIENT_PREFIX)}
+        return encode_properties(kept) + self.tail
+
+    def _offset_id(self, result: PutResult) -> str:
+        return f"{self._host}{result.physical_offset:016X}"
+
+    def _offset_ids(self, offsets: array[int]) -> str:
+        """The same for many, with commas between."""
+        digits = struct.pack(f">{len(offsets)}q", *offsets).hex(",", 8).upper()
+        return self._host + digits.replace(",", f",{self._host}")
+
+    def _answer(self, request: Command, header: SendMessageResponseHeader) -> Command:
+        found = {**encode(header), **self.fields}
+        order = _JSON_ORDER if request.serialize_type is SerializeType.JSON else _COMPACT_ORDER
+        in_order = {name: found[name] for name in order if name in found}
+        return response_to(request, ResponseCode.SUCCESS, ext_fields={**in_order, **found})
+
+
+def _sys_flag(header: SendMessageRequestHeader, config: TopicConfig) -> int:
+    """Of the bits that a client sends those that are its to send."""
+    if header.sys_flag & sysflag.TRANSACTION_MASK:
+        raise NotServed("transactional messages are not served yet: send without a transaction")
+    flag = header.sys_flag & (sysflag.COMPRESSED | sysflag.MULTI_TAGS | sysflag.COMPRESSION_MASK)
+    return flag | sysflag.MULTI_TAGS if config.topic_filter_type is TopicFilterType.MULTI_TAG else flag
+
+
+def _tail(settings: BrokerSettings) -> bytes:
+    return encode_properties(
+        {
+            properties.MSG_REGION: settings.region,
+            properties.TRACE_ON: "true" if settings.trace_on else "false",
+            properties.CLUSTER: settings.cluster_name,
+        }
+    )

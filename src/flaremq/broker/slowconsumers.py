@@ -1,0 +1,84 @@
+"""Keeps slow consumers from dragging the broker down: who is too far behind may not read any more.
+
+Reading far back pushes the new out of memory, and then everybody reads from the disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Protocol
+
+from flaremq.base.logs import fields, logger
+from flaremq.broker.offload import Aside
+from flaremq.broker.settings import BrokerSettings
+from flaremq.model.topic import GroupConfig
+from flaremq.store import status
+from flaremq.store.store import MessageStore
+
+log = logger("broker.guard")
+
+
+class Positions(Protocol):
+    """How far groups are."""
+
+    def topics_by_group(self) -> Mapping[str, list[str]]: ...
+    def queues(self, group: str, topic: str) -> Mapping[int, int]: ...
+
+
+class Groups(Protocol):
+    """The settings of groups."""
+
+    def all(self) -> Mapping[str, GroupConfig]: ...
+    def disable(self, group: str) -> None: ...
+
+
+class Guard:
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        store: MessageStore,
+        positions: Positions,
+        groups: Groups,
+        aside: Aside,
+        *,
+        is_online: Callable[[str], bool] = lambda _group: True,
+    ) -> None:
+        """`is_online` says whether a group has consumers: one without reads nothing, and harms nobody."""
+        self.settings = settings
+        self._store = store
+        self._positions = positions
+        self._groups = groups
+        self._aside = aside
+        self._is_online = is_online
+
+    async def run(self) -> None:
+        """Disable every group that is too many bytes behind in one of its queues. An operator may
+        enable it again; if it is then still as slow, it is disabled again."""
+        if not self.settings.disable_slow_consumers:
+            return
+        limit = self.settings.fall_behind_max
+        for group, topics in self._positions.topics_by_group().items():
+            config = self._groups.all().get(group)
+            if config is None or not config.consume_enable or not self._is_online(group):
+                continue
+            queues = [
+                (topic, *place) for topic in topics for place in self._positions.queues(group, topic).items()
+            ]
+            behind = await self._aside.run(partial(self._behind, queues))
+            if behind > limit:
+                log.warning(
+                    "a group reads too slowly and is disabled: consumerFallbehindThreshold",
+                    extra=fields(group=group, behind=behind, limit=limit),
+                )
+                self._groups.disable(group)
+
+    def _behind(self, queues: list[tuple[str, int, int]]) -> int:
+        """Bytes of the queue where a group is farthest behind."""
+        return max(
+            (
+                status.bytes_behind(self._store, topic.encode("utf-8", "replace"), queue_id, offset)
+                for topic, queue_id, offset in queues
+            ),
+            default=0,
+        )

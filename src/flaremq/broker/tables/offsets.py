@@ -1,0 +1,203 @@
+"""How far each group is with each queue, kept in consumerOffset.json.
+
+Commits are the most frequent request after sends and pulls, and come in for every queue of every
+consumer every few seconds: one is a few dictionary operations, and the file follows later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final, TypeAlias
+
+from flaremq.base.clock import Clock
+from flaremq.base.logs import fields, logger
+from flaremq.broker.offload import Aside
+from flaremq.broker.settings import BrokerSettings
+from flaremq.broker.tables.configfile import ConfigFile, Saving
+from flaremq.model.topic import DataVersion
+from flaremq.protocol import beans, fastjson
+from flaremq.protocol.bodies.group import ConsumerOffsetSerializeWrapper
+
+log = logger("broker.offsets")
+
+_Key: TypeAlias = tuple[str, str]
+"""Topic and group."""
+_Table: TypeAlias = dict[_Key, dict[int, int]]
+_NONE: Final = -1
+_SEPARATOR: Final = "@"
+
+
+class Offsets:
+    """The next offset that a group wants, by topic, group and queue.
+
+    A reset is an offset that the consumers have yet to hear of: until the next pull of that queue has
+    been told, it is what everyone is answered, and commits of those who do not know it are dropped.
+    """
+
+    def __init__(self, settings: BrokerSettings, file: ConfigFile, aside: Aside, clock: Clock) -> None:
+        self._clock = clock
+        self._aside = aside
+        self._step = settings.offset_version_step
+        self._saving = Saving(file, aside, self._take)
+        self._table: _Table = {}
+        self._resets: _Table = {}
+        self._pulled: _Table = {}
+        self.version = DataVersion()
+
+    def load(self) -> None:
+        """Read what was kept. Blocks."""
+        kept = self._saving.file.load_as(lambda text: beans.decode(ConsumerOffsetSerializeWrapper, text))
+        if kept is None:
+            return
+        self._table = {_key_of(name): dict(queues) for name, queues in kept.offset_table.items()}
+        self.version = kept.data_version or DataVersion()
+        log.info("offsets are loaded", extra=fields(count=len(self._table), file=self._saving.file.path))
+
+    @property
+    def dirty(self) -> bool:
+        return self._saving.dirty
+
+    async def save(self) -> None:
+        await self._saving.save()
+
+    def get(self, group: str, topic: str, queue_id: int) -> int:
+        """The next offset of this group; -1 if nobody has ever said one."""
+        key = (topic, group)
+        if self._resets:
+            reset = self._resets.get(key, {}).get(queue_id)
+            if reset is not None:
+                return reset
+        queues = self._table.get(key)
+        return _NONE if queues is None else queues.get(queue_id, _NONE)
+
+    def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Take what a consumer says, even if it is less than before: consumers may go back."""
+        key = (topic, group)
+        if offset < 0 or (self._resets and queue_id in self._resets.get(key, ())):
+            return
+        queues = self._table.get(key)
+        if queues is None:
+            queues = self._table[key] = {}
+        queues[queue_id] = offset
+        saving = self._saving
+        saving.changes += 1
+        if not saving.changes % self._step:
+            self.version = self.version.next(self._clock.now_ms())
+
+    def pulled(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """How far a group has read, which is as far as it has got or farther. Not kept on disk."""
+        key = (topic, group)
+        queues = self._pulled.get(key)
+        if queues is None:
+            queues = self._pulled[key] = {}
+        queues[queue_id] = offset
+
+    def pulled_to(self, group: str, topic: str) -> Mapping[int, int]:
+        """By queue, as far as it was heard of."""
+        return dict(self._pulled.get((topic, group), {}))
+
+    # Resets by an administrator.
+
+    def reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Set an offset that the next pull of this queue is told of."""
+        key = (topic, group)
+        self._resets.setdefault(key, {})[queue_id] = offset
+        self._table.setdefault(key, {})[queue_id] = offset
+        self._pulled.pop(key, None)
+        self._changed()
+
+    @property
+    def any_resets(self) -> bool:
+        return bool(self._resets)
+
+    def has_reset(self, group: str, topic: str, queue_id: int) -> bool:
+        return bool(self._resets) and queue_id in self._resets.get((topic, group), ())
+
+    def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
+        """What the pull at hand must be told; once it was taken, commits count again."""
+        if not self._resets:
+            return None
+        key = (topic, group)
+        queues = self._resets.get(key)
+        found = None if queues is None else queues.pop(queue_id, None)
+        if queues is not None and not queues:
+            del self._resets[key]
+        return found
+
+    # Whole topics and groups.
+
+    def groups_of_topic(self, topic: str) -> set[str]:
+        return {group for each, group in self._table if each == topic}
+
+    def topics_of_group(self, group: str) -> set[str]:
+        return {topic for topic, each in self._table if each == group}
+
+    def topics_by_group(self) -> dict[str, list[str]]:
+        """All groups at once: to ask for one after the other would take the square of the time."""
+        found: dict[str, list[str]] = {}
+        for topic, group in self._table:
+            found.setdefault(group, []).append(topic)
+        return found
+
+    def queues(self, group: str, topic: str) -> Mapping[int, int]:
+        return dict(self._table.get((topic, group), {}))
+
+    def remove_topic(self, topic: str) -> None:
+        self._remove(lambda key: key[0] == topic)
+
+    def remove_group(self, group: str) -> None:
+        self._remove(lambda key: key[1] == group)
+
+    def _remove(self, unwanted: Callable[[_Key], bool]) -> None:
+        for table in (self._table, self._resets, self._pulled):
+            for key in [key for key in table if unwanted(key)]:
+                del table[key]
+                self._saving.changes += 1
+        self._changed()
+
+    def clone(self, src: str, dest: str, topic: str) -> None:
+        """Let one group stand where another stands; nothing happens if that stands nowhere."""
+        found = self._table.get((topic, src))
+        if found is not None:
+            self._table[topic, dest] = dict(found)
+            self._changed()
+
+    async def body(self) -> bytes:
+        """All of it, as slaves ask for it. There may be much of it: the text is made aside."""
+        wrapper = self.wrapper()
+        return await self._aside.run(lambda: beans.encode(wrapper))
+
+    def wrapper(self) -> ConsumerOffsetSerializeWrapper:
+        """A copy of all of it."""
+        table = {_name_of(key): dict(queues) for key, queues in self._table.items()}
+        return ConsumerOffsetSerializeWrapper(offset_table=table, data_version=self.version)
+
+    def _changed(self) -> None:
+        self.version = self.version.next(self._clock.now_ms())
+        self._saving.changes += 1
+
+    def _take(self) -> Callable[[], bytes]:
+        version = self.version
+        copied = [(key, dict(queues)) for key, queues in self._table.items()]
+
+        def text() -> bytes:
+            head = fastjson.dumps({"dataVersion": version.to_dict()})[1:-1].decode()
+            entries = ",\n".join(_entry(key, queues) for key, queues in copied)
+            return f'{{\n{head},\n"offsetTable":{{\n{entries}\n}}\n}}\n'.encode("utf-8", "replace")
+
+        return text
+
+
+def _entry(key: _Key, queues: Mapping[int, int]) -> str:
+    numbers = ",".join(f"{queue}:{offset}" for queue, offset in queues.items())
+    return f"\t{fastjson.quote(_name_of(key))}:{{{numbers}}}"
+
+
+def _name_of(key: _Key) -> str:
+    return f"{key[0]}{_SEPARATOR}{key[1]}"
+
+
+def _key_of(name: str) -> _Key:
+    """A topic has no @ in its name; what stands for a broadcasting group has one."""
+    topic, _, group = name.partition(_SEPARATOR)
+    return topic, group

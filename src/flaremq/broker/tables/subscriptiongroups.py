@@ -1,0 +1,172 @@
+"""Settings of consumer groups, kept in subscriptionGroup.json, and which topics a group may not read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Final
+
+from flaremq.base.clock import Clock
+from flaremq.base.errors import InvalidName, InvalidParameter
+from flaremq.base.logs import fields, logger
+from flaremq.broker.offload import Aside
+from flaremq.broker.settings import BrokerSettings
+from flaremq.broker.tables.configfile import ConfigFile, Saving, lines
+from flaremq.broker.tables.topics import QUEUES_MAX
+from flaremq.model.topic import DataVersion, GroupConfig, check_group, is_system_group
+from flaremq.protocol import beans
+from flaremq.protocol.bodies.group import SubscriptionGroupWrapper
+
+log = logger("broker.subscriptions")
+
+_NO_READ: Final = 1 << 2
+"""The bit of a forbidden table's number that takes reading away."""
+_PRESETS: Final = (
+    *("TOOLS_CONSUMER", "FILTERSRV_CONSUMER", "SELF_TEST_C_GROUP", "CID_ONS-HTTP-PROXY"),
+    *("CID_ONSAPI_PULL", "CID_ONSAPI_PERMISSION", "CID_ONSAPI_OWNER", "CID_RMQ_SYS_TRANS"),
+)
+
+
+def check_config(config: GroupConfig) -> None:
+    """InvalidName or InvalidParameter unless there can be such a group."""
+    check_group(config.group_name)
+    for name, value, least, most in (
+        ("retryQueueNums", config.retry_queue_nums, 0, QUEUES_MAX),
+        ("retryMaxTimes", config.retry_max_times, -1, (1 << 31) - 1),
+        ("consumeTimeoutMinute", config.consume_timeout_minute, 0, (1 << 31) - 1),
+    ):
+        if not least <= value <= most:
+            raise InvalidParameter(
+                f"group {config.group_name}: {name} is {value}, wanted is {least} to {most}"
+            )
+
+
+class Subscriptions:
+    """All groups by name, whether anybody of them is connected or not."""
+
+    def __init__(self, settings: BrokerSettings, file: ConfigFile, aside: Aside, clock: Clock) -> None:
+        self.settings = settings
+        self._clock = clock
+        self._saving = Saving(file, aside, self._take)
+        self._groups: dict[str, GroupConfig] = {}
+        self._view = MappingProxyType(self._groups)
+        self._forbidden: dict[str, dict[str, int]] = {}
+        self.version = DataVersion()
+        self.listeners: list[Callable[[], None]] = []
+        """Told after every change, in the loop."""
+
+    def load(self) -> None:
+        """Read what was kept, and add the groups that a broker always has. Blocks."""
+        kept = self._saving.file.load_as(lambda text: beans.decode(SubscriptionGroupWrapper, text))
+        if kept is not None:
+            self._groups.update(kept.subscription_group_table)
+            self._forbidden = {group: dict(topics) for group, topics in kept.forbidden_table.items()}
+            self.version = kept.data_version
+        for name in _PRESETS:
+            if name not in self._groups:
+                self._groups[name] = GroupConfig(name)
+                self._saving.changes += 1
+        log.info("groups are loaded", extra=fields(count=len(self._groups), file=self._saving.file.path))
+
+    @property
+    def dirty(self) -> bool:
+        return self._saving.dirty
+
+    async def save(self) -> None:
+        await self._saving.save()
+
+    def get(self, group: str) -> GroupConfig | None:
+        """The settings of a group, made now if it is new; None if it may not be made."""
+        found = self._groups.get(group)
+        return found if found is not None else self._made(group)
+
+    def _made(self, group: str) -> GroupConfig | None:
+        system = self.settings.create_system_groups and is_system_group(group)
+        if not (self.settings.auto_create_groups or system):
+            return None
+        try:
+            check_group(group)
+        except InvalidName as error:
+            log.warning("a group is not made", extra=fields(why=error))
+            return None
+        made = GroupConfig(group)
+        self.put(made)
+        return made
+
+    def contains(self, group: str) -> bool:
+        """Whether it is there; asking does not make it."""
+        return group in self._groups
+
+    def all(self) -> Mapping[str, GroupConfig]:
+        """Read-only, and always the present state."""
+        return self._view
+
+    def forbidden(self) -> Mapping[str, Mapping[str, int]]:
+        """By group and topic, a number whose bits say what is forbidden."""
+        return self._forbidden
+
+    def put(self, config: GroupConfig) -> None:
+        self.put_many([config])
+
+    def put_many(self, configs: Sequence[GroupConfig]) -> None:
+        changed = [config for config in configs if self._groups.get(config.group_name) != config]
+        for config in changed:
+            self._groups[config.group_name] = config
+            log.info("a group was made or changed", extra=fields(group=config.group_name))
+        if changed:
+            self._changed()
+
+    def remove(self, group: str) -> GroupConfig | None:
+        found, forbidden = self._groups.pop(group, None), self._forbidden.pop(group, None)
+        if found is not None or forbidden is not None:
+            log.info("a group was removed", extra=fields(group=group))
+            self._changed()
+        return found
+
+    def disable(self, group: str) -> None:
+        """Its consumers get nothing more until somebody enables it again."""
+        found = self._groups.get(group)
+        if found is not None:
+            self.put(replace(found, consume_enable=False))
+
+    def is_forbidden(self, group: str, topic: str) -> bool:
+        """Whether this group may not read this topic."""
+        if not self._forbidden:
+            return False
+        return bool(self._forbidden.get(group, {}).get(topic, 0) & _NO_READ)
+
+    def set_forbidden(self, group: str, topic: str, forbidden: bool) -> None:
+        topics = self._forbidden.setdefault(group, {})
+        before = topics.get(topic, 0)
+        after = before | _NO_READ if forbidden else before & ~_NO_READ
+        if after:
+            topics[topic] = after
+        else:
+            topics.pop(topic, None)
+        if not topics:
+            del self._forbidden[group]
+        if after != before:
+            self._changed()
+
+    def _changed(self) -> None:
+        self.version = self.version.next(self._clock.now_ms())
+        self._saving.changes += 1
+        for listener in self.listeners:
+            listener()
+
+    def _take(self) -> Callable[[], bytes]:
+        version, groups = self.version, dict(self._groups)
+        forbidden = {group: dict(topics) for group, topics in self._forbidden.items()}
+
+        def text() -> bytes:
+            table = {name: config.to_dict() for name, config in groups.items()}
+            return lines(
+                [
+                    ("dataVersion", version.to_dict()),
+                    ("forbiddenTable", forbidden),
+                    ("subscriptionGroupTable", table),
+                ]
+            )
+
+        return text

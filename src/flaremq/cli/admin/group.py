@@ -1,0 +1,399 @@
+"""`flaremq group`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from flaremq.admin.sync import Admin
+from flaremq.admin.values.groups import GroupChange
+from flaremq.base.errors import GroupNotFound, InvalidParameter
+from flaremq.cli.admin.offsets import (
+    position_of,
+    progress_document,
+    reset_document,
+    show_progress,
+    show_reset,
+)
+from flaremq.cli.admin.running import running
+from flaremq.cli.connect import connected, failures, note_failures, text_of
+from flaremq.cli.names import group_names, topic_names
+from flaremq.cli.options import Broker, Cluster, DryRun, GroupName, Json, Namesrv, Profile, TopicName, Yes
+from flaremq.cli.render import BadValue, Output, confirm
+from flaremq.cli.sightings import look_around, missing_documents, note_missing
+from flaremq.model.topic import GroupConfig
+
+app = typer.Typer(
+    no_args_is_help=True, add_completion=False, help="Consumer groups: lag, members and offsets."
+)
+
+Enabled = Annotated[
+    bool | None, typer.Option("--consume/--no-consume", help="Whether the group may consume.")
+]
+Broadcast = Annotated[
+    bool | None, typer.Option("--broadcast/--no-broadcast", help="Whether the group may broadcast.")
+]
+Orderly = Annotated[
+    bool | None, typer.Option("--orderly/--no-orderly", help="Whether the group consumes in order.")
+]
+Retries = Annotated[
+    int | None,
+    typer.Option(
+        "--retries", metavar="N", min=-1, help="Redeliveries before a message becomes a dead letter."
+    ),
+]
+RetryQueues = Annotated[
+    int | None, typer.Option("--retry-queues", metavar="N", min=1, help="Queues of the retry topic.")
+]
+OnlyTopic = Annotated[
+    str | None,
+    typer.Option("-t", "--topic", metavar="TOPIC", help="Limit to this topic.", autocompletion=topic_names),
+]
+
+
+@app.command("list")
+def list_groups(
+    namesrv: Namesrv = None,
+    profile: Profile = None,
+    cluster: Cluster = None,
+    names_only: Annotated[
+        bool, typer.Option("--names", help="List names only, including system groups; faster.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """List the groups with their members and lag."""
+    out = Output(json)
+    with connected(namesrv, profile) as admin:
+        if names_only:
+            infos = admin.groups.list(cluster=cluster)
+            out.show(
+                {
+                    "groups": [
+                        {"group": g.name, "system": g.is_system, "brokers": list(g.brokers)} for g in infos
+                    ],
+                    "failed": failures(infos.failed),
+                },
+                lambda: out.table(
+                    ("group", "brokers"),
+                    [(g.name, ", ".join(g.brokers)) for g in infos],
+                    empty="No groups found.",
+                ),
+            )
+            return
+        found = admin.groups.summaries(cluster=cluster)
+        missing = look_around(admin)
+    document = {
+        "groups": [
+            {
+                "group": g.name,
+                "members": g.members,
+                "version": g.version_name,
+                "type": None if g.consume_type is None else g.consume_type.name,
+                "model": None if g.message_model is None else g.message_model.name,
+                "tps": g.tps,
+                "lag": g.lag,
+            }
+            for g in found
+        ],
+        "failed": failures(found.failed),
+        "missing": missing_documents(missing),
+    }
+
+    def for_people() -> None:
+        rows = [
+            (
+                *(g.name, g.members, g.version_name),
+                None if g.consume_type is None else g.consume_type.name,
+                None if g.message_model is None else g.message_model.name,
+                *(g.tps, g.lag),
+            )
+            for g in found
+        ]
+        out.table(
+            ("group", ">members", "version", "type", "model", ">tps", ">lag"), rows, empty="No groups found."
+        )
+        note_failures(found.failed)
+        note_missing(missing)
+
+    out.show(document, for_people)
+
+
+@app.command("show")
+def show_group(
+    group: GroupName,
+    namesrv: Namesrv = None,
+    profile: Profile = None,
+    cluster: Cluster = None,
+    json: Json = False,
+) -> None:
+    """Show the settings of a group on each broker."""
+    out = Output(json)
+    with connected(namesrv, profile) as admin:
+        details = admin.groups.get(group, cluster=cluster)
+
+    def for_people() -> None:
+        out.table(
+            (
+                "broker",
+                "consume",
+                "from min",
+                "broadcast",
+                "orderly",
+                ">retries",
+                ">retry queues",
+                "attributes",
+            ),
+            [
+                (
+                    *(name, c.consume_enable, c.consume_from_min_enable, c.consume_broadcast_enable),
+                    *(c.consume_message_orderly, c.retry_max_times, c.retry_queue_nums),
+                    text_of(c.attributes),
+                )
+                for name, c in sorted(details.brokers.items())
+            ],
+        )
+        note_failures(details.failed)
+
+    document = {
+        "group": group,
+        "brokers": {name: config.to_dict() for name, config in sorted(details.brokers.items())},
+        "failed": failures(details.failed),
+    }
+    out.show(document, for_people)
+
+
+@app.command("create")
+def create_group(
+    group: GroupName,
+    namesrv: Namesrv = None,
+    profile: Profile = None,
+    consume: Enabled = None,
+    broadcast: Broadcast = None,
+    orderly: Orderly = None,
+    retries: Retries = None,
+    retry_queues: RetryQueues = None,
+    cluster: Cluster = None,
+    broker: Broker = None,
+    dry_run: DryRun = False,
+    json: Json = False,
+) -> None:
+    """Create a group."""
+    change = _change(consume, broadcast, orderly, retries, retry_queues)
+    config, out = change.applied(GroupConfig(group)), Output(json)
+    with connected(namesrv, profile) as admin:
+        if cluster is None and broker is None and _is_there(admin, group):
+            raise InvalidParameter(f"group {group!r} already exists: change it with `flaremq group update`")
+        if dry_run:
+            out.would([f"create group {group}"], group=group, settings=config.to_dict())
+            return
+        made = admin.groups.create(config, cluster=cluster, broker=broker)
+    out.done(f"Group {group} is on {', '.join(made)}.", group=group, brokers=list(made))
+
+
+@app.command("update")
+def update_group(
+    group: GroupName,
+    namesrv: Namesrv = None,
+    profile: Profile = None,
+    consume: Enabled = None,
+    broadcast: Broadcast = None,
+    orderly: Orderly = None,
+    retries: Retries = None,
+    retry_queues: RetryQueues = None,
+    cluster: Cluster = None,
+    broker: Broker = None,
+    dry_run: DryRun = False,
+    json: Json = False,
+) -> None:
+    """Change settings of a group; what you do not name stays as it is."""
+    change, out = _change(consume, broadcast, orderly, retries, retry_queues), Output(json)
+    if change == GroupChange():
+        raise BadValue("nothing to change: give at least one setting")
+    with connected(namesrv, profile) as admin:
+        if dry_run:
+            before = admin.groups.get(group, cluster=cluster)
+            out.would([f"change group {group} on {', '.join(before.brokers)}"], group=group)
+            return
+        made = admin.groups.update(group, change, cluster=cluster, broker=broker)
+    out.done(f"Group {group} is changed on {', '.join(made)}.", group=group, brokers=list(made))
+
+
+@app.command("delete")
+def delete_group(
+    group: GroupName,
+    namesrv: Namesrv = None,
+    profile: Profile = None,
+    cluster: Cluster = None,
+    broker: Broker = None,
+    keep_offsets: Annotated[
+        bool, typer.Option("--keep-offsets", help="Keep its offsets, so that it could resume.")
+    ] = False,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    json: Json = False,
+) -> None:
+    """Delete a group with its offsets, retry topic and dead letters."""
+    out = Output(json)
+    with connected(namesrv, profile) as admin:
+        where = list(admin.groups.get(group, cluster=cluster).brokers)
+        what = f"delete group {group} on {', '.join(where)}" + ("" if keep_offsets else " with its offsets")
+        if dry_run:
+            out.would([what], group=group, brokers=where)
+            return
+        confirm(f"This would {what}", yes)
+        done = admin.groups.delete(group, cluster=cluster, broker=broker, offsets=not keep_offsets)
+    out.done(f"Group {group} is deleted on {', '.join(done)}.", group=group, brokers=list(done))
+
+
+@app.command("progress")
+def progress(
+    group: GroupName,
+    namesrv: Namesrv = None,
+    profile: Profile = None,
+    topic: OnlyTopic = None,
+    owners: Annotated[
+        bool, typer.Option("--owners/--no-owners", help="Ask the members which queues they own.")
+    ] = True,
+    json: Json = False,
+) -> None:
+    """Show the offset, lag and owner of each queue."""
+    out = Output(json)
+    with connected(namesrv, profile) as admin:
+        found = admin.groups.progress(group, topic, owners=owners)
+        missing = look_around(admin)
+
+    def for_people() -> None:
+        show_progress(found, out)
+        note_missing(missing)
+
+    out.show({**progress_document(found), "missing": missing_documents(missing)}, for_people)
+
+
+@app.command("reset")
+def reset(
+    group: GroupName,
+    topic: TopicName,
+    to: Annotated[
+        str | None,
+        typer.Option(
+            "--to", metavar="beginning|end|TIME", help="Target: beginning, end, 10m (ago), 12:30 ..."
+        ),
+    ] = None,
+    offset: Annotated[
+        list[str] | None,
+        typer.Option("--offset", metavar="BROKER:QUEUE=OFFSET", help="Target of one queue; repeatable."),
+    ] = None,
+    namesrv: Namesrv = None,
+    profile: Profile = None,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    json: Json = False,
+) -> None:
+    """Reset a group's offsets to a time or position. --dry-run shows old and new offsets."""
+    out, position = Output(json), position_of(topic, to, offset or [])
+    with connected(namesrv, profile) as admin:
+        planned = admin.groups.reset(group, topic, position, dry_run=True)
+        if dry_run:
+            out.show(reset_document(planned), lambda: show_reset(planned, out))
+            return
+        moved = [each for each in planned.moves if each.old != each.new]
+        confirm(f"This would move group {group} in {len(moved)} queues of topic {topic}", yes)
+        done = admin.groups.reset(group, topic, position)
+    out.show(reset_document(done), lambda: show_reset(done, out))
+
+
+@app.command("clone")
+def clone(
+    source: Annotated[
+        str, typer.Argument(metavar="SOURCE", help="Group to copy from.", autocompletion=group_names)
+    ],
+    target: Annotated[
+        str, typer.Argument(metavar="TARGET", help="Group to copy to.", autocompletion=group_names)
+    ],
+    topic: OnlyTopic = None,
+    namesrv: Namesrv = None,
+    profile: Profile = None,
+    yes: Yes = False,
+    json: Json = False,
+) -> None:
+    """Copy the offsets of one group to another."""
+    with connected(namesrv, profile) as admin:
+        confirm(f"This would replace the offsets of group {target} by those of {source}", yes)
+        done = admin.groups.clone(source, target, topic)
+    Output(json).done(
+        f"Group {target} has the offsets of {source} on {', '.join(done)}.", target=target, brokers=list(done)
+    )
+
+
+@app.command("clients")
+def clients(group: GroupName, namesrv: Namesrv = None, profile: Profile = None, json: Json = False) -> None:
+    """List the connected clients and their subscriptions."""
+    out = Output(json)
+    with connected(namesrv, profile) as admin:
+        found = admin.groups.members(group)
+
+    def for_people() -> None:
+        out.table(
+            ("client", "address", "language", "version", "brokers"),
+            [
+                (m.client_id, m.address, m.language, m.version_name, ", ".join(m.brokers))
+                for m in found.members
+            ],
+        )
+        typer.echo()
+        out.table(
+            ("topic", "kind", "expression"), [(s.topic, s.kind, s.expression) for s in found.subscriptions]
+        )
+        note_failures(found.failed)
+
+    document = {
+        "group": group,
+        "type": None if found.consume_type is None else found.consume_type.name,
+        "model": None if found.message_model is None else found.message_model.name,
+        "from": None if found.consume_from_where is None else found.consume_from_where.name,
+        "clients": [
+            {
+                "client_id": m.client_id,
+                "address": m.address,
+                "language": m.language,
+                "version": m.version_name,
+                "brokers": list(m.brokers),
+            }
+            for m in found.members
+        ],
+        "subscriptions": [
+            {"topic": s.topic, "kind": s.kind, "expression": s.expression} for s in found.subscriptions
+        ],
+        "failed": failures(found.failed),
+    }
+    out.show(document, for_people)
+
+
+app.command("running")(running)
+
+
+# Parts.
+
+
+def _change(
+    consume: bool | None,
+    broadcast: bool | None,
+    orderly: bool | None,
+    retries: int | None,
+    retry_queues: int | None,
+) -> GroupChange:
+    return GroupChange(
+        consume_enable=consume,
+        consume_broadcast_enable=broadcast,
+        consume_message_orderly=orderly,
+        retry_max_times=retries,
+        retry_queue_nums=retry_queues,
+    )
+
+
+def _is_there(admin: Admin, group: str) -> bool:
+    try:
+        return bool(admin.groups.get(group).brokers)
+    except GroupNotFound:
+        return False

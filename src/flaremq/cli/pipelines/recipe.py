@@ -1,0 +1,87 @@
+"""`run` and `plan`: a pipeline of the user's own, from a YAML file."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from flaremq.cli.options import Json
+from flaremq.cli.pipelines.spark import (
+    Conf,
+    Master,
+    PythonEnv,
+    Ship,
+    Ui,
+    Where,
+    check_installed,
+    spark_for,
+)
+from flaremq.cli.render import Output, note
+
+if TYPE_CHECKING:
+    from flaremq.spark.pipelines.recipe.progress import Progress
+
+File = Annotated[Path, typer.Argument(metavar="FILE.yaml", help="Sources, steps and sinks.")]
+
+
+def plan(file: File) -> None:
+    """Show what a pipeline would do. Everything that can be wrong without Spark is told with its line."""
+    check_installed()
+    from flaremq.spark.pipelines.recipe.describe import describe
+    from flaremq.spark.pipelines.recipe.parse import load_recipe
+
+    typer.echo(describe(load_recipe(file)))
+
+
+def run(
+    file: File,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Show each batch as it is done: rows, rows a second, lag, time.")
+    ] = False,
+    master: Master = "local[*]",
+    conf: Conf = None,
+    ui: Ui = False,
+    ship: Ship = False,
+    python_env: PythonEnv = None,
+    json: Json = False,
+) -> None:
+    """Run a pipeline: sources, steps in SQL or Python, and sinks, from a YAML file.
+
+    The file is checked before Spark is started. A stream runs until Ctrl-C, unless its trigger ends it.
+    """
+    check_installed()
+    from flaremq.spark.pipelines.recipe.parse import load_recipe
+
+    recipe = load_recipe(file)
+    settings = [*(f"{name}={value}" for name, value in recipe.spark.items()), *(conf or [])]
+    with spark_for(Where(master, settings, ui, ship, python_env), recipe.name) as spark:
+        running = import_module("flaremq.spark.pipelines.recipe.run")
+        ran: Any = running.run(spark, recipe, _tell if watch else None)
+    out = Output(json)
+    rows = [
+        (
+            sink.name,
+            "stream" if sink.stream else "batch",
+            f"{sink.rows:,}",
+            sink.batches,
+            f"{sink.seconds:.1f} s",
+        )
+        for sink in ran.sinks
+    ]
+    out.show(
+        asdict(ran),
+        lambda: out.table(("sink", "kind", ">rows", ">batches", ">took"), rows, f"{ran.name} is done"),
+    )
+
+
+def _tell(batch: Progress) -> None:
+    note(
+        f"{batch.sink}: batch {batch.batch}, {batch.rows:,} rows, {batch.rows_per_s:,.0f} a second, "
+        f"{batch.seconds:.1f} s, {batch.lag_total:,} waiting"
+    )
+    sys.stderr.flush()

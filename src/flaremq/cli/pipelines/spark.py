@@ -1,0 +1,184 @@
+"""Spark for one command: opened with little noise, watched while it works, and its errors in one line."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from flaremq.base.errors import ConfigError, SparkFailed, UsageError
+from flaremq.cli.render import note
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_LOOK_S: Final = 0.2
+
+Master = Annotated[
+    str,
+    typer.Option(
+        "--master",
+        metavar="MASTER",
+        envvar="FLAREMQ_SPARK_MASTER",
+        help="Where Spark works: local[*], local[2], spark://host:port, yarn, k8s://...",
+    ),
+]
+Conf = Annotated[
+    list[str] | None,
+    typer.Option("--conf", metavar="NAME=VALUE", help="A setting of Spark. May be given several times."),
+]
+Ui = Annotated[bool, typer.Option("--ui", help="Serve Spark's own page, and say where.")]
+Ship = Annotated[bool, typer.Option("--ship", help="Send FlareMQ to executors on which it is not installed.")]
+PythonEnv = Annotated[
+    Path | None,
+    typer.Option(
+        "--python-env", metavar="FILE", help="A packed environment (venv-pack) for the executors to run in."
+    ),
+]
+Tasks = Annotated[
+    int | None,
+    typer.Option("--tasks", min=1, metavar="N", help="In how many tasks; else twice the processors."),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """How the user wants Spark to be."""
+
+    master: str = "local[*]"
+    conf: list[str] = field(default_factory=list)
+    ui: bool = False
+    ship: bool = False
+    python_env: Path | None = None
+
+    def settings(self) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for text in self.conf:
+            name, equals, value = text.partition("=")
+            if not equals or not name:
+                raise ConfigError(f"--conf {text!r}: wanted is NAME=VALUE, as in spark.executor.memory=2g")
+            found[name] = value
+        return found
+
+
+@contextmanager
+def spark_for(where: Where, what: str) -> Iterator[SparkSession]:
+    """A session, closed in the end. Whatever Spark raises becomes an error of ours, with one line to read."""
+    session, errors = _rooms()
+    plan = session.SessionPlan(
+        master=where.master,
+        app_name=f"flaremq {what}",
+        conf=where.settings(),
+        ui=where.ui,
+        ship=where.ship,
+        python_env=where.python_env,
+    )
+    try:
+        with _spinner("starting Spark"):
+            spark = session.spark_session(plan)
+        if where.ui:
+            note(f"Spark's page is {session.ui_address(spark)}")
+        yield spark
+    except errors.RAISED as error:
+        told = errors.spark_error(error)
+        if isinstance(told, SparkFailed) and (log := session.session_log()) is not None:
+            raise SparkFailed(f"{told} (the log of Spark is {log})") from error
+        raise told from error
+    finally:
+        session.stop_session()
+
+
+def check_installed() -> None:
+    """Raises UsageError where Spark is missing, before anything else is done."""
+    _rooms()
+
+
+@dataclass(frozen=True, slots=True)
+class _Errors:
+    spark_error: Any
+    RAISED: tuple[type[Exception], ...]
+
+
+def _rooms() -> tuple[Any, _Errors]:
+    """What needs Spark to be installed."""
+    try:
+        session = import_module("flaremq.spark.launch.session")
+        return session, _Errors(session.spark_error, session.RAISED)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] == "flaremq":
+            raise
+        raise UsageError(
+            f"pipelines need Spark, and {error.name} is not installed: "
+            "run pip install '.[spark]' in FlareMQ's source folder"
+        ) from None
+
+
+@contextmanager
+def _spinner(what: str) -> Iterator[None]:
+    if not sys.stderr.isatty():
+        yield
+        return
+    console = import_module("rich.console").Console(stderr=True)
+    with console.status(what):
+        yield
+
+
+@contextmanager
+def watched(spark: SparkSession, what: str) -> Iterator[Path | None]:
+    """A bar of the tasks that are done, on a terminal only, for as long as a batch job runs.
+
+    Work that can count records as it goes does so in files of the folder that is given: tasks are long.
+    """
+    if not sys.stderr.isatty():
+        yield None
+        return
+    progress = import_module("rich.progress")
+    bar = progress.Progress(
+        progress.TextColumn("{task.description}"),
+        progress.BarColumn(),
+        progress.TextColumn("{task.fields[told]}"),
+        progress.TimeElapsedColumn(),
+        console=import_module("rich.console").Console(stderr=True),
+        transient=True,
+    )
+    ended = threading.Event()
+    with bar, TemporaryDirectory(prefix="flaremq-counted-") as counted:
+        task = bar.add_task(what, total=None, told=told_of(0, 0, 0))
+        watcher = threading.Thread(target=_watch, args=(spark, bar, task, Path(counted), ended), daemon=True)
+        watcher.start()
+        try:
+            yield Path(counted)
+        finally:
+            ended.set()
+            watcher.join()
+
+
+def _watch(spark: SparkSession, bar: Any, task: Any, counted: Path, ended: threading.Event) -> None:
+    tracker = spark.sparkContext.statusTracker()
+    while not ended.wait(_LOOK_S):
+        with suppress(Exception):  # A look that fails is no reason to end the work: the next one may not.
+            stages = [tracker.getStageInfo(number) for number in tracker.getActiveStageIds()]
+            found = [stage for stage in stages if stage is not None]
+            total, done = sum(s.numTasks for s in found), sum(s.numCompletedTasks for s in found)
+            told = told_of(total, done, records_counted(counted))
+            bar.update(task, total=total or None, completed=done, told=told)
+
+
+def told_of(tasks: int, done: int, records: int) -> str:
+    """Between its stages Spark has no task at all: it plans, or hands rows from one to the other."""
+    told = f"{done} of {tasks} tasks" if tasks else "planning"
+    return f"{told}, {records:,} records read" if records else told
+
+
+def records_counted(folder: Path) -> int:
+    """What all tasks have counted so far, each in a file of its own."""
+    texts = (path.read_text() for path in folder.iterdir())
+    return sum(int(text) for text in texts if text.isdigit())

@@ -1,0 +1,5 @@
+"""Servers in the foreground.
+
+    serve  flaremq namesrv, flaremq broker
+    up     flaremq up
+"""

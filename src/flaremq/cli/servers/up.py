@@ -1,0 +1,339 @@
+"""`flaremq up`: a NameServer and a broker in one process, for a laptop.
+
+All data lies in one folder: `store` is the broker's, `namesrv` the NameServer's, and `up.conf` holds
+settings that were chosen when the folder was new. They stay, as the sizes of files that hold data may
+not change; the user may add others.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from flaremq.base import descriptors
+from flaremq.base.errors import ConfigError, StoreLocked
+from flaremq.base.units import MiB
+from flaremq.broker.app import Broker
+from flaremq.broker.app import free_port as free_broker_port
+from flaremq.broker.settings import local_address
+from flaremq.cli.about import compiled
+from flaremq.cli.profiles import USUAL
+from flaremq.cli.render import BadValue, dumps, note
+from flaremq.cli.servers.serve import run
+from flaremq.model import layout
+from flaremq.servers.together import NamesrvConfig, Together, flags, load_broker
+from flaremq.store.files.lock import holder
+
+NAMESRV_PORT: Final = 9876
+BROKER_PORT: Final = 10911
+_BROKER_PORTS: Final = (-2, 0, 1)  # Steps from a broker's port to all that it needs.
+_ANY: Final = ("0.0.0.0", "::")
+_DISK_FULL: Final = 0.9  # From here on a broker takes no message.
+_INDEX_SLOTS: Final = 100_000
+_NEW: Final[Mapping[str, object]] = {
+    "mappedFileSizeCommitLog": 32 * MiB,
+    "mappedFileSizeConsumeQueue": 50_000 * layout.ENTRY_SIZE,
+    "maxHashSlotNum": _INDEX_SLOTS,
+    "maxIndexNum": 4 * _INDEX_SLOTS,
+}
+_OURS: Final[Mapping[str, object]] = {
+    "brokerName": "broker-a",
+    "brokerClusterName": "DefaultCluster",
+    "diskMaxUsedSpaceRatio": 85,  # Laptops are full: nothing is deleted before it must be.
+    "shutdownWaitTimeSeconds": 3,
+}
+_TLS: Final = ("tls.server.", "tls.test.", "tls.config.")
+_TLS_VARIABLES: Final = ("FLAREMQ_TLS_SERVER_", "FLAREMQ_TLS_TEST_", "FLAREMQ_TLS_CONFIG_")
+_INSTEAD: Final = {
+    "listenPort": "--broker-port",
+    "bindAddress": "--host",
+    "namesrvAddr": "--port",
+    "storePathRootDir": "--data",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What will run, and where."""
+
+    host: str
+    namesrv_port: int
+    broker_port: int
+    data: Path
+    options: Sequence[str] = ()
+
+    @property
+    def advertised(self) -> str:
+        """What clients are told to connect to."""
+        return local_address() if self.host in _ANY else self.host
+
+
+class Up:
+    """Both servers. Each step of a start is undone if a later one fails."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        given = {
+            "listenPort": plan.namesrv_port,
+            "bindAddress": plan.host,
+            "kvConfigPath": plan.data / "namesrv" / "kvConfig.json",
+            "configStorePath": plan.data / "namesrv" / "namesrv.properties",
+            "shutdownWaitTimeSeconds": 3,
+        }
+        # What is said about TLS holds for both, or the broker could not register.
+        tls = [option for option in plan.options if option.startswith(_TLS)]
+        environ = {name: value for name, value in os.environ.items() if name.startswith(_TLS_VARIABLES)}
+        settings = NamesrvConfig.load(None, environ, [*flags(given), *tls])
+        self._together = Together(settings, plan.advertised)
+        self._broker: Broker | None = None
+
+    @property
+    def namesrv(self) -> str:
+        return self._together.namesrv
+
+    @property
+    def broker(self) -> str:
+        assert self._broker is not None
+        host = self._plan.advertised
+        return f"[{host}]:{self._broker.port}" if ":" in host else f"{host}:{self._broker.port}"
+
+    async def start(self) -> None:
+        plan = self._plan
+        config = _prepare(plan.data)
+        await self._together.start()
+        given = {
+            **_OURS,
+            "brokerIP1": plan.advertised,
+            "brokerIP2": plan.advertised,
+            "bindAddress": plan.host,
+            "listenPort": plan.broker_port,
+            "namesrvAddr": self.namesrv,
+            "storePathRootDir": plan.data / "store",
+        }
+        try:
+            settings = load_broker(config, os.environ, [*flags(given), *plan.options])
+            self._broker = await self._together.add(settings)
+        except StoreLocked as error:
+            await self._together.stop()
+            raise _in_use(plan.data, str(error)) from None
+        except BaseException:
+            await self._together.stop()
+            raise
+
+    async def stop(self) -> None:
+        await self._together.stop()
+
+
+def _in_use(data: Path, who: str) -> StoreLocked:
+    return StoreLocked(
+        f"{data} is already in use ({who}): use that one, stop it, or choose another folder with --data"
+    )
+
+
+def _prepare(data: Path) -> Path:
+    """The folder and its settings. What a folder with data has no settings for is read off its files."""
+    config = data / "up.conf"
+    try:
+        data.mkdir(parents=True, exist_ok=True)
+        if not config.exists():
+            chosen = _sizes_of(data / "store") if (data / "store" / "commitlog").is_dir() else dict(_NEW)
+            lines = [
+                "# Settings of the broker that `flaremq up` runs here, with RocketMQ's names.",
+                "# These sizes were chosen when the folder was new and may not change while it holds data.",
+                *flags(chosen),
+            ]
+            config.write_text("\n".join(lines) + "\n")
+    except OSError as error:
+        raise ConfigError(
+            f"{data} cannot be used: {error.strerror or error}; choose another folder with --data"
+        ) from error
+    return config
+
+
+def _sizes_of(store: Path) -> dict[str, object]:
+    """Sizes of a folder that another broker has made. Those that no file tells are RocketMQ's own."""
+    found: dict[str, object] = {}
+    patterns = {
+        "mappedFileSizeCommitLog": "commitlog/[0-9]*",
+        "mappedFileSizeConsumeQueue": "consumequeue/*/*/[0-9]*",
+    }
+    for option, pattern in patterns.items():
+        file = next((path for path in store.glob(pattern) if path.stat().st_size), None)
+        if file is not None:
+            found[option] = file.stat().st_size
+    index = next((path for path in store.glob("index/[0-9]*") if path.stat().st_size), None)
+    if index is not None:
+        # Four entries for each slot, as RocketMQ has it by default and we have it too.
+        slots, rest = divmod(index.stat().st_size - layout.INDEX_HEADER_SIZE, 4 + 4 * layout.INDEX_ENTRY_SIZE)
+        if rest == 0:
+            found |= {"maxHashSlotNum": slots, "maxIndexNum": 4 * slots}
+    return found
+
+
+def data_folder(environ: Mapping[str, str] = os.environ) -> Path:
+    home = environ.get("XDG_DATA_HOME")
+    return (Path(home) if home else Path.home() / ".local" / "share") / "flaremq"
+
+
+# Ports.
+
+
+def choose_port(host: str, asked: int | None, usual: int, steps: Sequence[int]) -> int:
+    """The port that was asked for, or the usual one, or any that is free with its neighbours."""
+    port = usual if asked is None else asked
+    if port and are_free(host, [port + step for step in steps]):
+        return port
+    if asked:
+        taken = next(port + step for step in steps if not are_free(host, [port + step]))
+        flag = "--port" if len(steps) == 1 else "--broker-port"
+        also = "" if taken == port else f", which a broker at {port} needs,"
+        raise ConfigError(
+            f"{flag} {asked}: port {taken}{also} is taken: choose another port, or leave the option out"
+        )
+    return free_broker_port(host)
+
+
+def are_free(host: str, ports: Sequence[int]) -> bool:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        with ExitStack() as sockets:
+            for port in ports:
+                probe = sockets.enter_context(socket.socket(family, socket.SOCK_STREAM))
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # As a server does.
+                probe.bind((host, port))
+                probe.listen(1)
+    except (OSError, OverflowError):
+        return False
+    return True
+
+
+def _check_host(host: str) -> None:
+    try:
+        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+            probe.bind((host, 0))
+    except OSError as error:
+        raise BadValue(
+            f"--host {host}: {error.strerror or error}; expected an address of this machine"
+        ) from None
+
+
+# What the user sees.
+
+
+def _panel(up: Up, plan: Plan) -> str:
+    where = "" if up.namesrv == USUAL else f" -n {up.namesrv}"
+    rows = [
+        ("NameServer", up.namesrv),
+        ("Broker", up.broker),
+        ("Data", str(plan.data)),
+        ("", ""),
+        ("Send", f"flaremq send{where} TopicTest 'Hello FlareMQ'"),
+        ("Tail", f"flaremq tail{where} TopicTest"),
+        ("", ""),
+        ("Stop", "Ctrl-C"),
+        ("", ""),
+        ("", str(compiled())),
+    ]
+    lines = [f"{name:<10}  {value}".rstrip() for name, value in rows]
+    width = max(map(len, lines))
+    title = " FlareMQ is up "
+    top = f"╭─{title}{'─' * (width + 1 - len(title))}╮"
+    body = [f"│ {line:<{width}} │" for line in lines]
+    return "\n".join([top, *body, f"╰{'─' * (width + 2)}╯"])
+
+
+def _json_line(up: Up, plan: Plan) -> str:
+    return dumps({"namesrv": up.namesrv, "broker": up.broker, "data": str(plan.data), "pid": os.getpid()})
+
+
+def _check_options(options: Sequence[str]) -> None:
+    for option in options:
+        name = option.partition("=")[0].strip()
+        if name in _INSTEAD:
+            raise BadValue(f"-o {option}: use {_INSTEAD[name]} instead")
+
+
+def _warn_of_full_disk(data: Path) -> None:
+    with suppress(OSError):
+        usage = shutil.disk_usage(next(each for each in (data, *data.parents) if each.exists()))
+        size = usage.used + usage.free  # Nothing, where the file system does not tell: /proc, some of FUSE.
+        used = usage.used / size if size else 0.0
+        if used >= _DISK_FULL:
+            note(
+                f"the disk of {data} is {used:.0%} full; above {_DISK_FULL:.0%} brokers accept no messages: "
+                "free some space, or choose a folder on another disk with --data"
+            )
+
+
+def command(
+    data: Annotated[
+        Path | None,
+        typer.Option("--data", metavar="FOLDER", help="Data folder (default ~/.local/share/flaremq)."),
+    ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(
+            "--port",
+            metavar="PORT",
+            min=0,
+            max=65535,
+            help="NameServer port (default 9876, or a free port if taken).",
+        ),
+    ] = None,
+    broker_port: Annotated[
+        int | None,
+        typer.Option(
+            "--broker-port",
+            metavar="PORT",
+            min=0,
+            max=65534,
+            help="Broker port (default 10911, or a free port if taken).",
+        ),
+    ] = None,
+    host: Annotated[
+        str, typer.Option("--host", metavar="ADDRESS", help="Address to listen on.")
+    ] = "127.0.0.1",
+    option: Annotated[
+        list[str] | None,
+        typer.Option("-o", "--option", metavar="KEY=VALUE", help="Broker setting; repeatable."),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one line of JSON when ready.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print the log.")] = False,
+) -> None:
+    """Run a NameServer and a broker in one process, until Ctrl-C.
+
+    For development: there is nothing else to install or configure. Messages are kept between runs.
+    """
+    descriptors.raise_limit()
+    options = option or []
+    _check_options(options)
+    _check_host(host)
+    folder = (data or data_folder()).expanduser().absolute()
+    owner = holder(folder / "store")
+    if owner is not None:  # Asked at once, before anything is said about ports.
+        raise _in_use(folder, f"process {owner}" if owner else "another process")
+    plan = Plan(
+        host,
+        choose_port(host, port, NAMESRV_PORT, (0,)),
+        choose_port(host, broker_port, BROKER_PORT, _BROKER_PORTS),
+        folder,
+        options,
+    )
+    for what, wanted, got in (
+        ("NameServer", port or NAMESRV_PORT, plan.namesrv_port),
+        ("broker", broker_port or BROKER_PORT, plan.broker_port),
+    ):
+        if got != wanted:
+            note(f"port {wanted} is taken; the {what} uses port {got}")
+    _warn_of_full_disk(folder)
+    up = Up(plan)
+    ready = _json_line if json else _panel
+    run(up, lambda: ready(up, plan), "INFO" if verbose else "WARNING")

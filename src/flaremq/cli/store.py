@@ -1,0 +1,211 @@
+"""`flaremq store`: look into a store folder. Read-only, also beside a running broker."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from flaremq.cli.messages.documents import message_document
+from flaremq.cli.options import Json
+from flaremq.cli.render import Output, Progress, dumps, note, size
+from flaremq.cli.times import both, local, parse_time_ms
+from flaremq.protocol.configfiles import deleted_topics
+from flaremq.store.offline.export import Wanted, by_log, by_queue
+from flaremq.store.offline.folder import StoreFacts, StoreFolder
+from flaremq.store.offline.report import Report
+from flaremq.store.offline.verify import Verifier
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    help="Inspect, verify and export a store folder. Nothing is changed.",
+)
+
+Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="storePathRootDir of the broker.")]
+
+
+@app.command("inspect")
+def inspect(folder: Folder, json: Json = False) -> None:
+    """Show files, offsets, queues, index and checkpoint."""
+    facts, out = StoreFolder(folder).facts(), Output(json)
+    out.show(_facts_document(facts), lambda: _show_facts(facts, out))
+
+
+@app.command("verify")
+def verify(
+    folder: Folder,
+    index: Annotated[bool, typer.Option("--index/--no-index", help="Check index files too.")] = True,
+    json: Json = False,
+) -> None:
+    """Read everything and compare it. Ends with status 1 if anything is wrong."""
+    store, out = StoreFolder(folder), Output(json)
+    total = sum(file.size for file in store.scan.log_files())
+    with Progress("verifying", total) as progress:
+        verifier = Verifier(store, progress.at, deleted=deleted_topics(store.root))
+        report = verifier.run(with_index=index)
+    out.show(_report_document(folder, report), lambda: _show_report(folder, report, out))
+    if not report.is_sound:
+        raise typer.Exit(1)
+
+
+@app.command("export")
+def export(
+    folder: Folder,
+    topic: Annotated[str | None, typer.Option("-t", "--topic")] = None,
+    queue: Annotated[int | None, typer.Option("-q", "--queue", min=0, help="Number of a queue.")] = None,
+    from_offset: Annotated[int, typer.Option("--from-offset", min=0, help="In the queue.")] = 0,
+    to_offset: Annotated[
+        int | None, typer.Option("--to-offset", min=0, help="In the queue; this one is not taken any more.")
+    ] = None,
+    from_time: Annotated[
+        str | None,
+        typer.Option("--from", metavar="TIME", help="Stored then or later: 10m, 12:30, 2024-05-01"),
+    ] = None,
+    to_time: Annotated[
+        str | None, typer.Option("--to", metavar="TIME", help="Stored then or before.")
+    ] = None,
+    key: Annotated[str | None, typer.Option("-k", "--key", help="With this key, or this message id.")] = None,
+    by_log_order: Annotated[
+        bool, typer.Option("--by-log", help="Read the log itself: also what has no queue any more.")
+    ] = False,
+    limit: Annotated[int | None, typer.Option("--limit", min=1, help="So many at most.")] = None,
+) -> None:
+    """Write messages as JSON, one a line.
+
+    The body is text where it is UTF-8 and base64 where it is not; body_encoding says which.
+    """
+    times: dict[str, Any] = {}
+    if from_time is not None:
+        times["begin_ms"] = parse_time_ms(from_time)
+    if to_time is not None:
+        times["end_ms"] = parse_time_ms(to_time)
+    wanted = Wanted(topic=topic, queue_id=queue, begin=from_offset, end=to_offset, key=key, **times)
+    store = StoreFolder(folder)
+    total = sum(file.size for file in store.scan.log_files())
+    with Progress("exporting", total) as progress:
+        if by_log_order or topic is None:
+            found = by_log(store, wanted, progress.at)
+        else:
+            found = by_queue(store, wanted, note)
+        for count, message in enumerate(found, 1):
+            sys.stdout.write(dumps(message_document(message)) + "\n")
+            if count == limit:
+                break
+    sys.stdout.flush()
+
+
+def _facts_document(facts: StoreFacts) -> dict[str, object]:
+    checkpoint = facts.checkpoint
+    return {
+        "folder": str(facts.root),
+        "held_by_pid": facts.holder,
+        "abort_file": facts.has_abort,
+        "log": {
+            "begin": facts.log_begin,
+            "end": facts.log_end,
+            "bytes": facts.log_bytes,
+            **both("first_stored_at", facts.first_ms),
+            **both("last_stored_at", facts.last_ms),
+            "files": [
+                {"path": str(file.path), "offset": file.offset, "size": file.size} for file in facts.log_files
+            ],
+        },
+        "queues": [
+            {
+                "topic": queue.topic,
+                "queue_id": queue.queue_id,
+                "min_offset": queue.min_offset,
+                "max_offset": queue.max_offset,
+                "files": queue.files,
+                "bytes": queue.bytes,
+            }
+            for queue in facts.queues
+        ],
+        "index": [
+            {
+                "path": str(each.path),
+                "size": each.size,
+                "entries": each.header.next_entry - 1,
+                "begin_offset": each.header.begin_offset,
+                "end_offset": each.header.end_offset,
+                **both("begin_at", each.header.begin_ms),
+                **both("end_at", each.header.end_ms),
+            }
+            for each in facts.index
+        ],
+        "checkpoint": checkpoint
+        and {
+            **both("log_time", checkpoint.log_time_ms),
+            **both("queue_time", checkpoint.queue_time_ms),
+            **both("index_time", checkpoint.index_time_ms),
+        },
+        "odd": facts.odd,
+    }
+
+
+def _show_facts(facts: StoreFacts, out: Output) -> None:
+    if facts.holder is not None:
+        held = f"by process {facts.holder}" if facts.holder else "by another process"
+    else:
+        held = "by nobody" + (", but the last stop was not clean" if facts.has_abort else "")
+    checkpoint = facts.checkpoint
+    rows: list[tuple[str, object]] = [
+        ("Folder", facts.root),
+        ("Held", held),
+        ("Log", f"offsets {facts.log_begin} to {facts.log_end}, {len(facts.log_files)} files"),
+        ("", f"{size(facts.log_end - facts.log_begin)} of messages in {size(facts.log_bytes)} of files"),
+        ("Stored", f"{local(facts.first_ms)} to {local(facts.last_ms)}"),
+    ]
+    if checkpoint is not None:
+        rows += [("Safe", f"log {local(checkpoint.log_time_ms)}, queues {local(checkpoint.queue_time_ms)}")]
+    out.facts(rows)
+    typer.echo()
+    out.table(
+        (">offset", ">size", "log file"),
+        [(file.offset, size(file.size), file.path) for file in facts.log_files],
+    )
+    typer.echo()
+    out.table(
+        ("topic", ">queue", ">min offset", ">max offset", ">files", ">size"),
+        [(q.topic, q.queue_id, q.min_offset, q.max_offset, q.files, size(q.bytes)) for q in facts.queues],
+    )
+    if facts.index:
+        typer.echo()
+        out.table(
+            ("index file", ">entries", "begin", "end"),
+            [
+                (i.path.name, i.header.next_entry - 1, local(i.header.begin_ms), local(i.header.end_ms))
+                for i in facts.index
+            ],
+        )
+    for sentence in facts.odd:
+        note(sentence)
+
+
+def _report_document(folder: Path, report: Report) -> dict[str, object]:
+    return {
+        "folder": str(folder),
+        "sound": report.is_sound,
+        "records": report.records,
+        "bytes": report.bytes,
+        "queue_entries": report.entries,
+        "index_entries": report.index_entries,
+        "problems_count": report.problems_count,
+        "problems": report.problems,
+        "notes": report.notes,
+    }
+
+
+def _show_report(folder: Path, report: Report, out: Output) -> None:
+    rows = [("wrong", problem) for problem in report.problems] + [("note", each) for each in report.notes]
+    if rows:
+        out.table(("", "what"), rows)
+    read = f"{report.records:,} records ({size(report.bytes)}), {report.entries:,} queue entries and "
+    read += f"{report.index_entries:,} index entries were read"
+    if report.is_sound:
+        typer.echo(f"{folder} is sound: {read}.")
+    else:
+        typer.echo(f"{folder} is damaged in {report.problems_count:,} places: {read}.")

@@ -1,0 +1,139 @@
+"""Many pulls under way on one connection: frames from a template, answers to one who takes them all.
+
+A pull that goes through `Api.pull` has a task, a future and a timer of its own, and two dataclasses on
+the way. Whoever reads a whole queue has thousands of pulls that differ in two numbers: here each costs
+a frame and an answer. What the answers mean, and what is asked again, is for who takes them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from typing import Final, Generic, Protocol, TypeVar
+
+from flaremq.base.errors import FlareError, Malformed
+from flaremq.client.api import PULLED, Pulled
+from flaremq.client.errors import error_for
+from flaremq.protocol import fields
+from flaremq.protocol.codes import CURRENT_VERSION, LanguageCode, RequestCode
+from flaremq.protocol.command import Command
+from flaremq.protocol.fastjson import quote
+from flaremq.protocol.headers.pull import PullMessageRequestHeader
+from flaremq.remoting.connection import Connection
+
+T = TypeVar("T")
+T_contra = TypeVar("T_contra", contravariant=True)
+
+_PREFIX: Final = struct.Struct(">ii")
+_CODE: Final = RequestCode.PULL_MESSAGE
+_NUMBERS: Final = ("queueOffset", "maxMsgNums")
+
+
+class PullFrames:
+    """Frames of pulls that differ only in where they begin and how much they ask for."""
+
+    def __init__(self, header: PullMessageRequestHeader) -> None:
+        same = ",".join(
+            f"{quote(name)}:{quote(value)}"
+            for name, value in fields.encode(header).items()
+            if name not in _NUMBERS
+        )
+        before = f'{{"code":{int(_CODE)},"extFields":{{{same},"queueOffset":"'.replace("%", "%%")
+        behind = (
+            f'"}},"flag":0,"language":"{LanguageCode.PYTHON.name}","opaque":%d,'
+            f'"serializeTypeCurrentRPC":"JSON","version":{int(CURRENT_VERSION)}}}'
+        )
+        self._form = f'{before}%d","maxMsgNums":"%d{behind}'.encode()
+
+    def frame(self, offset: int, count: int, opaque: int) -> bytes:
+        header = self._form % (offset, count, opaque)
+        return _PREFIX.pack(len(header) + 4, len(header)) + header
+
+
+class PullTaker(Protocol[T_contra]):
+    """Who takes the answers, in whichever order they come."""
+
+    def pulled(self, what: T_contra, pulled: Pulled) -> None: ...
+    def failed(self, what: T_contra, error: FlareError) -> None: ...
+
+
+class PullLine(Generic[T]):
+    """What one taker has under way on one connection."""
+
+    def __init__(self, connection: Connection, address: str, taker: PullTaker[T]) -> None:
+        self.connection = connection
+        self.address = address
+        self._taker = taker
+        self._under: dict[int, T] = {}
+        self._frames: list[bytes] = []
+        self._time = asyncio.get_running_loop().time
+        self.quiet_since_s = self._time()
+        """When the last answer came, or when the first of what is under way was asked."""
+
+    def __len__(self) -> int:
+        """How many are not answered yet."""
+        return len(self._under)
+
+    def ask(self, what: T, frames: PullFrames, offset: int, count: int) -> None:
+        """Goes out with the next `write`."""
+        pending = self.connection.pending
+        opaque = pending.next_opaque()
+        if not self._under:
+            self.quiet_since_s = self._time()
+        self._under[opaque] = what
+        pending.taken_by[opaque] = self
+        self._frames.append(frames.frame(offset, count, opaque))
+
+    def write(self) -> None:
+        if self._frames:
+            self.connection.send_bytes(b"".join(self._frames))
+            self._frames.clear()
+
+    def forget(self) -> None:
+        """Nobody wants the answers any more."""
+        for opaque in self._under:
+            self.connection.pending.forget(opaque)
+        self._under.clear()
+        self._frames.clear()
+
+    def give_up(self, error: FlareError) -> None:
+        """No answer has come for too long: the same to all, and who knows what else this peer forgot."""
+        under = list(self._under.values())
+        self.forget()
+        self.connection.close()
+        for what in under:
+            self._taker.failed(what, error)
+
+    # What the connection calls.
+
+    def answered(self, opaque: int, response: Command) -> None:
+        if opaque not in self._under:
+            return
+        what, self.quiet_since_s = self._under.pop(opaque), self._time()
+        if response.code not in PULLED:
+            self._taker.failed(what, error_for(self.address, _CODE, response))
+            return
+        found = response.fields
+        try:
+            pulled = Pulled(
+                response.code,
+                int(found["nextBeginOffset"]),
+                int(found["minOffset"]),
+                int(found["maxOffset"]),
+                int(found["suggestWhichBrokerId"]),
+                b"" if response.body is None else response.body,
+            )
+        except (KeyError, ValueError):
+            self._taker.failed(what, Malformed(f"{self.address} answers a pull without offsets: {response}"))
+            return
+        self._taker.pulled(what, pulled)
+
+    def stored(self, opaque: int, _queue_id: int, _queue_offset: int, _offset_id: str) -> None:
+        """An answer to a send, which nobody asked for here."""
+        if opaque in self._under:
+            self._taker.failed(self._under.pop(opaque), Malformed(f"{self.address} answers a pull as a send"))
+
+    def lost(self, opaque: int, error: Exception) -> None:
+        if opaque in self._under:
+            assert isinstance(error, FlareError)
+            self._taker.failed(self._under.pop(opaque), error)

@@ -1,0 +1,251 @@
+"""Consuming messages by asking for them, from an event loop.
+
+    async with LitePullConsumer(group="audit", namesrv="127.0.0.1:9876") as consumer:
+        consumer.subscribe("Orders")
+        while batch := await consumer.poll(timeout_s=5):
+            ...
+
+Queues are shared out among the group, or the program names its own by `assign`. Messages are fetched
+ahead, within the limits of the settings. A poll acknowledges what the poll before it has returned, so
+that nothing is lost that was not dealt with; `commit` acknowledges it at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable, Mapping
+from typing import Final, Self
+
+from flaremq.base.errors import UsageError
+from flaremq.client.client import Client, client_of
+from flaremq.client.consumer.base import Consumer
+from flaremq.client.consumer.member import Member
+from flaremq.client.consumer.processqueue import ProcessQueue
+from flaremq.client.consumer.pull import LITE
+from flaremq.client.message import ReceivedMessage
+from flaremq.client.settings import ClientSettings, ConsumerSettings
+from flaremq.model.message import MessageQueue
+from flaremq.model.names import check_group
+from flaremq.protocol.bodies.group import ConsumeType
+
+_WAIT_S: Final = 60.0  # Of one poll of an endless loop.
+
+
+class Shelf:
+    """What has been fetched and waits for a poll."""
+
+    def __init__(self) -> None:
+        self._ready: deque[ProcessQueue] = deque()
+        self._filled = asyncio.Event()
+        self._closed = False
+
+    def arrived(self, held: ProcessQueue) -> None:
+        if not held.is_listed and held.is_waiting:
+            held.is_listed = True
+            self._ready.append(held)
+            self._filled.set()
+
+    async def ended(self, queue: MessageQueue, limit_s: float) -> None:
+        """Nobody is called, so nobody has to end."""
+
+    def take_nowait(self, count_max: int) -> list[ReceivedMessage]:
+        """From queues in turn; what belongs to a paused one stays."""
+        found: list[ReceivedMessage] = []
+        for _ in range(len(self._ready)):
+            held = self._ready.popleft()
+            held.is_listed = False
+            if held.dropped or held.paused:
+                continue  # `resume` lists it again.
+            run = held.take(count_max - len(found))
+            if run is not None:
+                if held.kept_offset is None:
+                    held.kept_offset = run.first_offset
+                found += run.messages
+                held.done(run)
+                self.arrived(held)
+            if len(found) >= count_max:
+                break
+        return found
+
+    def close(self) -> None:
+        """Who waits need not."""
+        self._closed = True
+        self._filled.set()
+
+    async def take(self, count_max: int, timeout_s: float) -> list[ReceivedMessage]:
+        try:
+            async with asyncio.timeout(timeout_s):
+                while not (found := self.take_nowait(count_max)) and not self._closed:
+                    self._filled.clear()
+                    await self._filled.wait()
+                return found
+        except TimeoutError:
+            return self.take_nowait(count_max)
+
+
+class LitePullConsumer(Consumer):
+    """One member of a consumer group that asks for messages. One task polls it."""
+
+    def __init__(
+        self,
+        group: str,
+        namesrv: str | None = None,
+        *,
+        settings: ConsumerSettings | None = None,
+        client: Client | ClientSettings | None = None,
+    ) -> None:
+        """Without a client it makes one of its own, for the NameServers at `namesrv`."""
+        check_group(group)
+        settings = settings or ConsumerSettings()
+        if settings.orderly:
+            raise UsageError("a consumer that asks has its messages of a queue in order: leave out orderly")
+        used, is_own = client_of(namesrv, client, broadcasting=settings.broadcasting)
+        member = Member(used, group, settings, ConsumeType.CONSUME_ACTIVELY)
+        self._shelf = Shelf()
+        super().__init__(member, self._shelf, LITE, owns_client=is_own)
+
+    # What it reads.
+
+    def subscribe(self, topic: str, *, tags: str | None = None, sql: str | None = None) -> None:
+        """Share the queues of a topic with the group: all messages, or what tags or SQL choose."""
+        if self._rebalancer.assigned is not None:
+            raise UsageError(
+                f"the consumer of {self.group!r} has queues assigned: subscribe or assign, not both"
+            )
+        self._member.subscribe(topic, tags, sql)
+        self._subscribed()
+
+    def unsubscribe(self, topic: str) -> None:
+        """Read no more of it. All members of a group should: nobody else takes over our share."""
+        self._member.unsubscribe(topic)
+        self._subscribed()
+
+    async def assign(
+        self, queues: Iterable[MessageQueue], *, tags: str | None = None, sql: str | None = None
+    ) -> None:
+        """Read exactly these queues, whoever else does. Again replaces them; those that stay go on."""
+        if self._rebalancer.assigned is None and self._member.subscriptions:
+            raise UsageError(f"the consumer of {self.group!r} has subscribed: subscribe or assign, not both")
+        self._rebalancer.assigned = wanted = tuple(queues)
+        topics = {queue.topic for queue in wanted}
+        for topic in [each for each in self._member.subscriptions if each not in topics]:
+            self._member.unsubscribe(topic)
+        for topic in topics:
+            self._member.subscribe(topic, tags, sql)
+        if self._started:
+            await self._rebalancer.round()
+            self._subscribed()
+
+    async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
+        """All queues of a topic that can be read."""
+        return (await self.client.routes.get(topic)).readable
+
+    # Messages.
+
+    async def poll(self, timeout_s: float = 5.0, max_count: int = 32) -> list[ReceivedMessage]:
+        """The next messages, at least one as soon as there is any; none if none came in time.
+
+        What the last poll returned counts as consumed from now on, unless `auto_commit` is off.
+        """
+        self._check_running()
+        if max_count < 1:
+            raise UsageError(f"max_count={max_count}: wanted is 1 or more")
+        if self.settings.auto_commit:
+            self._acknowledge()
+        return await self._shelf.take(max_count, timeout_s)
+
+    def __aiter__(self) -> Self:
+        """Messages one by one; asking for the next acknowledges the last. It ends when the consumer stops."""
+        return self
+
+    async def __anext__(self) -> ReceivedMessage:
+        while self._stopping is None:
+            found = await self.poll(_WAIT_S, 1)
+            if found:
+                return found[0]
+        raise StopAsyncIteration
+
+    async def _finish(self) -> None:
+        self._shelf.close()
+
+    def _acknowledge(self) -> None:
+        for held in self._holdings.queues.values():
+            held.kept_offset = None
+
+    # Offsets.
+
+    async def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
+        """Store how far we are: behind all that polls have returned, or exactly these offsets."""
+        self._check_running()
+        if offsets is not None:
+            await self._holdings.offsets.store(offsets, sure=True)
+            return
+        self._acknowledge()
+        await self._holdings.commit(sure=True)
+
+    async def committed(self, queue: MessageQueue) -> int | None:
+        """What is stored for the group; None if nothing is."""
+        await self.client.routes.get(queue.topic)
+        return await self._holdings.offsets.committed(queue)
+
+    def position(self, queue: MessageQueue) -> int:
+        """The offset of the next message that a poll returns from it."""
+        return self._held(queue).position
+
+    async def seek(self, queue: MessageQueue, offset: int) -> None:
+        """Go on from there. The offset must lie in the queue."""
+        self._held(queue)
+        begin, end = await self.begin_offset(queue), await self.end_offset(queue)
+        if not begin <= offset <= end:
+            raise UsageError(f"offset {offset} of {queue}: wanted is one from {begin} to {end}")
+        await self._holdings.move(queue, offset, sure=False)
+
+    async def seek_to_begin(self, queue: MessageQueue) -> None:
+        await self._holdings.move(self._held(queue).queue, await self.begin_offset(queue), sure=False)
+
+    async def seek_to_end(self, queue: MessageQueue) -> None:
+        await self._holdings.move(self._held(queue).queue, await self.end_offset(queue), sure=False)
+
+    async def seek_to_time(self, queue: MessageQueue, timestamp_ms: int) -> None:
+        """Go on from the first message that is not older."""
+        self._held(queue)
+        await self._holdings.move(queue, await self.offset_for_time(queue, timestamp_ms), sure=False)
+
+    async def begin_offset(self, queue: MessageQueue) -> int:
+        """Of the first message that is still there."""
+        return max(0, await self.client.api.min_offset(await self._address(queue), queue))
+
+    async def end_offset(self, queue: MessageQueue) -> int:
+        """That the next message will have."""
+        return await self.client.api.max_offset(await self._address(queue), queue)
+
+    async def offset_for_time(self, queue: MessageQueue, timestamp_ms: int) -> int:
+        return await self.client.api.offset_by_time(await self._address(queue), queue, timestamp_ms)
+
+    async def _address(self, queue: MessageQueue) -> str:
+        await self.client.routes.get(queue.topic)
+        return self._member.address(queue)
+
+    # Rest.
+
+    def pause(self, queues: Iterable[MessageQueue]) -> None:
+        """Fetch nothing more of these, and return nothing of them, until `resume`."""
+        self._holdings.pause(queues, True)
+
+    def resume(self, queues: Iterable[MessageQueue]) -> None:
+        queues = list(queues)
+        self._holdings.pause(queues, False)
+        for queue in queues:
+            held = self._holdings.get(queue)
+            if held is not None:
+                self._shelf.arrived(held)
+
+    def _held(self, queue: MessageQueue) -> ProcessQueue:
+        held = self._holdings.get(queue)
+        if held is None:
+            raise UsageError(f"{queue} is not ours now: see `assignment`")
+        return held
+
+
+PullConsumer = LitePullConsumer

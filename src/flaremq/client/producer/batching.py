@@ -1,0 +1,116 @@
+"""Messages that go together: lanes with one request under way in each at a time.
+
+A broker may store two requests for one queue in either order, however they were written. So messages whose
+order counts go by the lane of their queue, where the next request waits for the answer to the last. What
+gathers meanwhile goes together, as one batch; lanes do not wait for each other. A request that failed for a
+passing reason is sent again to the same queue, as another queue would be another order: it may then be
+stored twice, but never behind its successors.
+
+Messages whose order does not count go by lanes that have a number and no queue: wherever there is room.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import Final, Protocol, TypeAlias
+
+from flaremq.base.units import KiB
+from flaremq.client.message import Receipt
+from flaremq.client.producer.packing import Ready
+from flaremq.client.producer.retry import patiently
+from flaremq.model.message import MessageQueue
+
+BATCH_SIZE_MAX: Final = 512 * KiB
+_BATCH_COUNT_MAX: Final = 1024
+"""The answer names every message of a batch: a longer one would be an answer of many pages."""
+
+
+class Sends(Protocol):
+    """What a producer does for lanes."""
+
+    async def send_ready(
+        self, messages: Sequence[Ready], to: MessageQueue | None, timeout_s: float | None = None
+    ) -> Receipt: ...
+
+
+Lane: TypeAlias = MessageQueue | int
+"""Of a queue, or of any."""
+
+
+class Lanes:
+    """All lanes of one sender. What fails for good in one stops all: `room` and `finish` raise it."""
+
+    def __init__(
+        self,
+        sends: Sends,
+        timeout_s: float,
+        size_max: int = BATCH_SIZE_MAX,
+        patience_s: float | None = None,
+    ) -> None:
+        """A message that is larger than `size_max` goes alone. `patience_s` is for all attempts together."""
+        self._sends = sends
+        self._timeout_s = timeout_s
+        self._patience_s = timeout_s if patience_s is None else patience_s
+        self._size_max = size_max
+        self._waiting: dict[Lane, deque[Ready]] = {}
+        self._working: dict[Lane, asyncio.Task[None]] = {}
+        self._outstanding = 0
+        self._progress = asyncio.Event()
+        self._error: Exception | None = None
+
+    def add(self, lane: Lane, messages: Iterable[Ready]) -> None:
+        """They go behind those that the lane was given before."""
+        waiting = self._waiting.setdefault(lane, deque())
+        before = len(waiting)
+        waiting.extend(messages)
+        self._outstanding += len(waiting) - before
+        if waiting and lane not in self._working:
+            self._working[lane] = asyncio.create_task(self._work(lane, waiting), name=f"lane-{lane}")
+
+    async def room(self, at_most: int) -> None:
+        """Wait until no more than so many messages are outstanding."""
+        while self._outstanding > at_most and self._error is None:
+            self._progress.clear()
+            await self._progress.wait()
+        if self._error is not None:
+            raise self._error
+
+    async def finish(self) -> None:
+        await self.room(0)
+
+    async def aclose(self) -> None:
+        """Give up what is outstanding. Needed after a failure, harmless at any time."""
+        working = list(self._working.values())
+        for task in working:
+            task.cancel()
+        await asyncio.gather(*working, return_exceptions=True)
+
+    async def _work(self, lane: Lane, waiting: deque[Ready]) -> None:
+        to = lane if isinstance(lane, MessageQueue) else None
+        try:
+            while waiting and self._error is None:
+                batch = self._batch(waiting)
+                await self._send(batch, to)
+                self._outstanding -= len(batch)
+                self._progress.set()
+        except Exception as error:  # noqa: BLE001 - Whoever waits for room is told.
+            self._error = self._error or error
+        finally:
+            self._working.pop(lane, None)
+            self._progress.set()
+
+    def _batch(self, waiting: deque[Ready]) -> list[Ready]:
+        first = waiting.popleft()
+        batch, room = [first], self._size_max - first.batched_size
+        while waiting and not first.alone and len(batch) < _BATCH_COUNT_MAX:
+            following = waiting[0]
+            room -= following.batched_size
+            if following.alone or room < 0 or following.topic != first.topic:
+                break
+            batch.append(waiting.popleft())
+        return batch
+
+    async def _send(self, batch: list[Ready], to: MessageQueue | None) -> None:
+        await patiently(lambda: self._sends.send_ready(batch, to, self._timeout_s), self._patience_s)

@@ -1,0 +1,316 @@
+"""Many messages under way at a time: frames are made and written in runs, receipts come as they come.
+
+A run costs one write per broker and no task or future per message. What is not ordinary about a
+message (a failed attempt, a broker that is gone) is left to the producer's plain way, one by one.
+
+Nothing waits for a broker for longer than the timeout: not for an answer, and not for the broker to read. A
+broker that has done neither for that long loses its connection, and the attempts that follow have what is
+left of the time of each message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Final, NamedTuple, Protocol
+
+from flaremq.base.errors import CallTimeout, FlareError, ManyFailed
+from flaremq.client.frames import FrameMaker
+from flaremq.client.message import Receipt
+from flaremq.client.producer.balance import Selector
+from flaremq.client.producer.packing import Ready
+from flaremq.model.message import Message, MessageQueue
+from flaremq.protocol.codes import RequestCode
+from flaremq.protocol.command import Command
+from flaremq.remoting.connection import Connection
+
+_RUN: Final = 64
+"""Messages that are made and written at a time."""
+_AGAIN_AT_ONCE: Final = 64
+"""Failed messages that are tried again at a time."""
+
+
+class Under(NamedTuple):
+    """A message that is under way."""
+
+    place: int
+    """Among the results."""
+    message: Message | Ready
+    message_id: str
+    queue: MessageQueue
+    sent_s: float
+    """When it was written, by the loop's clock."""
+
+
+class Sends(Protocol):
+    """What a producer does for a pipeline."""
+
+    frames: FrameMaker
+
+    def next_ids(self, count: int) -> list[str]: ...
+    def now_ms(self) -> int: ...
+    def placed_nowait(
+        self, message: Message | Ready, to: MessageQueue | Selector | None
+    ) -> tuple[MessageQueue, Connection] | None:
+        """Where it goes, if that is known and connected."""
+
+    async def placed(
+        self, message: Message | Ready, to: MessageQueue | Selector | None
+    ) -> tuple[MessageQueue, Connection]: ...
+    def receipt(
+        self, answer: Command, queue: MessageQueue, address: str, code: int, message_id: str
+    ) -> Receipt: ...
+    def has_other(self, topic: str) -> bool:
+        """Whether more than one broker takes messages of a topic."""
+
+    async def again(
+        self, under: Under, to: MessageQueue | Selector | None, error: FlareError, timeout_s: float
+    ) -> Receipt:
+        """Another attempt within the time that is left, which may be none: then raise the error."""
+
+
+class Pipeline:
+    """One call of `send_many`, or messages that are fed to it for as long as there are any."""
+
+    def __init__(self, sends: Sends, window: int, timeout_s: float, *, keeps: bool = True) -> None:
+        """Without `keeps` no receipt is kept, so that there is no end to what can be fed; `check` tells."""
+        self._sends = sends
+        self._window = window
+        self._timeout_s = timeout_s
+        self._keeps = keeps
+        self._results: list[Receipt | FlareError | None] = []
+        self._fed = 0
+        self._errors: list[FlareError] = []  # Of messages that failed for good.
+        self._lines: dict[Connection, Line] = {}
+        self._failed: list[tuple[Under, FlareError, float]] = []  # And how long it had been under way.
+        self._outstanding = 0
+        self._progress = asyncio.Event()
+        self._now_s = asyncio.get_running_loop().time
+
+    async def run(self, messages: Iterable[Message], to: MessageQueue | Selector | None) -> list[Receipt]:
+        """Send all of them; the whole of `send_many`."""
+        pending = iter(messages)
+        try:
+            while part := list(itertools.islice(pending, min(_RUN, self._window))):
+                await self.feed(part, to)
+            await self.finish(to)
+        finally:
+            self.close()
+        return self._receipts()
+
+    async def feed(self, part: Sequence[Message | Ready], to: MessageQueue | Selector | None = None) -> None:
+        """Write these as soon as the window has room for them; it must be large enough for all."""
+        await self._until(self._window - len(part))
+        await self._write(part, to)
+
+    async def finish(self, to: MessageQueue | Selector | None = None) -> None:
+        """Wait for what is outstanding, and try again what failed."""
+        await self._until(0)
+        await self._again(to)
+
+    async def check(self, to: MessageQueue | Selector | None = None) -> None:
+        """Try again what failed until now; ManyFailed if something failed for good."""
+        if self._failed:
+            await self._again(to)
+        if self._errors:
+            raise self._many_failed(self._errors)
+
+    def close(self) -> None:
+        """Forget what is outstanding. Needed after `finish` failed, harmless after it did not."""
+        for line in self._lines.values():
+            line.forget()
+
+    # Out.
+
+    async def _write(self, part: Sequence[Message | Ready], to: MessageQueue | Selector | None) -> None:
+        sends, lines, place = self._sends, self._lines, self._fed
+        born_ms, ids, sent_s = sends.now_ms(), self._ids(part), self._now_s()
+        self._fed += len(part)
+        if self._keeps:
+            self._results += [None] * len(part)
+        for message, message_id in zip(part, ids, strict=True):
+            try:
+                queue, connection = sends.placed_nowait(message, to) or await sends.placed(message, to)
+                line = lines.get(connection) or self._line(connection)
+                line.add(Under(place, message, message_id, queue, sent_s), sends.frames, born_ms)
+            except FlareError as error:
+                self._gave_up(place, error)  # It never left: nothing is to be tried again.
+            place += 1
+        for line in self._lines.values():
+            if line.frames:
+                line.write()
+            while line.connection.is_full and len(line):
+                await self._something_comes(line)
+
+    def _ids(self, part: Sequence[Message | Ready]) -> list[str]:
+        own = [each.message_id for each in part if isinstance(each, Ready)]
+        return own or self._sends.next_ids(len(part))
+
+    def _line(self, connection: Connection) -> Line:
+        line = self._lines[connection] = Line(self, connection)
+        return line
+
+    # In.
+
+    def sent(self) -> None:
+        self._outstanding += 1
+
+    def stored(self, under: Under, receipt: Receipt) -> None:
+        self._outstanding -= 1
+        if self._keeps:
+            self._results[under.place] = receipt
+        self._progress.set()
+
+    def answered(self, under: Under, address: str, answer: Command) -> None:
+        self._outstanding -= 1
+        self._progress.set()
+        code = RequestCode.SEND_MESSAGE_V2
+        try:
+            receipt = self._sends.receipt(answer, under.queue, address, code, under.message_id)
+        except FlareError as error:
+            self._failed.append((under, error, self._now_s() - under.sent_s))
+        else:
+            if self._keeps:
+                self._results[under.place] = receipt
+
+    def lost(self, under: Under, error: FlareError) -> None:
+        self._outstanding -= 1
+        self._progress.set()
+        self._failed.append((under, error, self._now_s() - under.sent_s))
+
+    async def _until(self, at_most: int) -> None:
+        """Wait until no more than so many are outstanding. Where no answer comes at all, they have failed."""
+        while self._outstanding > at_most:
+            await self._something_comes(*self._lines.values())
+
+    async def _something_comes(self, *lines: Line) -> None:
+        """Wait until any message is answered, or a connection can be written to again. Lines on which
+        neither has happened for too long are given up."""
+        self._progress.clear()
+        for line in lines:
+            if line.connection.is_full:
+                line.connection.when_writable(self._progress.set)
+        now_s = self._now_s()
+        waiting = [line.quiet_since_s + self._limit_s(line) for line in lines if len(line)]
+        try:
+            async with asyncio.timeout(max(0.0, min(waiting, default=now_s) - now_s)):
+                await self._progress.wait()
+        except TimeoutError:
+            now_s = self._now_s()
+            for line in lines:
+                limit_s = self._limit_s(line)
+                if len(line) and line.quiet_since_s + limit_s <= now_s:
+                    line.give_up(limit_s)
+
+    def _limit_s(self, line: Line) -> float:
+        """How long a line may be quiet: where another broker may yet take its messages, not all the time
+        that they have."""
+        return self._timeout_s / 2 if self._sends.has_other(line.topic) else self._timeout_s
+
+    # What failed.
+
+    def _gave_up(self, place: int, error: FlareError) -> None:
+        self._errors.append(error)
+        if self._keeps:
+            self._results[place] = error
+
+    async def _again(self, to: MessageQueue | Selector | None) -> None:
+        failed, self._failed = self._failed, []
+        slots = asyncio.Semaphore(_AGAIN_AT_ONCE)
+
+        async def again(under: Under, error: FlareError, spent_s: float) -> None:
+            async with slots:
+                try:
+                    receipt = await self._sends.again(under, to, error, self._timeout_s - spent_s)
+                except FlareError as last:
+                    self._gave_up(under.place, last)
+                else:
+                    if self._keeps:
+                        self._results[under.place] = receipt
+
+        await asyncio.gather(*(again(*each) for each in failed))
+
+    def _receipts(self) -> list[Receipt]:
+        receipts = [result for result in self._results if isinstance(result, Receipt)]
+        if len(receipts) == len(self._results):
+            return receipts
+        raise self._many_failed([each for each in self._results if isinstance(each, FlareError)])
+
+    def _many_failed(self, failures: Sequence[FlareError]) -> ManyFailed:
+        reasons = "; ".join(list(dict.fromkeys(map(str, failures)))[:3])
+        return ManyFailed(
+            f"{len(failures)} of {self._fed} messages were not stored: {reasons}", self._results
+        )
+
+
+class Line:
+    """What a pipeline has under way on one connection."""
+
+    def __init__(self, pipeline: Pipeline, connection: Connection) -> None:
+        self._pipeline = pipeline
+        self.connection = connection
+        host, port = connection.address
+        self._address = f"{host}:{port}"
+        self._under: dict[int, Under] = {}
+        self.frames: list[bytes] = []
+        self.topic = ""
+        """Of the last message."""
+        self._time = asyncio.get_running_loop().time
+        self.quiet_since_s = self._time()
+        """When the last answer came, or the first of what is under way was written."""
+
+    def __len__(self) -> int:
+        """How many are not answered yet."""
+        return len(self._under)
+
+    def add(self, under: Under, frames: FrameMaker, born_ms: int) -> None:
+        pending = self.connection.pending
+        opaque = pending.next_opaque()
+        self.frames.append(frames.frame(under.message, under.queue, under.message_id, born_ms, opaque))
+        if not self._under:
+            self.quiet_since_s, self.topic = under.sent_s, under.message.topic
+        self._under[opaque] = under
+        pending.taken_by[opaque] = self
+        self._pipeline.sent()
+
+    def write(self) -> None:
+        self.connection.send_bytes(b"".join(self.frames))
+        self.frames.clear()
+
+    def stored(self, opaque: int, queue_id: int, queue_offset: int, offset_id: str) -> None:
+        under = self._under.pop(opaque, None)
+        if under is not None:
+            self.quiet_since_s = self._time()
+            queue = under.queue
+            if queue.queue_id != queue_id:
+                queue = replace(queue, queue_id=queue_id)
+            self._pipeline.stored(under, Receipt(under.message_id, queue, queue_offset, offset_id))
+
+    def answered(self, opaque: int, response: Command) -> None:
+        under = self._under.pop(opaque, None)
+        if under is not None:
+            self.quiet_since_s = self._time()
+            self._pipeline.answered(under, self._address, response)
+
+    def lost(self, opaque: int, error: Exception) -> None:
+        under = self._under.pop(opaque, None)
+        if under is not None:
+            assert isinstance(error, FlareError)
+            self._pipeline.lost(under, error)
+
+    def give_up(self, timeout_s: float) -> None:
+        """Nothing has come for too long. Whatever else waits on this connection would wait in vain too."""
+        error = CallTimeout(
+            f"{self._address} did not answer {len(self._under)} sends within {timeout_s:g} s: "
+            "some may be stored all the same"
+        )
+        for opaque in list(self._under):
+            self.connection.pending.forget(opaque)
+            self.lost(opaque, error)
+        self.connection.abort()
+
+    def forget(self) -> None:
+        for opaque in self._under:
+            self.connection.pending.forget(opaque)

@@ -1,0 +1,92 @@
+"""Where a message goes: the queue for each attempt to send it, and the address of that queue's broker."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TypeAlias
+
+from flaremq.base.errors import NoNameServer, NoRoute, UsageError
+from flaremq.client.client import Client
+from flaremq.client.producer.balance import Balance, Selector, by_hash, chosen_by
+from flaremq.client.producer.packing import Ready
+from flaremq.client.routes import Route
+from flaremq.model.message import Message, MessageQueue
+
+Target: TypeAlias = MessageQueue | Selector | None
+"""A queue, what chooses one, or None: queues take turns."""
+
+
+def target_of(message: Message | Ready, to: Target) -> Target:
+    """What the program chose: here, with the message, or by its sharding key."""
+    if isinstance(message, Ready):
+        return message.to
+    return by_hash(message.sharding_key) if to is None and message.sharding_key else to
+
+
+class Placement:
+    """Finds places for the messages of one producer."""
+
+    def __init__(self, client: Client, balance: Balance, topic_queues: int) -> None:
+        self._client = client
+        self._balance = balance
+        self._topic_queues = topic_queues
+
+    def known(self, message: Message | Ready, to: Target) -> tuple[MessageQueue, str] | None:
+        """The place as far as it is known; None where a NameServer must be asked, or the broker is away."""
+        route = self._client.routes.known(message.topic)
+        if route is None or not route.writable:
+            return None
+        queue = self._queue(route, to, None, message)
+        address = self._client.routes.master(queue.broker_name)
+        return None if address is None else (queue, address)
+
+    async def find(
+        self,
+        topic: str,
+        to: Target,
+        message: Message | Ready | None,
+        deadline_s: float,
+        not_at: str | None = None,
+    ) -> tuple[MessageQueue, str]:
+        """The place for an attempt, at another broker than `not_at` if there is one.
+
+        Raises NoNameServer where a route that must be asked for has not come by the deadline, which is one of
+        the client's monotonic clock.
+        """
+        route = self._client.routes.known(topic)
+        if route is None or not route.writable:
+            route = await self._route(topic, deadline_s)
+        queue = self._queue(route, to, not_at, message)
+        address = self._client.routes.master(queue.broker_name)
+        if address is None:
+            self._client.refresh_soon()
+            raise NoRoute(f"broker {queue.broker_name!r} of {queue} has no master now: see that it runs")
+        return queue, address
+
+    def has_other(self, topic: str) -> bool:
+        """Whether more than one broker takes messages of a topic."""
+        route = self._client.routes.known(topic)
+        return route is not None and len({queue.broker_name for queue in route.writable}) > 1
+
+    async def _route(self, topic: str, deadline_s: float) -> Route:
+        left_s = max(0.0, deadline_s - self._client.clock.monotonic_s())
+        try:
+            async with asyncio.timeout(left_s):
+                return await self._client.routes.get_for_send(topic, self._topic_queues)
+        except TimeoutError:
+            raise NoNameServer(
+                f"NameServer {self._client.namesrvs.chosen} did not answer within {left_s:.2g} s where "
+                f"topic {topic!r} is: see that it runs, or give the send more time"
+            ) from None
+
+    def _queue(
+        self, route: Route, to: Target, not_at: str | None, message: Message | Ready | None
+    ) -> MessageQueue:
+        if to is None:
+            return self._balance.choose(route.writable, not_at)
+        if isinstance(to, MessageQueue):
+            if to.topic != route.topic:
+                raise UsageError(f"a message to {route.topic!r} cannot go to {to}, a queue of another topic")
+            return to
+        assert isinstance(message, Message)  # One that is ready names its queue, or none.
+        return chosen_by(to, route.writable, message)

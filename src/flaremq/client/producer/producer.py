@@ -1,0 +1,349 @@
+"""Sending messages, from an event loop.
+
+async with Producer(group="orders", namesrv="127.0.0.1:9876") as producer:
+    receipt = await producer.send(Message("Orders", b"...", tags="paid", keys=["o-17"]))
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Final, Self
+
+from flaremq.base.errors import FlareError, SendFailed, Unreachable, UsageError
+from flaremq.client.client import Client, client_of
+from flaremq.client.errors import error_for
+from flaremq.client.frames import FrameMaker
+from flaremq.client.message import Receipt, SendStatus
+from flaremq.client.producer.balance import Balance, Health, Selector
+from flaremq.client.producer.packing import Packer, Parcel, Ready, Sender, receipt_of
+from flaremq.client.producer.pipeline import Pipeline, Under
+from flaremq.client.producer.placement import Placement, target_of
+from flaremq.client.settings import ClientSettings, ProducerSettings
+from flaremq.client.single import Place, ask
+from flaremq.model.message import Message, MessageQueue
+from flaremq.model.names import check_group, is_retry
+from flaremq.protocol.codes import STORED, RequestCode, ResponseCode
+from flaremq.protocol.command import Command
+from flaremq.remoting.connection import Connection
+
+log = logging.getLogger(__name__)
+
+_ELSEWHERE: Final = frozenset(
+    {
+        *(ResponseCode.TOPIC_NOT_EXIST, ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.SYSTEM_ERROR),
+        *(ResponseCode.SYSTEM_BUSY, ResponseCode.NO_PERMISSION, ResponseCode.NO_BUYER_ID),
+        *(ResponseCode.NOT_IN_CURRENT_UNIT, ResponseCode.GO_AWAY),
+    }
+)
+"""Refusals after which another broker may say yes."""
+
+
+class Producer:
+    """Sends messages of one producer group. Any number of tasks may share it."""
+
+    def __init__(
+        self,
+        group: str,
+        namesrv: str | None = None,
+        *,
+        settings: ProducerSettings | None = None,
+        client: Client | ClientSettings | None = None,
+    ) -> None:
+        """Without a client it makes one of its own, for the NameServers at `namesrv`."""
+        check_group(group)
+        self.group = group
+        self.settings = settings or ProducerSettings()
+        self.client, self._owns_client = client_of(namesrv, client)
+        self._packer = Packer(self.settings, self.client.message_ids)
+        self._sender = Sender(group, self.settings.topic_queues)
+        self._health = Health(self.client.clock) if self.settings.avoid_slow else None
+        self._placement = Placement(self.client, Balance(self._health), self.settings.topic_queues)
+        self.frames = FrameMaker(self._sender, self._packer)
+        self._under_way: set[asyncio.Task[object]] = set()
+        self._started = self._stopped = False
+
+    # Life.
+
+    async def start(self) -> None:
+        """Again is harmless. Nothing is asked of any server yet: the first send does that."""
+        if self._stopped:
+            raise UsageError(f"this producer of {self.group!r} was stopped: make another one")
+        await self.client.start()
+        if not self._started:
+            self._started = True
+            self.client.add_producer(self.group)
+
+    async def stop(self) -> None:
+        """Wait for sends under way, then leave."""
+        if self._stopped:
+            return
+        self._stopped = True
+        under_way = self._under_way - {asyncio.current_task()}
+        if under_way:
+            await asyncio.wait(under_way, timeout=self.settings.wait_at_stop_s)
+        if self._started:
+            await self.client.remove_producer(self.group)
+        if self._owns_client:
+            await self.client.stop()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    # Sending.
+
+    async def send(
+        self,
+        message: Message,
+        *,
+        to: MessageQueue | Selector | None = None,
+        timeout_s: float | None = None,
+    ) -> Receipt:
+        """Send one message and wait until it is stored.
+
+        `to` is a queue, or what chooses one (`by_hash`); without, the sharding key of the message does, or
+        queues take turns. Where the program has chosen, nothing is tried again: another queue would be
+        another order. Raises SendFailed, or at once what no attempt could mend.
+        """
+        return await self._sent(self._packer.pack(message), target_of(message, to), timeout_s, message)
+
+    async def send_batch(
+        self,
+        messages: Sequence[Message],
+        *,
+        to: MessageQueue | Selector | None = None,
+        timeout_s: float | None = None,
+    ) -> Receipt:
+        """Send many messages of one topic in one request, to one queue: all are stored or none.
+
+        `split_batches` makes such batches of any number of messages.
+        """
+        parcel = self._packer.pack_batch(messages)
+        return await self._sent(parcel, target_of(messages[0], to), timeout_s, messages[0])
+
+    async def send_oneway(self, message: Message, *, to: MessageQueue | Selector | None = None) -> None:
+        """Send and do not wait: whether it arrives, nobody will say."""
+        parcel = self._packer.pack(message)
+        deadline_s = self._now_s() + self.settings.timeout_s
+        queue, address = await self._placement.find(parcel.topic, target_of(message, to), message, deadline_s)
+        request = self._sender.request(parcel, queue, self.client.clock.now_ms(), is_oneway=True)
+        await self.client.caller.send_oneway(address, request, deadline_s - self._now_s())
+
+    async def send_many(
+        self,
+        messages: Iterable[Message],
+        *,
+        to: MessageQueue | Selector | None = None,
+        window: int | None = None,
+        timeout_s: float | None = None,
+    ) -> list[Receipt]:
+        """Send any number of messages, many of them under way at a time; receipts in the same order.
+
+        `window` is how many may wait for their answers at a time. Each message has the producer's attempts
+        and `timeout_s` of its own. Raises ManyFailed, which has all results, if any message is not stored.
+        """
+        self._check_started()
+        task = asyncio.current_task()
+        assert task is not None
+        self._under_way.add(task)
+        try:
+            pipeline = Pipeline(self, window or self.settings.window, timeout_s or self.settings.timeout_s)
+            return await pipeline.run(messages, to)
+        finally:
+            self._under_way.discard(task)
+
+    async def send_parcel(self, parcel: Parcel, timeout_s: float | None = None) -> Receipt:
+        """The same as `send` for what our own parts send."""
+        return await self._sent(self._packer.pack_parcel(parcel), None, timeout_s, None)
+
+    async def send_ready(
+        self, messages: Sequence[Ready], to: MessageQueue | None, timeout_s: float | None = None
+    ) -> Receipt:
+        """Messages of one topic that are written already, in one request to one queue.
+
+        Where it is not said which queue that is, it has the attempts that any message has.
+        """
+        return await self._sent(self._packer.pack_ready(messages), to, timeout_s, None)
+
+    async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
+        """The queues that messages of a topic can go to now."""
+        self._check_started()
+        return (await self.client.routes.get_for_send(topic, self.settings.topic_queues)).writable
+
+    # One message, and its attempts.
+
+    async def _sent(
+        self,
+        parcel: Parcel,
+        to: MessageQueue | Selector | None,
+        timeout_s: float | None,
+        message: Message | None,
+    ) -> Receipt:
+        self._check_started()
+        task = asyncio.current_task()
+        assert task is not None
+        self._under_way.add(task)
+        try:
+            limit_s = self.settings.timeout_s if timeout_s is None else timeout_s
+            return await self._attempts(parcel, to, limit_s, message)
+        finally:
+            self._under_way.discard(task)
+
+    async def _attempts(
+        self,
+        parcel: Parcel,
+        to: MessageQueue | Selector | None,
+        limit_s: float,
+        message: Message | Ready | None,
+    ) -> Receipt:
+        deadline_s = self._now_s() + limit_s
+        attempts = self.settings.attempts if to is None else 1
+        failures: list[FlareError] = []
+        not_at: str | None = None
+        for attempt in range(attempts):
+            queue, address = await self._placement.find(parcel.topic, to, message, deadline_s, not_at)
+            left_s = deadline_s - self._now_s()
+            if left_s <= 0:
+                break
+            # Another broker may yet take it, so this one does not get all the time there is.
+            share_s = left_s / 2 if attempt + 1 < attempts and self.has_other(parcel.topic) else left_s
+            try:
+                receipt = await self._attempt(parcel, queue, address, share_s)
+            except FlareError as error:
+                failures.append(error)
+                if not self._may_go_on(error, queue, parcel.topic):
+                    break
+            else:
+                if receipt.status is SendStatus.OK or not self.settings.retry_not_stored:
+                    return receipt
+                if attempt + 1 == attempts:
+                    return receipt
+            not_at = queue.broker_name
+        raise self._failed(parcel, failures, limit_s)
+
+    async def _attempt(self, parcel: Parcel, queue: MessageQueue, address: str, limit_s: float) -> Receipt:
+        began_s, born_ms = self._now_s(), self.client.clock.now_ms()
+        answer: Place | Command
+        if is_retry(parcel.topic):
+            request = self._sender.request(parcel, queue, born_ms)
+            answer = await self.client.caller.call(address, request, limit_s)
+        else:
+            caller = self.client.caller
+            connection = caller.open_connection(address) or await caller.connected(address, limit_s)
+            left_s = limit_s - (self._now_s() - began_s)
+            answer = await ask(
+                connection, lambda opaque: self.frames.parcel_frame(parcel, queue, born_ms, opaque), left_s
+            )
+        if self._health is not None:
+            self._health.took(queue.broker_name, self._now_s() - began_s)
+        if isinstance(answer, Command):
+            code = RequestCode.SEND_BATCH_MESSAGE if parcel.is_batch else RequestCode.SEND_MESSAGE_V2
+            return self.receipt(answer, queue, address, code, parcel.message_id)
+        queue_id, queue_offset, offset_id = answer
+        landed = queue if queue.queue_id == queue_id else replace(queue, queue_id=queue_id)
+        return Receipt(parcel.message_id, landed, queue_offset, offset_id)
+
+    def receipt(
+        self, answer: Command, queue: MessageQueue, address: str, code: int, message_id: str
+    ) -> Receipt:
+        """Of an answer to a send; raises what it stands for if nothing was stored."""
+        if answer.code not in STORED:
+            raise error_for(address, code, answer)
+        return receipt_of(answer, queue, message_id)
+
+    def _may_go_on(self, error: FlareError, queue: MessageQueue, topic: str) -> bool:
+        """Note a failed attempt; whether another one makes sense."""
+        if isinstance(error, Unreachable):
+            if self._health is not None:
+                self._health.failed(queue.broker_name)
+            self.client.refresh_soon()
+            return True
+        if error.response_code not in _ELSEWHERE:
+            return False
+        if error.response_code in (ResponseCode.TOPIC_NOT_EXIST, ResponseCode.NO_PERMISSION):
+            self.client.refresh_soon()  # It is about the topic, and the broker is well.
+        elif self._health is not None:
+            self._health.failed(queue.broker_name)
+        log.debug("a send to %s is tried elsewhere: %s", topic, error)
+        return True
+
+    def _failed(self, parcel: Parcel, failures: Sequence[FlareError], limit_s: float) -> FlareError:
+        if len(failures) == 1 and not isinstance(failures[0], Unreachable):
+            return failures[0]  # Its own words say it best.
+        if not failures:
+            return SendFailed(f"{parcel}: no time was left of {limit_s:g} s to send it: give it more", ())
+        reasons = "; ".join(dict.fromkeys(map(str, failures)))
+        times = "one attempt" if len(failures) == 1 else f"{len(failures)} attempts"
+        return SendFailed(
+            f"{parcel}: {times} in vain: {reasons}",
+            failures,
+        )
+
+    # For pipelines.
+
+    def next_ids(self, count: int) -> list[str]:
+        return self.client.message_ids.take(count)
+
+    def now_ms(self) -> int:
+        return self.client.clock.now_ms()
+
+    def placed_nowait(
+        self, message: Message | Ready, to: MessageQueue | Selector | None
+    ) -> tuple[MessageQueue, Connection] | None:
+        """Where a message goes, and the connection to there; None where either must be asked for."""
+        place = self._placement.known(message, target_of(message, to))
+        connection = None if place is None else self.client.caller.open_connection(place[1])
+        return None if place is None or connection is None else (place[0], connection)
+
+    async def placed(
+        self, message: Message | Ready, to: MessageQueue | Selector | None
+    ) -> tuple[MessageQueue, Connection]:
+        """The same, whatever it takes; a broker that cannot be reached is passed over once."""
+        to = target_of(message, to)
+        deadline_s = self._now_s() + self.settings.timeout_s
+        queue, address = await self._placement.find(message.topic, to, message, deadline_s)
+        left_s = deadline_s - self._now_s()
+        has_other = to is None and self._placement.has_other(message.topic)
+        try:
+            return queue, await self.client.caller.connected(address, left_s / 2 if has_other else left_s)
+        except Unreachable as error:
+            self._may_go_on(error, queue, message.topic)
+            if to is not None:
+                raise
+        queue, address = await self._placement.find(
+            message.topic, to, message, deadline_s, not_at=queue.broker_name
+        )
+        return queue, await self.client.caller.connected(address, deadline_s - self._now_s())
+
+    def has_other(self, topic: str) -> bool:
+        return self._placement.has_other(topic)
+
+    async def again(
+        self, under: Under, to: MessageQueue | Selector | None, error: FlareError, timeout_s: float
+    ) -> Receipt:
+        """Another attempt for a message whose first one failed, or its error if none makes sense, or there is
+        no time for one."""
+        to = target_of(under.message, to)
+        may_go_on = self._may_go_on(error, under.queue, under.message.topic)
+        if not may_go_on or to is not None or timeout_s <= 0:
+            raise error
+        return await self.resend(under, to, timeout_s)
+
+    async def resend(self, under: Under, to: MessageQueue | Selector | None, timeout_s: float) -> Receipt:
+        parcel = self._packer.pack(under.message, under.message_id)
+        return await self._attempts(parcel, target_of(under.message, to), timeout_s, under.message)
+
+    def _now_s(self) -> float:
+        return self.client.clock.monotonic_s()
+
+    def _check_started(self) -> None:
+        if not self._started or self._stopped:
+            raise UsageError(
+                f"the producer of {self.group!r} is not running: use `async with`, or call start() first"
+            )

@@ -1,0 +1,91 @@
+"""Waiting for those who are away: sends that would rather be late than fail.
+
+A broker that is started again refuses connections for some seconds, and attempts that follow each other
+at once are all over by then. Who sends a stream of messages can wait for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from flaremq.base.errors import FlareError, NoNameServer
+from flaremq.client.message import Receipt
+from flaremq.client.producer.balance import Selector
+from flaremq.client.producer.packing import Ready
+from flaremq.client.producer.pipeline import Under
+from flaremq.model.message import Message, MessageQueue
+from flaremq.protocol.command import Command
+from flaremq.remoting.connection import Connection
+
+if TYPE_CHECKING:
+    from flaremq.client.producer.producer import Producer
+
+_PAUSE_S: Final = 0.1
+_PAUSE_MAX_S: Final = 2.0
+
+T = TypeVar("T")
+
+
+async def patiently(attempt: Callable[[], Awaitable[T]], patience_s: float) -> T:
+    """Try until it succeeds, with pauses that grow; the last error if it will not pass, or not in time."""
+    loop = asyncio.get_running_loop()
+    until_s, pause_s = loop.time() + patience_s, _PAUSE_S
+    while True:
+        try:
+            return await attempt()
+        except FlareError as error:
+            if not may_pass(error) or loop.time() + pause_s >= until_s:
+                raise
+        await asyncio.sleep(pause_s)
+        pause_s = min(2 * pause_s, _PAUSE_MAX_S)
+
+
+def may_pass(error: FlareError) -> bool:
+    """A NameServer that does not answer is mostly a wrong address, and known routes do without it."""
+    return error.retriable and not isinstance(error, NoNameServer)
+
+
+class Patient:
+    """A producer as pipelines know it, that waits where no broker takes a message."""
+
+    def __init__(self, producer: Producer, patience_s: float) -> None:
+        self._producer = producer
+        self._patience_s = patience_s
+        self.frames = producer.frames
+
+    def next_ids(self, count: int) -> list[str]:
+        return self._producer.next_ids(count)
+
+    def now_ms(self) -> int:
+        return self._producer.now_ms()
+
+    def placed_nowait(
+        self, message: Message | Ready, to: MessageQueue | Selector | None
+    ) -> tuple[MessageQueue, Connection] | None:
+        return self._producer.placed_nowait(message, to)
+
+    async def placed(
+        self, message: Message | Ready, to: MessageQueue | Selector | None
+    ) -> tuple[MessageQueue, Connection]:
+        return await patiently(lambda: self._producer.placed(message, to), self._patience_s)
+
+    def has_other(self, topic: str) -> bool:
+        return self._producer.has_other(topic)
+
+    def receipt(
+        self, answer: Command, queue: MessageQueue, address: str, code: int, message_id: str
+    ) -> Receipt:
+        return self._producer.receipt(answer, queue, address, code, message_id)
+
+    async def again(
+        self, under: Under, to: MessageQueue | Selector | None, error: FlareError, timeout_s: float
+    ) -> Receipt:
+        try:
+            return await self._producer.again(under, to, error, timeout_s)
+        except FlareError as last:
+            if not may_pass(last):
+                raise
+        each_s = self._producer.settings.timeout_s
+        return await patiently(lambda: self._producer.resend(under, to, each_s), self._patience_s)

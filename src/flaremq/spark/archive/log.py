@@ -1,0 +1,287 @@
+"""The commit log of an archive: which files are part of it, version by version.
+
+    log/00000000000000000007.json      what version 7 added and removed
+    log/00000000000000000100.state     all that holds as of version 100
+
+A version is a file that is complete when it appears and of which only one can appear: it is written
+under another name and linked to its own. So there is one order of all commits, whoever makes them, and a
+reader sees a commit whole or not at all. Every commit is decided upon the state that it follows: a
+batch that is in the archive already, or a merge of files that are no more, is refused and not repeated.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Any, Final
+
+from flaremq.base.errors import CorruptStore, StoreError
+from flaremq.spark.archive.partitions import DataFile
+
+_EVERY: Final = 100
+"""So many versions after a state is written down the next one is."""
+_TRIES: Final = 1000
+"""Somebody else was quicker: as often in a row happens to nobody."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A batch of a streaming query. Its number only grows."""
+
+    query: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    added: tuple[DataFile, ...] = ()
+    removed: tuple[str, ...] = ()
+    """Files of the archive that others stand for now."""
+    forgotten: tuple[str, ...] = ()
+    """Removed files that are deleted, and need not be remembered."""
+    batch: Batch | None = None
+    time_ms: int = 0
+
+    def to_json(self) -> bytes:
+        found: dict[str, Any] = {"time": self.time_ms, "add": [_listed(file) for file in self.added]}
+        if self.removed:
+            found["remove"] = self.removed
+        if self.forgotten:
+            found["forget"] = self.forgotten
+        if self.batch is not None:
+            found |= {"query": self.batch.query, "batch": self.batch.number}
+        return json.dumps(found, separators=(",", ":")).encode()
+
+    @classmethod
+    def of_json(cls, data: bytes) -> Commit:
+        found = json.loads(data)
+        return cls(
+            tuple(DataFile(*each) for each in found["add"]),
+            tuple(found.get("remove", ())),
+            tuple(found.get("forget", ())),
+            Batch(found["query"], found["batch"]) if "query" in found else None,
+            found["time"],
+        )
+
+
+class Verdict(Enum):
+    """What becomes of a commit that follows a certain state."""
+
+    FITS = "it can be made"
+    REPEATED = "its batch is in the archive already"
+    STALE = "a file that it removes is gone already"
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What holds as of a version. It never changes; a commit makes another."""
+
+    version: int = 0
+    files: Mapping[str, DataFile] = field(default_factory=dict)
+    removed: Mapping[str, int] = field(default_factory=dict)
+    """Files that are no more part of it, and when they were removed."""
+    batches: Mapping[str, int] = field(default_factory=dict)
+    """The last batch of each query."""
+
+    def judge(self, commit: Commit) -> Verdict:
+        if commit.batch is not None and commit.batch.number <= self.batches.get(commit.batch.query, -1):
+            return Verdict.REPEATED
+        if not all(path in self.files for path in commit.removed):
+            return Verdict.STALE
+        return Verdict.FITS
+
+    def after(self, commit: Commit) -> State:
+        files, removed, batches = dict(self.files), dict(self.removed), dict(self.batches)
+        for path in commit.removed:
+            del files[path]
+            removed[path] = commit.time_ms
+        for path in commit.forgotten:
+            removed.pop(path, None)
+        files |= {file.path: file for file in commit.added}
+        if commit.batch is not None:
+            batches[commit.batch.query] = commit.batch.number
+        return State(self.version + 1, files, removed, batches)
+
+    def to_json(self) -> bytes:
+        found = {
+            "version": self.version,
+            "files": [_listed(file) for file in self.files.values()],
+            "removed": self.removed,
+            "batches": self.batches,
+        }
+        return json.dumps(found, separators=(",", ":")).encode()
+
+    @classmethod
+    def of_json(cls, data: bytes) -> State:
+        found = json.loads(data)
+        files = (DataFile(*each) for each in found["files"])
+        return cls(found["version"], {file.path: file for file in files}, found["removed"], found["batches"])
+
+
+def _listed(file: DataFile) -> list[object]:
+    return [file.path, file.rows, file.size]
+
+
+class CommitLog:
+    """The versions in a folder. Any number of processes may read and commit at once."""
+
+    def __init__(self, folder: Path, *, every: int = _EVERY, now_s: Callable[[], float] = time.time) -> None:
+        self._folder = folder
+        self._every = every
+        self._now_s = now_s
+
+    def state(self) -> State:
+        """Of the newest version."""
+        return self._read(State())
+
+    def commit(self, commit: Commit) -> Verdict:
+        """Make it, or say why not. When it returns, it is on the disk."""
+        commit = Commit(
+            commit.added, commit.removed, commit.forgotten, commit.batch, round(self._now_s() * 1000)
+        )
+        state = State()
+        for _ in range(_TRIES):
+            state = self._read(state)
+            verdict = state.judge(commit)
+            if verdict is not Verdict.FITS:
+                return verdict
+            path = self._version(state.version + 1)
+            if not create_whole(path, commit.to_json()):
+                continue
+            if self._is_part_of_the_log(commit, state.version + 1):
+                self._sum_up(state.after(commit))
+                return verdict
+            path.unlink(missing_ok=True)
+        raise StoreError(f"{self._folder}: {_TRIES} commits in a row were made by others: try again")
+
+    def between(self, begin: int, end: int) -> list[Commit] | None:
+        """The commits after version `begin` up to version `end`; None if they are not kept any more."""
+        try:
+            return [Commit.of_json(self._version(each).read_bytes()) for each in range(begin + 1, end + 1)]
+        except FileNotFoundError:
+            return None
+
+    def _is_part_of_the_log(self, commit: Commit, version: int) -> bool:
+        """Whether readers get to see it.
+
+        A process that slept between reading and writing may have filled the place of a version that was there
+        and has been tidied away. Then a later state has been written down, which knows nothing of it.
+        """
+        later = self._newest_state(State())
+        if later.version < version or not commit.added:
+            return True
+        return all(file.path in later.files or file.path in later.removed for file in commit.added)
+
+    def _version(self, number: int) -> Path:
+        return self._folder / f"{number:020}.json"
+
+    def _state(self, number: int) -> Path:
+        return self._folder / f"{number:020}.state"
+
+    def _read(self, known: State) -> State:
+        """The newest state, from one that is known already or has been written down."""
+        while True:
+            try:
+                state = self._newest_state(known)
+                while True:
+                    try:
+                        data = self._version(state.version + 1).read_bytes()
+                    except FileNotFoundError:
+                        break
+                    state = state.after(Commit.of_json(data))
+                if self._is_newest(state):
+                    return state
+                # Versions have been tidied away under our eyes: there is a newer state to begin with.
+            except FileNotFoundError:
+                continue
+            except (ValueError, KeyError, TypeError) as error:
+                raise CorruptStore(
+                    f"{self._folder} cannot be read ({error}): restore it from a copy of the archive"
+                ) from error
+
+    def _newest_state(self, known: State) -> State:
+        numbers = self._states()
+        if not numbers or numbers[-1] <= known.version:
+            return known
+        return State.of_json(self._state(numbers[-1]).read_bytes())
+
+    def _is_newest(self, state: State) -> bool:
+        numbers = self._states()
+        return not numbers or numbers[-1] <= state.version
+
+    def _states(self) -> list[int]:
+        try:
+            names = os.listdir(self._folder)  # noqa: PTH208 - A log can have very many versions.
+        except FileNotFoundError:
+            return []
+        return sorted(int(name[:20]) for name in names if name.endswith(".state") and name[:20].isdigit())
+
+    def _sum_up(self, state: State) -> None:
+        """Write the state down now and then, and remove what stands in the one before it too."""
+        if state.version % self._every:
+            return
+        create_whole(self._state(state.version), state.to_json())
+        old = [each for each in self._states() if each <= state.version - 2 * self._every]
+        for number in old:
+            self._state(number).unlink(missing_ok=True)
+        keep_from = state.version - self._every
+        for number in range(keep_from, 0, -1):
+            try:
+                self._version(number).unlink()
+            except FileNotFoundError:
+                break
+
+
+def create_whole(path: Path, data: bytes) -> bool:
+    """A new file that has all its content when it appears, and is on the disk. False if it exists."""
+    written = path.with_name(f".{path.name}-{uuid.uuid4().hex}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with written.open("xb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.link(written, path)
+        finally:
+            with contextlib.suppress(OSError):
+                written.unlink()
+        sync_folder(path.parent)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        raise StoreError(
+            f"cannot write {path}: {error.strerror or error}; wanted is a folder that can be written, on a "
+            "file system with hard links"
+        ) from error
+    return True
+
+
+def replace_whole(path: Path, data: bytes) -> None:
+    """The same for a file that may be there: nobody ever sees half of it."""
+    written = path.with_name(f".{path.name}-{uuid.uuid4().hex}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with written.open("xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        written.replace(path)
+        sync_folder(path.parent)
+    except OSError as error:
+        raise StoreError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

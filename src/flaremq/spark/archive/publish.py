@@ -1,0 +1,124 @@
+"""What others see of a plain archive: its files under names that every reader of Parquet understands.
+
+The files themselves lie in _data, where nobody looks who does not know of it, and stay there for a day after
+they were merged into others. Those that are part of the archive have a second name, a hard link,
+in the folders that are meant to be seen. The commit log says which; the names follow a moment later, and
+whoever comes next catches up with what a process that died has left undone.
+
+A merge changes the names of a whole part, and the folder is exchanged for another in one step. Who lists it
+sees the files before or those after, never both and never neither.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import os
+import shutil
+import uuid
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+from flaremq.base.errors import StoreError
+from flaremq.spark.archive.log import Commit, CommitLog, State, replace_whole, sync_folder
+
+HIDDEN_SUFFIX: Final = ".pq"
+"""Not the usual one, so that a search for *.parquet in all folders finds every row once."""
+SHOWN_SUFFIX: Final = ".parquet"
+_AT_CWD: Final = -100
+_EXCHANGE: Final = 2  # RENAME_EXCHANGE of Linux.
+
+
+class Shown:
+    """The visible names below `root`, for files below `data`."""
+
+    def __init__(self, root: Path, data: Path, own: Path, log: CommitLog) -> None:
+        self._root = root
+        self._data = data
+        self._lock = own / "shown.lock"
+        self._done = own / "shown"
+        self._swap = own / "swap"
+        self._log = log
+
+    def catch_up(self) -> None:
+        """Make the names say what the log says. One process at a time."""
+        with locked(self._lock):
+            done, state = self._version(), self._log.state()
+            if done >= state.version:
+                return
+            commits = self._log.between(done, state.version)
+            try:
+                self._apply(state, commits)
+            except OSError as error:
+                raise StoreError(f"cannot show files in {self._root}: {error}") from error
+            replace_whole(self._done, str(state.version).encode())
+
+    def _version(self) -> int:
+        try:
+            return int(self._done.read_bytes())
+        except (FileNotFoundError, ValueError):
+            return 0
+
+    def _apply(self, state: State, commits: list[Commit] | None) -> None:
+        shutil.rmtree(self._swap, ignore_errors=True)
+        if commits is None:  # Too long ago to know what has changed.
+            changed = set(map(_folder, [*state.files, *state.removed]))
+        else:
+            changed = {_folder(path) for commit in commits for path in commit.removed}
+        if changed:
+            by_folder: dict[str, list[str]] = defaultdict(list)
+            for path in state.files:
+                by_folder[_folder(path)].append(path)
+            for folder in sorted(changed):
+                self._exchange(folder, by_folder.get(folder, ()))
+        grown: dict[str, list[str]] = defaultdict(list)
+        for commit in commits or ():
+            for file in commit.added:
+                if _folder(file.path) not in changed:
+                    grown[_folder(file.path)].append(file.path)
+        for folder, paths in sorted(grown.items()):
+            self._fill(self._root / folder, paths)
+
+    def _fill(self, into: Path, paths: Iterable[str]) -> None:
+        into.mkdir(parents=True, exist_ok=True)
+        for path in paths:
+            name = PurePosixPath(path).name.removesuffix(HIDDEN_SUFFIX) + SHOWN_SUFFIX
+            with contextlib.suppress(FileExistsError):
+                os.link(self._data / path, into / name)
+        sync_folder(into)
+
+    def _exchange(self, folder: str, paths: Iterable[str]) -> None:
+        new, place = self._swap / uuid.uuid4().hex, self._root / folder
+        self._fill(new, paths)
+        place.mkdir(parents=True, exist_ok=True)
+        if not _exchanged(new, place):
+            # Rows are missing for a moment; rows that are there twice would be worse.
+            for old in place.glob(f"*{SHOWN_SUFFIX}"):
+                old.unlink()
+            self._fill(place, paths)
+        sync_folder(place.parent)
+        shutil.rmtree(new)
+
+
+def _folder(path: str) -> str:
+    return path.rpartition("/")[0]
+
+
+def _exchanged(one: Path, other: Path) -> bool:
+    """Two folders change their names in one step. False where the system cannot do that."""
+    rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if rename is None:
+        return False
+    return bool(rename(_AT_CWD, os.fsencode(one), _AT_CWD, os.fsencode(other), _EXCHANGE) == 0)
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Wait until nobody else is inside. A process that dies leaves."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("ab") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

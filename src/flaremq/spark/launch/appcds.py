@@ -1,0 +1,183 @@
+"""An archive of Spark's classes, ready to be mapped: it halves the start of a session.
+
+    first start     -XX:ArchiveClassesAtExit=X.new      the JVM writes it when it ends, long after us perhaps
+    later starts    X.new > X-SIZE.jsa, -XX:SharedArchiveFile=X-SIZE.jsa
+
+Whoever makes the archive holds a lock which the JVM inherits, and only the end of that JVM gives it back.
+So two first starts do not write the same file, and a lock that can be had means that `X.new` is as whole as
+it will ever be. The JVM writes the header last: a file that has none was given up. It maps an archive that
+was cut short since and dies of it, hence the size in the name; other damage it finds by check sums.
+
+Nothing here may stop a start: without an archive Spark is slower, that is all.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import logging
+import os
+import re
+import struct
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from flaremq.spark.launch.java import Java
+
+log = logging.getLogger(__name__)
+
+_MAGICS: Final = frozenset({0xF00BABA2, 0xF00BABA8})
+"""Of an archive of Java's own classes, and of one on top of it."""
+_TRIES_MAX: Final = 3
+"""A JVM that is killed writes nothing; one that cannot write would try at every end of a session."""
+_UNUSED_S: Final = 30 * 86_400
+"""An archive has 150 MB: those of a Java or a Spark that nobody starts any more go."""
+_DUMP_LIMIT_S: Final = 120.0
+# The JVM complains on the standard output, where a person's results are to be.
+_TO_STDERR: Final = ("-Xlog:disable", "-Xlog:all=error:stderr")
+
+
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """How a JVM is to be started."""
+
+    options: tuple[str, ...] = ()
+    lock: int | None = None
+    """A file descriptor that the JVM must inherit, if it is the one to write the archive."""
+
+    @property
+    def is_made_now(self) -> bool:
+        return self.lock is not None
+
+    def handed_over(self) -> None:
+        """The JVM has the lock, or there will be no JVM."""
+        if self.lock is not None:
+            os.close(self.lock)
+
+
+def archive_for(java: Java, spark_home: Path, folder: Path) -> Archive:
+    """Options to use the archive of this Java and this Spark, or to make it. `folder` is ours."""
+    if re.search(r"[\s:]", str(folder)):
+        return Archive()  # The JVM separates two archives by a colon.
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        return _Shelf(folder, f"spark-{_key(java, spark_home)}").archive(java)
+    except OSError as error:
+        log.debug("no class archive in %s: %s", folder, error)
+        return Archive()
+
+
+def discard(archive: Archive) -> None:
+    """A JVM did not start with it: the next one shall make another."""
+    for option in archive.options:
+        name, _, paths = option.partition("=")
+        for path in paths.split(":") if name == "-XX:SharedArchiveFile" else ():
+            with contextlib.suppress(OSError):
+                Path(path).unlink(missing_ok=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Shelf:
+    """The files of one Java and one Spark."""
+
+    folder: Path
+    stem: str
+
+    @property
+    def new(self) -> Path:
+        return self.folder / f"{self.stem}.new"
+
+    @property
+    def ground(self) -> Path:
+        """Of Java's own classes, where Java has brought no such archive along."""
+        return self.folder / f"{self.stem}.ground"
+
+    def whole(self) -> Path | None:
+        for path in self.folder.glob(f"{self.stem}-*.jsa"):
+            if _is_archive(path) and path.name == f"{self.stem}-{path.stat().st_size}.jsa":
+                return path
+        return None
+
+    def archive(self, java: Java) -> Archive:
+        if found := self.whole():
+            return self._use(java, found)
+        lock = os.open(self.folder / f"{self.stem}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        made = Archive()
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            made = self._take_or_make(java, lock)
+            self._remove_unused()
+        except BlockingIOError:
+            log.debug("another process makes %s", self.stem)
+        finally:
+            if not made.is_made_now:
+                os.close(lock)
+        return made
+
+    def _take_or_make(self, java: Java, lock: int) -> Archive:
+        if _is_archive(self.new):
+            self.new.replace(self.folder / f"{self.stem}-{self.new.stat().st_size}.jsa")
+            os.truncate(lock, 0)
+        if found := self.whole():  # Also if another process was quicker than us.
+            return self._use(java, found)
+        for useless in (self.new, *self.folder.glob(f"{self.stem}-*.jsa")):
+            useless.unlink(missing_ok=True)
+        tries = os.fstat(lock).st_size  # A byte for each.
+        if tries >= _TRIES_MAX:
+            return Archive()
+        os.pwrite(lock, b"+", tries)
+        if java.has_class_archive:
+            below: tuple[str, ...] = ()
+        elif _is_archive(self.ground) or _made_ground(java, self.ground):
+            below = (f"-XX:SharedArchiveFile={self.ground}",)
+        else:
+            return Archive()
+        return Archive((*below, f"-XX:ArchiveClassesAtExit={self.new}", *_TO_STDERR), lock)
+
+    def _use(self, java: Java, whole: Path) -> Archive:
+        os.utime(whole)
+        paths = f"{whole}"
+        if not java.has_class_archive:
+            os.utime(self.ground)
+            paths = f"{self.ground}:{whole}"
+        # auto: what does not fit is not used, and Spark starts all the same.
+        verified = ("-Xshare:auto", "-XX:+VerifySharedSpaces")
+        return Archive((*verified, f"-XX:SharedArchiveFile={paths}", *_TO_STDERR))
+
+    def _remove_unused(self) -> None:
+        oldest_s = time.time() - _UNUSED_S
+        for path in self.folder.glob("spark-*"):
+            if not path.name.startswith(self.stem) and path.stat().st_mtime < oldest_s:
+                path.unlink(missing_ok=True)
+
+
+def _made_ground(java: Java, path: Path) -> bool:
+    unfinished = path.with_name(f"{path.name}-new")
+    command = [str(java.home / "bin" / "java"), "-Xshare:dump", f"-XX:SharedArchiveFile={unfinished}"]
+    try:
+        subprocess.run(command, capture_output=True, timeout=_DUMP_LIMIT_S, check=True)
+    except (subprocess.SubprocessError, OSError) as error:
+        log.debug("%s makes no class archive: %s", java.home, error)
+        return False
+    unfinished.replace(path)
+    return True
+
+
+def _is_archive(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            head = file.read(4)
+    except OSError:
+        return False
+    return len(head) == 4 and struct.unpack("=I", head)[0] in _MAGICS
+
+
+def _key(java: Java, spark_home: Path) -> str:
+    """Other jars or another Java, and the archive is of no use: the JVM compares both."""
+    jars = sorted((jar.name, jar.stat().st_mtime_ns) for jar in (spark_home / "jars").glob("*.jar"))
+    library = java.real_home / "lib" / "modules"
+    built = library.stat().st_mtime_ns if library.exists() else 0
+    whole = repr((str(java.real_home.resolve()), built, str(spark_home.resolve()), jars))
+    return f"{java.version}-{hashlib.sha256(whole.encode()).hexdigest()[:12]}"

@@ -1,0 +1,68 @@
+"""What executors on other machines need of us: our Python as a zip, or a whole environment.
+
+Executors on this machine run our own interpreter and find everything where it is. Elsewhere there are
+three ways:
+
+    installed    flaremq is in the Python of the executors: nothing is to be sent
+    ship         a zip of our modules goes along; what they import from others is compiled (lz4, orjson,
+                 zstandard, pyarrow), cannot be loaded from a zip, and must be installed there
+    python_env   a packed environment (venv-pack, conda-pack) goes along, with everything in it
+
+Compiled twins do not travel either: in a zip the Python twins serve.
+"""
+
+import importlib.util
+import shlex
+import sys
+import zipfile
+from pathlib import Path
+from typing import Final
+
+from flaremq.base.errors import ConfigError
+from flaremq.spark.launch.cache import write_whole
+
+_PACKAGES: Final = ("flaremq", "pyspark_rocketmq", "pyspark_rocketmq_store")
+"""The last two hold nothing but the names by which Spark finds our formats."""
+_SUFFIXES: Final = frozenset({".py", ".tsv"})
+_ARCHIVES: Final = (".tar.gz", ".tgz", ".zip", ".tar")
+ENV_NAME: Final = "env"
+ENV_PYTHON: Final = f"./{ENV_NAME}/bin/python"
+
+
+def zip_of_ourselves(folder: Path) -> Path:
+    """A zip of our packages that executors can import from."""
+    path = folder / "flaremq.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as into:
+        for name in _PACKAGES:
+            found = importlib.util.find_spec(name)
+            if found is None or found.origin is None:
+                continue
+            origin = Path(found.origin)
+            if origin.name != "__init__.py":
+                into.write(origin, origin.name)
+                continue
+            for file in sorted(origin.parent.rglob("*")):
+                if file.suffix in _SUFFIXES:
+                    into.write(file, file.relative_to(origin.parent.parent).as_posix())
+    return path
+
+
+def archive_setting(env: Path) -> str:
+    """The value of spark.archives that unpacks `env` where ENV_PYTHON looks for it."""
+    if not env.is_file():
+        raise ConfigError(
+            f"no file {env}: give the packed environment that executors shall use (venv-pack -o env.tar.gz)"
+        )
+    if not env.name.endswith(_ARCHIVES):
+        raise ConfigError(f"{env} is no packed environment: Spark unpacks {', '.join(_ARCHIVES)}")
+    return f"{env.resolve()}#{ENV_NAME}"
+
+
+def stand_in_env(folder: Path) -> None:
+    """Makes ENV_PYTHON work below `folder` on the driver, by our own interpreter.
+
+    Spark plans Python data sources on the driver with the interpreter that it was told to use on executors,
+    under the same relative path. Nobody unpacks the environment here.
+    """
+    text = f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n'
+    write_whole(folder / ENV_NAME / "bin" / "python", text, mode=0o755)

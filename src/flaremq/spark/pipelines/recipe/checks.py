@@ -1,0 +1,207 @@
+"""What the formats themselves can tell of a recipe before Spark is started: options, and what they can do."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from functools import partial
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
+from typing import Final
+
+from flaremq.base.errors import ConfigError, FlareError
+from flaremq.base.localpath import local_path
+from flaremq.spark.archive.identity import known_identity
+from flaremq.spark.pipelines.recipe.parse import Recipe, Sink, Source, Step
+from flaremq.spark.pipelines.recipe.yamltree import Node, Text, near
+from flaremq.spark.read.options import NAMES as READ_NAMES
+from flaremq.spark.read.options import ReadOptions
+from flaremq.spark.storesource import NAMES as STORE_NAMES
+from flaremq.spark.storesource import StoreOptions
+from flaremq.spark.write.options import NAMES as WRITE_NAMES
+from flaremq.spark.write.options import WriteOptions
+
+ARCHIVE: Final = "archive"
+ARCHIVE_NAMES: Final = ("path", "topics", "begin", "end")
+_FILES: Final = ("parquet", "orc", "json", "csv", "text", "avro", "xml")
+_SOURCES: Final = ("rocketmq", "rocketmq-store", ARCHIVE, *_FILES, "binaryFile", "jdbc", "kafka", "rate")
+_SINKS: Final = ("rocketmq", *_FILES, "console", "noop", "jdbc", "kafka")
+_TABLES: Final = ("delta", "iceberg")
+_BATCH_MODES: Final = ("append", "overwrite", "ignore", "error")
+_STREAM_MODES: Final = ("append", "update", "complete")
+_URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
+_PATTERN: Final = re.compile(r"[*?{\[]")
+_OURS: Final = {"checkpointlocation": "give checkpoint at the top", "queryname": "the sink's name is it"}
+
+
+def check(recipe: Recipe) -> None:
+    """Raises ConfigError with the place."""
+    checks = _Checks(recipe)
+    for source in recipe.sources:
+        checks.source(source)
+    for step in recipe.steps:
+        checks.step(step)
+    for sink in recipe.sinks:
+        checks.sink(sink)
+
+
+class _Checks:
+    def __init__(self, recipe: Recipe) -> None:
+        self._recipe = recipe
+        self._wrong = recipe.tree.wrong
+
+    def source(self, source: Source) -> None:
+        node, options = source.node, _values(source.options)
+        self._format(node, source.format, _SOURCES, "flaremq pipeline archive reads topics into them")
+        if source.format == "rocketmq":
+            self._names(node, source.options, READ_NAMES)
+            self._asked(node, lambda: ReadOptions.of(options, streaming=source.stream))
+        elif source.format in ("rocketmq-store", ARCHIVE):
+            if source.stream:
+                raise self._wrong(
+                    _field(node, "stream"), f"the files of {source.format} are no stream: remove it"
+                )
+            is_store = source.format == "rocketmq-store"
+            self._names(node, source.options, STORE_NAMES if is_store else ARCHIVE_NAMES)
+            if not is_store and "path" not in options:
+                raise self._wrong(node, "path is missing: name the folder of an archive")
+            for name in ("begin", "end"):
+                self._asked(node, partial(time_of, name, None if is_store else options.get(name)))
+            if is_store:
+                self._asked(node, lambda: StoreOptions.of(options))
+            else:
+                self._asked(node, lambda: known_identity(local_path(options["path"])))
+        elif source.format in _FILES:
+            self._files(node, options)
+            self._is_there(_field(node, "path"), options)
+            if source.stream and source.schema is None and source.format != "text":
+                raise self._wrong(
+                    node,
+                    f"a stream of {source.format} files needs a schema, as in schema: id bigint, name string",
+                )
+        if source.schema is not None and source.format in ("rocketmq", "rocketmq-store", ARCHIVE):
+            raise self._wrong(
+                _field(node, "schema"), "messages have columns of their own: choose with columns"
+            )
+
+    def sink(self, sink: Sink) -> None:
+        node, options = sink.node, _values(sink.options)
+        is_stream = sink.view in self._recipe.streaming
+        self._format(node, sink.format, _SINKS, "write parquet, or use flaremq pipeline archive for topics")
+        modes: Sequence[str] = _STREAM_MODES if is_stream else _BATCH_MODES
+        if sink.format == "rocketmq":
+            modes = ("append",)
+        if sink.mode is not None and sink.mode not in modes:
+            raise self._wrong(_field(node, "mode"), f"{sink.mode!r}: wanted is {' or '.join(modes)}")
+        for name in sink.options:
+            if name.casefold() in _OURS:
+                raise self._wrong(_field(node, name), f"is not set here: {_OURS[name.casefold()]}")
+        if sink.format == "rocketmq":
+            self._names(node, sink.options, WRITE_NAMES)
+            if sink.partition_by:
+                raise self._wrong(_field(node, "partitionBy"), "messages have queues, no folders: remove it")
+            self._asked(node, lambda: WriteOptions.of(options, streaming=is_stream))
+        elif sink.format in _FILES:
+            self._files(node, options)
+
+    def step(self, step: Step) -> None:
+        """That a function is there is told without running the module: it may do anything."""
+        if step.python is None:
+            return
+        module, _, name = step.python.partition(":")
+        node = _field(step.node, "python")
+        path = self._module(node, module)
+        if path is None:
+            return  # Not a file of Python: importing it will tell.
+        try:
+            body = ast.parse(path.read_bytes(), str(path)).body
+        except (SyntaxError, OSError, ValueError) as error:
+            raise self._wrong(node, f"{path.name} cannot be read: {error}") from None
+        defined = [each.name for each in body if isinstance(each, ast.FunctionDef)]
+        others = any(isinstance(each, ast.Assign | ast.ImportFrom) for each in body)
+        if name not in defined and not others:
+            raise self._wrong(node, f"{path.name} has no function {name}: {near(name, defined)}")
+
+    def _module(self, node: Node, module: str) -> Path | None:
+        """The file of a module, which lies beside the recipe or is installed. Nothing of it is run."""
+        place: Sequence[str] | None = [str(self._recipe.folder), *sys.path]
+        spec: ModuleSpec | None = None
+        for part in module.split("."):
+            spec = None if place is None else PathFinder.find_spec(part, place)
+            place = None if spec is None else spec.submodule_search_locations
+            if spec is None:
+                break
+        if spec is None and module.partition(".")[0] not in sys.builtin_module_names:
+            raise self._wrong(
+                node,
+                f"there is no module {module}: expected {module.replace('.', '/')}.py in "
+                f"{self._recipe.folder}, or an installed package",
+            )
+        origin = None if spec is None else spec.origin
+        return Path(origin) if origin is not None and origin.endswith(".py") else None
+
+    def _is_there(self, node: Node, options: Mapping[str, str]) -> None:
+        """Files that Spark is to read from this machine; of those elsewhere nothing is known here."""
+        given = next(value for name, value in options.items() if name.casefold() == "path")
+        if _URL.match(given) and not given.startswith("file:"):
+            return
+        path = local_path(given)
+        fixed = next(part for part in (path, *path.parents) if not _PATTERN.search(str(part)))
+        if not fixed.exists():
+            raise self._wrong(node, f"{fixed} does not exist: expected a file or a folder to read")
+
+    def _format(self, node: Node, name: str, known: Sequence[str], instead: str) -> None:
+        at = _field(node, "format")
+        if name in _TABLES:
+            raise self._wrong(
+                at, f"tables of {name} are archives, which are read with format: archive; {instead}"
+            )
+        hint = near(name, known)
+        # Formats of other packages have names that nobody here knows.
+        if name not in known and hint.startswith("did"):
+            raise self._wrong(at, f"there is no format {name}, {hint}")
+
+    def _names(self, node: Node, options: Mapping[str, Text], names: Sequence[str]) -> None:
+        folded = {name.casefold() for name in names}
+        for name in options:
+            if name.casefold() not in folded:
+                raise self._wrong(_field(node, name), f"unknown key, {near(name, names)}")
+
+    def _files(self, node: Node, options: Mapping[str, str]) -> None:
+        if "path" not in {name.casefold() for name in options}:
+            raise self._wrong(node, "path is missing: name a folder")
+
+    def _asked(self, node: Node, ask: Callable[[], object]) -> None:
+        """What the reader of the options says, put where the option is that it speaks of."""
+        try:
+            ask()
+        except FlareError as error:
+            raise self._wrong(_spoken_of(node, str(error)), str(error)) from None
+
+
+def _values(options: Mapping[str, Text]) -> dict[str, str]:
+    return {name: text.value for name, text in options.items()}
+
+
+def _field(node: Node, name: str) -> Node:
+    """By a name of any case; the whole where it is not written."""
+    fields = {key.casefold(): each for key, each in (node.fields or {}).items()}
+    return fields.get(name.casefold(), node)
+
+
+def _spoken_of(node: Node, message: str) -> Node:
+    first = message.split(" ", 1)[0].partition("=")[0].rstrip(":").casefold()
+    return _field(node, first) if first else node
+
+
+def time_of(name: str, text: str | None) -> datetime | None:
+    """When the rows of an archive begin or end."""
+    try:
+        return None if text is None else datetime.fromisoformat(text)
+    except ValueError:
+        raise ConfigError(
+            f"{name}={text!r}: wanted is ISO-8601, as in {name}: 2026-05-01T12:00:00Z"
+        ) from None

@@ -1,0 +1,66 @@
+"""What a recipe would do, told to people without starting Spark, and without telling secrets."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from flaremq.spark.pipelines.recipe.parse import Recipe, Sink, Trigger, usual_mode
+from flaremq.spark.pipelines.recipe.yamltree import Text
+
+_SECRET: Final = re.compile(r"pass(word|wd)?|secret|token|credential|accesskey", re.IGNORECASE)
+
+
+def shown_options(options: Mapping[str, Text]) -> dict[str, str]:
+    """For people: with variables by their names, and without what is probably a secret."""
+    return {name: "***" if _SECRET.search(name) else text.shown for name, text in options.items()}
+
+
+def describe(recipe: Recipe) -> str:
+    """What it would do, for people."""
+    streaming = recipe.streaming
+    lines = [f"{recipe.name} ({recipe.file.name}): {'a stream' if streaming else 'a batch'}", "", "sources"]
+    for source in recipe.sources:
+        kind = "stream" if source.stream else "table"
+        lines.append(f"  {source.name}: {source.format}, {kind}{_listed(source.options)}")
+    if recipe.steps:
+        lines += ["", "steps"]
+    for step in recipe.steps:
+        kind = "stream" if step.name in streaming else "table"
+        what = f"python {step.python}" if step.sql is None else f"sql {_one_line(step.sql.shown)}"
+        of = f" of {', '.join(step.inputs)}" if step.inputs else ""
+        lines.append(f"  {step.name}: {kind}{of}: {what}")
+    lines += ["", "sinks"]
+    for sink in recipe.sinks:
+        lines.append(f"  {sink.name}: {_sink_line(recipe, sink)}")
+        if sink.view in streaming:
+            lines.append(f"    checkpoint {recipe.tree.hidden(recipe.checkpoint_of(sink))}")
+    if streaming:
+        lines += ["", f"trigger: {_trigger_line(recipe.trigger)}"]
+    lines += [f"setting: {name}={recipe.tree.hidden(value)}" for name, value in recipe.spark.items()]
+    return "\n".join(lines)
+
+
+def _sink_line(recipe: Recipe, sink: Sink) -> str:
+    is_stream = sink.view in recipe.streaming
+    mode = sink.mode or usual_mode(sink, is_stream)
+    parts = f", in folders by {', '.join(sink.partition_by)}" if sink.partition_by else ""
+    kind = "every batch" if is_stream else "once"
+    return f"{sink.view} to {sink.format}, {kind}, mode {mode}{parts}{_listed(sink.options)}"
+
+
+def _listed(options: Mapping[str, Text]) -> str:
+    return "".join(f"\n    {name} {_one_line(value)}" for name, value in shown_options(options).items())
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _trigger_line(trigger: Trigger) -> str:
+    if trigger.once:
+        return "all that is there now, then it ends"
+    if trigger.every_ms is not None:
+        return f"a batch every {trigger.every_ms / 1000:g} s, until it is stopped"
+    return "a batch as soon as there is something, until it is stopped"

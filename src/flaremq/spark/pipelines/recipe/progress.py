@@ -1,0 +1,60 @@
+"""How far a stream is: what Spark reports of a batch, in the few numbers that one wants to see."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pyspark.sql.streaming.listener import StreamingQueryProgress
+
+from flaremq.base.errors import UsageError
+from flaremq.spark.read import offsets
+from flaremq.spark.read.bounds import Place
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """One batch of one sink."""
+
+    sink: str
+    batch: int
+    rows: int
+    """Written."""
+    rows_per_s: float
+    """Read while the batch was made."""
+    seconds: float
+    """How long the batch took."""
+    lag: Mapping[str, int] = field(default_factory=dict)
+    """Messages that were there and not yet read when the batch began, by topic@broker:queueId."""
+
+    @property
+    def lag_total(self) -> int:
+        return sum(self.lag.values())
+
+
+def rows_of(progress: StreamingQueryProgress, sink: str) -> int | None:
+    """What the batch has written; None if this is no report of a batch."""
+    if "addBatch" not in progress.durationMs:
+        return None
+    observed = progress.observedMetrics.get(sink)
+    return int(observed["rows"] or 0) if observed is not None else progress.numInputRows
+
+
+def progress_of(progress: StreamingQueryProgress, sink: str, rows: int) -> Progress:
+    lag: dict[str, int] = {}
+    for source in progress.sources:
+        lag |= lag_of(source.latestOffset, source.endOffset)
+    seconds = progress.durationMs.get("triggerExecution", progress.batchDuration) / 1000
+    return Progress(sink, progress.batchId, rows, progress.processedRowsPerSecond, seconds, lag)
+
+
+def lag_of(latest: str | None, end: str | None) -> dict[str, int]:
+    """Of each queue; nothing if these are offsets of a source that is not ours."""
+    try:
+        heads, done = offsets.load(json.loads(latest or "null")), offsets.load(json.loads(end or "null"))
+    except (ValueError, UsageError):
+        return {}
+    if isinstance(heads, Place) or isinstance(done, Place):
+        return {}
+    return {key: max(0, head - done[key]) for key, head in heads.items() if key in done}

@@ -1,0 +1,280 @@
+"""Doing what a recipe says: views are made, tables written, and streams run until they end or are stopped.
+
+    ran = run(spark, load_recipe(Path("paid-orders.yaml")))
+
+Each run has a session of its own in the same Spark, so its views and settings meet nobody else's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Any, Final, Self
+
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - As everybody calls it.
+from pyspark.sql.streaming.query import StreamingQuery
+
+from flaremq.base.logs import logger
+from flaremq.spark.errors import is_worker_late
+from flaremq.spark.launch.session import RAISED
+from flaremq.spark.pipelines.recipe.parse import Recipe, Sink, usual_mode
+from flaremq.spark.pipelines.recipe.progress import Progress, progress_of, rows_of
+from flaremq.spark.pipelines.recipe.views import Views, about
+from flaremq.spark.read.groupcommit import commit
+from flaremq.spark.read.progress import ProgressListener, told_of, watch_progress
+from flaremq.spark.write.options import WriteOptions, check_columns
+
+_LOOK_S: Final = 0.2
+
+Tell = Callable[[Progress], None]
+
+
+@dataclass(slots=True)
+class SinkResult:
+    """What came of one sink."""
+
+    name: str
+    stream: bool
+    rows: int = 0
+    """Written by this run."""
+    batches: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    name: str
+    sinks: tuple[SinkResult, ...]
+    """In the order of the file."""
+    seconds: float
+
+
+log = logger("spark.run")
+
+
+@dataclass(slots=True)
+class _Running:
+    """A stream, and the last batch of it that was told of."""
+
+    sink: Sink
+    query: StreamingQuery
+    result: SinkResult
+    frame: DataFrame | None = None
+    is_second: bool = False
+    """It was started again, because a worker of Python was late."""
+    told: int = -1
+    begun_s: float = field(default_factory=monotonic)
+
+
+def run(spark: SparkSession, recipe: Recipe, progress: Tell | None = None) -> Ran:
+    """Do all of it. A stream without an end runs until somebody interrupts; what is done then stays.
+
+    Raises FlareError, with the place in the file that it is about, and nothing of Spark.
+    """
+    with Pipeline(spark, recipe, progress) as running:
+        try:
+            running.start()
+            running.wait()
+        except KeyboardInterrupt:
+            # That is how a stream without an end is ended; anything else has been cut short.
+            if not recipe.is_streaming or recipe.trigger.once:
+                raise
+    return running.ran()
+
+
+class Pipeline:
+    """A recipe that is being done. `stop` may be called from any thread."""
+
+    def __init__(self, spark: SparkSession, recipe: Recipe, progress: Tell | None = None) -> None:
+        self._recipe = recipe
+        self._spark = spark.newSession()
+        self._tell = progress
+        self._stopped = threading.Event()
+        self._results = {sink.name: SinkResult(sink.name, False) for sink in recipe.sinks}
+        self._running: list[_Running] = []
+        self._listener: ProgressListener | None = None
+        self._begun_s = monotonic()
+
+    def start(self) -> None:
+        """Make all views, write all tables, and start all streams. Nothing is written if a view cannot be."""
+        self._configure()
+        views = Views(self._spark, self._recipe)
+        frames = {sink.name: views.made()[sink.view] for sink in self._recipe.sinks}
+        for sink in self._recipe.sinks:
+            with self._about(sink):
+                self._check(sink, frames[sink.name])
+        self._watch_groups()
+        # Tables first: a stream may never end.
+        for sink in sorted(self._recipe.sinks, key=lambda each: frames[each.name].isStreaming):
+            if self._stopped.is_set():
+                return
+            with self._about(sink):
+                if frames[sink.name].isStreaming:
+                    self._start(sink, frames[sink.name])
+                else:
+                    self._write(sink, frames[sink.name])
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Until all streams have ended; False if they have not in time. One that fails ends the others."""
+        until_s = None if timeout_s is None else monotonic() + timeout_s
+        while True:
+            active = [each for each in self._running if self._look(each)]
+            if not active or self._stopped.is_set():
+                return not active
+            if until_s is not None and monotonic() >= until_s:
+                return False
+            self._stopped.wait(_LOOK_S)
+
+    def stop(self) -> None:
+        """Again is harmless. A batch that is interrupted is done anew by the next run."""
+        self._stopped.set()
+        for each in self._running:
+            with contextlib.suppress(*RAISED):
+                each.query.stop()
+
+    def ran(self) -> Ran:
+        """As of now."""
+        return Ran(self._recipe.name, tuple(self._results.values()), monotonic() - self._begun_s)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+        for each in self._running:
+            with contextlib.suppress(*RAISED):
+                self._note(each)
+        self._leave_groups()
+        with contextlib.suppress(*RAISED):
+            for name in (
+                *(each.name for each in self._recipe.sources),
+                *(s.name for s in self._recipe.steps),
+            ):
+                self._spark.catalog.dropTempView(name)
+
+    # What is done.
+
+    def _configure(self) -> None:
+        """Settings of SQL can be this run's own. The others must be there when Spark starts."""
+        for name, value in self._recipe.spark.items():
+            if self._spark.conf.isModifiable(name):
+                self._spark.conf.set(name, value)
+
+    def _check(self, sink: Sink, frame: DataFrame) -> None:
+        if sink.format == "rocketmq":
+            options = {name: text.value for name, text in sink.options.items()}
+            check_columns(frame.schema, WriteOptions.of(options, streaming=frame.isStreaming))
+
+    def _write(self, sink: Sink, frame: DataFrame) -> None:
+        begun_s, seen = monotonic(), Observation()
+        result = self._results[sink.name]
+        writer = frame.observe(seen, F.count(F.lit(1)).alias("rows")).write
+        writer = writer.mode(sink.mode or usual_mode(sink, is_stream=False)).format(sink.format)
+        if sink.partition_by:
+            writer = writer.partitionBy(*sink.partition_by)
+        if sink.format == "console":
+            frame.show(**_shown(sink))
+            result.rows = frame.count()
+        else:
+            writer.options(**_values(sink)).save()
+            result.rows = seen.get["rows"]
+        result.batches, result.seconds = 1, monotonic() - begun_s
+        if self._tell is not None:
+            self._tell(
+                Progress(sink.name, 0, result.rows, result.rows / max(result.seconds, 1e-3), result.seconds)
+            )
+
+    def _start(self, sink: Sink, frame: DataFrame) -> None:
+        result = self._results[sink.name]
+        result.stream = True
+        self._running.append(_Running(sink, self._query(sink, frame), result, frame))
+
+    def _query(self, sink: Sink, frame: DataFrame) -> StreamingQuery:
+        observed = frame.observe(sink.name, F.count(F.lit(1)).alias("rows"))
+        writer = observed.writeStream.format(sink.format).options(**_values(sink))
+        writer = writer.outputMode(sink.mode or usual_mode(sink, is_stream=True))
+        writer = writer.option("checkpointLocation", self._recipe.checkpoint_of(sink))
+        # Two sessions of one Spark may run recipes with sinks of the same name.
+        writer = writer.queryName(f"{self._recipe.name}_{sink.name}")
+        if sink.partition_by:
+            writer = writer.partitionBy(*sink.partition_by)
+        trigger = self._recipe.trigger
+        if trigger.once:
+            # Of RocketMQ a first batch only says where to begin, so a single one would read nothing.
+            writer = writer.trigger(availableNow=True)
+        elif trigger.every_ms is not None:
+            writer = writer.trigger(processingTime=f"{trigger.every_ms} milliseconds")
+        return writer.start()
+
+    # What comes of it.
+
+    def _look(self, running: _Running) -> bool:
+        """Tell what is new of a stream, and whether it goes on. Raises whatever it has failed of."""
+        with self._about(running.sink):
+            is_active = running.query.isActive  # Before the progress: what comes in between is not missed.
+            self._note(running)
+            error = None if is_active else running.query.exception()
+            if error is None:
+                return is_active
+            if running.frame is None or running.is_second or not is_worker_late(error):
+                raise error
+            # As its user would do: the checkpoint says where to go on.
+            log.warning("a Python worker of Spark started too late: the stream starts once more")
+            running.query, running.is_second = self._query(running.sink, running.frame), True
+        return True
+
+    def _note(self, running: _Running) -> None:
+        for each in running.query.recentProgress:
+            if each.batchId <= running.told:
+                continue
+            rows = rows_of(each, running.sink.name)
+            if rows is None:
+                continue  # Spark says at times that it is idle: no batch was done.
+            running.told = each.batchId
+            running.result.rows += rows
+            running.result.batches += 1
+            running.result.seconds = monotonic() - running.begun_s
+            if self._tell is not None:
+                self._tell(progress_of(each, running.sink.name, rows))
+
+    @contextlib.contextmanager
+    def _about(self, sink: Sink) -> Iterator[None]:
+        """What is raised inside is about this sink."""
+        with about(self._recipe, sink.node):
+            yield
+
+    # Groups, whose progress brokers are told.
+
+    def _watch_groups(self) -> None:
+        if any(each.stream and "group" in map(str.casefold, each.options) for each in self._recipe.sources):
+            self._listener = watch_progress(self._spark)
+
+    def _leave_groups(self) -> None:
+        if self._listener is None:
+            return
+        listener, self._listener = self._listener, None
+        with contextlib.suppress(*RAISED):
+            self._spark.streams.removeListener(listener)
+            for each in self._running:  # Of its last batch a listener may not have heard yet.
+                last = each.query.lastProgress
+                for source in last.sources if last is not None else ():
+                    told = told_of(source.latestOffset, source.endOffset)
+                    if told is not None:
+                        commit(*told)
+
+
+def _values(sink: Sink) -> dict[str, str]:
+    return {name: text.value for name, text in sink.options.items()}
+
+
+def _shown(sink: Sink) -> Mapping[str, Any]:
+    """The options that Spark's console has for streams, for a table."""
+    options = {name.casefold(): text.value for name, text in sink.options.items()}
+    return {
+        "n": int(options.get("numrows", "20")),
+        "truncate": options.get("truncate", "true").lower() == "true",
+    }

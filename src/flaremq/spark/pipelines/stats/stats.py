@@ -1,0 +1,211 @@
+"""Numbers about messages: how many, how large and how late, by topic, queue, tag, producer and hour.
+
+    rows ─► cells: counted by queue, tag, host, hour and latency ─► all tables at once ─► small Arrow tables
+
+    reader = spark.read.format("rocketmq-store").option("columns", ",".join(COLUMNS_NEEDED))
+    found = stats(spark, reader.load("/data/store"), StatsPlan(keys_max=0))
+
+The rows are read once, whatever is asked, and once more for keys. Cells are few, so every table is made
+of them; a latency in a cell is rounded, and that is what makes it possible to add up percentiles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from time import monotonic
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as F  # noqa: N812 - As everybody calls it.
+
+from flaremq.base.errors import ConfigError, UsageError
+from flaremq.base.units import HOUR_MS
+from flaremq.spark.errors import planned, spark_error
+from flaremq.spark.launch.session import RAISED
+from flaremq.spark.pipelines.stats.tables import SETS, Marks, Stats, made_stats, set_number
+
+COLUMNS_NEEDED: Final = (
+    *("topic", "brokerName", "queueId", "queueOffset", "tags", "body"),
+    *("bornTimestamp", "storeTimestamp", "bornHost", "sysFlag"),
+)
+"""Whoever reads topics or a store names these in the option `columns`: others cost time for nothing."""
+KEY_COLUMNS: Final = ("topic", "keys")
+"""The same for the frame that keys are counted in."""
+
+_FINE_BELOW_S: Final = 3 * 3600
+_BARS_MAX: Final = 90
+_STEPS_S: Final = (1, 2, 5, 10, 30, 60, 120)
+_SIZE: Final = "bodySize"
+_TRANSACTION: Final = 12
+_NO_QUEUE: Final = (4, 12)
+"""Flags of what was prepared or rolled back: such records lie in the log, and in no queue."""
+_EXACT_MS: Final = 64
+"""Shorter latencies are kept as they are. Of longer ones the leading six bits are, so that a percentile is
+wrong by a sixty-fourth at most, and there are some hundred different ones."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatsPlan:
+    keys_max: int = 20
+    """The most frequent keys. 0: none are counted, and the rows are read only once."""
+    tags_max: int = 1000
+    """Tags and hosts: so many are told, those with the most messages."""
+    hosts_max: int = 1000
+    offsets: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """How far consumer groups are: by group and topic@broker:queueId. Of these the backlog is told. Where the
+    rows name no broker, as those of a store do unless they are told to, the name is empty: topic@:queueId."""
+    step_ms: int = HOUR_MS
+    """What the tables by time call an hour. `finer` counts by less, for plots of a few hours."""
+
+    def __post_init__(self) -> None:
+        for name, least in (("keys_max", 0), ("tags_max", 1), ("hosts_max", 1), ("step_ms", 1)):
+            if getattr(self, name) < least:
+                raise ConfigError(f"{name}={getattr(self, name)}: wanted is {least} or more")
+
+
+def stats(
+    spark: SparkSession, source: DataFrame, plan: StatsPlan | None = None, keys: DataFrame | None = None
+) -> Stats:
+    """Count the messages of a frame: topics, a store or an archive.
+
+    `keys` is a frame of the same messages with KEY_COLUMNS, where reading them apart is cheaper than reading
+    `source` twice. Raises FlareError, and nothing of Spark.
+    """
+    plan, begun_s = plan or StatsPlan(), monotonic()
+    _check_columns(source, COLUMNS_NEEDED)
+    if plan.keys_max:
+        _check_columns(source if keys is None else keys, KEY_COLUMNS)
+    marks = Marks.of(plan.offsets)
+    try:
+        counted = planned(_counted(spark, source, plan, marks).toArrow)
+        top = None
+        if plan.keys_max:
+            top = planned(_top_keys(source if keys is None else keys, plan.keys_max).toArrow)
+    except RAISED as error:
+        raise spark_error(error) from error
+    return made_stats(counted, top, marks, monotonic() - begun_s, plan.step_ms)
+
+
+def finer(spark: SparkSession, source: DataFrame, plan: StatsPlan, found: Stats) -> Stats | None:
+    """The same messages by minutes or seconds; None if they span so much time that hours show it.
+
+    They are read once more: the tables that people ask for are by the hour.
+    """
+    rows = found.rows("topics")
+    if not rows:
+        return None
+    span_s = (max(row["last"] for row in rows) - min(row["first"] for row in rows)).total_seconds()
+    if span_s >= _FINE_BELOW_S:
+        return None
+    step_s = next(step_s for step_s in _STEPS_S if span_s <= _BARS_MAX * step_s)
+    return stats(spark, source, replace(plan, keys_max=0, step_ms=1000 * step_s))
+
+
+def _check_columns(frame: DataFrame, needed: tuple[str, ...]) -> None:
+    missing = [
+        name
+        for name in needed
+        if name not in frame.columns and not (name == "body" and _SIZE in frame.columns)
+    ]
+    if missing:
+        raise UsageError(
+            f"the source has no column {', '.join(missing)}: read it with the option "
+            f"columns={','.join(needed)}, or without columns; an archive has them all"
+        )
+
+
+def _counted(spark: SparkSession, source: DataFrame, plan: StatsPlan, marks: Marks) -> DataFrame:
+    """A row for each topic, queue, tag, host and hour. `kind` says which of them a row is about."""
+    names = tuple(dict.fromkeys(name for each in SETS.values() for name in each))
+    cells = _cells(_with_segments(spark, _plain(source, plan.step_ms), marks))
+    found = cells.groupingSets([[F.col(name) for name in each] for each in SETS.values()], *names).agg(
+        F.grouping_id().alias("kind"), *_added_up()
+    )
+    rank = F.row_number().over(Window.partitionBy("kind").orderBy(F.desc("messages"), *names))
+    told = {set_number("tags", names): plan.tags_max, set_number("hosts", names): plan.hosts_max}
+    limit = F.lit((1 << 31) - 1)
+    for kind, most in told.items():
+        limit = F.when(F.col("kind") == kind, most).otherwise(limit)
+    return found.withColumn("rank", rank).where(F.col("rank") <= limit).drop("rank")
+
+
+def _plain(source: DataFrame, step_ms: int) -> DataFrame:
+    """What is needed of each row, as numbers and texts that are never null."""
+    size = F.col(_SIZE) if _SIZE in source.columns else F.octet_length("body")
+    stored = F.unix_millis("storeTimestamp")
+    # A producer whose clock is ahead of the broker's is not served before it has asked.
+    latency = F.greatest(stored - F.unix_millis("bornTimestamp"), F.lit(0))
+    return source.select(
+        F.coalesce("topic", F.lit("")).alias("topic"),
+        F.coalesce("brokerName", F.lit("")).alias("brokerName"),
+        F.coalesce("queueId", F.lit(0)).alias("queueId"),
+        F.coalesce("queueOffset", F.lit(0)).alias("queueOffset"),
+        F.coalesce("tags", F.lit("")).alias("tag"),
+        F.regexp_replace(F.coalesce("bornHost", F.lit("")), r":\d+$", "").alias("host"),
+        F.coalesce(stored, F.lit(0)).alias("stored"),
+        F.coalesce(size, F.lit(0)).cast("bigint").alias("size"),
+        F.coalesce(latency, F.lit(0)).alias("latency"),
+        F.coalesce(F.col("sysFlag").bitwiseAND(_TRANSACTION).isin(*_NO_QUEUE), F.lit(False)).alias(
+            "unqueued"
+        ),
+    ).withColumn("hour", F.expr(f"stored div {step_ms}"))
+
+
+def _with_segments(spark: SparkSession, rows: DataFrame, marks: Marks) -> DataFrame:
+    """How many of the offsets that groups have in a queue a row has reached or passed.
+
+    Rows are then counted apart on both sides of each group's offset, and a backlog is a sum of cells.
+    """
+    if not marks.by_queue:
+        return rows.withColumn("segment", F.lit(0))
+    listed = [(*queue, list(offsets)) for queue, offsets in marks.by_queue.items()]
+    table = spark.createDataFrame(listed, "topic string, brokerName string, queueId int, marks array<bigint>")
+    joined = rows.join(F.broadcast(table), ["topic", "brokerName", "queueId"], "left")
+    passed = F.size(F.filter("marks", lambda mark: mark <= F.col("queueOffset")))
+    waits_for_nobody = F.col("marks").isNull() | F.col("unqueued")
+    return joined.withColumn("segment", F.when(waits_for_nobody, 0).otherwise(passed)).drop("marks")
+
+
+def _cells(rows: DataFrame) -> DataFrame:
+    return rows.groupBy(
+        *("topic", "brokerName", "queueId", "tag", "host", "hour", "segment"),
+        _rounded(F.col("latency")).alias("about"),
+    ).agg(
+        F.count(F.lit(1)).alias("messages"),
+        F.sum("size").alias("bytes"),
+        F.max("size").alias("sizeMax"),
+        F.min("stored").alias("first"),
+        F.max("stored").alias("last"),
+        F.max("latency").alias("latencyMax"),
+        F.min("queueOffset").alias("offsetMin"),
+        F.max("queueOffset").alias("offsetMax"),
+    )
+
+
+def _rounded(latency: Column) -> Column:
+    step = F.pow(F.lit(2.0), F.floor(F.log2(latency)) - 5).cast("bigint")
+    middle = latency - latency % step + F.floor(step / 2)
+    return F.when(latency < _EXACT_MS, latency).otherwise(middle)
+
+
+def _added_up() -> tuple[Column, ...]:
+    """Percentiles are of the cells' latencies, each as often as the cell has messages."""
+    return (
+        F.percentile("about", [0.5, 0.99], F.col("messages")).alias("percentiles"),
+        F.max("latencyMax").alias("latencyMax"),
+        F.sum("bytes").alias("bytes"),
+        F.max("sizeMax").alias("sizeMax"),
+        F.min("first").alias("first"),
+        F.max("last").alias("last"),
+        F.min("offsetMin").alias("offsetMin"),
+        F.max("offsetMax").alias("offsetMax"),
+        F.sum("messages").alias("messages"),
+    )
+
+
+def _top_keys(frame: DataFrame, most: int) -> DataFrame:
+    """A message has its keys in one text, with blanks between them."""
+    keys = frame.select("topic", F.explode(F.split("keys", " ")).alias("key")).where("key != ''")
+    counted = keys.groupBy("topic", "key").agg(F.count(F.lit(1)).alias("messages"))
+    return counted.orderBy(F.desc("messages"), "topic", "key").limit(most)

@@ -1,0 +1,102 @@
+"""Places: where reading begins or ends, as somebody said it, before any broker was asked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final
+
+from flaremq.base.errors import ConfigError, UsageError
+from flaremq.model.queuekey import queue_of
+from flaremq.spark.options import Given, wrong
+
+EARLIEST: Final = -2
+LATEST: Final = -1
+_EXAMPLE: Final = '{"Orders@broker-a:0": 1000, "Orders@broker-a:1": -2}'
+
+
+class Kind(Enum):
+    EARLIEST = "earliest"
+    LATEST = "latest"
+    GROUP = "group"
+    """Where a consumer group is."""
+    TIME = "time"
+    OFFSETS = "offsets"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One place for all queues, or one for each."""
+
+    kind: Kind
+    time_ms: int = 0
+    offsets: Mapping[str, int] = field(default_factory=dict, hash=False)
+    """By queue, where it is said so; -2 is the earliest, -1 the latest. Others are where they would be
+    if nobody had said anything."""
+
+    def to_dict(self) -> dict[str, object]:
+        """Always the same text for the same place: Spark compares texts."""
+        found: dict[str, object] = {"at": self.kind.value}
+        if self.kind is Kind.TIME:
+            found["ms"] = self.time_ms
+        if self.kind is Kind.OFFSETS:
+            found["q"] = dict(sorted(self.offsets.items()))
+        return found
+
+    @classmethod
+    def of_dict(cls, found: object) -> Place:
+        """What `to_dict` made, perhaps in another process."""
+        try:
+            assert isinstance(found, dict)
+            return cls(Kind(found["at"]), int(found.get("ms", 0)), _offsets(found.get("q", {})))
+        except (AssertionError, KeyError, ValueError, TypeError, UsageError):
+            raise UsageError(
+                f"{json.dumps(found)[:200]} is no place to begin at: the checkpoint was written by something "
+                "else; use another checkpointLocation"
+            ) from None
+
+
+def place_of(given: Given, which: str) -> Place | None:
+    """What `startingOffsets` and `startingTimestamp` say, or the two of the end; None if neither is set."""
+    name = given.one_of(f"{which}Offsets", f"{which}Timestamp")
+    if name is None:
+        return None
+    if name.endswith("Timestamp"):
+        return Place(Kind.TIME, given.time_ms(name) or 0)
+    text = given.text(name) or ""
+    if text.startswith("{"):
+        return Place(Kind.OFFSETS, offsets=_read(given, name))
+    try:
+        kind = Kind(text.lower())
+    except ValueError:
+        kind = Kind.OFFSETS
+    if kind in (Kind.TIME, Kind.OFFSETS):
+        raise wrong(name, text, "earliest, latest, group or JSON by queue", _EXAMPLE)
+    if kind is Kind.GROUP and not given.has("group"):
+        raise ConfigError(f"{name}=group, but no group is named: set the option group, as in group=reports")
+    return Place(kind)
+
+
+def _read(given: Given, name: str) -> dict[str, int]:
+    found = given.json(name, _EXAMPLE)
+    try:
+        return dict(_offsets(found))
+    except (TypeError, ValueError):
+        text = given.text(name)
+        raise wrong(
+            name, text, "an object of queues and offsets (-2 earliest, -1 latest)", _EXAMPLE
+        ) from None
+    except UsageError as error:
+        raise ConfigError(f"{name}: {error}") from None
+
+
+def _offsets(found: object) -> Mapping[str, int]:
+    if not isinstance(found, dict):
+        raise TypeError
+    for key, offset in found.items():
+        queue_of(str(key))
+        if type(offset) is not int or not EARLIEST <= offset < 1 << 63:
+            raise ValueError
+    return found

@@ -1,0 +1,232 @@
+"""What brokers know of queues: which there are, where they begin and end, where a time or a group is.
+
+Asked for many queues at once. A broker that is away for a while is asked again; one that stays away
+for longer than a query may wait is an error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final, TypeVar
+
+from flaremq.base.errors import FlareError, NoRoute, NotServed, PeerError, TopicNotFound
+from flaremq.client.api import body_of
+from flaremq.client.client import Client
+from flaremq.model.message import MessageQueue
+from flaremq.model.names import AUTO_CREATE_TOPIC, is_dlq, is_retry, is_system
+from flaremq.model.queuekey import key_of
+from flaremq.protocol.bodies.cluster import TopicList
+from flaremq.protocol.bodies.group import SQL92, CheckClientRequestBody, SubscriptionData
+from flaremq.protocol.bodies.stats import TopicStatsTable
+from flaremq.protocol.codes import RequestCode
+from flaremq.protocol.headers.topic import GetTopicStatsInfoRequestHeader
+from flaremq.spark.peeks import first_at
+from flaremq.spark.read.offsets import Span
+from flaremq.spark.read.options import Selection
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_AT_ONCE: Final = 64
+_PAUSE_S: Final = 0.1
+_PAUSE_MAX_S: Final = 1.0
+_SPECIAL: Final = re.compile(r"^\^?(%|rmq_sys_|RMQ_SYS_|SCHEDULE_TOPIC|TBW102)")
+"""How a pattern begins that means topics which are not anybody's own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What could be found out, and which brokers could not be asked."""
+
+    spans: dict[str, Span] = field(default_factory=dict)
+    """By queue."""
+    away: dict[str, FlareError] = field(default_factory=dict)
+    """By broker."""
+
+
+class Heads:
+    """Lives in the loop of its client."""
+
+    def __init__(self, client: Client, timeout_s: float) -> None:
+        self._client = client
+        self._timeout_s = timeout_s
+        self._slots = asyncio.Semaphore(_AT_ONCE)
+        self._away_since_s: dict[str, float] = {}
+
+    # Which queues there are.
+
+    async def queues(
+        self, selection: Selection, timeout_s: float, *, strict: bool
+    ) -> tuple[MessageQueue, ...]:
+        """Of all topics that are there now; `strict` minds if one that was named is not."""
+        named = {each.topic for each in selection.queues}.union(selection.topics)
+        if selection.pattern is not None:
+            named |= await self.until_there(partial(self._matching, selection.pattern), timeout_s)
+        found: list[MessageQueue] = []
+        for topic in sorted(named):
+            route = await self.until_there(partial(self._client.routes.refresh, topic), timeout_s)
+            if route is not None:
+                found += route.readable
+            elif strict and selection.pattern is None:
+                raise TopicNotFound(
+                    f"topic {topic!r} is unknown to the NameServer {self._client.namesrvs.chosen}: "
+                    "see how it is spelled and that its brokers run, or create it first"
+                )
+        if not selection.queues:
+            return tuple(found)
+        missing = [key_of(each) for each in selection.queues if each not in found]
+        if missing and strict:
+            raise TopicNotFound(
+                f"queues {', '.join(missing[:5])} are not there: {', '.join(sorted(named))} has "
+                f"{', '.join(key_of(each) for each in found[:8])}{' ...' if len(found) > 8 else ''}"
+            )
+        return tuple(each for each in found if each in selection.queues)
+
+    async def _matching(self, pattern: str) -> set[str]:
+        api = self._client.api
+        answer = await api.ask_namesrv(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+        cluster = await api.cluster()
+        own = {*cluster.cluster_addr_table, *cluster.broker_addr_table, AUTO_CREATE_TOPIC}
+        own |= {f"{name}_REPLY_TOPIC" for name in cluster.cluster_addr_table}
+        special = _SPECIAL.match(pattern) is not None
+        return {
+            topic
+            for topic in body_of(TopicList, answer).topic_list
+            if re.fullmatch(pattern, topic)
+            and (special or not (is_system(topic) or is_retry(topic) or is_dlq(topic) or topic in own))
+        }
+
+    async def check_sql(self, queues: Iterable[MessageQueue], sql: str, group: str) -> None:
+        """Raises if a broker cannot read the expression: some would take it for one that means nothing."""
+        for broker, topic in {each.broker_name: each.topic for each in queues}.items():
+            asked = SubscriptionData.of(topic, sql, SQL92)
+            body = CheckClientRequestBody(
+                client_id=self._client.client_id, group=group, subscription_data=asked
+            )
+            try:
+                await self._client.api.check_client(self._address(broker), body)
+            except NotServed:
+                pass  # Too old to be asked: its pulls will tell.
+            except FlareError as error:
+                if error.address is not None:  # Else it is away, and says nothing about the expression.
+                    raise
+
+    # Where they begin and end.
+
+    async def spans(self, queues: Iterable[MessageQueue]) -> Found:
+        """Of those whose brokers can be asked now. Raises if one has been away for too long."""
+        wanted: dict[tuple[str, str], list[MessageQueue]] = {}
+        for queue in queues:
+            wanted.setdefault((queue.topic, queue.broker_name), []).append(queue)
+        found = Found()
+        await asyncio.gather(*(self._ask(found, *each) for each in wanted.items()))
+        self._check_away(found.away)
+        return found
+
+    async def all_spans(self, queues: Iterable[MessageQueue]) -> dict[str, Span]:
+        """Of all of them, and if it takes a while."""
+        queues = tuple(queues)
+
+        async def ask() -> dict[str, Span]:
+            found = await self.spans(queues)
+            if found.away:
+                raise next(iter(found.away.values()))
+            return found.spans
+
+        return await self.until_there(ask)
+
+    async def _ask(self, found: Found, where: tuple[str, str], queues: list[MessageQueue]) -> None:
+        topic, broker = where
+        header = GetTopicStatsInfoRequestHeader(topic=topic)
+        try:
+            async with self._slots:
+                address = self._address(broker)
+                answer = await self._client.api.ask(address, RequestCode.GET_TOPIC_STATS_INFO, header)
+        except TopicNotFound:
+            return  # Deleted a moment ago: its queues have vanished, and that is no trouble of the broker.
+        except FlareError as error:
+            if not error.retriable:
+                raise
+            found.away[broker] = error
+            return
+        table = body_of(TopicStatsTable, answer).offset_table
+        by_number = {each.queue_id: offsets for each, offsets in table.items()}
+        for queue in queues:
+            offsets = by_number.get(queue.queue_id)
+            if offsets is not None:
+                found.spans[key_of(queue)] = Span(max(0, offsets.min_offset), max(0, offsets.max_offset))
+
+    def _address(self, broker: str) -> str:
+        address = self._client.routes.address(broker)
+        if address is None:
+            raise NoRoute(f"no broker named {broker!r} is known now: see that it runs")
+        return address
+
+    def _check_away(self, away: Mapping[str, FlareError]) -> None:
+        now_s = asyncio.get_running_loop().time()
+        for broker in [each for each in self._away_since_s if each not in away]:
+            log.warning("broker %s answers again, or is no longer asked", broker)
+            del self._away_since_s[broker]
+        for broker, error in away.items():
+            if broker not in self._away_since_s:
+                log.warning("broker %s cannot be asked now, its queues wait: %s", broker, error)
+                self._away_since_s[broker] = now_s
+                self._client.refresh_soon()
+            elif now_s - self._away_since_s[broker] > self._timeout_s:
+                raise self._too_long(error, f"broker {broker!r} stays away")
+
+    def _too_long(self, error: FlareError, what: str) -> PeerError:
+        late = PeerError(
+            f"{what} for {self._timeout_s:g} s (brokerTimeout): {error}. See that it runs and can be reached "
+            "from here, or raise brokerTimeout"
+        )
+        late.retriable = True
+        return late
+
+    # Where a time or a group is.
+
+    async def at_time(self, queues: Iterable[MessageQueue], time_ms: int) -> dict[str, int]:
+        async def ask(queue: MessageQueue) -> int:
+            address = self._address(queue.broker_name)
+            near = await self._client.api.offset_by_time(address, queue, time_ms)
+            return await first_at(self._client, queue, time_ms, near)
+
+        return await self._each(queues, ask)
+
+    async def committed(self, queues: Iterable[MessageQueue], group: str) -> dict[str, int | None]:
+        async def ask(queue: MessageQueue) -> int | None:
+            address = self._address(queue.broker_name)
+            return await self._client.api.committed(address, group, queue, zero_if_missing=False)
+
+        return await self._each(queues, ask)
+
+    async def _each(
+        self, queues: Iterable[MessageQueue], ask: Callable[[MessageQueue], Awaitable[T]]
+    ) -> dict[str, T]:
+        async def one(queue: MessageQueue) -> tuple[str, T]:
+            async with self._slots:
+                return key_of(queue), await self.until_there(lambda: ask(queue))
+
+        return dict(await asyncio.gather(*map(one, queues)))
+
+    async def until_there(self, ask: Callable[[], Awaitable[T]], timeout_s: float | None = None) -> T:
+        """Ask until somebody answers; the last error when it takes too long, or trying again is no use."""
+        loop, pause_s = asyncio.get_running_loop(), _PAUSE_S
+        timeout_s = self._timeout_s if timeout_s is None else timeout_s
+        deadline_s = loop.time() + timeout_s
+        while True:
+            try:
+                return await ask()
+            except FlareError as error:
+                if not error.retriable:
+                    raise
+                if loop.time() + pause_s > deadline_s:
+                    raise (self._too_long(error, "nobody answers") if timeout_s else error) from None
+            await asyncio.sleep(pause_s)
+            pause_s = min(_PAUSE_MAX_S, 2 * pause_s)

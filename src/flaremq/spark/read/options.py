@@ -1,0 +1,269 @@
+"""The options of reading: what to read, from where to where, how much at a time, and what of it.
+
+Spark hands all options over as text, to every process that has to do with a query. They are read here,
+once in each, into values that check themselves and travel with the tasks.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from flaremq.arrow.schema import COLUMNS
+from flaremq.base.errors import ConfigError, UsageError
+from flaremq.client.settings import ENVIRONMENT, ClientSettings, named_by_environment
+from flaremq.model.message import MessageQueue
+from flaremq.model.names import check_group, check_topic
+from flaremq.model.queuekey import queue_of
+from flaremq.spark.options import Given, cores, wanted_columns, wrong
+from flaremq.spark.read.bounds import Kind, Place, place_of
+
+DEFAULT_GROUP: Final = "flaremq-spark"
+"""In whose name is read where nobody names a group. Nothing is ever committed for it."""
+
+_OF_STREAMS: Final = (
+    *("maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"),
+)
+_OF_BATCHES: Final = ("endingOffsets", "endingTimestamp")
+_WHAT: Final = ("topic", "topics", "topicPattern", "queues")
+NAMES: Final = (
+    "nameServer",
+    *_WHAT,
+    *("startingOffsets", "startingTimestamp", *_OF_BATCHES, "group"),
+    *_OF_STREAMS,
+    *("failOnDataLoss", "brokerTimeout", "tags", "sql", "columns", "includeProperties"),
+    *("tasks", "minPartitions", "maxRowsPerPartition"),
+)
+"""All that there are, as the guide spells them."""
+
+BROKER_TIMEOUT_MS: Final = 60_000
+_HASTY_S: Final = 10.0
+_TRIGGER_DELAY_MS: Final = 15 * 60_000
+_QUEUES: Final = '{"Orders": {"broker-a": [0, 1]}} or ["Orders@broker-a:0"]'
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which queues: those of topics, of topics that a pattern matches, or these and no others."""
+
+    topics: tuple[str, ...] = ()
+    pattern: str | None = None
+    queues: tuple[MessageQueue, ...] = ()
+
+    def takes(self, queue: MessageQueue) -> bool:
+        """Whether it could be one of them, by its name."""
+        if self.queues:
+            return queue in self.queues
+        return queue.topic in self.topics or (
+            self.pattern is not None and re.fullmatch(self.pattern, queue.topic) is not None
+        )
+
+    def __str__(self) -> str:
+        if self.pattern is not None:
+            return f"topicPattern {self.pattern}"
+        if self.queues:
+            return f"{len(self.queues)} queues of {', '.join(sorted({each.topic for each in self.queues}))}"
+        return f"topics {', '.join(self.topics)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """What a broker leaves out: by tags or by an SQL expression; nothing if neither is set."""
+
+    tags: tuple[str, ...] = ()
+    sql: str | None = None
+
+    @property
+    def is_set(self) -> bool:
+        return bool(self.tags) or self.sql is not None
+
+
+NO_FILTER: Final = Filter()
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much a batch of a stream takes at most, and for how much it waits at least."""
+
+    offsets_max: int | None = None
+    bytes_max: int | None = None
+    offsets_min: int = 0
+    delay_s: float = _TRIGGER_DELAY_MS / 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How ranges of queues are made into tasks."""
+
+    tasks: int
+    """As many as there are at most, unless one of the two others wants more."""
+    partitions_min: int = 1
+    rows_max: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    name_server: str
+    selection: Selection
+    starting: Place
+    ending: Place
+    filter: Filter
+    limits: Limits
+    shape: Shape
+    columns: tuple[str, ...] = COLUMNS
+    group: str | None = None
+    """Whose progress is kept in the brokers; None: nobody's."""
+    fail_on_data_loss: bool = True
+    broker_timeout_s: float = BROKER_TIMEOUT_MS / 1000
+
+    @property
+    def reading_group(self) -> str:
+        """In whose name is pulled."""
+        return self.group or DEFAULT_GROUP
+
+    @classmethod
+    def of(cls, options: Mapping[str, str], *, streaming: bool | None = None) -> ReadOptions:
+        """Raises ConfigError. Where it is not known yet whether a stream will be, neither kind is refused."""
+        given = Given(options, NAMES)
+        _check_kind(given, streaming)
+        timeout_ms = given.span_ms("brokerTimeout") or BROKER_TIMEOUT_MS
+        usual = Place(Kind.LATEST if streaming else Kind.EARLIEST)
+        return cls(
+            name_server=name_server_of(given),
+            selection=_selection(given),
+            starting=place_of(given, "starting") or usual,
+            ending=place_of(given, "ending") or Place(Kind.LATEST),
+            filter=_filter(given),
+            limits=_limits(given),
+            shape=_shape(given),
+            columns=wanted_columns(given),
+            group=_group(given),
+            fail_on_data_loss=given.flag("failOnDataLoss", True),
+            broker_timeout_s=timeout_ms / 1000,
+        )
+
+
+def hasty(options: ReadOptions) -> ReadOptions:
+    """The same, but nobody is waited for long: to look whether what was said can be right at all."""
+    return replace(options, broker_timeout_s=min(options.broker_timeout_s, _HASTY_S))
+
+
+def _check_kind(given: Given, streaming: bool | None) -> None:
+    if streaming is None:
+        return
+    found = given.first_of(_OF_BATCHES if streaming else _OF_STREAMS)
+    if found is None:
+        return
+    if streaming:
+        raise ConfigError(
+            f"{found} is set, but a stream has no end: remove it, or read a batch with spark.read; "
+            "trigger(availableNow=True) stops at what is there now"
+        )
+    raise ConfigError(f"{found} is set, but belongs to streams: remove it, or use spark.readStream")
+
+
+def name_server_of(given: Given) -> str:
+    address = given.text("nameServer") or named_by_environment()
+    if not address:
+        raise ConfigError(
+            "nameServer is not set: give host:port, as in nameServer=127.0.0.1:9876, or set "
+            f"{' or '.join(ENVIRONMENT)} in the environment of the driver"
+        )
+    return ClientSettings(namesrv=address).namesrv
+
+
+def _selection(given: Given) -> Selection:
+    name = given.one_of(*_WHAT)
+    if name is None:
+        raise ConfigError(f"nothing to read is named: set one of {', '.join(_WHAT)}, as in topic=Orders")
+    if name == "topicPattern":
+        text = given.text(name) or ""
+        try:
+            re.compile(text)
+        except re.error as error:
+            raise wrong(name, text, f"a regular expression (it is none: {error})", "order-.*") from None
+        return Selection(pattern=text)
+    if name == "queues":
+        return Selection(queues=_queues(given))
+    topics = given.words(name)
+    if name == "topic" and len(topics) > 1:
+        raise ConfigError(f"topic={','.join(topics)} names {len(topics)} topics: use the option topics")
+    if not topics:
+        raise wrong(name, given.text(name), "names with commas between", "Orders,Payments")
+    for topic in topics:
+        check_topic(topic)
+    return Selection(topics=topics)
+
+
+def _queues(given: Given) -> tuple[MessageQueue, ...]:
+    found = given.json("queues", _QUEUES)
+    try:
+        if isinstance(found, dict):
+            queues = [
+                MessageQueue(str(topic), str(broker), _queue_id(number))
+                for topic, brokers in found.items()
+                for broker, numbers in brokers.items()
+                for number in numbers
+            ]
+        elif isinstance(found, list):
+            queues = [queue_of(str(key)) for key in found]
+        else:
+            raise TypeError
+    except (TypeError, AttributeError):
+        raise wrong("queues", given.text("queues"), "an object or a list of queues", _QUEUES) from None
+    except UsageError as error:
+        raise ConfigError(f"queues: {error}") from None
+    if not queues:
+        raise wrong("queues", given.text("queues"), "at least one queue", _QUEUES)
+    return tuple(sorted(set(queues)))
+
+
+def _queue_id(number: object) -> int:
+    if type(number) is not int or not 0 <= number < 1 << 31:
+        raise TypeError
+    return number
+
+
+def _filter(given: Given) -> Filter:
+    name = given.one_of("tags", "sql")
+    if name == "sql":
+        return Filter(sql=given.text("sql"))
+    text = given.text("tags")
+    if text is None or text == "*":
+        return Filter()
+    tags = tuple(dict.fromkeys(part.strip() for part in text.split("||") if part.strip()))
+    if not tags:
+        raise wrong("tags", text, "tags with || between", "paid || refunded")
+    return Filter(tags=tags)
+
+
+def _limits(given: Given) -> Limits:
+    if given.has("maxTriggerDelay") and not given.has("minOffsetsPerTrigger"):
+        raise ConfigError(
+            "maxTriggerDelay is set without minOffsetsPerTrigger, so there is nothing to wait for: "
+            "set both, or neither"
+        )
+    most, least = given.number("maxOffsetsPerTrigger"), given.number("minOffsetsPerTrigger") or 0
+    if most is not None and least > most:
+        raise ConfigError(
+            f"minOffsetsPerTrigger={least} is above maxOffsetsPerTrigger={most}: no batch could have both"
+        )
+    delay_ms = given.span_ms("maxTriggerDelay") or _TRIGGER_DELAY_MS
+    return Limits(most, given.size("maxBytesPerTrigger"), least, delay_ms / 1000)
+
+
+def _shape(given: Given) -> Shape:
+    return Shape(
+        given.number("tasks") or 2 * cores(),
+        given.number("minPartitions") or 1,
+        given.number("maxRowsPerPartition"),
+    )
+
+
+def _group(given: Given) -> str | None:
+    group = given.text("group")
+    if group is not None:
+        check_group(group)
+    return group

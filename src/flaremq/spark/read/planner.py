@@ -1,0 +1,199 @@
+"""The course of a stream: which queues it reads, how far they go, and how much the next batch takes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Mapping
+
+from flaremq.base.errors import DataLost, FlareError
+from flaremq.model.message import MessageQueue
+from flaremq.model.queuekey import queue_of
+from flaremq.spark.clients import Link, link_to
+from flaremq.spark.peeks import peek
+from flaremq.spark.read import offsets
+from flaremq.spark.read.bounds import Kind, Place
+from flaremq.spark.read.offsetreader import Found, Heads
+from flaremq.spark.read.offsets import Span
+from flaremq.spark.read.options import Limits, ReadOptions
+from flaremq.spark.read.resolve import Resolver
+from flaremq.spark.watch import Watch
+
+log = logging.getLogger(__name__)
+
+_LIST_S = 5.0
+"""How often new topics and queues are looked for."""
+_SIZES_S = 10.0
+"""How often the size of messages is looked at anew."""
+_USUAL_SIZE = 1024.0
+
+
+class Course:
+    """Blocks its caller; the work is done in the loop of a link."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options
+        self._link: Link = link_to(options.name_server)
+        self._heads = Heads(self._link.client, options.broker_timeout_s)
+        self._watch = Watch(self._link.client)
+        self._queues: tuple[MessageQueue, ...] = ()
+        self._listed_s = -math.inf
+        self._sizes: dict[str, tuple[float, float]] = {}
+        self._target: dict[str, Span] | None = None
+        self._triggered_s = -math.inf
+        self._warned: set[str] = set()
+        self.ends: dict[str, int] = {}
+        """Where all queues ended when they were looked at last."""
+
+    def begin(self, place: Place) -> dict[str, int]:
+        """Where the query begins: found out once, and pinned by batch 0."""
+        return self._link.run(self._begin(place))
+
+    def freeze(self) -> None:
+        """From now on there is no more than there is now. A topic that was named must be there.
+
+        Else its broker is away, and a run that has read nothing would look like one that has read all.
+        """
+        self._target = self._link.run(self._all(strict=True))
+
+    def next(self, known: Mapping[str, int], limits: Limits, poll_s: float) -> dict[str, int]:
+        """Where the next batch ends. The same as `known` if nothing new has come in time."""
+        takes = (self._options.selection.takes(queue_of(key)) for key in known)
+        offsets.check_same_query(known, takes, str(self._options.selection))
+        return self._link.run(self._next(known, limits, poll_s))
+
+    def close(self) -> None:
+        self._link.run(self._watch.close())
+
+    # In the loop.
+
+    async def _begin(self, place: Place) -> dict[str, int]:
+        spans = await self._all(strict=True)
+        resolver = Resolver(self._heads, self._queues, self._options.group)
+        found = await resolver.offsets(place, spans, Kind.LATEST)
+        if place.kind is Kind.OFFSETS:
+            self._check_lost(found, spans)
+        return found
+
+    async def _all(self, *, strict: bool = False) -> dict[str, Span]:
+        await self._list(strict=strict)
+        spans = await self._heads.all_spans(self._queues)
+        self.ends = {key: span.end for key, span in spans.items()}
+        return spans
+
+    async def _list(self, *, strict: bool = False) -> None:
+        """What there is to read now. Once that is known, a NameServer may be away for a while."""
+        known = self._queues
+        timeout_s = 0.0 if known and not strict else self._options.broker_timeout_s
+        try:
+            self._queues = await self._heads.queues(self._options.selection, timeout_s, strict=strict)
+        except FlareError as error:
+            if not known or strict or not error.retriable:
+                raise
+            log.warning("new queues cannot be looked for now: %s", error)
+        if not known and self._queues and self._options.filter.sql is not None:
+            await self._heads.check_sql(self._queues, self._options.filter.sql, self._options.reading_group)
+        self._listed_s = asyncio.get_running_loop().time()
+
+    async def _next(self, known: Mapping[str, int], limits: Limits, poll_s: float) -> dict[str, int]:
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + poll_s
+        while True:
+            spans = await self._spans()
+            self._check_lost(known, spans)
+            backlog = offsets.backlog(known, spans)
+            total, new = sum(backlog.values()), any(key not in known for key in spans)
+            held = total < limits.offsets_min and loop.time() - self._triggered_s < limits.delay_s
+            if new or self._target is not None or (total and not held):
+                taken = {} if held and self._target is None else await self._taken(known, spans, limits)
+                if taken:
+                    self._triggered_s = loop.time()
+                return offsets.advanced(known, spans, taken)
+            left_s = deadline_s - loop.time()
+            if left_s <= 0:
+                return dict(known)
+            if total:  # Held back: but only until the delay is over.
+                left_s = min(left_s, max(0.0, self._triggered_s + limits.delay_s - loop.time()))
+            await self._wait(spans, left_s)
+
+    async def _wait(self, spans: Mapping[str, Span], left_s: float) -> None:
+        """For more of anything, but not beyond the time when new queues are looked for."""
+        loop = asyncio.get_running_loop()
+        list_s = max(0.0, self._listed_s + _LIST_S - loop.time())
+        await self._watch.wait({key: span.end for key, span in spans.items()}, min(left_s, list_s))
+
+    async def _spans(self) -> dict[str, Span]:
+        """Of all that is there now; or of what was there when it was frozen, as far as it still is.
+
+        Then queues are not looked for anew: of a broker that has gone nobody would be told, and what it had
+        would be left out without a word.
+        """
+        if self._target is None:
+            if asyncio.get_running_loop().time() - self._listed_s >= _LIST_S:
+                await self._list()
+            found = await self._heads.spans(self._queues)
+            self.ends |= {key: span.end for key, span in found.spans.items()}
+            return found.spans
+        found = Found(await self._heads.all_spans(self._queues))
+        self.ends |= {key: span.end for key, span in found.spans.items()}
+        return {
+            key: Span(found.spans[key].begin, min(target.end, found.spans[key].end))
+            for key, target in self._target.items()
+            if key in found.spans
+        }
+
+    def _check_lost(self, known: Mapping[str, int], spans: Mapping[str, Span]) -> None:
+        lost = offsets.gaps(known, spans)
+        if lost and self._options.fail_on_data_loss:
+            raise DataLost(
+                f"messages are gone before they were read: {', '.join(map(str, lost[:5]))}. Set "
+                "failOnDataLoss=false to go on without them, or begin anew with another checkpointLocation"
+            )
+        for gap in lost:
+            if str(gap) not in self._warned:
+                self._warned.add(str(gap))
+                log.warning("messages are gone before they were read, and left out: %s", gap)
+        for key, offset in known.items():
+            if self._target is None and key in spans and spans[key].end < offset and key not in self._warned:
+                self._warned.add(key)
+                log.warning(
+                    "%s ends at %d, and was read up to %d before: it is read on when it is beyond that",
+                    *(key, spans[key].end, offset),
+                )
+
+    # How much.
+
+    async def _taken(
+        self, known: Mapping[str, int], spans: Mapping[str, Span], limits: Limits
+    ) -> dict[str, int]:
+        taken = offsets.backlog(known, spans)
+        if limits.offsets_max is not None:
+            taken = offsets.fair_share(taken, limits.offsets_max)
+        if limits.bytes_max is not None:
+            sizes = await self._sizes_of(known, spans, taken)
+            taken = offsets.fair_bytes(taken, sizes, limits.bytes_max)
+        return {key: count for key, count in taken.items() if count > 0}
+
+    async def _sizes_of(
+        self, known: Mapping[str, int], spans: Mapping[str, Span], taken: Mapping[str, int]
+    ) -> dict[str, float]:
+        """About how large a message of each queue is: as the next ones are, which one pull brings."""
+        now_s = asyncio.get_running_loop().time()
+        wanted = [
+            key
+            for key, count in taken.items()
+            if count and now_s - self._sizes.get(key, (-math.inf, 0.0))[0] > _SIZES_S
+        ]
+        found = await asyncio.gather(*(self._size(key, max(known[key], spans[key].begin)) for key in wanted))
+        self._sizes |= {key: (now_s, size) for key, size in zip(wanted, found, strict=True)}
+        return {key: self._sizes[key][1] for key in taken if key in self._sizes}
+
+    async def _size(self, key: str, offset: int) -> float:
+        try:
+            pulled = await peek(self._link.client, queue_of(key), offset)
+            if len(pulled.body) and pulled.next_offset > offset:
+                return max(1.0, len(pulled.body) / (pulled.next_offset - offset))
+        except FlareError as error:
+            log.debug("the size of messages of %s is not known: %s", key, error)
+        return self._sizes.get(key, (0.0, _USUAL_SIZE))[1]

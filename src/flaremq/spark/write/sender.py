@@ -1,0 +1,225 @@
+"""What one task of Spark sends: rows come by batches, and none is left without its receipt at the end.
+
+It runs in the loop of the process' link. Rows go in batches, those whose order counts by the lane of their
+queue; what cannot be in a batch, or would not be compressed there, goes by itself, many at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import functools
+import gc
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby, repeat
+from operator import attrgetter
+from typing import Final
+from weakref import WeakKeyDictionary
+
+from flaremq.arrow.outgoing import Outgoing
+from flaremq.base.errors import UsageError
+from flaremq.client.producer.balance import by_hash
+from flaremq.client.producer.batching import BATCH_SIZE_MAX, Lanes
+from flaremq.client.producer.packing import Ready
+from flaremq.client.producer.pipeline import Pipeline
+from flaremq.client.producer.producer import Producer
+from flaremq.client.producer.retry import Patient
+from flaremq.client.settings import ProducerSettings
+from flaremq.model.message import Message, MessageQueue
+from flaremq.model.names import is_retry
+from flaremq.spark.clients import Link, close_links, link_to
+from flaremq.spark.write.options import WriteOptions
+
+_RUN: Final = 64
+"""Rows that are written at a time, each by itself."""
+_BATCH: Final = 256
+"""Rows that are put together where nothing else says how many."""
+_LANES: Final = 4
+"""Of rows that may go to any queue."""
+_KEYS_MAX: Final = 100_000
+"""Keys whose queue is remembered."""
+
+_producers: Final[WeakKeyDictionary[Link, dict[tuple[str, ProducerSettings], Producer]]] = WeakKeyDictionary()
+
+
+def producer_of(options: WriteOptions) -> tuple[Link, Producer]:
+    """The producer of this process, made on first use; it lives as long as its link."""
+    _settle()
+    link = link_to(options.name_server)
+    return link, link.run(_producer(link, options))
+
+
+async def _producer(link: Link, options: WriteOptions) -> Producer:
+    """In the loop, so that of two threads that want one both get the same."""
+    mine = _producers.setdefault(link, {})
+    key = options.group, options.producer
+    if key not in mine:
+        mine[key] = Producer(options.group, settings=options.producer, client=link.client)
+    await mine[key].start()
+    return mine[key]
+
+
+@functools.cache
+def _settle() -> None:
+    """Once in a process: tidy up at its end, and until then look for garbage among rows, not among modules.
+
+    Rows are small objects by the thousand, and Python would walk over all that Spark and Arrow have loaded
+    again and again because of them.
+    """
+    atexit.register(close_links)
+    gc.freeze()
+
+
+@dataclass
+class Pace:
+    """No more than so many a second; what was not used is not saved up."""
+
+    per_second: int
+    _free_s: float = 0.0
+
+    def wait_s(self, count: int, now_s: float) -> float:
+        """How long to wait before the next `count`."""
+        begin_s = max(self._free_s, now_s)
+        self._free_s = begin_s + count / self.per_second
+        return begin_s - now_s
+
+
+class Queues:
+    """Where rows of one task go. The queues of a topic stay those of the first look, so that a key's do."""
+
+    def __init__(self, producer: Producer) -> None:
+        self._producer = producer
+        self._queues: dict[str, tuple[MessageQueue, ...]] = {}
+        self._by_key: dict[tuple[str, str], MessageQueue] = {}
+        self._by_id: dict[tuple[str, int, str | None], MessageQueue] = {}
+
+    async def learn(self, topics: Sequence[str]) -> None:
+        for topic in set(topics):
+            if topic not in self._queues:
+                self._queues[topic] = await self._producer.queues(topic)
+
+    def of_key(self, topic: str, key: str) -> MessageQueue:
+        found = self._by_key.get((topic, key))
+        if found is None:
+            if len(self._by_key) >= _KEYS_MAX:
+                self._by_key.clear()
+            found = self._by_key[topic, key] = by_hash(key)(self._queues[topic], _ANY)
+        return found
+
+    def of_id(self, topic: str, queue_id: int, broker_name: str | None) -> MessageQueue:
+        """Without a broker's name, the first that has such a queue."""
+        key = topic, queue_id, broker_name
+        if key not in self._by_id:
+            self._by_id[key] = self._found(topic, queue_id, broker_name)
+        return self._by_id[key]
+
+    def _found(self, topic: str, queue_id: int, broker_name: str | None) -> MessageQueue:
+        for queue in self._queues[topic]:
+            if queue.queue_id == queue_id and broker_name in (None, queue.broker_name):
+                return queue
+        there = ", ".join(f"{queue.broker_name}:{queue.queue_id}" for queue in self._queues[topic][:16])
+        wanted = queue_id if broker_name is None else f"{broker_name}:{queue_id}"
+        raise UsageError(f"topic {topic!r} has no queue {wanted} that can be written to: it has {there}")
+
+
+_ANY: Final = Message("any", b"any")  # Choosing by a key does not look at the message.
+
+
+class Sending:
+    """From the first row of a task to the receipt for its last."""
+
+    def __init__(self, producer: Producer, options: WriteOptions, task: str) -> None:
+        """`task` stands for a key where rows have none and the order of all is to be kept."""
+        self._options = options
+        self._task = task
+        settings = producer.settings
+        self._queues = Queues(producer)
+        patient = Patient(producer, options.broker_timeout_s)
+        self._pipeline = Pipeline(patient, options.window, settings.timeout_s, keeps=False)
+        size_max = min(BATCH_SIZE_MAX, settings.message_size_max)
+        self._lanes = Lanes(producer, settings.timeout_s, size_max, options.broker_timeout_s)
+        self._pace = None if options.rate_per_task is None else Pace(options.rate_per_task)
+        most = min(options.window, max(1, (options.rate_per_task or 1 << 30) // 10))
+        self._run, self._batch = min(_RUN, most), min(_BATCH, most)
+        self._compress_over = settings.compress_over
+        self._lane = 0
+
+    async def feed(self, rows: Outgoing) -> None:
+        """Returns once all are on their way, but for as many as may be outstanding."""
+        if rows.order_keys is None and rows.queue_ids is None and not self._options.ordered:
+            anywhere, alone = repeat(None), rows.alone or repeat(False)
+            ready = map(Ready, rows.topics, rows.bodies, rows.texts, rows.ids, anywhere, alone)
+            await self._feed(list(ready))
+        else:
+            await self._queues.learn(rows.topics)
+            in_order, others = self._placed(rows)
+            await self._feed_lanes(in_order)
+            await self._feed(others)
+
+    async def finish(self) -> None:
+        await self._lanes.finish()
+        await self._pipeline.finish()
+        await self._pipeline.check()
+
+    async def aclose(self) -> None:
+        self._pipeline.close()
+        await self._lanes.aclose()
+
+    async def _feed(self, messages: Sequence[Ready]) -> None:
+        """Those whose order does not count."""
+        alone: list[Ready] = []
+        if not self._go_together(messages):
+            alone = [each for each in messages if not self._go_together((each,))]
+            messages = [each for each in messages if self._go_together((each,))]
+        for at in range(0, len(alone), self._run):
+            part = alone[at : at + self._run]
+            await self._wait(len(part))
+            await self._pipeline.feed(part)
+        await self._pipeline.check()
+        await self._feed_lanes(messages)
+
+    def _go_together(self, messages: Sequence[Ready]) -> bool:
+        """Whether all of these can be in batches. Column by column: mostly they all can."""
+        topics, bodies, _, _, _, alone = zip(*messages, strict=True) if messages else [()] * 6
+        longest = max(map(len, bodies), default=0)
+        return longest < self._compress_over and not any(alone) and not any(map(is_retry, set(topics)))
+
+    async def _feed_lanes(self, messages: Sequence[Ready]) -> None:
+        for at in range(0, len(messages), self._batch):
+            part = messages[at : at + self._batch]
+            await self._wait(len(part))
+            await self._lanes.room(self._options.window - len(part))
+            self._lane = (self._lane + 1) % _LANES
+            for lane, some in groupby(part, key=attrgetter("to")):
+                self._lanes.add(self._lane if lane is None else lane, some)
+
+    async def _wait(self, count: int) -> None:
+        if self._pace is not None:
+            wait_s = self._pace.wait_s(count, asyncio.get_running_loop().time())
+            if wait_s > 0:
+                await asyncio.sleep(wait_s)
+
+    def _placed(self, rows: Outgoing) -> tuple[list[Ready], list[Ready]]:
+        """Those whose order counts, and all others; with their queues, where these are not any."""
+        in_order: list[Ready] = []
+        others: list[Ready] = []
+        columns = zip(
+            *(rows.topics, rows.bodies, rows.texts, rows.ids),
+            rows.order_keys or repeat(None),
+            rows.queue_ids or repeat(None),
+            rows.broker_names or repeat(None),
+            rows.alone or repeat(False),
+            strict=False,
+        )
+        for topic, body, text, message_id, key, queue_id, broker_name, alone in columns:
+            ordered = key is not None if self._options.ordered is None else self._options.ordered
+            if queue_id is not None:
+                queue = self._queues.of_id(topic, queue_id, broker_name)
+            elif key is not None or ordered:
+                queue = self._queues.of_key(topic, self._task if key is None else key)
+            else:
+                queue = None
+            part = in_order if ordered else others
+            part.append(Ready(topic, body, text, message_id, queue, alone))
+        return in_order, others

@@ -1,0 +1,153 @@
+"""Writing: each task sends its rows and returns when all of them are stored.
+
+Nothing that was sent can be taken back: a task that fails is run again by Spark, and sends its rows again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from flaremq.arrow.outgoing import outgoing
+from flaremq.base.errors import UsageError
+from flaremq.client.client import Client
+from flaremq.client.producer.producer import Producer
+from flaremq.spark.write.ids import derived_ids
+from flaremq.spark.write.options import WriteOptions, check_columns
+from flaremq.spark.write.sender import Sending, producer_of
+
+log = logging.getLogger(__name__)
+
+_ROWS_MAX = 1 << 16  # At a time: of one moment there are no more ids.
+
+
+@dataclass
+class Written(WriterCommitMessage):
+    """What a task has sent."""
+
+    count: int
+
+
+class RowWriter:
+    """Sends the rows of a task. It travels to the executors, so it holds values only."""
+
+    def __init__(self, options: WriteOptions, schema: StructType, overwrite: bool) -> None:
+        if overwrite:
+            raise UsageError(
+                "a topic cannot be overwritten: messages are only ever added; use mode('append'), "
+                "and outputMode('append') or outputMode('update') in a stream"
+            )
+        check_columns(schema, options)
+        self._options = options
+
+    def write(self, batches: Iterator[pa.RecordBatch]) -> Written:
+        context = TaskContext.get()
+        assert context is not None
+        return Written(send_rows(self._options, batches, Part.of(context, self._options)))
+
+
+@dataclass(frozen=True)
+class Part:
+    """Which part of which write a task sends: the same for one that is run again, now or after a restart."""
+
+    scope: str
+    """Query and batch, or what a batch is called."""
+    number: int
+
+    @classmethod
+    def of(cls, context: TaskContext, options: WriteOptions) -> Part:
+        query = context.getLocalProperty("sql.streaming.queryId")
+        batch = context.getLocalProperty("streaming.sql.batchId")
+        scope = f"{query}/{batch}" if options.write_id is None else options.write_id
+        return cls(scope, context.partitionId())
+
+
+def send_rows(options: WriteOptions, batches: Iterator[pa.RecordBatch], part: Part) -> int:
+    """Send all rows and wait until all are stored; how many there were. Raises FlareError."""
+    link, producer = producer_of(options)
+    ids = Ids(f"{part.scope}/{part.number}" if options.is_idempotent else None, link.client)
+    sending = link.run(_begun(producer, options, str(part.number)))
+    under_way: Future[None] | None = None
+    try:
+        for batch in _pieces(batches):
+            rows = outgoing(batch, options.topic, ids.take)
+            if under_way is not None:  # The last batch was sent while this one was made ready.
+                under_way.result()
+            under_way = link.portal.submit(sending.feed(rows))
+        if under_way is not None:
+            under_way.result()
+        link.run(sending.finish())
+    finally:
+        if under_way is not None:
+            under_way.cancel()
+        link.run(sending.aclose())
+    return ids.count
+
+
+class Ids:
+    """The ids of a task's messages: of this moment, or derived, such that a repeat has the same ones."""
+
+    def __init__(self, derived_from: str | None, client: Client) -> None:
+        self._derived_from = derived_from
+        self._client = client
+        self.count = 0
+
+    def take(self, count: int) -> list[str]:
+        first, self.count = self.count, self.count + count
+        if self._derived_from is None:
+            return self._client.message_ids.take(count)
+        return derived_ids(self._derived_from, first, count)
+
+
+def _pieces(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for at in range(0, batch.num_rows, _ROWS_MAX):
+            yield batch if batch.num_rows <= _ROWS_MAX else batch.slice(at, _ROWS_MAX)
+
+
+async def _begun(producer: Producer, options: WriteOptions, task: str) -> Sending:
+    return Sending(producer, options, task)
+
+
+class BatchWriter(DataSourceArrowWriter):
+    def __init__(self, rows: RowWriter) -> None:
+        self._rows = rows
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return self._rows.write(iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        log.info("%d messages were written", counted(messages))
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        log.warning("a write failed after %d messages of finished tasks: these stay", counted(messages))
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    def __init__(self, rows: RowWriter) -> None:
+        self._rows = rows
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return self._rows.write(iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        log.info("batch %d: %d messages were written", batchId, counted(messages))
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        log.warning(
+            "batch %d failed after %d messages of finished tasks: these stay, and are sent again with it",
+            batchId,
+            counted(messages),
+        )
+
+
+def counted(messages: Sequence[WriterCommitMessage | None]) -> int:
+    """None stands for a task that failed."""
+    return sum(each.count for each in messages if isinstance(each, Written))

@@ -1,0 +1,93 @@
+"""Answers that wait for the disk: given in order, once, and never before their time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from flaremq.base.errors import FlushFailed
+from flaremq.broker.send.acks import Waits
+from flaremq.protocol.codes import ResponseCode
+from flaremq.store.settings import FlushDisk
+from flaremq.store.store import MessageStore
+from flaremq.testing.clock import settle
+from flaremq.testing.fakes.builders import small_settings
+
+
+class Bench:
+    def __init__(self, store: MessageStore) -> None:
+        self.store = store
+        self.waits = Waits(store)
+        self.told: list[tuple[str, int]] = []
+
+    def hold(self, name: str, end: int) -> None:
+        self.waits.hold(end, lambda code: self.told.append((name, code)))
+
+
+@pytest.fixture
+async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
+    store = MessageStore(
+        small_settings(tmp_path, flush_disk=FlushDisk.SYNC_FLUSH, sync_flush_timeout_ms=50),
+        owner_dispatches=True,
+    )
+    store.open()
+    bench = Bench(store)
+    try:
+        yield bench
+    finally:
+        bench.waits.close()
+        store.close()
+
+
+async def test_they_are_given_in_order_as_far_as_the_log_is_safe(bench: Bench) -> None:
+    bench.hold("first", 100)
+    bench.hold("second", 200)
+    bench.store.flushed.advance(150)
+    await settle()
+    assert bench.told == [("first", ResponseCode.SUCCESS)]
+    bench.store.flushed.advance(200)
+    await settle()
+    assert bench.told == [("first", 0), ("second", 0)]
+    assert len(bench.waits) == 0
+
+
+async def test_what_is_safe_already_need_not_wait(bench: Bench) -> None:
+    bench.store.flushed.advance(500)
+    bench.hold("late", 400)
+    assert bench.told == [("late", ResponseCode.SUCCESS)]
+
+
+async def test_whoever_waits_too_long_is_told_so(bench: Bench) -> None:
+    bench.hold("slow", 100)
+    await asyncio.wait_for(bench.waits.drain(), 5)
+    assert bench.told == [("slow", ResponseCode.FLUSH_DISK_TIMEOUT)]
+
+
+async def test_a_disk_that_failed_vouches_for_nothing(bench: Bench) -> None:
+    bench.hold("lost", 100)
+    bench.store.flushed.fail(FlushFailed("no"))
+    bench.hold("later", 200)
+    assert bench.told == [("lost", ResponseCode.SYSTEM_ERROR), ("later", ResponseCode.SYSTEM_ERROR)]
+
+
+async def test_an_answer_that_cannot_be_given_keeps_back_no_other(bench: Bench) -> None:
+    def broken(_code: int) -> None:
+        raise RuntimeError("a bug")
+
+    bench.waits.hold(100, broken)
+    bench.hold("other", 100)
+    bench.store.flushed.advance(100)
+    await settle()
+    assert bench.told == [("other", ResponseCode.SUCCESS)]
+
+
+async def test_draining_waits_for_the_last_of_them(bench: Bench) -> None:
+    bench.hold("one", 100)
+    drained = asyncio.create_task(bench.waits.drain())
+    await settle()
+    assert not drained.done()
+    bench.store.flushed.advance(100)
+    await asyncio.wait_for(drained, 5)

@@ -23,7 +23,7 @@ from benches.wire import NotMeasured, Side, generator, sides
 from tests.java.peers import Peers
 from tests.java.toolchain import Toolchain, find_toolchain
 
-from flaremq.base.loops import new_loop
+from flaremq.base.lifecycle import new_loop
 from flaremq.client.consumer.litepull import LitePullConsumer
 from flaremq.client.consumer.push import PushConsumer
 from flaremq.client.message import ReceivedMessage

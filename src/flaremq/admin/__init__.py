@@ -1,22 +1,19 @@
 """Floor 6: operating a cluster. Imports client.
 
-    admin        the Admin, from which the others are reached
-    brokers      brokers and clusters
-    connections  clients that are connected, as many brokers tell of them
-    groups       consumer groups
-    health       a cluster judged by a few limits
-    members      connected clients and what they report
-    messages     single messages, found, tracked and redelivered
-    namesrvs     NameServer settings and key-value tables
-    orderconf    queue counts of ordered topics
-    progress     lag in messages and in time
-    resend       dead letters redelivered
-    resets       offsets reset
-    scans        messages read without a group
-    servers      several servers asked at once
-    sync         the blocking face
-    topics       topics on all their brokers
-    tracks       what became of a message in a group: told by offsets, as nobody keeps a list of consumed
-                 messages
-    wording      server texts into values
+admin      the Admin, from which the others are reached
+brokers    brokers and clusters
+groups     consumer groups
+health     a cluster judged by a few limits
+members    connected clients and what they report
+messages   single messages, found, tracked and redelivered
+namesrvs   NameServer settings and key-value tables
+orderconf  queue counts of ordered topics
+progress   lag in messages and in time
+resend     dead letters redelivered
+resets     offsets reset
+scans      messages read without a group
+servers    several servers asked at once
+sync       the blocking face
+topics     topics on all their brokers
+wording    server texts into values
 """

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Final
 
-from flaremq.admin.connections import joined
 from flaremq.admin.servers import Server, Servers
 from flaremq.admin.values.groups import GroupMembers, MemberOffsets, Subscription
 from flaremq.admin.values.outcome import Answers, Gathered
+from flaremq.admin.values.topics import Connection
+from flaremq.admin.wording import version_name
 from flaremq.base.errors import ConsumerOffline, FlareError, InvalidParameter
 from flaremq.client.api import body_of
 from flaremq.model.message import MessageQueue
 from flaremq.model.names import retry_topic
+from flaremq.protocol.bodies import running
 from flaremq.protocol.bodies.group import GetConsumerStatusBody
 from flaremq.protocol.bodies.running import ConsumerConnection, ConsumerRunningInfo
 from flaremq.protocol.codes import RequestCode
@@ -125,4 +128,25 @@ def members_of(group: str, told: Gathered[ConsumerConnection]) -> GroupMembers:
         first.message_model,
         first.consume_from_where,
         told.failed,
+    )
+
+
+def joined(told: Mapping[str, Iterable[running.Connection]]) -> tuple[Connection, ...]:
+    """One for each client id, in order, with all brokers that know it."""
+    known: dict[str, running.Connection] = {}
+    brokers: dict[str, list[str]] = {}
+    for broker, connections in told.items():
+        for each in connections:
+            known.setdefault(each.client_id, each)
+            brokers.setdefault(each.client_id, []).append(broker)
+    return tuple(
+        Connection(
+            client_id,
+            each.client_addr or "",
+            each.language.name if each.language is not None else "OTHER",
+            each.version,
+            version_name(each.version),
+            tuple(brokers[client_id]),
+        )
+        for client_id, each in sorted(known.items())
     )

@@ -6,11 +6,12 @@ import asyncio
 from collections.abc import AsyncGenerator, Iterable
 from typing import Final
 
+from flaremq.admin import progress, scans
 from flaremq.admin import resend as resends
-from flaremq.admin import scans, tracks
-from flaremq.admin.members import MEMBER_TIMEOUT_S, Rosters
+from flaremq.admin.members import MEMBER_TIMEOUT_S, Rosters, members_of
 from flaremq.admin.servers import Server, Servers
 from flaremq.admin.topics import Topics
+from flaremq.admin.values.groups import GroupMembers
 from flaremq.admin.values.messages import (
     FOUND_MAX,
     DirectResult,
@@ -19,6 +20,7 @@ from flaremq.admin.values.messages import (
     Scan,
     TimeRange,
     Track,
+    TrackState,
     found_in,
 )
 from flaremq.admin.values.outcome import Answers
@@ -36,7 +38,13 @@ from flaremq.client.api import body_of
 from flaremq.model.message import MessageQueue
 from flaremq.model.msgid import OffsetId, decode_offset_id
 from flaremq.model.names import check_group, check_topic
-from flaremq.protocol.bodies.group import ConsumeMessageDirectlyResult
+from flaremq.protocol.bodies.group import (
+    TAG,
+    ConsumeMessageDirectlyResult,
+    ConsumeType,
+    MessageModel,
+    SubscriptionData,
+)
 from flaremq.protocol.codes import RequestCode, ResponseCode
 from flaremq.protocol.headers import pull as headers
 from flaremq.protocol.headers.group import ConsumeMessageDirectlyResultRequestHeader
@@ -187,7 +195,7 @@ class Messages:
         """What became of it in each group that consumes its topic, or did."""
         groups = await self._topics.consumers(message.topic)
         found = await asyncio.gather(
-            *(tracks.track(self._servers, self._rosters, message, group) for group in groups)
+            *(track(self._servers, self._rosters, message, group) for group in groups)
         )
         return Answers(tuple(found), groups.failed)
 
@@ -239,3 +247,38 @@ def _place_of(message_id: str) -> OffsetId:
         return decode_offset_id(message_id)
     except Malformed as error:
         raise InvalidParameter(f"{error}: give the id of a message, or look by key") from None
+
+
+async def track(servers: Servers, rosters: Rosters, message: FoundMessage, group: str) -> Track:
+    try:
+        online, told = await asyncio.gather(
+            rosters.online(group), progress.stats(servers, rosters, group, message.topic)
+        )
+    except FlareError as error:
+        return Track(group, TrackState.UNKNOWN, False, str(error))
+    members = members_of(group, online) if online.found else None
+    if members is not None and members.consume_type is ConsumeType.CONSUME_ACTIVELY:
+        return Track(group, TrackState.PULLS, True)
+    if members is not None and members.message_model is MessageModel.BROADCASTING:
+        return Track(group, TrackState.BROADCASTS, True)
+    failure = told.failed.get(message.broker)
+    if failure is not None:
+        return Track(group, TrackState.UNKNOWN, members is not None, str(failure))
+    rows = {queue: row for each in told.found.values() for queue, row in each.offset_table.items()}
+    row = rows.get(message.queue)
+    if row is None:
+        state = TrackState.OFFLINE if members is None else TrackState.UNKNOWN
+        return Track(group, state, members is not None, "the group has no offset in its queue")
+    if row.consumer_offset <= message.queue_offset:
+        return Track(group, TrackState.NOT_YET, members is not None)
+    filtered = members is not None and not _wants(members, message)
+    return Track(group, TrackState.FILTERED if filtered else TrackState.CONSUMED, members is not None)
+
+
+def _wants(members: GroupMembers, message: FoundMessage) -> bool:
+    """Whether its tag is wanted. What an SQL expression makes of it, only its broker could say."""
+    said = next((each for each in members.subscriptions if each.topic == message.topic), None)
+    if said is None or said.kind != TAG:
+        return True
+    tags = SubscriptionData.of(said.topic, said.expression).tags_set
+    return not tags or message.tags in tags

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from flaremq.admin import orderconf
-from flaremq.admin.connections import joined
+from flaremq.admin.members import joined
 from flaremq.admin.namesrvs import Namesrvs
 from flaremq.admin.servers import Server, Servers
 from flaremq.admin.values.outcome import Answers

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
+from importlib import import_module
 from inspect import isawaitable
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
@@ -259,3 +260,10 @@ class Stack:
                 log.exception("%s did not stop cleanly", name)
                 failed.append((name, error))
         return failed
+
+
+def new_loop() -> asyncio.AbstractEventLoop:
+    try:
+        return import_module("uvloop").new_event_loop()  # type: ignore[no-any-return]
+    except ImportError:  # There is none for this platform: asyncio's own loop does, more slowly.
+        return asyncio.new_event_loop()

@@ -1,15 +1,14 @@
 """Floor 6: the broker. Imports remoting, store and filter. Only `servers` imports `app`.
 
-    app            the composition root
-    clientcalls    requests that a broker makes of its clients
-    configuration  settings of a running broker, shown and changed
-    namesrvs       the NameServers it belongs to
-    offload        work moved off the event loop
-    overload       sends refused early, fairly by topic
-    registration   registration with every NameServer
-    routing        handlers and their families
-    settings       the broker's options
-    slowconsumers  groups too far behind, cut off
-    steps          how a broker comes up, one line for each step with the time that it took
-    tasks          periodic work
+app            the composition root
+clientcalls    requests that a broker makes of its clients
+configuration  settings of a running broker, shown and changed
+namesrvs       the NameServers it belongs to
+offload        work moved off the event loop
+overload       sends refused early, fairly by topic
+registration   registration with every NameServer
+routing        handlers and their families
+settings       the broker's options
+slowconsumers  groups too far behind, cut off
+tasks          periodic work
 """

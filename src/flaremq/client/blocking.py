@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
 
 from flaremq.base.errors import UsageError
-from flaremq.base.loops import new_loop
+from flaremq.base.lifecycle import new_loop
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -7,23 +7,27 @@ meet this class. Sharing one saves connections where a program has many of them.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
+import os
+import socket
+import time
 from collections.abc import Coroutine, Iterable
 from dataclasses import replace
 from functools import partial
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from flaremq.base.clock import Clock, SystemClock
 from flaremq.base.errors import FlareError, UsageError
 from flaremq.base.lifecycle import Owned, repeat
 from flaremq.client import forks
 from flaremq.client.api import Api
-from flaremq.client.identity import DEFAULT_INSTANCE, client_id, own_ip, unique_ids
 from flaremq.client.incoming import Incoming
 from flaremq.client.members import ConsumerMember, Members
 from flaremq.client.namesrvs import NameServers
 from flaremq.client.routes import Routes
 from flaremq.client.settings import ClientSettings
+from flaremq.model.msgid import UniqueIds
 from flaremq.protocol.bodies.route import MASTER_ID
 from flaremq.protocol.headers.group import UnregisterClientRequestHeader
 from flaremq.remoting.caller import Caller
@@ -251,3 +255,33 @@ async def _woken(event: asyncio.Event, limit_s: float) -> None:
     except TimeoutError:
         pass
     event.clear()
+
+
+DEFAULT_INSTANCE: Final = "DEFAULT"
+"""Java's name of a client that is given none, where it must be the same after a restart."""
+_counter = itertools.count()
+
+
+def own_ip(towards: str) -> str:
+    """The address of ours that is used to talk to a server; nothing is sent to find out."""
+    host, _, port = towards.rpartition(":")
+    try:
+        found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_DGRAM)
+        family, kind, _, _, address = found[0]
+        with socket.socket(family, kind) as probe:
+            probe.connect(address)
+            return str(probe.getsockname()[0]).partition("%")[0]
+    except (OSError, ValueError):
+        return "127.0.0.1"  # No network, or no such name yet: the id need only be our own.
+
+
+def client_id(ip: str, instance_name: str = "", unit_name: str = "") -> str:
+    """`ip@instance`, as members of a group are told apart. Without a name: process, time and a number."""
+    name = instance_name or f"{os.getpid()}#{time.monotonic_ns()}{next(_counter):02d}"
+    return f"{ip}@{name}@{unit_name}" if unit_name else f"{ip}@{name}"
+
+
+def unique_ids(ip: str, clock: Clock) -> UniqueIds:
+    """Of one client: the salt tells it from others of this process."""
+    salt = int.from_bytes(os.urandom(4), "big")
+    return UniqueIds(clock, ip=ip, pid=os.getpid(), salt=salt)

@@ -1,16 +1,15 @@
 """Floor 4: sockets. Imports protocol.
 
-    caller      outgoing calls: connections made, kept and renewed
-    connection  one socket: bytes in, answers out, back-pressure both ways
-    handshake   a connection's first bytes: PROXY header, TLS or a frame
-    http        a small HTTP server for metrics and health
-    inlet       the shared read buffer of a port (twin)
-    large       frames too large for that buffer
-    pending     calls waiting for their answers
-    receipts    answers to sends for those who have many of them under way, without a Command for each
-    router      request codes to handlers, in families with limits
-    server      a listening port
-    settings    Netty's options, as far as they apply
-    tls         TLS options and contexts
-    turn        all frames that arrived in one turn of the event loop
+caller      outgoing calls: connections made, kept and renewed
+connection  one socket: bytes in, answers out, back-pressure both ways
+handshake   a connection's first bytes: PROXY header, TLS or a frame
+http        a small HTTP server for metrics and health
+inlet       the shared read buffer of a port (twin)
+large       frames too large for that buffer
+pending     calls waiting for their answers
+router      request codes to handlers, in families with limits
+server      a listening port
+settings    Netty's options, as far as they apply
+tls         TLS options and contexts
+turn        all frames that arrived in one turn of the event loop
 """

@@ -7,16 +7,17 @@ import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import Final
+from typing import Final, cast
 
 from flaremq.base.errors import CallTimeout, ConnectFailed, ConnectionLost
 from flaremq.base.lifecycle import Owned
+from flaremq.protocol.bulk.columns import Frame, Plain, Stored
+from flaremq.protocol.bulk.receipts import parse_receipts
 from flaremq.protocol.command import Command, oneway
 from flaremq.remoting.connection import Connection
-from flaremq.remoting.receipts import take_receipts
 from flaremq.remoting.router import Router
 from flaremq.remoting.settings import CallerSettings
-from flaremq.remoting.turn import Turn
+from flaremq.remoting.turn import Batch, Turn
 
 _LEAVE_S: Final = 1.0
 """For a peer that does not answer the end of a TLS session, or does not read what is left."""
@@ -211,3 +212,25 @@ async def _are_gone(connections: list[Connection]) -> bool:
     except TimeoutError:
         return False
     return True
+
+
+_WIDTH: Final = Stored.WIDTH
+_PLAIN: Final = Frame.PLAIN
+_FRAME_WIDTH: Final = Frame.WIDTH
+
+
+def take_receipts(batch: Batch) -> int:
+    """Hand out what takers wait for, and say how many that were. All others go the plain way."""
+    sources = batch.sources
+    if not any(cast(Connection, source).pending.taken_by for source in sources):
+        return 0
+    rows = parse_receipts(batch.data, batch.chunks, batch.frames, batch.pairs)
+    data, frames, taken = batch.data, batch.frames, 0
+    for at in range(0, len(rows), _WIDTH):
+        frame, chunk, opaque, queue_id, queue_offset, id_at, id_size = rows[at : at + _WIDTH]
+        taker = cast(Connection, sources[chunk]).pending.taken_by.pop(opaque, None)
+        if taker is not None:
+            taker.stored(opaque, queue_id, queue_offset, str(data[id_at : id_at + id_size], "utf-8"))
+            frames[frame * _FRAME_WIDTH + _PLAIN] = Plain.TAKEN
+            taken += 1
+    return taken

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flaremq.base.clock import SystemClock
-from flaremq.client.frames import FrameMaker
-from flaremq.client.producer.packing import Packer, Sender
+from flaremq.client.producer.packing import FrameMaker, Packer, Sender
 from flaremq.client.settings import ProducerSettings
 from flaremq.model import properties as names
 from flaremq.model.message import Message, MessageQueue

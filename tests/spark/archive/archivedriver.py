@@ -1,6 +1,7 @@
 """A driver of its own that fills an archive until its stdin ends, or once. Tests start it, and kill it.
 
-python -m tests.spark.archive.archivedriver '{"namesrv": ..., "topic": ..., "to": ..., "master": ..., "once": false}'
+python -m tests.spark.archive.archivedriver \\
+    '{"namesrv": ..., "topic": ..., "to": ..., "master": ..., "once": false}'
 
 Once, it prints how Spark reads the archive: {"rows": ..., "places": ..., "sum": ...}, the last of all bodies.
 """

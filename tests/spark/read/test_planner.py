@@ -16,7 +16,7 @@ from flaremq.base.errors import ConfigError, DataLost, PeerError, TopicNotFound,
 from flaremq.client.sync import Producer
 from flaremq.model.message import Message, MessageQueue
 from flaremq.model.queuekey import key_of
-from flaremq.spark import watch
+from flaremq.spark.read import planner
 from flaremq.spark.read import planner as room
 from flaremq.spark.read.bounds import Kind, Place
 from flaremq.spark.read.groupcommit import commit
@@ -119,7 +119,7 @@ def test_a_wait_ends_soon_after_a_message_arrives_in_any_queue(
     two: EmbeddedThread, held: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not held:
-        monkeypatch.setattr(watch, "_QUEUES_MAX", 0)
+        monkeypatch.setattr(planner, "_QUEUES_MAX", 0)
     make_topic(two.namesrv, "Wake", queues=4)
     run = course(two, topic="Wake")
     known = run.begin(Place(Kind.LATEST))

@@ -1,7 +1,7 @@
 """A driver of its own that copies one topic to another until its stdin ends, or once. Tests kill it.
 
-python -m tests.spark.write.sinkdriver '{"namesrv": ..., "from": ..., "to": ..., "checkpoint": ..., "delivery": ...,
-    "batch": ..., "rate": ..., "master": ..., "once": false}'
+python -m tests.spark.write.sinkdriver '{"namesrv": ..., "from": ..., "to": ..., "checkpoint": ...,
+    "delivery": ..., "batch": ..., "rate": ..., "master": ..., "once": false}'
 
 A copy's body says where the message lay, so that two copies of one are known by it: "queue offset body".
 """

@@ -1,14 +1,14 @@
 """Every other request. A handler class offers `table()`: request code to coroutine.
 
-    admin_broker  the broker itself
-    admin_group   settings of consumer groups
-    admin_topic   topics
-    clients       heartbeats, unregistration, membership
-    consumers     requests passed on to consumers
-    offset        offsets and queue locks
-    paging        large tables, page by page
-    progress      lag of groups
-    query         messages by key, id and time
-    sendback      messages that a consumer could not process
-    unsupported   codes this broker does not serve, each with the reason
+admin_broker  the broker itself
+admin_group   settings of consumer groups
+admin_topic   topics
+clients       heartbeats, unregistration, membership
+consumers     requests passed on to consumers
+offset        offsets and queue locks
+paging        large tables, page by page
+progress      lag of groups
+query         messages by key, id and time
+sendback      messages that a consumer could not process
+unsupported   codes this broker does not serve, each with the reason
 """

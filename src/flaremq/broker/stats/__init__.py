@@ -1,7 +1,7 @@
 """Figures about a running broker.
 
-    metrics  RocketMQ 5's Prometheus metrics
-    rates    rates of the whole broker
-    runtime  GET_BROKER_RUNTIME_INFO
-    stats    VIEW_BROKER_STATS_DATA
+metrics  RocketMQ 5's Prometheus metrics
+rates    rates of the whole broker
+runtime  GET_BROKER_RUNTIME_INFO
+stats    VIEW_BROKER_STATS_DATA
 """

@@ -1,15 +1,15 @@
 """What a broker knows besides its messages.
 
-    attributes          changes to the attributes of topics and groups
-    broadcast           offsets of broadcasting consumers
-    configfile          tables kept as JSON files
-    consumers           connected consumers by group
-    deletedtopics       topics deleted while the log still holds their messages
-    filters             compiled subscriptions
-    offsets             consumerOffset.json
-    producers           connected producers by group
-    queuelocks          queues locked by orderly consumers
-    subscriptiongroups  subscriptionGroup.json
-    tables              all of them
-    topics              topics.json
+attributes          changes to the attributes of topics and groups
+broadcast           offsets of broadcasting consumers
+configfile          tables kept as JSON files
+consumers           connected consumers by group
+deletedtopics       topics deleted while the log still holds their messages
+filters             compiled subscriptions
+offsets             consumerOffset.json
+producers           connected producers by group
+queuelocks          queues locked by orderly consumers
+subscriptiongroups  subscriptionGroup.json
+tables              all of them
+topics              topics.json
 """

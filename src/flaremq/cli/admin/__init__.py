@@ -1,12 +1,12 @@
 """Commands about topics, groups and clusters.
 
-    cluster   flaremq cluster
-    config    flaremq cluster config, namesrv and kv
-    group     flaremq group
-    health    flaremq cluster health
-    offsets   offsets shown, and parsed for resets
-    ordering  flaremq topic allocate and order
-    rates     flaremq topic rates and producers
-    running   flaremq group running
-    topic     flaremq topic
+cluster   flaremq cluster
+config    flaremq cluster config, namesrv and kv
+group     flaremq group
+health    flaremq cluster health
+offsets   offsets shown, and parsed for resets
+ordering  flaremq topic allocate and order
+rates     flaremq topic rates and producers
+running   flaremq group running
+topic     flaremq topic
 """

@@ -1,7 +1,7 @@
 """flaremq bench.
 
-    bench      the command
-    consume    the consuming side
-    histogram  latencies counted by size
-    load       the sending side
+bench      the command
+consume    the consuming side
+histogram  latencies counted by size
+load       the sending side
 """

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from flaremq.base.errors import FlareError
-from flaremq.base.loops import new_loop
+from flaremq.base.lifecycle import new_loop
 from flaremq.cli.bench import load
 from flaremq.cli.bench.consume import STAMP_SIZE, Following, Received, follow, ping
 from flaremq.cli.bench.histogram import Histogram

@@ -1,7 +1,7 @@
 """flaremq demo.
 
-    demo    the command
-    orders  a shop and its three readers
-    plots   rates over time
-    spark   the Spark half
+demo    the command
+orders  a shop and its three readers
+plots   rates over time
+spark   the Spark half
 """

@@ -22,8 +22,8 @@ from rich.table import Table
 from flaremq.admin.admin import Admin
 from flaremq.admin.values.topics import TopicSettings
 from flaremq.base.errors import ConfigError, FlareError
+from flaremq.base.lifecycle import new_loop
 from flaremq.base.logs import ROOT
-from flaremq.base.loops import new_loop
 from flaremq.cli.demo.orders import TOPIC, Ledger, Shop, consumers
 from flaremq.cli.demo.plots import plot
 from flaremq.cli.demo.spark import SparkHalf, Told, can_run

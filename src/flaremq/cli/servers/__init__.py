@@ -1,5 +1,5 @@
 """Servers in the foreground.
 
-    serve  flaremq namesrv, flaremq broker
-    up     flaremq up
+serve  flaremq namesrv, flaremq broker
+up     flaremq up
 """

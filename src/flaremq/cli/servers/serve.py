@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final, Protocol
 import typer
 
 from flaremq.base import descriptors, logs
-from flaremq.base.loops import new_loop
+from flaremq.base.lifecycle import new_loop
 from flaremq.base.options import IMPORTANT, options_of
 from flaremq.base.settings import dump
 from flaremq.base.sources import shown

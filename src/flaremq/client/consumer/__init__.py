@@ -1,26 +1,23 @@
 """Consuming.
 
-    assignment    the queues a consumer holds
-    base          what all consumers share
-    bulkpull      many pulls in flight on one connection
-    concurrent    delivery without order
-    delivery      fetched messages to handlers, and their outcomes
-    directly      a message that an operator makes a consumer consume, to see what comes of it
-    iterate       async for
-    litepull      LitePullConsumer and PullConsumer
-    locks         queue locks of orderly consumers
-    member        a member of a consumer group
-    offsets       offsets kept by brokers or in a local file
-    orderly       delivery in order
-    outcome       what a handler may return or raise
-    processqueue  messages fetched and not yet consumed
-    pull          one fetching coroutine per queue
-    push          PushConsumer
-    rebalance     a member's share of the queues
-    runninginfo   a consumer's state for operators, and consumption on demand
-    sendback      failed messages returned to their broker
-    stats         consumption rates
-    troubles      troubles that many queues have at once are one trouble: told when it begins and when it is
-                  over
-    workers       handlers called in tasks or threads
+assignment    the queues a consumer holds
+base          what all consumers share
+bulkpull      many pulls in flight on one connection
+concurrent    delivery without order
+delivery      fetched messages to handlers, and their outcomes
+iterate       async for
+litepull      LitePullConsumer and PullConsumer
+locks         queue locks of orderly consumers
+member        a member of a consumer group
+offsets       offsets kept by brokers or in a local file
+orderly       delivery in order
+outcome       what a handler may return or raise
+processqueue  messages fetched and not yet consumed
+pull          one fetching coroutine per queue
+push          PushConsumer
+rebalance     a member's share of the queues
+runninginfo   a consumer's state for operators, and consumption on demand
+sendback      failed messages returned to their broker
+stats         consumption rates
+workers       handlers called in tasks or threads
 """

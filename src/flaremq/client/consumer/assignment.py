@@ -11,11 +11,10 @@ from typing import Final, Protocol
 from flaremq.base.errors import FlareError
 from flaremq.base.lifecycle import Owned, repeat
 from flaremq.client.consumer.locks import RENEW_S, Locks
-from flaremq.client.consumer.member import Member
+from flaremq.client.consumer.member import Member, Troubles
 from flaremq.client.consumer.offsets import Offsets
 from flaremq.client.consumer.processqueue import ProcessQueue
 from flaremq.client.consumer.pull import PUSH, Puller, PullKind
-from flaremq.client.consumer.troubles import Troubles
 from flaremq.model.message import MessageQueue
 
 log = logging.getLogger(__name__)

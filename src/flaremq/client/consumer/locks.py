@@ -8,9 +8,8 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from flaremq.base.errors import FlareError
-from flaremq.client.consumer.member import Member
+from flaremq.client.consumer.member import Member, Troubles
 from flaremq.client.consumer.processqueue import ProcessQueue
-from flaremq.client.consumer.troubles import Troubles
 from flaremq.model.message import MessageQueue
 
 log = logging.getLogger(__name__)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
 
-from flaremq.base.errors import NoRoute, UsageError
+from flaremq.base.errors import FlareError, NoRoute, UsageError
 from flaremq.client.client import Client
 from flaremq.client.consumer.stats import Figures
 from flaremq.client.settings import ConsumerSettings
@@ -74,3 +75,25 @@ class Member:
             self.client.refresh_soon()
             raise NoRoute(f"no broker named {queue.broker_name!r} is known now: see that it runs")
         return found
+
+
+log = logging.getLogger(__name__)
+
+
+class Troubles:
+    def __init__(self, group: str) -> None:
+        self._group = group
+        self._known: dict[str, set[type[FlareError]]] = {}
+
+    def note(self, where: str, what: str, error: FlareError) -> None:
+        """Something failed there. Only the first of its kind is worth a line."""
+        kinds = self._known.setdefault(where, set())
+        if type(error) not in kinds:
+            kinds.add(type(error))
+            log.warning("group %s: %s at %s fails, and is tried again: %s", self._group, what, where, error)
+
+    def over(self, where: str) -> None:
+        """It works there."""
+        if where in self._known:
+            del self._known[where]
+            log.info("group %s: %s works again", self._group, where)

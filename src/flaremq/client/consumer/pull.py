@@ -14,9 +14,8 @@ from typing import Final, Protocol
 from flaremq.base import errors
 from flaremq.base.errors import Busy, FlareError, NoRoute, NotServed
 from flaremq.client.api import Pulled
-from flaremq.client.consumer.member import Member
+from flaremq.client.consumer.member import Member, Troubles
 from flaremq.client.consumer.processqueue import Limits, ProcessQueue
-from flaremq.client.consumer.troubles import Troubles
 from flaremq.client.message import ReceivedMessage, received
 from flaremq.protocol.bodies.group import SubscriptionData
 from flaremq.protocol.bodies.route import MASTER_ID

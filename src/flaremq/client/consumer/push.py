@@ -25,12 +25,12 @@ from flaremq.client.client import Client, client_of
 from flaremq.client.consumer.base import Consumer
 from flaremq.client.consumer.concurrent import Concurrent
 from flaremq.client.consumer.delivery import Delivery
-from flaremq.client.consumer.directly import directly
 from flaremq.client.consumer.iterate import Inbox, Messages
 from flaremq.client.consumer.member import Member
 from flaremq.client.consumer.orderly import Orderly
 from flaremq.client.consumer.outcome import Later
 from flaremq.client.consumer.pull import PUSH
+from flaremq.client.consumer.runninginfo import directly
 from flaremq.client.consumer.sendback import Returns
 from flaremq.client.consumer.workers import Callee
 from flaremq.client.message import ReceivedMessage

@@ -15,14 +15,12 @@ from typing import Final, Self
 from flaremq.base.errors import FlareError, SendFailed, Unreachable, UsageError
 from flaremq.client.client import Client, client_of
 from flaremq.client.errors import error_for
-from flaremq.client.frames import FrameMaker
 from flaremq.client.message import Receipt, SendStatus
 from flaremq.client.producer.balance import Balance, Health, Selector
-from flaremq.client.producer.packing import Packer, Parcel, Ready, Sender, receipt_of
-from flaremq.client.producer.pipeline import Pipeline, Under
+from flaremq.client.producer.packing import FrameMaker, Packer, Parcel, Ready, Sender, receipt_of
+from flaremq.client.producer.pipeline import Pipeline, Place, Under, ask
 from flaremq.client.producer.placement import Placement, target_of
 from flaremq.client.settings import ClientSettings, ProducerSettings
-from flaremq.client.single import Place, ask
 from flaremq.model.message import Message, MessageQueue
 from flaremq.model.names import check_group, is_retry
 from flaremq.protocol.codes import STORED, RequestCode, ResponseCode

@@ -1,9 +1,9 @@
 """JSON bodies, one dataclass for each.
 
-    cluster  brokers, topics, key-value tables, replication status
-    group    heartbeats, subscriptions, locks and offsets
-    pop      pop, and assignment by the broker
-    route    routes and broker registration
-    running  the state and connections of running clients
-    stats    progress, rates and queue entries
+cluster  brokers, topics, key-value tables, replication status
+group    heartbeats, subscriptions, locks and offsets
+pop      pop, and assignment by the broker
+route    routes and broker registration
+running  the state and connections of running clients
+stats    progress, rates and queue entries
 """

@@ -1,10 +1,10 @@
 """Many frames in one call, as int64 tables: the wire half of a turn. Each room but `columns` is a twin.
 
-    answers   a broker's answers to sends and pulls
-    burst     the frames of a turn, split into rows
-    columns   the tables
-    frames    send requests of a client
-    pulls     pull requests into rows
-    receipts  answers to sends into rows
-    sends     send requests into drafts
+answers   a broker's answers to sends and pulls
+burst     the frames of a turn, split into rows
+columns   the tables
+frames    send requests of a client
+pulls     pull requests into rows
+receipts  answers to sends into rows
+sends     send requests into drafts
 """

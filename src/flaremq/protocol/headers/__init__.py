@@ -1,11 +1,11 @@
 """Custom headers, one dataclass for each request or response that has one.
 
-    broker       a broker's own statistics, settings and replication
-    group        groups, and what brokers ask of their clients
-    namesrv      NameServers: registration, routes, key-value settings
-    pop          pop consumption
-    pull         pulls, offsets and single messages
-    send         sends, replies and messages sent back
-    topic        topics and their queues
-    transaction  the end of a transaction, and the broker's check
+broker       a broker's own statistics, settings and replication
+group        groups, and what brokers ask of their clients
+namesrv      NameServers: registration, routes, key-value settings
+pop          pop consumption
+pull         pulls, offsets and single messages
+send         sends, replies and messages sent back
+topic        topics and their queues
+transaction  the end of a transaction, and the broker's check
 """

@@ -1,13 +1,13 @@
 """Archives of topics: plain Parquet, Delta or Iceberg.
 
-    delta       Delta tables
-    iceberg     Iceberg tables
-    identity    what an archive is, and which query fills it
-    log         the commit log of a plain archive
-    partitions  a folder for each topic and hour
-    publish     committed files under their visible names
-    reader      archives as DataFrames
-    sink        a stream into an archive
-    staging     rows into Parquet files
-    table       what an archive needs of a table format
+delta       Delta tables
+iceberg     Iceberg tables
+identity    what an archive is, and which query fills it
+log         the commit log of a plain archive
+partitions  a folder for each topic and hour
+publish     committed files under their visible names
+reader      archives as DataFrames
+sink        a stream into an archive
+staging     rows into Parquet files
+table       what an archive needs of a table format
 """

@@ -1,6 +1,6 @@
 """Ready pipelines. They do not know each other.
 
-    archive  topics into an archive
-    compact  small archive files into large ones
-    replay   archived messages sent again
+archive  topics into an archive
+compact  small archive files into large ones
+replay   archived messages sent again
 """

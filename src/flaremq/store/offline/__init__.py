@@ -1,10 +1,10 @@
 """A store folder read without its broker, or beside a running one. Never writes.
 
-    export      messages one by one, by queue or as they are in the log
-    folder      files, ranges, queues and owner of a folder
-    moment      a consistent view of a store that is being written to
-    queuefiles  queue entries read one by one
-    report      the findings of a verification
-    scan        records of the log, piece by piece
-    verify      every record, entry and index file checked
+export      messages one by one, by queue or as they are in the log
+folder      files, ranges, queues and owner of a folder
+moment      a consistent view of a store that is being written to
+queuefiles  queue entries read one by one
+report      the findings of a verification
+scan        records of the log, piece by piece
+verify      every record, entry and index file checked
 """

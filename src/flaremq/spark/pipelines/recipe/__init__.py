@@ -1,11 +1,11 @@
 """Pipelines that users write in YAML.
 
-    checks    options checked before Spark starts
-    describe  a recipe explained without running it
-    parse     YAML into a recipe
-    progress  a stream's progress in a few numbers
-    run       a recipe carried out
-    sqlnames  view names in a query
-    views     sources and steps as views
-    yamltree  YAML with line numbers
+checks    options checked before Spark starts
+describe  a recipe explained without running it
+parse     YAML into a recipe
+progress  a stream's progress in a few numbers
+run       a recipe carried out
+sqlnames  view names in a query
+views     sources and steps as views
+yamltree  YAML with line numbers
 """

@@ -19,7 +19,8 @@ from pathlib import Path
 
 from benches.turns import frame
 
-from flaremq.broker.app import Broker, BrokerConfig
+from flaremq.broker.app import Broker
+from flaremq.broker.config import BrokerConfig
 from flaremq.broker.settings import BrokerServerSettings, BrokerSettings
 from flaremq.protocol.command import Command
 from flaremq.protocol.frame import FrameDecoder, encode_frame

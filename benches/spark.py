@@ -28,9 +28,10 @@ from tests.java.toolchain import Toolchain, find_toolchain
 
 from flaremq.admin.sync import Admin
 from flaremq.admin.values.topics import TopicSettings
+from flaremq.remoting.ports import free_port
 from flaremq.store.settings import StoreSettings
 from flaremq.store.store import MessageStore
-from flaremq.testing.cluster import Cluster, free_port
+from flaremq.testing.cluster import Cluster
 from flaremq.testing.fakes.builders import a_message
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -20,7 +20,8 @@ from benches.measure import folder
 
 from flaremq.base.clock import SystemClock
 from flaremq.base.errors import Malformed
-from flaremq.broker.app import Broker, BrokerConfig
+from flaremq.broker.app import Broker
+from flaremq.broker.config import BrokerConfig
 from flaremq.broker.settings import BrokerServerSettings, BrokerSettings
 from flaremq.model.columns import Bytes
 from flaremq.protocol.command import Command

@@ -7,7 +7,7 @@ from flaremq.protocol import beans
 from flaremq.protocol.bodies.route import RegisterBrokerBody, TopicConfigSerializeWrapper
 from flaremq.protocol.codes import RequestCode
 from flaremq.protocol.headers.namesrv import RegisterBrokerRequestHeader
-from flaremq.testing.cluster import free_port
+from flaremq.remoting.ports import free_port
 from flaremq.testing.fakes.wireclient import WireClient
 
 NAME = "broker-z"

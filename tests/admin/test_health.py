@@ -16,7 +16,7 @@ from flaremq.admin.wording import bytes_of
 from flaremq.base.errors import InvalidParameter
 from flaremq.client.settings import ClientSettings
 from flaremq.model.topic import GroupConfig
-from flaremq.testing.cluster import free_port
+from flaremq.remoting.ports import free_port
 from flaremq.testing.embedded import Embedded
 from flaremq.testing.fakes.wireclient import WireClient
 

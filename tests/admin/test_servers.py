@@ -19,7 +19,7 @@ from flaremq.model import sysflag
 from flaremq.model.batch import join_batch
 from flaremq.model.compression import compress
 from flaremq.model.topic import GroupConfig
-from flaremq.testing.cluster import free_port
+from flaremq.remoting.ports import free_port
 from flaremq.testing.embedded import Embedded
 from flaremq.testing.fakes.builders import a_message, records_of
 from flaremq.testing.fakes.wireclient import WireClient

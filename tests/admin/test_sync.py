@@ -13,7 +13,7 @@ from flaremq.admin.values.messages import Scan
 from flaremq.admin.values.topics import TopicSettings
 from flaremq.base.errors import ConfigError, NoNameServer
 from flaremq.client.settings import ClientSettings
-from flaremq.testing.cluster import free_port
+from flaremq.remoting.ports import free_port
 from flaremq.testing.embedded import EmbeddedThread
 from flaremq.testing.fakes.wireclient import WireClient
 

@@ -10,7 +10,8 @@ from typing import Any
 
 from flaremq.base.clock import Clock
 from flaremq.base.errors import Malformed
-from flaremq.broker.app import Broker, BrokerConfig
+from flaremq.broker.app import Broker
+from flaremq.broker.config import BrokerConfig
 from flaremq.broker.settings import BrokerServerSettings, BrokerSettings, FamilySettings
 from flaremq.model.columns import Bytes
 from flaremq.model.message import StoredMessage

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from tests.protocol.samples import a_pull, a_send
 
-from flaremq.broker.app import Broker, BrokerConfig
+from flaremq.broker.app import Broker
+from flaremq.broker.config import BrokerConfig
 from flaremq.broker.settings import BrokerServerSettings, BrokerSettings
 from flaremq.broker.tables.configfile import ConfigFile
 from flaremq.model.record import decode_many

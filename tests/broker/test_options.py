@@ -19,7 +19,8 @@ from tests.broker.desks import DeskBench, Line, a_desk
 from tests.protocol.samples import a_pull, a_send
 
 from flaremq.base.errors import CallTimeout, NoPermission
-from flaremq.broker.app import Broker, BrokerConfig
+from flaremq.broker.app import Broker
+from flaremq.broker.config import BrokerConfig
 from flaremq.broker.settings import (
     BrokerServerSettings,
     BrokerSettings,

@@ -18,7 +18,8 @@ from tests.broker.desks import Line, a_desk
 from tests.protocol.samples import a_send
 
 from flaremq.base.units import KiB
-from flaremq.broker.app import Broker, BrokerConfig
+from flaremq.broker.app import Broker
+from flaremq.broker.config import BrokerConfig
 from flaremq.broker.settings import BrokerServerSettings, BrokerSettings
 from flaremq.model.topic import TopicConfig
 from flaremq.protocol import beans

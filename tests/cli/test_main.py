@@ -15,7 +15,7 @@ from flaremq.base.errors import ConfigError, FlareError, GroupNotFound, TopicNot
 from flaremq.cli import main as cli
 from flaremq.cli import profile
 from flaremq.cli.commands import ALIASES, COMMANDS
-from flaremq.testing.cluster import free_port
+from flaremq.remoting.ports import free_port
 
 
 def is_here(name: str) -> bool:

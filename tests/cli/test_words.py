@@ -14,7 +14,7 @@ from tests.cli.test_main import completed, is_here
 from flaremq.cli.about import Compiled
 from flaremq.cli.commands import ALIASES, COMMANDS
 from flaremq.cli.main import load
-from flaremq.testing.cluster import free_port
+from flaremq.remoting.ports import free_port
 from flaremq.testing.embedded import EmbeddedThread
 
 TYPES = re.compile(r"<[a-z]+|list\[|\{[A-Z]|\[\[|x[<>]=|INTEGER|\.\.\.\.\.\.")

@@ -24,7 +24,7 @@ from flaremq.client.producer import producer as core
 from flaremq.client.settings import ConsumerSettings
 from flaremq.client.sync import Client, Message, Producer, PushConsumer, Receipt
 from flaremq.protocol.bodies.group import ConsumeFromWhere
-from flaremq.testing.cluster import free_port
+from flaremq.remoting.ports import free_port
 from flaremq.testing.embedded import EmbeddedThread
 
 

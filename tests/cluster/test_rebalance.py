@@ -12,7 +12,8 @@ import pytest
 from tests.cluster.consumers import SPEED, Board, Consumer, FastClock, Wanted
 from tests.cluster.load import pause
 
-from flaremq.broker.app import Broker, BrokerConfig
+from flaremq.broker.app import Broker
+from flaremq.broker.config import BrokerConfig
 from flaremq.broker.settings import BrokerServerSettings, BrokerSettings
 from flaremq.broker.tables.queuelocks import LIFE_S
 from flaremq.model.message import MessageQueue

@@ -17,8 +17,8 @@ import pytest
 
 from flaremq.base.settings import dump
 from flaremq.base.sources import environment_name
-from flaremq.servers.together import broker_sections, load_broker
-from flaremq.testing.cluster import free_port
+from flaremq.remoting.ports import BROKER, free_port
+from flaremq.servers.config import broker_sections, load_broker
 
 ROOT = Path(__file__).parent.parent.parent
 TEXT = re.sub(r"\\\n\s*", "", (ROOT / "deploy" / "Containerfile").read_text())
@@ -100,7 +100,7 @@ def test_nothing_runs_as_root_and_data_outlives_a_container() -> None:
 def test_the_health_check_of_a_broker_passes_while_it_serves_and_fails_when_it_is_gone(
     tmp_path: Path,
 ) -> None:
-    port, metrics = free_port(neighbours=(-2, 1)), free_port()
+    port, metrics = free_port(steps=BROKER), free_port()
     words = ("-o", f"listenPort={port}", "-o", f"metricsPromExporterPort={metrics}")
     with served("broker", tmp_path, *words) as process:
         assert healthy("broker", 5557, metrics)

@@ -10,8 +10,9 @@ import pytest
 import yaml
 
 from flaremq.client.sync import LitePullConsumer, Message, Producer
-from flaremq.servers.together import load_broker
-from flaremq.testing.cluster import Cluster, free_port
+from flaremq.remoting.ports import free_port
+from flaremq.servers.config import load_broker
+from flaremq.testing.cluster import Cluster
 
 FOLDER = Path(__file__).parent.parent.parent / "deploy" / "prometheus"
 RULES = [

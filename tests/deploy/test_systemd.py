@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from flaremq.remoting.ports import BROKER, free_port
 from flaremq.remoting.settings import ServerSettings
-from flaremq.servers.together import NamesrvConfig, load_broker
-from flaremq.testing.cluster import free_port
+from flaremq.servers.config import NamesrvConfig, load_broker
 
 UNITS = Path(__file__).parent.parent.parent / "deploy" / "systemd"
 FLAREMQ = Path(sys.executable).parent / "flaremq"
@@ -66,7 +66,7 @@ def unit(name: str, tmp_path: Path) -> Unit:
     config, instance = tmp_path / "etc", SERVERS[name]
     config.mkdir()
     text = (UNITS / f"{instance}.properties").read_text()
-    text = text.replace("9876", str(free_port())).replace("10911", str(free_port(neighbours=(-2, 1))))
+    text = text.replace("9876", str(free_port())).replace("10911", str(free_port(steps=BROKER)))
     text = text.replace("5557", str(free_port()))
     (config / f"{instance}.properties").write_text(text + "brokerIP1=127.0.0.1\n" * ("broker" in name))
     return Unit(UNITS / name, instance, tmp_path / "lib", config)

@@ -15,7 +15,8 @@ import pytest
 from tests.golden.replay import CONVERSATIONS, Asked, Replay, conversation
 
 from flaremq.base.units import MiB
-from flaremq.broker.app import Broker, BrokerConfig
+from flaremq.broker.app import Broker
+from flaremq.broker.config import BrokerConfig
 from flaremq.broker.settings import BrokerServerSettings, BrokerSettings, FamilySettings
 from flaremq.namesrv.app import NameServer
 from flaremq.namesrv.settings import NamesrvServerSettings, NamesrvSettings

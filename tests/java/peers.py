@@ -27,7 +27,8 @@ from tests.java.toolchain import Toolchain
 from flaremq.protocol import beans
 from flaremq.protocol.bodies.cluster import ClusterInfo
 from flaremq.protocol.codes import RequestCode
-from flaremq.testing.cluster import eventually, free_port, properties_file
+from flaremq.remoting.ports import BROKER, free_port
+from flaremq.testing.cluster import eventually, properties_file
 from flaremq.testing.fakes.wireclient import WireClient
 
 READY = "boot success"
@@ -209,7 +210,7 @@ class Peers:
 
     def launch_broker(self, kind: Kind, namesrv: str, name: str, options: Options) -> Server:
         """A broker that may not be ready yet."""
-        port = free_port(neighbours=(-2, 1))
+        port = free_port(steps=BROKER)
         folder = self._new_folder(f"{kind.name}-{name}")
         given = {
             "brokerName": name,

@@ -17,7 +17,7 @@ from flaremq.protocol import beans
 from flaremq.protocol.bodies.route import TopicRouteData
 from flaremq.protocol.codes import RequestCode, ResponseCode
 from flaremq.remoting.settings import ServerSettings
-from flaremq.servers.together import NamesrvConfig
+from flaremq.servers.config import NamesrvConfig
 
 CODE, OK = RequestCode, ResponseCode.SUCCESS
 

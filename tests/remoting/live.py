@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from flaremq.base.units import KiB
-from flaremq.broker.app import Broker, BrokerConfig
+from flaremq.broker.app import Broker
+from flaremq.broker.config import BrokerConfig
 from flaremq.broker.settings import BrokerServerSettings, BrokerSettings
 from flaremq.model.message import StoredMessage
 from flaremq.protocol.command import Command

@@ -21,6 +21,7 @@ from typer.testing import CliRunner
 
 from flaremq.base.errors import PeerError, TopicNotFound
 from flaremq.cli.main import app
+from flaremq.remoting.ports import free_port
 from flaremq.spark.archive.identity import identity_of
 from flaremq.spark.archive.reader import archived_files
 from flaremq.spark.errors import spark_error
@@ -29,7 +30,6 @@ from flaremq.spark.read import planner as course_room
 from flaremq.spark.read.bounds import Kind, Place
 from flaremq.spark.read.options import Limits, ReadOptions
 from flaremq.spark.read.planner import Course
-from flaremq.testing.cluster import free_port
 from flaremq.testing.embedded import EmbeddedThread
 
 FLAREMQ = str(Path(sys.executable).parent / "flaremq")

@@ -2,6 +2,7 @@
 
 app            the composition root
 clientcalls    requests that a broker makes of its clients
+config         all sections of its configuration
 configuration  settings of a running broker, shown and changed
 namesrvs       the NameServers it belongs to
 offload        work moved off the event loop

@@ -5,16 +5,14 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-import socket
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Final
 
 from flaremq.base.clock import Clock, SystemClock
-from flaremq.base.errors import ConfigError, NotWritable
 from flaremq.base.lifecycle import Owned, Sleep
 from flaremq.base.logs import fields, logger
+from flaremq.broker.config import BrokerConfig
 from flaremq.broker.configuration import Configuration
 from flaremq.broker.namesrvs import NameServers
 from flaremq.broker.offload import Aside
@@ -27,7 +25,7 @@ from flaremq.broker.send.acks import Waits
 from flaremq.broker.send.lane import Answering, SendLane
 from flaremq.broker.send.plain import PlainSends
 from flaremq.broker.send.plain import Tables as SendTables
-from flaremq.broker.settings import BrokerServerSettings, BrokerSettings, FamilySettings
+from flaremq.broker.settings import BrokerSettings
 from flaremq.broker.slowconsumers import Guard
 from flaremq.broker.stats.stats import Span, Stats
 from flaremq.broker.tables.configfile import CONFIG_FOLDER, Autosave
@@ -36,32 +34,19 @@ from flaremq.broker.tasks import Chores, Tasks, table
 from flaremq.protocol.bulk.answers import SendAnswers
 from flaremq.remoting.caller import Caller
 from flaremq.remoting.connection import Connection
+from flaremq.remoting.ports import BROKER, VIP, free_port, host_bytes
 from flaremq.remoting.server import Server
-from flaremq.remoting.settings import CallerSettings
-from flaremq.remoting.tls import TlsClientSettings, TlsSettings
 from flaremq.store.settings import StoreSettings
 from flaremq.store.store import MessageStore
 
 log = logger("broker.app")
 
-_VIP: Final = 2  # So far below the port of clients lies the one that has no pulls to wait behind.
-_PORT_TRIES: Final = 50
+_FOLLOWED_BY = {
+    "abort check": "delay offsets",  # There are none yet; the step keeps its place.
+    "commit log flush": "statistics",
+}
+
 _NO_AGE: Final = 1 << 40  # In milliseconds: nothing is ever so old.
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerConfig:
-    """All sections of a broker's configuration."""
-
-    broker: BrokerSettings
-    server: BrokerServerSettings
-    store: StoreSettings
-    families: FamilySettings = field(default_factory=FamilySettings)
-    caller: CallerSettings = field(default_factory=CallerSettings)
-    tls: TlsSettings = field(default_factory=TlsSettings)
-    tls_client: TlsClientSettings = field(default_factory=TlsClientSettings)
-    file: Path | None = None
-    """Where settings are kept that are changed while the broker runs."""
 
 
 class Broker:
@@ -79,7 +64,7 @@ class Broker:
         config.tls.context()
         calls_by_tls = config.tls_client.is_enabled(config.tls.effective_mode)
         self._tls_client = config.tls_client.context() if calls_by_tls else None
-        self.port = config.server.listen_port or free_port(config.server.bind_address)
+        self.port = config.server.listen_port or free_port(config.server.bind_address, BROKER)
         self._aside = Aside(config.families.query_threads)
         self._tasks = Owned()
         self.state = State(config.broker, config.store.root / CONFIG_FOLDER, self._aside, self._clock)
@@ -234,9 +219,9 @@ class Broker:
         )
         await self._server.start()
         self._vip: Server | None = None
-        if self.port > _VIP:
+        if self.port + VIP > 0:
             vip = Server(
-                replace(settings, listen_port=self.port - _VIP),
+                replace(settings, listen_port=self.port + VIP),
                 self._desk.router(with_pulls=False),
                 lanes=(self._sends,),
                 tls=tls,
@@ -318,43 +303,6 @@ class Broker:
             await asyncio.wait_for(self._waits.drain(), self._config.server.drain_s or None)
         except TimeoutError:
             log.warning("%d sends are not on the disk yet and stay without an answer", len(self._waits))
-
-
-def host_bytes(address: str, port: int) -> bytes:
-    """As records and message ids keep it; ConfigError if a name leads nowhere."""
-    try:
-        infos = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)
-    except OSError as error:
-        raise ConfigError(f"brokerIP1={address}: it leads to no address: {error}") from error
-    family, _, _, _, found = infos[0]
-    return socket.inet_pton(family, str(found[0]).partition("%")[0]) + port.to_bytes(4, "big")
-
-
-def free_port(address: str) -> int:
-    """A port that is free together with those of its neighbours that a broker needs."""
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    for _ in range(_PORT_TRIES):
-        with socket.socket(family, socket.SOCK_STREAM) as found:
-            found.bind((address, 0))
-            port = int(found.getsockname()[1])
-            if all(_is_free(family, address, port + step) for step in (-_VIP, 1)):
-                return port
-    raise NotWritable("no free port has free neighbours: set listenPort")
-
-
-def _is_free(family: socket.AddressFamily, address: str, port: int) -> bool:
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        try:
-            probe.bind((address, port))
-        except OSError:
-            return False
-    return True
-
-
-_FOLLOWED_BY = {
-    "abort check": "delay offsets",  # There are none yet; the step keeps its place.
-    "commit log flush": "statistics",
-}
 
 
 class Steps:

@@ -7,6 +7,7 @@ http        a small HTTP server for metrics and health
 inlet       the shared read buffer of a port (twin)
 large       frames too large for that buffer
 pending     calls waiting for their answers
+ports       free ports, and the ports of a broker
 router      request codes to handlers, in families with limits
 server      a listening port
 settings    Netty's options, as far as they apply

@@ -6,22 +6,18 @@ Ready is what a server calls ready: its line with "boot success", read from its 
 from __future__ import annotations
 
 import os
-import random
 import signal
-import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Mapping
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, Self
 
 READY: Final = "boot success"
 READY_LIMIT_S: Final = 60.0
 STOP_LIMIT_S: Final = 60.0
-PORTS: Final = range(20_000, 32_000)
-"""Below those that the system gives to outgoing connections, so that none of these takes a port meanwhile."""
 _LINES_SHOWN: Final = 40
 
 
@@ -134,16 +130,3 @@ def properties_file(folder: Path, options: Mapping[str, object]) -> Path:
     ]
     path.write_text("".join(lines))
     return path
-
-
-def free_port(neighbours: tuple[int, ...] = ()) -> int:
-    """A port that nobody listens at, and neither at those that lie so far from it."""
-    for port in random.sample(PORTS, 200):
-        try:
-            with ExitStack() as sockets:
-                for each in (port, *(port + step for step in neighbours)):
-                    sockets.enter_context(socket.socket()).bind(("0.0.0.0", each))
-        except OSError:
-            continue
-        return port
-    raise ProcessFailed(f"no free ports between {PORTS.start} and {PORTS.stop}")

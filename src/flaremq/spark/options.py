@@ -17,6 +17,7 @@ from typing import Final, TypeVar
 from flaremq.arrow.schema import COLUMNS, type_of
 from flaremq.base.errors import ConfigError, UsageError
 from flaremq.base.units import parse_size, parse_span_ms
+from flaremq.client.settings import ENVIRONMENT, ClientSettings, named_by_environment
 
 T = TypeVar("T")
 
@@ -177,3 +178,18 @@ def wanted_columns(given: Given) -> tuple[str, ...]:
 def cores() -> int:
     """Of this machine, which is the driver's; a cluster's are not known to a Python source."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+DEFAULT_GROUP: Final = "flaremq-spark"
+"""Group used for reading and writing when the option is not set. No offset is ever committed for it."""
+BROKER_TIMEOUT_MS: Final = 60_000
+
+
+def name_server_of(given: Given) -> str:
+    address = given.text("nameServer") or named_by_environment()
+    if not address:
+        raise ConfigError(
+            "nameServer is not set: give host:port, as in nameServer=127.0.0.1:9876, or set "
+            f"{' or '.join(ENVIRONMENT)} in the environment of the driver"
+        )
+    return ClientSettings(namesrv=address).namesrv

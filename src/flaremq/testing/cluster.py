@@ -13,10 +13,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final, Self
 
-from flaremq.servers.processes import Process, ProcessFailed, free_port, properties_file
+from flaremq.remoting.ports import BROKER, free_port
+from flaremq.servers.processes import Process, ProcessFailed, properties_file
 from flaremq.testing.patience import load_factor
 
-__all__ = ["SMALL", "Cluster", "Process", "ProcessFailed", "eventually", "free_port", "properties_file"]
+__all__ = ["SMALL", "Cluster", "Process", "ProcessFailed", "eventually", "properties_file"]
 
 SMALL: Final[Mapping[str, object]] = MappingProxyType(
     {
@@ -60,7 +61,7 @@ class Cluster:
     ) -> Process:
         """`namesrv` is one address or several, with semicolons between them; with `descriptors` the process
         may have so many and no more."""
-        port = free_port(neighbours=(-2, 1))
+        port = free_port(steps=BROKER)
         folder = self._new_folder(name)
         given: dict[str, object] = {
             "brokerName": name,

@@ -19,10 +19,11 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
-from flaremq.broker.app import Broker
-from flaremq.servers.together import NamesrvConfig, Together, flags, load_broker
+from flaremq.remoting.ports import BROKER, free_port
+from flaremq.servers.config import NamesrvConfig, flags, load_broker
+from flaremq.servers.together import Broker, Together
 from flaremq.testing.clock import MovableClock
-from flaremq.testing.cluster import SMALL, free_port
+from flaremq.testing.cluster import SMALL
 
 T = TypeVar("T")
 
@@ -108,7 +109,7 @@ class Embedded:
     async def start(self, name: str) -> Broker:
         """Start a broker, or one that was stopped again: then at its old port and in its old folder."""
         assert self._together is not None and name not in self._running
-        port = self._ports.setdefault(name, free_port(neighbours=(-2, 1)))
+        port = self._ports.setdefault(name, free_port(steps=BROKER))
         broker = await self._together.add(load_broker(None, {}, flags(self._given(name, port))))
         self._running[name] = broker
         if name not in self._names:

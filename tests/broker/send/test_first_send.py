@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from flaremq.broker import registration
-from flaremq.broker.app import Broker, BrokerConfig
+from flaremq.broker.app import Broker
+from flaremq.broker.config import BrokerConfig
 from flaremq.broker.settings import BrokerServerSettings, BrokerSettings
 from flaremq.protocol.codes import RequestCode
 from flaremq.protocol.command import Command, response_to

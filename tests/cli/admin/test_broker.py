@@ -16,12 +16,14 @@ import pytest
 from flaremq.base.options import IMPORTANT, options_of
 from flaremq.base.propertiesfile import parse_properties
 from flaremq.base.settingsfile import SettingsFile
-from flaremq.broker.app import Broker, BrokerConfig
+from flaremq.broker.app import Broker
+from flaremq.broker.config import BrokerConfig
 from flaremq.broker.settings import BrokerServerSettings, BrokerSettings
 from flaremq.protocol import fastjson
 from flaremq.protocol.codes import RequestCode
-from flaremq.servers.together import load_broker
-from flaremq.testing.cluster import Cluster, Process, eventually, free_port, properties_file
+from flaremq.remoting.ports import BROKER, free_port
+from flaremq.servers.config import load_broker
+from flaremq.testing.cluster import Cluster, Process, eventually, properties_file
 from flaremq.testing.fakes.builders import small_settings
 from flaremq.testing.fakes.wireclient import Want, WireClient
 
@@ -164,7 +166,7 @@ async def test_a_broker_comes_up_step_by_step_and_is_ready_last(cluster: Cluster
 
 
 async def test_readiness_is_told_on_stdout_and_all_else_on_stderr(tmp_path: Path) -> None:
-    port = free_port(neighbours=(-2, 1))
+    port = free_port(steps=BROKER)
     options = [f"-olistenPort={port}", f"-ostorePathRootDir={tmp_path}", "-obrokerIP1=127.0.0.1"]
     words = [*FLAREMQ, "broker", *options, "-obrokerName=b", "-omappedFileSizeCommitLog=8388608"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
@@ -190,7 +192,7 @@ async def test_a_broker_without_its_name_server_comes_up_and_serves(cluster: Clu
 async def test_a_second_broker_in_the_same_folder_is_refused_and_the_first_goes_on(cluster: Cluster) -> None:
     first = cluster.broker()
     await sent_and_read(first)
-    port = free_port(neighbours=(-2, 1))
+    port = free_port(steps=BROKER)
     config = str(first.folder / "conf.properties")
     run = await asyncio.to_thread(flaremq, "broker", "-c", config, "-o", f"listenPort={port}")
     assert is_one_line(run), run.stderr
@@ -203,7 +205,7 @@ async def test_a_second_broker_in_the_same_folder_is_refused_and_the_first_goes_
 
 @pytest.mark.parametrize("step", [0, -2])
 async def test_a_port_in_use_is_one_line_and_leaves_the_folder_free(cluster: Cluster, step: int) -> None:
-    port = free_port(neighbours=(-2, 1))
+    port = free_port(steps=BROKER)
     with closing(socket.create_server(("127.0.0.1", port + step))):
         root = cluster._folder / "broker-a"
         root.mkdir()

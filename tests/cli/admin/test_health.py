@@ -11,7 +11,8 @@ import pytest
 from tests.cli.commands import Ended, flaremq
 
 from flaremq.cli.sightings import Sightings
-from flaremq.testing.cluster import Cluster, free_port
+from flaremq.remoting.ports import free_port
+from flaremq.testing.cluster import Cluster
 
 
 def told(ended: Ended, status: int) -> Any:

@@ -6,7 +6,7 @@ import pytest
 from tests.cli.commands import flaremq
 from tests.cli.conftest import Ask
 
-from flaremq.testing.cluster import free_port
+from flaremq.remoting.ports import free_port
 from flaremq.testing.embedded import EmbeddedThread
 
 

@@ -16,7 +16,7 @@ from tests.cli.commands import AT_A_TERMINAL, Ended, flaremq
 from tests.cli.conftest import Ask
 
 from flaremq.cli.messages.send import _paced
-from flaremq.testing.cluster import free_port
+from flaremq.remoting.ports import free_port
 from flaremq.testing.embedded import EmbeddedThread
 
 

@@ -18,9 +18,9 @@ import pytest
 from tests.cli.commands import flaremq
 
 from flaremq.cli.servers.up import data_folder
+from flaremq.remoting.ports import BROKER, free_port
 from flaremq.store.settings import StoreSettings
 from flaremq.store.store import MessageStore
-from flaremq.testing.cluster import free_port
 from flaremq.testing.fakes.wireclient import WireClient
 
 FLAREMQ = [sys.executable, "-m", "flaremq.cli.main"]
@@ -53,7 +53,7 @@ def up(data: Path, *words: object) -> Iterator[Running]:
 
 
 def ports() -> tuple[object, ...]:
-    return "--port", free_port(), "--broker-port", free_port(neighbours=(-2, 1))
+    return "--port", free_port(), "--broker-port", free_port(steps=BROKER)
 
 
 async def sent_and_read(address: str, body: bytes) -> list[bytes]:
@@ -139,7 +139,7 @@ def test_a_usual_port_that_is_taken_is_told_and_another_is_found(tmp_path: Path)
 
 @pytest.mark.parametrize("step", [0, -2, 1])
 def test_a_port_that_was_asked_for_and_is_taken_is_an_error(tmp_path: Path, step: int) -> None:
-    port = free_port(neighbours=(-2, 1))
+    port = free_port(steps=BROKER)
     with closing(socket.create_server(("127.0.0.1", port + step))):
         complaint = flaremq("up", "--data", tmp_path, "--broker-port", port).complaint
         assert f"port {port + step}" in complaint

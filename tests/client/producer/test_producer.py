@@ -29,7 +29,8 @@ from flaremq.client.settings import ProducerSettings
 from flaremq.model.compression import decompress
 from flaremq.model.message import Message, MessageQueue, StoredMessage
 from flaremq.model.msgid import decode_unique_id
-from flaremq.testing.cluster import eventually, free_port
+from flaremq.remoting.ports import free_port
+from flaremq.testing.cluster import eventually
 from flaremq.testing.embedded import Embedded, EmbeddedThread
 from flaremq.testing.fakes.wireclient import WireClient
 

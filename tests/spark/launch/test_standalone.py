@@ -17,8 +17,8 @@ import pytest
 from tests.spark.pipelines.test_rebuild import contents, same_index, written
 from tests.spark.servers import fill, make_topic
 
+from flaremq.remoting.ports import free_port
 from flaremq.spark.launch.java import Java
-from flaremq.testing.cluster import free_port
 from flaremq.testing.embedded import EmbeddedThread
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]

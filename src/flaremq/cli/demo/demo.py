@@ -30,7 +30,8 @@ from flaremq.cli.demo.spark import SparkHalf, Told, can_run
 from flaremq.client.client import Client
 from flaremq.client.producer.producer import Producer
 from flaremq.client.settings import ClientSettings
-from flaremq.servers.processes import Process, ProcessFailed, free_port, properties_file
+from flaremq.remoting.ports import BROKER, free_port
+from flaremq.servers.processes import Process, ProcessFailed, properties_file
 
 _BACKLOG: Final = 20_000
 _AT_ONCE: Final = 1_000
@@ -140,7 +141,7 @@ class Demo:
                 "storePathRootDir": self.folder / name / "store",
                 **_SMALL,
             }
-            self._serve("broker", name, free_port(neighbours=(-2, 1)), options)
+            self._serve("broker", name, free_port(steps=BROKER), options)
         return namesrv
 
     def _serve(self, what: str, name: str, port: int, options: dict[str, object]) -> None:

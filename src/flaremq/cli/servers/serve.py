@@ -18,9 +18,9 @@ from flaremq.base.lifecycle import new_loop
 from flaremq.base.options import IMPORTANT, options_of
 from flaremq.base.settings import dump
 from flaremq.base.sources import shown
-from flaremq.broker.app import Broker
 from flaremq.cli.about import compiled
-from flaremq.servers.together import NamesrvConfig, broker_sections, load_broker
+from flaremq.servers.config import NamesrvConfig, broker_sections, load_broker
+from flaremq.servers.together import Broker
 
 ConfigFile = Annotated[
     Path | None,

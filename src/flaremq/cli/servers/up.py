@@ -11,7 +11,7 @@ import os
 import shutil
 import socket
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final
@@ -21,20 +21,19 @@ import typer
 from flaremq.base import descriptors
 from flaremq.base.errors import ConfigError, StoreLocked
 from flaremq.base.units import MiB
-from flaremq.broker.app import Broker
-from flaremq.broker.app import free_port as free_broker_port
 from flaremq.broker.settings import local_address
 from flaremq.cli.about import compiled
 from flaremq.cli.profiles import USUAL
 from flaremq.cli.render import BadValue, dumps, note
 from flaremq.cli.servers.serve import run
 from flaremq.model import layout
-from flaremq.servers.together import NamesrvConfig, Together, flags, load_broker
+from flaremq.remoting.ports import BROKER, are_free, free_port
+from flaremq.servers.config import NamesrvConfig, flags, load_broker
+from flaremq.servers.together import Broker, Together
 from flaremq.store.files.lock import holder
 
 NAMESRV_PORT: Final = 9876
 BROKER_PORT: Final = 10911
-_BROKER_PORTS: Final = (-2, 0, 1)  # Steps from a broker's port to all that it needs.
 _ANY: Final = ("0.0.0.0", "::")
 _DISK_FULL: Final = 0.9  # From here on a broker takes no message.
 _INDEX_SLOTS: Final = 100_000
@@ -198,21 +197,7 @@ def choose_port(host: str, asked: int | None, usual: int, steps: Sequence[int]) 
         raise ConfigError(
             f"{flag} {asked}: port {taken}{also} is taken: choose another port, or leave the option out"
         )
-    return free_broker_port(host)
-
-
-def are_free(host: str, ports: Sequence[int]) -> bool:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        with ExitStack() as sockets:
-            for port in ports:
-                probe = sockets.enter_context(socket.socket(family, socket.SOCK_STREAM))
-                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # As a server does.
-                probe.bind((host, port))
-                probe.listen(1)
-    except (OSError, OverflowError):
-        return False
-    return True
+    return free_port(host, steps)
 
 
 def _check_host(host: str) -> None:
@@ -323,7 +308,7 @@ def command(
     plan = Plan(
         host,
         choose_port(host, port, NAMESRV_PORT, (0,)),
-        choose_port(host, broker_port, BROKER_PORT, _BROKER_PORTS),
+        choose_port(host, broker_port, BROKER_PORT, BROKER),
         folder,
         options,
     )

@@ -27,9 +27,10 @@ from flaremq.spark.archive.identity import identity_of
 from flaremq.spark.archive.reader import read_archive
 from flaremq.spark.errors import spark_error
 from flaremq.spark.launch.session import RAISED
+from flaremq.spark.options import DEFAULT_GROUP
 from flaremq.spark.schema import spark_schema
 from flaremq.spark.write.ids import derived_id_sql
-from flaremq.spark.write.options import AT_LEAST_ONCE, DEFAULT_GROUP, IDEMPOTENT
+from flaremq.spark.write.options import AT_LEAST_ONCE, IDEMPOTENT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

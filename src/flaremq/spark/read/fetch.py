@@ -33,7 +33,8 @@ from flaremq.protocol.bodies.group import ALL, SQL92, TAG
 from flaremq.protocol.bodies.route import MASTER_ID
 from flaremq.protocol.headers.pull import SUBSCRIPTION, PullMessageRequestHeader
 from flaremq.spark.clients import link_to
-from flaremq.spark.read.options import DEFAULT_GROUP, NO_FILTER, Filter, ReadOptions
+from flaremq.spark.options import DEFAULT_GROUP
+from flaremq.spark.read.options import NO_FILTER, Filter, ReadOptions
 from flaremq.spark.read.partitions import QueueRange
 from flaremq.spark.read.pullranges import COUNT_MAX, Meaning, Part, Piece, Strides, cut, meaning
 

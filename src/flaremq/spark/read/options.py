@@ -13,15 +13,19 @@ from typing import Final
 
 from flaremq.arrow.schema import COLUMNS
 from flaremq.base.errors import ConfigError, UsageError
-from flaremq.client.settings import ENVIRONMENT, ClientSettings, named_by_environment
 from flaremq.model.message import MessageQueue
 from flaremq.model.names import check_group, check_topic
 from flaremq.model.queuekey import queue_of
-from flaremq.spark.options import Given, cores, wanted_columns, wrong
+from flaremq.spark.options import (
+    BROKER_TIMEOUT_MS,
+    DEFAULT_GROUP,
+    Given,
+    cores,
+    name_server_of,
+    wanted_columns,
+    wrong,
+)
 from flaremq.spark.read.bounds import Kind, Place, place_of
-
-DEFAULT_GROUP: Final = "flaremq-spark"
-"""In whose name is read where nobody names a group. Nothing is ever committed for it."""
 
 _OF_STREAMS: Final = (
     *("maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"),
@@ -38,7 +42,6 @@ NAMES: Final = (
 )
 """All that there are, as the guide spells them."""
 
-BROKER_TIMEOUT_MS: Final = 60_000
 _HASTY_S: Final = 10.0
 _TRIGGER_DELAY_MS: Final = 15 * 60_000
 _QUEUES: Final = '{"Orders": {"broker-a": [0, 1]}} or ["Orders@broker-a:0"]'
@@ -162,16 +165,6 @@ def _check_kind(given: Given, streaming: bool | None) -> None:
             "trigger(availableNow=True) stops at what is there now"
         )
     raise ConfigError(f"{found} is set, but belongs to streams: remove it, or use spark.readStream")
-
-
-def name_server_of(given: Given) -> str:
-    address = given.text("nameServer") or named_by_environment()
-    if not address:
-        raise ConfigError(
-            "nameServer is not set: give host:port, as in nameServer=127.0.0.1:9876, or set "
-            f"{' or '.join(ENVIRONMENT)} in the environment of the driver"
-        )
-    return ClientSettings(namesrv=address).namesrv
 
 
 def _selection(given: Given) -> Selection:

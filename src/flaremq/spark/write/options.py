@@ -24,11 +24,8 @@ from pyspark.sql.types import (
 from flaremq.base.errors import ConfigError, UsageError
 from flaremq.client.settings import ProducerSettings
 from flaremq.model.names import check_group, check_topic
-from flaremq.spark.options import Given, wrong
-from flaremq.spark.read.options import BROKER_TIMEOUT_MS, name_server_of
+from flaremq.spark.options import BROKER_TIMEOUT_MS, DEFAULT_GROUP, Given, name_server_of, wrong
 
-DEFAULT_GROUP: Final = "flaremq-spark"
-"""In whose name is sent where nobody names a group."""
 NAMES: Final = (
     *("nameServer", "topic", "producerGroup", "delivery", "writeId", "ordered"),
     *("window", "timeout", "brokerTimeout", "compressAbove", "maxMessageSize", "ratePerTask"),

@@ -1,0 +1,62 @@
+"""Free ports, and the ports that a broker needs beside its own.
+
+A port that the system hands out (port 0) may be taken by any outgoing connection between the moment it is
+found and the moment a server listens on it. So free ports are looked for below that range.
+"""
+
+from __future__ import annotations
+
+import random
+import socket
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import Final
+
+from flaremq.base.errors import ConfigError, NotWritable
+
+VIP: Final = -2
+"""From a broker's port to the one that serves no pulls."""
+HA: Final = 1
+"""From a broker's port to the one its slaves connect to."""
+BROKER: Final = (VIP, 0, HA)
+"""All ports of a broker, as steps from the one clients are told."""
+_RANGE: Final = range(20_000, 32_000)
+_TRIES: Final = 200
+
+
+def free_port(host: str = "0.0.0.0", steps: Sequence[int] = (0,), rng: random.Random | None = None) -> int:
+    """A port that is free on this address (on all of them by default), with those so many steps from it."""
+    for port in (rng or random.Random()).sample(_RANGE, _TRIES):
+        if are_free(host, [port + step for step in steps]):
+            return port
+    raise NotWritable(
+        f"{host} has no free port between {_RANGE.start} and {_RANGE.stop} ({_TRIES} were tried): "
+        "set one yourself (listenPort)"
+    )
+
+
+def are_free(host: str, ports: Sequence[int]) -> bool:
+    """Whether a server could listen on all of these at once."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        with ExitStack() as sockets:
+            for port in ports:
+                probe = sockets.enter_context(socket.socket(family, socket.SOCK_STREAM))
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # As a server does.
+                probe.bind((host, port))
+                probe.listen(1)
+    except (OSError, OverflowError):
+        return False
+    return True
+
+
+def host_bytes(address: str, port: int) -> bytes:
+    """An address as records and message ids keep it; ConfigError if its name cannot be resolved."""
+    try:
+        infos = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise ConfigError(
+            f"brokerIP1={address}: expected an address or a known host name: {error}"
+        ) from error
+    family, _, _, _, found = infos[0]
+    return socket.inet_pton(family, str(found[0]).partition("%")[0]) + port.to_bytes(4, "big")

@@ -1,0 +1,90 @@
+"""From properties file, environment and flags to the sections of a server's configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from flaremq.base.settings import Sources, load
+from flaremq.broker.config import BrokerConfig
+from flaremq.broker.settings import BrokerServerSettings, BrokerSettings, FamilySettings
+from flaremq.broker.tables.configfile import CONFIG_FOLDER
+from flaremq.namesrv.app import NameServer
+from flaremq.namesrv.settings import NamesrvServerSettings, NamesrvSettings
+from flaremq.remoting.settings import CallerSettings
+from flaremq.remoting.tls import TlsClientSettings, TlsSettings, with_tls_file
+from flaremq.store.settings import StoreSettings
+
+_BROKER_SECTIONS: Final = (
+    BrokerSettings, BrokerServerSettings, CallerSettings, StoreSettings, FamilySettings, TlsSettings,
+    TlsClientSettings,
+)  # fmt: skip
+_KEPT: Final = "flaremq.properties"
+"""Beside a broker's tables: settings that were changed while it ran, if it was started without a file."""
+
+
+@dataclass(frozen=True, slots=True)
+class NamesrvConfig:
+    """All sections of a NameServer's configuration."""
+
+    namesrv: NamesrvSettings
+    server: NamesrvServerSettings
+    tls: TlsSettings
+
+    @classmethod
+    def load(cls, file: Path | None, environ: Mapping[str, str], flags: Sequence[str]) -> NamesrvConfig:
+        """Without a file, the one is read in which a NameServer keeps changes (configStorePath), if any."""
+        sources = Sources.of(file, environ, flags)
+        if file is None:
+            usual = Path(sources.said("configStorePath") or NamesrvSettings().config_store_path)
+            sources = Sources.of(usual if usual.is_file() else None, environ, flags)
+        elif sources.said("configStorePath") is None:
+            sources = Sources.of(file, environ, [*flags, f"configStorePath={file.absolute()}"])
+        return cls(*load(with_tls_file(sources), NamesrvSettings, NamesrvServerSettings, TlsSettings))
+
+    @property
+    def sections(self) -> tuple[Any, ...]:
+        return self.namesrv, self.server, self.tls
+
+    def build(self) -> NameServer:
+        return NameServer(self.namesrv, self.server, tls=self.tls)
+
+
+def load_broker(file: Path | None, environ: Mapping[str, str], flags: Sequence[str]) -> BrokerConfig:
+    """Without a file, the one is read in which a broker keeps changes beside its store, if any."""
+    sources = Sources.of(file, environ, flags)
+    if file is None:
+        root = Path(sources.said("storePathRootDir") or StoreSettings().root)
+        file = root / CONFIG_FOLDER / _KEPT
+        sources = Sources.of(file if file.is_file() else None, environ, flags)
+    settings, server, caller, store, families, tls, tls_client = load(
+        with_tls_file(sources), *_BROKER_SECTIONS
+    )
+    return BrokerConfig(
+        broker=settings,
+        server=server,
+        caller=caller,
+        store=store,
+        families=families,
+        tls=tls,
+        tls_client=tls_client,
+        file=file,
+    )
+
+
+def broker_sections(config: BrokerConfig) -> tuple[Any, ...]:
+    """In the order in which they are printed."""
+    return (
+        *(config.broker, config.server, config.caller, config.store, config.families),
+        *(config.tls, config.tls_client),
+    )
+
+
+def flags(options: Mapping[str, object]) -> list[str]:
+    """Options as an operator would write them."""
+    return [
+        f"{name}={str(value).lower() if isinstance(value, bool) else value}"
+        for name, value in options.items()
+    ]

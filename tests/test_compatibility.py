@@ -19,7 +19,7 @@ from flaremq.protocol.codes import RequestCode
 from flaremq.remoting.settings import ServerSettings
 
 ROOT = Path(__file__).parent.parent
-HANDLERS = ROOT / "src" / "flaremq" / "broker" / "handlers"
+BROKER = ROOT / "src" / "flaremq" / "broker"
 
 
 @dataclass(frozen=True)
@@ -45,8 +45,8 @@ def rows() -> list[Row]:
 def broker_codes() -> frozenset[RequestCode]:
     """What the handlers serve: a lane says it in CODES, all others in the keys of their `table`."""
     found: set[RequestCode] = set()
-    for path in HANDLERS.glob("[!_]*.py"):
-        module = import_module(f"flaremq.broker.handlers.{path.stem}")
+    for path in BROKER.rglob("[!_]*.py"):
+        module = import_module(".".join(path.relative_to(ROOT / "src").with_suffix("").parts))
         found |= {RequestCode(code) for code in getattr(module, "CODES", ())}
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.FunctionDef) and node.name == "table":

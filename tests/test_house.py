@@ -15,8 +15,10 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "flaremq"
-FILE_LINES_MAX = 400
-TEST_LINES_MAX = 500  # A suite may be a little longer than what it tests.
+CODE_LINES_MAX = 400  # Without blank lines, comments and docstrings: explaining costs nothing.
+FILE_LINES_MAX = 550
+TEST_CODE_LINES_MAX = 500  # A suite may be a little longer than what it tests.
+TEST_FILE_LINES_MAX = 600
 FUNCTION_LINES_MAX = 70
 
 MODULES = sorted(SOURCE.rglob("*.py"))
@@ -35,11 +37,28 @@ def functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
             yield node
 
 
+DOCSTRING = re.compile(r'^[ \t]*"""(?:[^"\\]|\\.|"(?!""))*"""[ \t]*$', re.MULTILINE)
+
+
+def code_lines(text: str) -> int:
+    lines = (line.strip() for line in DOCSTRING.sub("", text).splitlines())
+    return sum(1 for line in lines if line and not line.startswith("#"))
+
+
+def test_comments_and_docstrings_are_not_counted_as_code() -> None:
+    text = '"""One.\n\nTwo."""\n\n# Three.\nx = """\nfour\n"""\n\ndef f():\n    """Five."""\n    return x\n'
+    assert code_lines(text) == 5
+
+
 @pytest.mark.parametrize("path", SOURCES + TESTS, ids=relative)
 def test_no_file_outgrows_its_room(path: Path) -> None:
-    lines = len(path.read_text().splitlines())
-    assert lines <= (TEST_LINES_MAX if path in TESTS else FILE_LINES_MAX), (
-        f"{lines} lines: which second noun has moved in?"
+    text = path.read_text()
+    code, lines = code_lines(text), len(text.splitlines())
+    code_max, lines_max = (
+        (TEST_CODE_LINES_MAX, TEST_FILE_LINES_MAX) if path in TESTS else (CODE_LINES_MAX, FILE_LINES_MAX)
+    )
+    assert code <= code_max and lines <= lines_max, (
+        f"{code} lines of code, {lines} in all: which second noun has moved in?"
     )
 
 

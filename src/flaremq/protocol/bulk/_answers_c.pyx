@@ -9,7 +9,8 @@ from libc.string cimport strlen
 
 from flaremq.model import layout
 from flaremq.model.columns import Draft
-from flaremq.protocol import _answers_py, codes
+from flaremq.protocol import codes
+from flaremq.protocol.bulk import _answers_py
 from flaremq.protocol.bulk.columns import PullAnswer, Send
 
 # The constants live in layout, codes and columns alone; these are their C copies.

@@ -9,9 +9,10 @@ from libc.string cimport memcmp, memcpy, memset
 
 import array
 
-from flaremq.protocol import codes, columns
-from flaremq.protocol.codes import LanguageCode
+from flaremq.protocol import codes
+from flaremq.protocol.bulk import columns
 from flaremq.protocol.bulk.columns import Broken, Chunk, Frame, Pair, Plain
+from flaremq.protocol.codes import LanguageCode
 
 # The constants live in codes and columns alone; these are their C copies.
 cdef int64_t PREFIX = codes.FRAME_PREFIX_SIZE, SIZE_MAX = codes.FRAME_SIZE_MAX, CODE_LOSS = codes.COMPACT_CODE_LOSS

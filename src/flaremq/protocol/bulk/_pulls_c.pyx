@@ -8,9 +8,10 @@ from libc.string cimport memcmp, memcpy, memset
 
 import array
 
-from flaremq.protocol import _pulls_py, codes
-from flaremq.protocol.codes import RequestCode
+from flaremq.protocol import codes
+from flaremq.protocol.bulk import _pulls_py
 from flaremq.protocol.bulk.columns import Chunk, Frame, Pair, Plain, Pull
+from flaremq.protocol.codes import RequestCode
 
 # The constants live in codes and columns alone; these are their C copies.
 cdef int64_t PULL = RequestCode.PULL_MESSAGE, LITE_PULL = RequestCode.LITE_PULL_MESSAGE

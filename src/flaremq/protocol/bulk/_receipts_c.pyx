@@ -8,9 +8,10 @@ from libc.string cimport memcmp, memcpy, memset
 
 import array
 
-from flaremq.protocol import _receipts_py, codes
-from flaremq.protocol.codes import ResponseCode
+from flaremq.protocol import codes
+from flaremq.protocol.bulk import _receipts_py
 from flaremq.protocol.bulk.columns import Chunk, Frame, Pair, Stored
+from flaremq.protocol.codes import ResponseCode
 
 # The constants live in codes and columns alone; these are their C copies.
 cdef int64_t SUCCESS = ResponseCode.SUCCESS

@@ -11,9 +11,10 @@ import array
 
 from flaremq.model import layout
 from flaremq.model.columns import Draft
-from flaremq.protocol import _sends_py, codes
-from flaremq.protocol.codes import RequestCode
+from flaremq.protocol import codes
+from flaremq.protocol.bulk import _sends_py
 from flaremq.protocol.bulk.columns import Chunk, Frame, Pair, Plain, Send, Target
+from flaremq.protocol.codes import RequestCode
 
 # The constants live in layout, codes and columns alone; these are their C copies.
 cdef int64_t PROPERTIES_MAX = layout.PROPERTIES_SIZE_MAX

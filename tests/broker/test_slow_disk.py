@@ -138,16 +138,16 @@ async def test_what_is_deleted_and_when_changes_while_the_broker_runs(tmp_path: 
         for _ in range(30):
             await client.send(address, "Topic", 0, bytes(10 * KiB))
         two_days_ago_s = time.time() - 48 * 3600
-        files = broker.store.log.queue.files
+        files = broker.store.log.files.files
         for file in files[:-1]:
             os.utime(file.path, (two_days_ago_s, two_days_ago_s))
         broker.store.workers.retention.run_once()
-        assert broker.store.log.queue.files == files, "they are kept for 72 hours"
+        assert broker.store.log.files.files == files, "they are kept for 72 hours"
         body = b"fileReservedTime=24\ndiskMaxUsedSpaceRatio=80\ndeleteWhen=%s\n" % every_hour.encode()
         await client.ask(address, RequestCode.UPDATE_BROKER_CONFIG, body=body)
 
         async def are_gone() -> bool:
-            return len(broker.store.log.queue.files) == 1
+            return len(broker.store.log.files.files) == 1
 
         await eventually("files that are older than a day are gone", are_gone)
         shown = await client.ask(address, RequestCode.GET_BROKER_CONFIG)

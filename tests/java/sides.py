@@ -19,9 +19,8 @@ from flaremq.base.units import KiB
 from flaremq.model.host import Host
 from flaremq.model.message import StoredMessage
 from flaremq.model.record import decode
-from flaremq.store.api import GetStatus
+from flaremq.store.api import Boundary, GetStatus
 from flaremq.store.drafts import NewMessage
-from flaremq.store.queue.timesearch import Boundary
 from flaremq.store.settings import StoreSettings
 from flaremq.store.store import MessageStore
 from flaremq.testing.clock import ManualClock

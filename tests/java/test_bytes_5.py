@@ -31,7 +31,7 @@ from tests.java.toolchain import SINCE_5
 from tests.java.values import Draft, batch_body
 
 from flaremq.model.properties import decode_properties
-from flaremq.store.queue.timesearch import Boundary
+from flaremq.store.api import Boundary
 from flaremq.store.store import MessageStore
 from flaremq.testing.clock import ManualClock
 

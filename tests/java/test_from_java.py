@@ -27,8 +27,8 @@ from tests.java.toolchain import SINCE_5, Toolchain
 from tests.java.values import Draft, ScannedQueue, batch_body
 
 from flaremq.model.record import decode
+from flaremq.store.api import Boundary
 from flaremq.store.offline.scan import StoreScan
-from flaremq.store.queue.timesearch import Boundary
 
 pytestmark = pytest.mark.java
 

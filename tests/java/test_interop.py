@@ -24,7 +24,7 @@ from tests.java.sides import (
 from tests.java.toolchain import SINCE_5
 from tests.java.values import Draft
 
-from flaremq.store.queue.timesearch import Boundary
+from flaremq.store.api import Boundary
 from flaremq.store.store import MessageStore
 from flaremq.testing.clock import ManualClock
 

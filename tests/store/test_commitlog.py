@@ -126,7 +126,7 @@ def test_an_empty_topic_is_refused(log: CommitLog) -> None:
 
 def test_the_next_file_is_made_before_it_is_needed(log: CommitLog, tmp_path: Path) -> None:
     append(log, b"x")
-    log.preallocator.take(FILE_SIZE, log.queue.path_of(FILE_SIZE))  # Returns when it is ready.
+    log.preallocator.take(FILE_SIZE, log.files.path_of(FILE_SIZE))  # Returns when it is ready.
     assert sorted(p.name for p in (tmp_path / "commitlog").iterdir()) == [f"{0:020d}", f"{FILE_SIZE:020d}"]
 
 
@@ -251,10 +251,10 @@ def test_several_folders_take_turns_and_a_full_one_is_passed_over(tmp_path: Path
     disk = LopsidedDisk()
     paths = (str(tmp_path / "a"), str(tmp_path / "b"))
     log = log_in(tmp_path, disk, commitlog_paths=paths)
-    placed = [log.queue.path_of(i * FILE_SIZE).parent.name for i in range(4)]
+    placed = [log.files.path_of(i * FILE_SIZE).parent.name for i in range(4)]
     assert placed == ["a", "b", "a", "b"]
     disk.full = tmp_path / "a"
-    assert {log.queue.path_of(i * FILE_SIZE).parent.name for i in range(4)} == {"b"}
+    assert {log.files.path_of(i * FILE_SIZE).parent.name for i in range(4)} == {"b"}
     log.stop()
 
 

@@ -319,7 +319,7 @@ def test_entries_of_a_log_page_that_was_lost_are_dropped_and_made_again(tmp_path
 def test_a_log_whose_only_file_is_damaged_at_its_head_goes_on_where_it_began(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
         put(store, *[f"m{i}" for i in range(30)], size=5000)
-        begin = store.log.queue.files[-1].offset
+        begin = store.log.files.files[-1].offset
     for path in log_file(tmp_path).parent.iterdir():
         if path != log_file(tmp_path, begin):
             path.unlink()

@@ -189,7 +189,7 @@ def test_a_log_that_a_killed_process_left_in_memory_is_synced_before_anything_be
     try:
         put(lives, IDLE, *[f"m{i}" for i in range(10)], size=9000)
         lives.kill()
-        assert lives.store.log.begin < lives.store.log.queue.files[-1].offset
+        assert lives.store.log.begin < lives.store.log.files.files[-1].offset
         put(lives, IDLE, "acknowledged")
         lives.store.workers.log_flusher.flush(0)
         assert worst_power_loss(lives)[IDLE] == [*[f"m{i}" for i in range(10)], "acknowledged"]

@@ -189,7 +189,7 @@ def test_a_clean_stop_needs_no_dispatch_and_leaves_no_abort(tmp_path: Path) -> N
     report = store.report
     assert report is not None
     assert report.clean and report.cut_bytes == 0 and report.rebuilt == ()
-    assert report.scanned_from == store.log.queue.files[-1].offset
+    assert report.scanned_from == store.log.files.files[-1].offset
     assert everything(store) == model.expected()
     store.close()
 

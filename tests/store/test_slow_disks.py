@@ -58,7 +58,7 @@ def test_a_cleaner_that_does_not_stop_in_time_costs_no_acknowledged_message(
         store.put(a_proof(A, f"old{number}", 5000))
     clock.advance_ms(1000 * HOUR_MS)
     disk.slow = True
-    for file in store.log.queue.files:
+    for file in store.log.files.files:
         os.utime(file.path, (0, 0))
     store.clean_now()
     disk.begun.acquire()  # The cleaner is in the middle of a deletion, and stays there.
@@ -83,15 +83,15 @@ def test_a_long_round_of_cleaning_ends_with_the_store(tmp_path: Path) -> None:
     store.open()
     for number in range(100):
         store.put(a_proof(A, f"old{number}", 5000))
-    assert len(store.log.queue.files) > 6
-    for file in store.log.queue.files:
+    assert len(store.log.files.files) > 6
+    for file in store.log.files.files:
         os.utime(file.path, (0, 0))
     disk.slow = True
     store.clean_now()
     disk.begun.acquire()
     disk.allowed.release(1)
     disk.slow = False
-    before = len(store.log.queue.files)
+    before = len(store.log.files.files)
     store.close()
     left = len(list((tmp_path / "commitlog").iterdir()))
     assert left >= before - 2, "it did not delete what it could in its last moments"
@@ -207,7 +207,7 @@ def test_a_flush_looks_at_no_file_that_is_safe(tmp_path: Path) -> None:
         for number in range(40):
             store.put(a_proof(A, f"m{number}", 5000))
         store.workers.log_flusher.flush(0)
-        files = store.log.queue.files
+        files = store.log.files.files
         assert len(files) > 3
         for file in files[:-1]:
             file.flushed = 0  # As if unsafe: whoever looked would sync it.

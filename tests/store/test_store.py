@@ -22,9 +22,8 @@ from flaremq.base.errors import (
     StoreLocked,
 )
 from flaremq.model.record import decode, decode_many
-from flaremq.store.api import ExtUnit, GetStatus, PutStatus
+from flaremq.store.api import Boundary, ExtUnit, GetStatus, PutStatus
 from flaremq.store.files.disk import Disk, DiskFile
-from flaremq.store.queue.timesearch import Boundary
 from flaremq.store.settings import BrokerRole, FlushDisk
 from flaremq.store.store import MessageStore
 from flaremq.testing.clock import ManualClock
@@ -85,7 +84,7 @@ def test_queues_count_on_their_own_and_files_roll_underneath(store: MessageStore
         assert store.max_offset(TOPIC, queue_id) == 100
         found = [int(body.rstrip(b"\0")) for body in bodies(store, queue_id)]
         assert found == list(range(queue_id, 300, 3))
-    assert len(store.log.queue.files) > 4
+    assert len(store.log.files.files) > 4
 
 
 @pytest.mark.parametrize(
@@ -138,7 +137,7 @@ def test_a_large_record_is_handed_out_where_it_lies(tmp_path: Path) -> None:
         (record,) = store.get(TOPIC, 0, 0).records
         assert isinstance(record, memoryview)
         assert record.readonly
-        assert store.log.queue.files[0].held
+        assert store.log.files.files[0].held
         assert decode(record).body == b"x" * 100_000
 
 

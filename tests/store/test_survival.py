@@ -102,18 +102,18 @@ def test_log_files_are_made_when_the_disk_lets_us_and_nothing_acknowledged_is_lo
 def test_the_cleaner_goes_on_and_leaves_no_gap(troubled: Troubled, error: Exception, operation: str) -> None:
     troubled.put(60, size=5000)
     store = troubled.store
-    first = store.log.queue.files[0].path
+    first = store.log.files.files[0].path
     troubled.disk.trouble(error, "commitlog", operation)
     troubled.clock.advance_ms(1000 * HOUR_MS)
     now_s = troubled.clock.now_ms() / 1000 - 500 * 3600
-    for file in store.log.queue.files:
+    for file in store.log.files.files:
         os.utime(file.path, (now_s, now_s))
     store.clean_now()
     troubled.is_degraded("deleting old files")
     assert store.flags.writable
     assert first.exists() or operation == "sync"
     troubled.disk.heal()
-    until(lambda: len(store.log.queue.files) == 1)
+    until(lambda: len(store.log.files.files) == 1)
     until(lambda: not store.flags.degraded)
     assert min(first.parent.iterdir()).name == f"{store.log.begin:020d}"
     until(lambda: store.min_offset(*A) > 0)

@@ -9,9 +9,11 @@ of its neighbours.
 
 from __future__ import annotations
 
+import logging
 import mmap
 import struct
 import threading
+from array import array
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
@@ -27,8 +29,10 @@ from flaremq.base.errors import (
 from flaremq.base.lifecycle import Listener
 from flaremq.base.watermark import Watermark
 from flaremq.model import layout
-from flaremq.model.columns import Draft, Drafts
+from flaremq.model.columns import Draft, Drafts, Stop
 from flaremq.model.encode import Encoder
+from flaremq.model.record import walk
+from flaremq.store.api import Stretch, Window
 from flaremq.store.files.bufferpool import BufferPool
 from flaremq.store.files.disk import Disk
 from flaremq.store.files.filequeue import FileQueue
@@ -36,6 +40,8 @@ from flaremq.store.files.mappedfile import MappedFile
 from flaremq.store.files.preallocate import WAIT_S, Preallocator
 from flaremq.store.queue.nextoffsets import QueueOffsets
 from flaremq.store.settings import FlushDisk, StoreSettings
+
+log = logging.getLogger(__name__)
 
 _BLANK = struct.Struct(">ii")
 _AHEAD = 2  # Files that are made ahead: a burst may fill one while the next is being made.
@@ -72,7 +78,7 @@ class CommitLog:
             store_host, settings.append_crc, settings.message_size_max, settings.record_size_max
         )
         self._placement = Placement(disk, settings)
-        self.queue = FileQueue(
+        self.files = FileQueue(
             disk, self._placement.all_folders, settings.commitlog_file_size, place=self._placement.folder_for
         )
         self.preallocator = Preallocator(disk, settings, wait_s=roll_wait_s, listener=listener)
@@ -84,16 +90,16 @@ class CommitLog:
 
     @property
     def file_size(self) -> int:
-        return self.queue.file_size
+        return self.files.file_size
 
     @property
     def begin(self) -> int:
-        return self.queue.begin
+        return self.files.begin
 
     @property
     def end(self) -> int:
         """Behind the last byte that was appended."""
-        files = self.queue.files
+        files = self.files.files
         return files[-1].offset + files[-1].wrote if files else 0
 
     @property
@@ -108,9 +114,9 @@ class CommitLog:
         newest = self._active
         if newest is not None and newest.committed:
             return newest.offset + newest.committed
-        files = self.queue.files
+        files = self.files.files
         for file in reversed(files):
-            if file.committed or file is self.queue.files[0]:
+            if file.committed or file is self.files.files[0]:
                 return file.offset + file.committed
         return self.begin
 
@@ -124,7 +130,7 @@ class CommitLog:
         if self.settings.pool_used:
             self.pool = BufferPool(self.settings.pool_size, self.file_size)
         self.preallocator.start()
-        files = self.queue.files
+        files = self.files.files
         if files and files[-1].wrote < files[-1].size:
             self._activate(files[-1])
         end = files[-1].end if files else 0
@@ -134,7 +140,7 @@ class CommitLog:
 
     def _make_ahead(self, end: int) -> None:
         for offset in range(end, end + _AHEAD * self.file_size, self.file_size):
-            self.preallocator.want(offset, self.queue.path_of(offset))
+            self.preallocator.want(offset, self.files.path_of(offset))
 
     def change(self, settings: StoreSettings) -> None:
         """Go on with other levels of how full a disk may be."""
@@ -214,14 +220,14 @@ class CommitLog:
 
     def _roll(self) -> None:
         """Have the next file ready, then end the current one with a blank record and go over to it."""
-        files = self.queue.files
+        files = self.files.files
         offset = files[-1].end if files else 0
         pool = self.pool
         if pool is not None and not pool.available and self.settings.pool_fast_fail:
             pool.borrow()  # Raises: an empty pool is told at once, before a file is made.
-        file = self.preallocator.take(offset, self.queue.path_of(offset))
+        file = self.preallocator.take(offset, self.files.path_of(offset))
         self._finish_active()
-        self.queue.adopt(file)
+        self.files.adopt(file)
         self._activate(file)
         self._make_ahead(file.end)
 
@@ -273,7 +279,7 @@ class CommitLog:
         The mark never passes a file that still has unsynced bytes, so all before the one that it
         stands in are safe, and are not looked at: a log may have thousands.
         """
-        files = self.queue.files
+        files = self.files.files
         first = (self.flushed.value - files[0].offset) // self.file_size if files else 0
         for file in files[max(0, first) :]:
             if file.flushed < file.committed:
@@ -285,11 +291,30 @@ class CommitLog:
 
     def slice(self, offset: int, size: int) -> memoryview | None:
         """The bytes [offset, offset + size), as they lie in the map; None if they are not all there."""
-        file = self.queue.find(offset)
+        file = self.files.find(offset)
         if file is None or size < 0 or offset - file.offset + size > file.committed:
             return None
         at = offset - file.offset
         return file.view[at : at + size].toreadonly()
+
+    def window(self, offset: int) -> Window | None:
+        file = self.files.find(offset)
+        return None if file is None else Window(file.view[: file.committed], file.offset)
+
+    def walk(self, begin: int, end: int, facts: array[int], check: int) -> Stretch | None:
+        """The one walk over records and files, for all who follow the log; see api.Log."""
+        file = self.files.find(begin)
+        if file is None:
+            return None
+        base = file.offset
+        at, limit = begin - base, min(end - base, file.committed)
+        if at >= limit:
+            return None
+        view = file.view
+        count, at, stop = walk(view, at, limit, base, facts, check)
+        # Behind the blank record there is nothing more in this file.
+        next_at = file.size if stop == Stop.BLANK else at
+        return Stretch(count, view, base, base + next_at, base + limit, stop)
 
     def store_time(self, offset: int, size: int) -> int:
         """Store time of the record that lies there; -1 if it cannot be read."""
@@ -301,14 +326,36 @@ class CommitLog:
         (stored,) = struct.unpack_from(">q", record, layout.BORN_HOST_AT + host)
         return int(stored)
 
+    def starts(self) -> Sequence[int]:
+        return [file.offset for file in self.files.files]
+
+    def cut(self, end: int) -> int:
+        """What lies behind `end` is torn or was never written; spare files are blank."""
+        files = self.files.files
+        before = files[-1].end
+        behind = sum(1 for file in files if file.offset > end and _has_bytes(file))
+        tail = self.files.find(end)
+        torn = tail is not None and any(tail.view[end - tail.offset : end - tail.offset + layout.BLANK_SIZE])
+        if behind or torn:
+            log.warning("the log ends at %d: a torn record and %d files behind it are removed", end, behind)
+        self.truncate(end)
+        self.flushed.advance(end)
+        return before - end if behind or torn else 0
+
+    def sync(self, begin: int) -> None:
+        for file in self.files.files:
+            if file.offset >= begin:
+                file.flushed = 0
+                file.flush()
+
     def truncate(self, offset: int) -> None:
         """Forget everything from `offset` on. Only while nothing is appended (recovery, a follower)."""
-        self.queue.truncate(offset, keep_first=True)
+        self.files.truncate(offset, keep_first=True)
         self._active = None
         self._out = memoryview(b"")
         if self.flushed.value > offset:
             self.flushed.rewind(offset)
-        files = self.queue.files
+        files = self.files.files
         if files and files[-1].wrote < files[-1].size:
             files[-1].file.reserve(0, files[-1].size)  # A log of Java's has holes where nothing was written.
             self._active = files[-1]
@@ -320,7 +367,11 @@ class CommitLog:
     def close(self) -> None:
         self._out = memoryview(b"")
         self._active = None
-        self.queue.close()
+        self.files.close()
+
+
+def _has_bytes(file: MappedFile) -> bool:
+    return any(file.view[: layout.BLANK_SIZE])
 
 
 def _variable_size(drafts: Drafts, r: int) -> int:

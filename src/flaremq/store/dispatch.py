@@ -28,9 +28,7 @@ from flaremq.base.logs import Seldom
 from flaremq.model import layout, sysflag
 from flaremq.model.columns import Check, Fact, Odd, Stop, facts_table
 from flaremq.model.properties import decode_properties
-from flaremq.model.record import walk
-from flaremq.store.api import ArrivalListener, BitMapper
-from flaremq.store.commitlog import CommitLog
+from flaremq.store.api import ArrivalListener, BitMapper, Log, Stretch
 from flaremq.store.drafts import allows_light_queues
 from flaremq.store.index.index import Index
 from flaremq.store.queue.batchconsumequeue import BatchConsumeQueue, BatchEntry
@@ -61,7 +59,7 @@ class Dispatcher:
 
     def __init__(
         self,
-        log: CommitLog,
+        log: Log,
         queues: Queues,
         index: Index | None,
         settings: StoreSettings,
@@ -118,30 +116,15 @@ class Dispatcher:
         return self._queues.remove_topic(topic, self._lock)
 
     def _step(self, end: int) -> bool:
-        """One batch of one file; False when there is nothing to be read."""
-        file = self._log.queue.find(self.position)
-        if file is None:
+        """One batch; False when there is nothing to be read."""
+        stretch = self._log.walk(self.position, end, self._facts, Check.NOTHING)
+        if stretch is None:
             return False
-        at, file_end = self.position - file.offset, min(end - file.offset, file.committed)
-        if at >= file_end:
-            return False
-        view = file.view
-        count, at, stop = walk(view, at, file_end, file.offset, self._facts, Check.NOTHING)
-        if count:
-            self.dispatch(self._facts, count, view)
-        if stop == Stop.BLANK:
-            at = file.size
-        elif stop != Stop.LIMIT:
-            at = self._skipped(view, at, stop, file_end)
-        self.position = file.offset + at
+        if stretch.count:
+            self.dispatch(self._facts, stretch.count, stretch.view)
+        is_record = stretch.stop in (Stop.LIMIT, Stop.BLANK)
+        self.position = stretch.next if is_record else _skipped(stretch)
         return True
-
-    def _skipped(self, view: memoryview, at: int, stop: int, file_end: int) -> int:
-        """Where to go on behind bytes that are no record, as ReputMessageService does."""
-        (size,) = struct.unpack_from(">i", view, at) if file_end - at >= 4 else (0,)
-        to = at + size if stop == Stop.HALF and 0 < size <= file_end - at else file_end
-        log.error("the log holds no valid record at byte %d of a file: %d bytes stay unseen", at, to - at)
-        return to
 
     def dispatch(self, facts: array[int], count: int, view: memoryview) -> None:
         """Write the queue and index entries of these walked records."""
@@ -229,7 +212,7 @@ class Dispatcher:
         if self._is_gap(key, queue, run):
             return
         rows = order[run[Run.FIRST] : run[Run.FIRST] + run[Run.COUNT]]
-        if isinstance(queue, BatchConsumeQueue):
+        if queue.is_batch:
             self._append_batches(queue, rows, facts, view)
         else:
             self._append_plain(key, queue, run, entries, rows, facts, view)
@@ -326,7 +309,7 @@ class Dispatcher:
             except InvalidName as error:
                 log.error("the record at %d stays out of a light queue: %s", record_offset, error)
                 continue
-            if isinstance(queue, BatchConsumeQueue) or record_offset + size <= queue.physical_end:
+            if queue.is_batch or record_offset + size <= queue.physical_end:
                 continue
             if queue.file_count:
                 if queue_offset < queue.max_offset:
@@ -336,6 +319,15 @@ class Dispatcher:
             entry = _ENTRY.pack(record_offset, size, facts[f + Fact.TAGS_CODE])
             queue.append(memoryview(entry), queue_offset, record_offset + size)
             self._queues.dirty.add((name.encode(), queue.queue_id))
+
+
+def _skipped(stretch: Stretch) -> int:
+    """Where to go on behind bytes that are no record, as ReputMessageService does."""
+    at, room = stretch.next - stretch.base, stretch.limit - stretch.next
+    (size,) = struct.unpack_from(">i", stretch.view, at) if room >= 4 else (0,)
+    skipped = size if stretch.stop == Stop.HALF and 0 < size <= room else room
+    log.error("the log holds no valid record at offset %d: %d bytes are skipped", stretch.next, skipped)
+    return stretch.next + skipped
 
 
 def _odd_rows(facts: array[int], count: int) -> list[int]:

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from flaremq.model.columns import Check, Fact, facts_table
 from flaremq.model.record import walk
-from flaremq.store.commitlog import CommitLog
+from flaremq.store.api import Boundary, Log, Queue
 from flaremq.store.index.index import Index
-from flaremq.store.queue.batchconsumequeue import BatchConsumeQueue
 from flaremq.store.queue.queues import Queues
-from flaremq.store.queue.timesearch import Boundary
 from flaremq.store.reader import Reader
 
 
 class Finder:
     """Index and queues only point; every answer is checked against the record itself."""
 
-    def __init__(self, commit_log: CommitLog, queues: Queues, index: Index | None, reader: Reader) -> None:
-        self._log = commit_log
+    def __init__(self, log: Log, queues: Queues, index: Index | None, reader: Reader) -> None:
+        self._log = log
         self._queues = queues
         self._index = index
         self._reader = reader
@@ -39,9 +37,6 @@ class Finder:
         queue = self._queues.get(topic, queue_id)
         if queue is None:
             return 0
-        if isinstance(queue, BatchConsumeQueue):
-            found = queue.offset_by_time(timestamp_ms, boundary)
-            return max(queue.min_offset, min(queue.max_offset, found))
         return queue.offset_by_time(timestamp_ms, boundary, self._log.begin, self._log.store_time)
 
     def time_of(self, topic: bytes, queue_id: int, offset: int) -> int:
@@ -49,11 +44,15 @@ class Finder:
         queue = self._queues.get(topic, queue_id)
         if queue is None or not queue.min_offset <= offset < queue.max_offset:
             return -1
-        if isinstance(queue, BatchConsumeQueue):
-            batch = queue.find(offset)
-            return batch.store_ms if batch is not None else -1
-        entry = queue.entry(offset)
-        return self._log.store_time(entry[0], entry[1]) if entry is not None else -1
+        return stored_at(self._log, queue, offset)
+
+
+def stored_at(log: Log, queue: Queue, offset: int) -> int:
+    """Store time of the message at this offset of a queue; -1 if it has no entry, or no record."""
+    found = queue.locate(offset)
+    if found is None:
+        return -1
+    return found.store_ms if found.store_ms is not None else log.store_time(found.physical_offset, found.size)
 
 
 def has_key(record: memoryview, topic: bytes, key: bytes) -> bool:

@@ -16,8 +16,7 @@ from collections.abc import Iterator
 from flaremq.base.units import MiB
 from flaremq.model import layout
 from flaremq.model.columns import Bytes
-from flaremq.store.api import GetStatus, ReadResult, Selector
-from flaremq.store.commitlog import CommitLog
+from flaremq.store.api import GetStatus, Log, ReadResult, Selector
 from flaremq.store.queue.batchconsumequeue import BatchConsumeQueue
 from flaremq.store.queue.consumequeue import ConsumeQueue
 from flaremq.store.queue.entries import Limit, choose, gather, take
@@ -36,8 +35,8 @@ _SCAN_MAX, _LOG_END = Limit.SCAN_MAX, Limit.LOG_END  # Globals are found faster 
 class Reader:
     """Any thread may read; what it gets stays readable as long as it keeps it."""
 
-    def __init__(self, commit_log: CommitLog, queues: Queues, settings: StoreSettings) -> None:
-        self._log = commit_log
+    def __init__(self, log: Log, queues: Queues, settings: StoreSettings) -> None:
+        self._log = log
         self._queues = queues
         self._settings = settings
         self._known_limits: dict[tuple[int, int], array[int]] = {}
@@ -66,7 +65,7 @@ class Reader:
         if offset > high:
             return self._nothing(GetStatus.OFFSET_OVERFLOW_BADLY, offset, high, low, high)
         limits = self._limits(count_max, size_max)
-        if isinstance(queue, BatchConsumeQueue):
+        if queue.is_batch:
             return self._read_batches(queue, offset, limits, selector)
         found = self._read_at_once(queue, offset, limits, selector)
         return found or self._read_plain(queue, offset, limits, selector)
@@ -108,11 +107,11 @@ class Reader:
         entries = queue.entries(offset, limits[_SCAN_MAX])
         if not entries or (selector is not None and (codes is None or self._settings.ext_enabled)):
             return None
-        file = self._log.queue.find(int.from_bytes(entries[:8], "big"))
-        if file is None:
+        window = self._log.window(int.from_bytes(entries[:8], "big"))
+        if window is None:
             return None
-        readable = file.view[: file.committed]
-        taken, scanned, size, last, _, data = take(entries, limits, codes, readable, file.offset, _VIEWS_FROM)
+        view, base = window
+        taken, scanned, size, last, _, data = take(entries, limits, codes, view, base, _VIEWS_FROM)
         if data is None:
             return None
         far = limits[_LOG_END] - last > self._near
@@ -212,14 +211,17 @@ class Reader:
         """The chosen records: small ones copied together, file by file, large ones as they lie."""
         records: list[Bytes] = []
         for first, last in self._pieces(chosen, taken):
-            file = self._log.queue.find(chosen[2 * first])
-            if file is None or chosen[2 * last - 2] + chosen[2 * last - 1] > file.offset + file.committed:
+            window = self._log.window(chosen[2 * first])
+            if window is None:
+                return None
+            view, base = window
+            if chosen[2 * last - 2] + chosen[2 * last - 1] > base + len(view):
                 return None
             if last - first == 1 and chosen[2 * first + 1] >= _VIEWS_FROM:
-                at = chosen[2 * first] - file.offset
-                records.append(file.view[at : at + chosen[2 * first + 1]].toreadonly())
+                at = chosen[2 * first] - base
+                records.append(view[at : at + chosen[2 * first + 1]].toreadonly())
             else:
-                records.append(gather(file.view, file.offset, chosen, first, last))
+                records.append(gather(view, base, chosen, first, last))
         return records
 
     def _pieces(self, chosen: array[int], taken: int) -> Iterator[tuple[int, int]]:
@@ -266,13 +268,8 @@ class Reader:
         queue = self._queues.get(topic, queue_id)
         if queue is None or not queue.min_offset <= offset < queue.max_offset:
             return False
-        if isinstance(queue, BatchConsumeQueue):
-            batch = queue.find(offset)
-            at = None if batch is None else batch.physical_offset
-        else:
-            entry = queue.entry(offset)
-            at = None if entry is None else entry[0]
-        return at is not None and self._log.readable_end - at <= self._near
+        found = queue.locate(offset)
+        return found is not None and self._log.readable_end - found.physical_offset <= self._near
 
     def record(self, physical_offset: int) -> memoryview | None:
         """The record that begins at this offset of the log, or None."""

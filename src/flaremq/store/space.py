@@ -43,6 +43,6 @@ class Space:
             log.info("the disk has room again, and messages are taken", extra=self._fields())
 
     def _fields(self) -> dict[str, dict[str, object]]:
-        folder = self._log.queue.path_of(self._log.end).parent
+        folder = self._log.files.path_of(self._log.end).parent
         ratio, size = self._disk.used_ratio(folder), self._log.file_size
         return fields(folder=folder, used=f"{ratio:.0%}" if ratio >= 0 else "unknown", file_size=size)

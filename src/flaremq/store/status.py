@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flaremq.model.layout import FIXED_SIZE
-from flaremq.store.queue.batchconsumequeue import BatchConsumeQueue
+from flaremq.store.find import stored_at
 from flaremq.store.store import MessageStore
 
 
@@ -74,11 +74,7 @@ def stored_ms(store: MessageStore, topic: bytes, queue_id: int, offset: int) -> 
     if queue is None or offset >= queue.max_offset:
         return -1
     at = max(offset, queue.min_offset)
-    if isinstance(queue, BatchConsumeQueue):
-        batch = queue.find(at)
-        return batch.store_ms if batch is not None else -1
-    entry = queue.entry(at)
-    return store.log.store_time(entry[0], entry[1]) if entry is not None else -1
+    return stored_at(store.log, queue, at)
 
 
 def bytes_behind(store: MessageStore, topic: bytes, queue_id: int, offset: int) -> int:
@@ -90,11 +86,8 @@ def bytes_behind(store: MessageStore, topic: bytes, queue_id: int, offset: int) 
     if queue is None or offset >= queue.max_offset:
         return 0
     at = max(offset, queue.min_offset)
-    if isinstance(queue, BatchConsumeQueue):
-        batch = queue.find(at)
-        return end - max(batch.physical_offset, store.log.begin) if batch is not None else 0
-    entry = queue.entry(at)
-    return end - max(entry[0], store.log.begin) if entry is not None else 0
+    found = queue.locate(at)
+    return end - max(found.physical_offset, store.log.begin) if found is not None else 0
 
 
 def index_newest(store: MessageStore) -> tuple[int, int]:

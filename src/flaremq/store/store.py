@@ -26,6 +26,7 @@ from flaremq.store.api import (
     ArrivalListener,
     BatchResult,
     BitMapper,
+    Boundary,
     PutResult,
     PutStatus,
     ReadResult,
@@ -43,7 +44,6 @@ from flaremq.store.flags import Flags, Reporter
 from flaremq.store.index.index import Index, IndexShape
 from flaremq.store.queue.nextoffsets import QueueOffsets
 from flaremq.store.queue.queues import Queues
-from flaremq.store.queue.timesearch import Boundary
 from flaremq.store.reader import Reader
 from flaremq.store.recovery import Recovery, Report
 from flaremq.store.settings import LIVE, BrokerRole, FlushDisk, StoreSettings
@@ -136,7 +136,7 @@ class MessageStore:
         self._on_step(f"abort check: the last stop was {'clean' if clean else 'not clean'}")
         for folder in (*settings.commitlog_folders, settings.consumequeue_folder):
             make_way(self.disk, folder)
-        self.log.queue.load()
+        self.log.files.load()
         self._on_step("commit log")
         self._abort.create()  # Before anything is changed: a start that dies half way was no clean stop.
         self.checkpoint = Checkpoint(self.disk, settings.root / "checkpoint")
@@ -152,7 +152,9 @@ class MessageStore:
             index_damaged = bool(index.load(clean=clean))
         self._on_step("index")
         self.dispatcher = Dispatcher(self.log, self.queues, self.index, settings, self._bit_mapper)
-        recovery = Recovery(self.log, self.queues, self.index, self.checkpoint, self.dispatcher)
+        recovery = Recovery(
+            settings, self.log, self.queues, self.index, self.checkpoint, self.dispatcher, self.offsets
+        )
         self.report = recovery.run(clean=clean, damaged=damaged, index_damaged=index_damaged)
         self._on_step("recovery")
         self.reader = Reader(self.log, self.queues, settings)

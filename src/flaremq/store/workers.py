@@ -66,7 +66,7 @@ class Workers:
         )
         self.dispatch = Worker("flaremq-dispatch", self._dispatch_step, Reporter(flags, "dispatch"))
         self.cleaner = Worker("flaremq-clean", self._clean_step, Reporter(flags, "deleting old files"))
-        kept = Kept(works.log.queue, works.queues.trimmed, works.index, self._log_bytes)
+        kept = Kept(works.log.files, works.queues.trimmed, works.index, self._log_bytes)
         self.retention = Retention(
             settings,
             clock,
@@ -124,7 +124,7 @@ class Workers:
         return self._works.flags.failure is None and self._works.log.unflushed <= 0
 
     def _log_bytes(self) -> int:
-        return len(self._works.log.queue.files) * self._works.log.file_size
+        return len(self._works.log.files.files) * self._works.log.file_size
 
     def _dispatch_step(self, worker: Worker) -> None:
         done = self._works.dispatcher.catch_up()

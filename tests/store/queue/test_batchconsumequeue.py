@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flaremq.base.errors import CorruptStore
+from flaremq.store.api import Boundary
 from flaremq.store.files.disk import Disk
 from flaremq.store.files.filequeue import FileQueue, file_name
 from flaremq.store.queue.batchconsumequeue import BatchConsumeQueue, BatchEntry
-from flaremq.store.queue.timesearch import Boundary
 
 GOLDEN = bytes.fromhex(
     "0000000040001000 0000009f 000000000027a807 0000018bcfe5687b 0000000000000007 0003 ffffffff 00000000"
@@ -53,11 +53,20 @@ def test_the_bytes_are_those_of_rocketmq(tmp_path: Path) -> None:
     assert queue.find(7) == queue.find(9) == EXAMPLE
 
 
+def by_time(queue: BatchConsumeQueue, time_ms: int, boundary: Boundary) -> int:
+    """Batches know their own times: no record is asked."""
+
+    def never(_offset: int, _size: int) -> int:
+        raise AssertionError("a record was read")
+
+    return queue.offset_by_time(time_ms, boundary, 0, never)
+
+
 def test_an_empty_queue_has_nothing(tmp_path: Path) -> None:
     queue = opened(tmp_path)
     assert state(queue) == (0, 0, -1)
     assert queue.find(0) is None and queue.entries(0, 10) == []
-    assert queue.offset_by_time(10_000, Boundary.LOWER) == -1
+    assert by_time(queue, 10_000, Boundary.LOWER) == 0
     queue.recover()
     assert state(queue) == (0, 0, -1)
 
@@ -229,19 +238,19 @@ def test_a_spare_file_of_zeros_is_taken_as_empty(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("time_ms", "lower", "upper"),
-    [(9_999, 0, -1), (10_000, 0, 0), (10_015, 6, -1), (10_020, 6, 6), (10_090, 27, 27), (99_999, 27, 27)],
+    [(9_999, 0, 0), (10_000, 0, 0), (10_015, 6, 0), (10_020, 6, 6), (10_090, 27, 27), (99_999, 27, 27)],
 )
 def test_batches_by_time(tmp_path: Path, time_ms: int, lower: int, upper: int) -> None:
     queue = filled(tmp_path, 10)
-    assert queue.offset_by_time(time_ms, Boundary.LOWER) == lower
-    assert queue.offset_by_time(time_ms, Boundary.UPPER) == upper
+    assert by_time(queue, time_ms, Boundary.LOWER) == lower
+    assert by_time(queue, time_ms, Boundary.UPPER) == upper
 
 
 def test_dead_batches_are_not_found_by_time(tmp_path: Path) -> None:
     queue = filled(tmp_path, 10)
     queue.correct_min(4000)
-    assert queue.offset_by_time(10_010, Boundary.LOWER) == 12
-    assert queue.offset_by_time(10_010, Boundary.UPPER) == -1
+    assert by_time(queue, 10_010, Boundary.LOWER) == 12
+    assert by_time(queue, 10_010, Boundary.UPPER) == 12, "none has this time: the oldest that is alive"
 
 
 def test_a_flush_counts_pages(tmp_path: Path) -> None:

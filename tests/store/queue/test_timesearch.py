@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flaremq.store.queue.timesearch import GONE, UNKNOWN, Boundary, Span, find_batch, find_unit
+from flaremq.store.api import Boundary
+from flaremq.store.queue.timesearch import GONE, UNKNOWN, Span, find_batch, find_unit
 
 LOWER, UPPER = Boundary.LOWER, Boundary.UPPER
 BOUNDARIES = pytest.mark.parametrize("boundary", list(Boundary))

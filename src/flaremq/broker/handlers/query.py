@@ -16,11 +16,8 @@ from flaremq.protocol.headers import pull as headers
 from flaremq.protocol.headers.topic import QueryConsumeQueueRequestHeader
 from flaremq.remoting.router import Handler, Peer
 from flaremq.store import status
-from flaremq.store.api import ExtUnit, Selector
-from flaremq.store.queue.batchconsumequeue import BatchConsumeQueue
-from flaremq.store.queue.consumequeue import ConsumeQueue
+from flaremq.store.api import Boundary, ExtUnit, Selector
 from flaremq.store.queue.extension import is_address
-from flaremq.store.queue.timesearch import Boundary
 from flaremq.store.store import MessageStore
 
 _ENTRIES_MAX: Final = 4096  # Of one answer, whatever was asked for.
@@ -163,27 +160,8 @@ class Query:
     ) -> tuple[ConsumeQueueData, ...]:
         queue, ext = self._store.queues.get(*key), self._store.queues.ext(key)
         unit_at: Callable[[int], ExtUnit | None] = ext.get if ext is not None else lambda _address: None
-        if isinstance(queue, BatchConsumeQueue):
-            found = [
-                (each.physical_offset, each.size, each.tags_code)
-                for each in queue.entries(first, count)
-                if each.base_offset < first + count
-            ]
-        elif isinstance(queue, ConsumeQueue):
-            found = list(_plain_entries(queue, first, count))
-        else:
-            found = []
+        found = [] if queue is None else queue.listed(first, count)
         return tuple(_entry_data(*entry, unit_at, selector) for entry in found)
-
-
-def _plain_entries(queue: ConsumeQueue, first: int, count: int) -> list[tuple[int, int, int]]:
-    found: list[tuple[int, int, int]] = []
-    for offset in range(max(first, queue.min_offset), min(first + count, queue.max_offset)):
-        entry = queue.entry(offset)
-        if entry is None:
-            break
-        found.append(entry)
-    return found
 
 
 def _entry_data(

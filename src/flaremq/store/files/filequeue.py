@@ -84,6 +84,11 @@ class FileQueue:
         return file
 
     @property
+    def folder(self) -> Path:
+        """The first of its folders; the log alone may have several."""
+        return self._folders[0]
+
+    @property
     def begin(self) -> int:
         """Offset of the first byte that is still there; 0 when there is no file."""
         files = self.files

@@ -10,14 +10,16 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from pathlib import Path
+from typing import ClassVar, Final, Literal
 
 from flaremq.base.errors import CorruptStore
 from flaremq.base.logs import fields, logger
 from flaremq.model.layout import BATCH_ENTRY_FORMAT, BATCH_ENTRY_SIZE
+from flaremq.store.api import Boundary, Entry, Located, TimeOf
 from flaremq.store.files.filequeue import FileQueue
 from flaremq.store.files.mappedfile import MappedFile
-from flaremq.store.queue.timesearch import Boundary, find_batch
+from flaremq.store.queue.timesearch import find_batch
 
 log = logger("store.batchconsumequeue")
 
@@ -56,6 +58,8 @@ class BatchConsumeQueue:
       B3  `max_physical_offset` is where the last batch *begins* (in a plain queue: where it ends).
     """
 
+    is_batch: ClassVar[Literal[True]] = True
+
     def __init__(self, files: FileQueue) -> None:
         assert files.file_size % BATCH_ENTRY_SIZE == 0, "an entry is never split"
         self._files = files
@@ -63,6 +67,15 @@ class BatchConsumeQueue:
         self.min_offset = 0
         self.max_offset = 0
         self.max_physical_offset = -1
+
+    @property
+    def newest(self) -> int:
+        """Where its newest batch begins (B3)."""
+        return self.max_physical_offset
+
+    @property
+    def folder(self) -> Path:
+        return self._files.folder
 
     @property
     def file_count(self) -> int:
@@ -111,6 +124,23 @@ class BatchConsumeQueue:
             return None
         entry = self._read(self._number_of(queue_offset))
         return entry if entry is not None and entry.base_offset <= queue_offset < entry.end_offset else None
+
+    def locate(self, queue_offset: int) -> Located | None:
+        batch = self.find(queue_offset)
+        return None if batch is None else Located(batch.physical_offset, batch.size, batch.store_ms)
+
+    def listed(self, first: int, count: int) -> list[Entry]:
+        return [
+            (batch.physical_offset, batch.size, batch.tags_code)
+            for batch in self.entries(first, count)
+            if batch.base_offset < first + count
+        ]
+
+    def first_address(self) -> int | None:
+        """Batches have no extension."""
+        return None
+
+    last_address = first_address
 
     def entries(self, queue_offset: int, limit: int) -> list[BatchEntry]:
         """Entries from the one that holds this message on, or from the next one after it."""
@@ -194,11 +224,12 @@ class BatchConsumeQueue:
             self.correct_min(min_physical_offset)
         return deleted
 
-    def offset_by_time(self, time_ms: int, boundary: Boundary) -> int:
-        """Base of the batch stored at that time; -1 if there is none. The caller clamps it."""
-        number = find_batch(self._first_live, self._end, time_ms, boundary, self._store_ms)
+    def offset_by_time(self, timestamp_ms: int, boundary: Boundary, log_min: int, time_of: TimeOf) -> int:  # noqa: ARG002
+        """Batches know their store times, so no record is read."""
+        number = find_batch(self._first_live, self._end, timestamp_ms, boundary, self._store_ms)
         entry = self._read(number) if number >= 0 else None
-        return entry.base_offset if entry is not None else -1
+        found = entry.base_offset if entry is not None else -1
+        return max(self.min_offset, min(self.max_offset, found))
 
     def flush(self, least_pages: int = 0) -> None:
         """Sync files with at least so many pages begun since their last sync; 0 means any byte."""

@@ -11,13 +11,16 @@ from __future__ import annotations
 import logging
 import struct
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import ClassVar, Literal
 
 from flaremq.base.errors import CorruptStore
 from flaremq.model.layout import ENTRY_FORMAT, ENTRY_SIZE, EXT_ADDRESS_MAX, FILLER_SIZE
+from flaremq.store.api import Boundary, Entry, Located, TimeOf
 from flaremq.store.files.filequeue import FileQueue
 from flaremq.store.files.mappedfile import MappedFile
 from flaremq.store.queue.entries import FILLER, valid
-from flaremq.store.queue.timesearch import GONE, UNKNOWN, Boundary, Span, find_unit
+from flaremq.store.queue.timesearch import GONE, UNKNOWN, Span, find_unit
 
 log = logging.getLogger(__name__)
 
@@ -25,12 +28,6 @@ _ENTRY = struct.Struct(ENTRY_FORMAT)
 _LONG_MAX = (1 << 63) - 1
 _GAP_FILES_MAX = 100  # Missing entries that are believed: 30 million, with files as they are by default.
 _RECOVER_FILES = 3  # Older files are trusted: they were full and flushed long ago.
-
-Entry = tuple[int, int, int]
-"""Physical offset, size, tags code."""
-
-TimeOf = Callable[[int, int], int]
-"""Store time of the record at this offset and of this size; -1 if it cannot be read."""
 
 
 class ConsumeQueue:
@@ -42,6 +39,7 @@ class ConsumeQueue:
       C3  every record below `physical_end` that belongs here has its entry.
     """
 
+    is_batch: ClassVar[Literal[False]] = False
     __slots__ = ("_files", "min_offset", "physical_end", "queue_id", "topic")
 
     def __init__(self, topic: str, queue_id: int, files: FileQueue) -> None:
@@ -57,6 +55,15 @@ class ConsumeQueue:
         """The queue offset that the next message will have."""
         files = self._files.files
         return (files[-1].offset + files[-1].wrote) // ENTRY_SIZE if files else 0
+
+    @property
+    def newest(self) -> int:
+        """Where its newest record ends."""
+        return self.physical_end
+
+    @property
+    def folder(self) -> Path:
+        return self._files.folder
 
     @property
     def file_count(self) -> int:
@@ -138,6 +145,19 @@ class ConsumeQueue:
     def entry(self, offset: int) -> Entry | None:
         raw = self.entries(offset, 1)
         return _ENTRY.unpack(raw) if len(raw) == ENTRY_SIZE else None
+
+    def locate(self, queue_offset: int) -> Located | None:
+        entry = self.entry(queue_offset)
+        return None if entry is None else Located(entry[0], entry[1], None)
+
+    def listed(self, first: int, count: int) -> list[Entry]:
+        found: list[Entry] = []
+        for offset in range(max(first, self.min_offset), min(first + count, self.max_offset)):
+            entry = self.entry(offset)
+            if entry is None:
+                break
+            found.append(entry)
+        return found
 
     def next_file_offset(self, offset: int) -> int:
         """The first queue offset behind the file that holds this one."""

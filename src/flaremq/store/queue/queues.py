@@ -161,17 +161,16 @@ class Queues:
                 continue
             if trusted_end is not None:
                 self.dirty.add(key)  # What is cut, here or above, is not yet so on the disk.
-                if newest_of(queue) >= trusted_end:
+                if queue.newest >= trusted_end:
                     queue.truncate_to(trusted_end)
-            newest = max(newest, newest_of(queue))
-            if isinstance(queue, ConsumeQueue):
-                self._recover_ext(key, queue)
+            newest = max(newest, queue.newest)
+            self._recover_ext(key, queue)
         return newest
 
-    def _recover_ext(self, key: Key, queue: ConsumeQueue) -> None:
+    def _recover_ext(self, key: Key, queue: AnyQueue) -> None:
         """An extension that was lost with its folder is missed when the last entry points to it."""
-        last = queue.entry(queue.max_offset - 1)
-        missed = last is not None and is_address(last[2])
+        last = queue.listed(queue.max_offset - 1, 1)
+        missed = bool(last) and is_address(last[0][2])
         ext = self.ext(key) if missed else self._exts.get(key)
         if ext is not None:
             ext.recover(queue.last_address() or 0)
@@ -179,7 +178,7 @@ class Queues:
     def truncate(self, physical_offset: int) -> None:
         """Forget the entries of records at or behind `physical_offset`."""
         for queue in self:
-            if newest_of(queue) >= physical_offset:
+            if queue.newest >= physical_offset:
                 queue.truncate_to(physical_offset)
 
     def remove(self, key: Key) -> None:
@@ -188,12 +187,9 @@ class Queues:
         self.dirty.discard(key)
         if queue is not None:
             queue.destroy()
-            batch = isinstance(queue, BatchConsumeQueue)
-            root = self._settings.batch_queue_folder if batch else self._settings.consumequeue_folder
-            folder = root / folder_name(key[0]) / str(key[1])
-            if self._disk.exists(folder):
-                self._disk.sync_folder(folder)  # It must not come back.
-                self._disk.delete_folder(folder)
+            if self._disk.exists(queue.folder):
+                self._disk.sync_folder(queue.folder)  # It must not come back.
+                self._disk.delete_folder(queue.folder)
         if ext is not None:
             ext.destroy()
 
@@ -286,14 +282,9 @@ class Trimmed:
                 return
             self.queue.correct_min(log_min)
             ext = self.queues.ext_of(self.key)
-            first = self.queue.first_address() if ext and isinstance(self.queue, ConsumeQueue) else None
+            first = self.queue.first_address() if ext else None
             if ext is not None and first is not None:
                 ext.delete_before(first)
-
-
-def newest_of(queue: AnyQueue) -> int:
-    """Where the newest record that a queue knows ends (of a batch queue: begins); -1 without any."""
-    return queue.max_physical_offset if isinstance(queue, BatchConsumeQueue) else queue.physical_end
 
 
 def folder_name(topic: bytes) -> str:

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from typing import Final, TypeAlias
+
+from flaremq.store.api import Boundary
 
 TimeAt: TypeAlias = Callable[[int], int]
 """Store time of a unit in ms, or one of the two below."""
@@ -19,13 +20,6 @@ UNKNOWN: Final = -1
 """The record cannot be read."""
 GONE: Final = -2
 """The record has been deleted with the log's oldest files: it is older than any that is there."""
-
-
-class Boundary(Enum):
-    """LOWER: the first unit not before the time. UPPER: the last one not after it."""
-
-    LOWER = "lower"
-    UPPER = "upper"
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,7 +59,7 @@ def test_topics_and_messages(site: Site) -> None:
     ask = site.ask
     assert ask("topic", "create", "orders", "-q", 2).status == 0
     assert "orders" in [each["topic"] for each in ask("topic", "list", "--json").document]
-    words = ("-t", "TagA", "-k", "needle", "-p", "n=7")
+    words = ("--tags", "TagA", "-k", "needle", "-p", "n=7")
     (receipt,) = documents(ask("send", "orders", "hello", *words, "--json"))
     documents(ask("send", "orders", "--json", given="one\ntwo\n"))
     read = ("tail", "orders", "--from", "begin", "--no-follow", "--json")

@@ -107,8 +107,9 @@ async def measure(count: int, profile: bool) -> dict[str, float]:
         )
         await broker.start()
         try:
-            turn = Turn((broker._sends, broker._pulls))
-            dispatch = broker._sends.dispatch
+            assert broker.composition is not None
+            sends = broker.composition.sends
+            turn, dispatch = Turn((sends, broker.composition.pulls)), sends.dispatch
             turns(turn, dispatch, (4, 64), 200)
             profiler = cProfile.Profile()
             if profile:

@@ -9,16 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from flaremq.base.errors import CallTimeout
-from flaremq.broker.offload import Aside
+from flaremq.base.live import Live
+from flaremq.broker.offload import Offload
 from flaremq.broker.settings import BrokerSettings
 from flaremq.broker.stats.stats import Stats
-from flaremq.broker.tables.configfile import ConfigFile
-from flaremq.broker.tables.consumers import GroupHooks, Groups
+from flaremq.broker.tables.consumers import Consumers
 from flaremq.broker.tables.filters import Filters
 from flaremq.broker.tables.offsets import Offsets
 from flaremq.broker.tables.producers import Member, Producers
-from flaremq.broker.tables.queuelocks import Locks
-from flaremq.broker.tables.subscriptiongroups import Subscriptions
+from flaremq.broker.tables.queuelocks import QueueLocks
+from flaremq.broker.tables.subscriptiongroups import SubscriptionGroups
+from flaremq.broker.tables.tables import Tables
 from flaremq.broker.tables.topics import Topics
 from flaremq.protocol import beans, fields
 from flaremq.protocol.bodies.group import ConsumerData, SubscriptionData
@@ -81,20 +82,46 @@ def settings_of(**other: Any) -> BrokerSettings:
 class Desk:
     """All tables of a broker, and a router in front of whatever a test has handlers for."""
 
-    settings: BrokerSettings
+    live: Live[BrokerSettings]
     clock: ManualClock
-    aside: Aside
+    aside: Offload
     store: MessageStore
-    topics: Topics
-    subscriptions: Subscriptions
-    offsets: Offsets
-    filters: Filters
-    groups: Groups
-    producers: Producers
-    locks: Locks
+    tables: Tables
     stats: Stats
     router: Router = field(default_factory=Router)
     peer: FakePeer = field(default_factory=FakePeer)
+
+    @property
+    def settings(self) -> BrokerSettings:
+        return self.live.now
+
+    @property
+    def topics(self) -> Topics:
+        return self.tables.topics
+
+    @property
+    def subscriptions(self) -> SubscriptionGroups:
+        return self.tables.subscriptions
+
+    @property
+    def offsets(self) -> Offsets:
+        return self.tables.offsets
+
+    @property
+    def filters(self) -> Filters:
+        return self.tables.filters
+
+    @property
+    def groups(self) -> Consumers:
+        return self.tables.groups
+
+    @property
+    def producers(self) -> Producers:
+        return self.tables.producers
+
+    @property
+    def locks(self) -> QueueLocks:
+        return self.tables.locks
 
     def serve(self, handlers: dict[int, Handler]) -> None:
         self.router.serve(Family("test", 1000), handlers)
@@ -117,23 +144,16 @@ class Desk:
 @contextmanager
 def desk(root: Path, *, store: Mapping[str, Any] | None = None, **other: Any) -> Iterator[Desk]:
     """Tables on a folder; the store is made and not opened, unless a test does so."""
-    clock, settings, aside = ManualClock(), settings_of(**other), Aside(2)
-    config = root / "config"
-    filters = Filters(settings, ConfigFile(config / "consumerFilter.json"), aside, clock)
+    clock, live, aside = ManualClock(), Live(settings_of(**other)), Offload(2)
     made = Desk(
-        settings=settings,
+        live=live,
         clock=clock,
         aside=aside,
         store=MessageStore(small_settings(root / "store", **(store or {})), clock=clock),
-        topics=Topics(settings, ConfigFile(config / "topics.json"), aside, clock),
-        subscriptions=Subscriptions(settings, ConfigFile(config / "subscriptionGroup.json"), aside, clock),
-        offsets=Offsets(settings, ConfigFile(config / "consumerOffset.json"), aside, clock),
-        filters=filters,
-        groups=Groups(settings, clock, GroupHooks(filters.register, filters.unregister)),
-        producers=Producers(settings),
-        locks=Locks(clock),
-        stats=Stats(settings, clock),
+        tables=Tables(live, root / "config", aside, clock),
+        stats=Stats(live, clock),
     )
+    made.tables.attach(made.store)
     made.topics.load()
     made.subscriptions.load()
     try:

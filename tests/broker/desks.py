@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 from flaremq.base.clock import Clock
 from flaremq.base.errors import Malformed
-from flaremq.broker.app import Broker
+from flaremq.broker.app import Broker, Composition
 from flaremq.broker.config import BrokerConfig
 from flaremq.broker.settings import BrokerServerSettings, BrokerSettings, FamilySettings
 from flaremq.model.columns import Bytes
@@ -18,7 +18,9 @@ from flaremq.model.message import StoredMessage
 from flaremq.model.record import decode_many
 from flaremq.protocol.command import Command
 from flaremq.protocol.frame import FrameDecoder, encode_frame
+from flaremq.remoting.gate import Gate
 from flaremq.remoting.inlet import Inlet
+from flaremq.remoting.router import Router
 from flaremq.remoting.turn import Turn
 from flaremq.testing.clock import ManualClock, settle
 from flaremq.testing.fakes.builders import small_settings
@@ -85,13 +87,19 @@ def deliver(turn: Turn, line: Line, data: bytes) -> None:
 
 
 class DeskBench:
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, made: Composition, gate: Gate | None = None) -> None:
         self.broker = broker
+        self.made = made
         self.store = broker.store
-        self.state = broker.state
-        self.sends = broker._sends
-        self.pulls = broker._pulls
-        self.turn = Turn((self.sends, self.pulls))
+        self.tables = broker.tables
+        self.sends = made.sends
+        self.pulls = made.pulls
+        self.acks = made.acks
+        self.turn = Turn((self.sends, self.pulls), gate=gate)
+
+    def router(self, lanes: frozenset[int] = frozenset()) -> Router:
+        """To all requests but sends and pulls."""
+        return self.made.families.router(self.made.served(), lanes)
 
     def deliver(self, line: Line, *commands: Command) -> None:
         """As if they had come by the socket, for the next turn."""
@@ -129,9 +137,10 @@ async def a_desk(
     broker: dict[str, Any] | None = None,
     families: dict[str, Any] | None = None,
     clock: Clock | None = None,
+    gate: Gate | None = None,
     **store: Any,
 ) -> AsyncIterator[DeskBench]:
-    made = Broker(
+    broker_made = Broker(
         BrokerConfig(
             broker=BrokerSettings(ip1="127.0.0.1", ip2="127.0.0.1", broker_name="broker-a", **(broker or {})),
             server=BrokerServerSettings(listen_port=PORT),
@@ -140,17 +149,9 @@ async def a_desk(
         ),
         clock or ManualClock(),
     )
-    made.state.load()
-    made.store.load()
-    made._make_handlers()
-    made.store.start()
-    made.store.listen(made._pulls.parked)
-    try:
-        yield DeskBench(made)
-    finally:
-        await made._pulls.close()
-        made._waits.close()
-        await made._tasks.aclose(timeout_s=5)
-        await made._caller.aclose()
-        made.store.close()
-        made._aside.close()
+    made = broker_made.compose()
+    async with AsyncExitStack() as started:
+        for feature in made.inner:
+            await feature.start()
+            started.push_async_callback(feature.stop)
+        yield DeskBench(broker_made, made, gate)

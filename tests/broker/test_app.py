@@ -50,7 +50,7 @@ def a_broker(root: Path) -> Broker:
 async def site(tmp_path: Path) -> AsyncIterator[Site]:
     broker = a_broker(tmp_path)
     await broker.start()
-    broker.state.topics.put(TopicConfig("TopicTest", 4, 4))
+    broker.tables.topics.put(TopicConfig("TopicTest", 4, 4))
     caller = Caller()
     try:
         yield Site(broker, caller)
@@ -96,7 +96,7 @@ async def test_a_changed_number_of_queues_holds_for_topics_made_from_then_on(sit
     update = Command(code=RequestCode.UPDATE_BROKER_CONFIG, body=b"defaultTopicQueueNums=3\n")
     assert (await site.ask(update)).code == ResponseCode.SUCCESS
     assert (await site.ask(replace(first, ext_fields={**first.fields, "b": "Second"}))).code == 0
-    made = [site.broker.state.topics.get(name) for name in ("First", "Second")]
+    made = [site.broker.tables.topics.get(name) for name in ("First", "Second")]
     assert [config.write_queue_nums for config in made if config is not None] == [8, 3]
 
 

@@ -16,6 +16,7 @@ from flaremq.model.topic import TopicConfig
 from flaremq.protocol.codes import ONE_WAY, RequestCode, SerializeType
 from flaremq.protocol.command import Command
 from flaremq.protocol.frame import encode_frame
+from flaremq.remoting.gate import Right, Sender
 from flaremq.remoting.turn import Batch
 from flaremq.store.settings import FlushDisk
 from flaremq.store.store import MessageStore
@@ -87,14 +88,22 @@ def pulls(draw: st.DrawFn) -> Command:
 TURN = st.lists(st.lists(sends() | pulls(), min_size=1, max_size=5), min_size=1, max_size=3)
 
 
+class Curious:
+    """A gate that lets everything pass, and wants to see each request."""
+
+    def check(self, source: Sender, request: Command) -> None: ...
+
+    def admits(self, source: Sender, topic: bytes, right: Right) -> bool:
+        return False
+
+
 class Pair:
-    """The same broker twice: one with its fast lane, one whose lane rests."""
+    """The same broker twice: one with its fast lane, one whose gate leaves everything to the plain lane."""
 
     def __init__(self, fast: DeskBench, plain: DeskBench, clock: ManualClock) -> None:
         self.fast = fast
         self.plain = plain
         self.clock = clock
-        plain.sends.resting = plain.pulls.resting = True
         self.taken = {"fast": 0, "plain": 0}
         self._count("fast", fast)
         self._count("plain", plain)
@@ -113,7 +122,7 @@ class Pair:
     async def make_topics(self) -> None:
         for desk in (self.fast, self.plain):
             for topic in ("Known", "Other"):
-                desk.state.topics.put(TopicConfig(topic, 4, 4))
+                desk.tables.topics.put(TopicConfig(topic, 4, 4))
             _dispatch_at_once(desk.store)
 
     async def serve(self, desk: DeskBench, turn: list[list[Command]]) -> list[bytes]:
@@ -121,7 +130,7 @@ class Pair:
         for line, commands in zip(lines, turn, strict=True):
             deliver(desk.turn, line, b"".join(map(encode_frame, commands)))
         await desk.run()
-        await asyncio.wait_for(desk.broker._waits.drain(), 5)
+        await asyncio.wait_for(desk.acks.drain(), 5)
         if desk.store.settings.flush_disk is FlushDisk.SYNC_FLUSH:
             desk.store.dispatch()
         assert not any(line.errors for line in lines)
@@ -163,8 +172,8 @@ def _compare(folder: Path, flush: FlushDisk) -> None:
     with asyncio.Runner() as runner:
         stack = AsyncExitStack()
         made = [
-            runner.run(stack.enter_async_context(a_desk(folder / name, **options)))  # type: ignore[arg-type]
-            for name in ("fast", "plain")
+            runner.run(stack.enter_async_context(a_desk(folder / name, gate=gate, **options)))  # type: ignore[arg-type]
+            for name, gate in (("fast", None), ("plain", Curious()))
         ]
         pair = Pair(made[0], made[1], clock)
         runner.run(pair.make_topics())

@@ -19,6 +19,7 @@ from tests.broker.desks import DeskBench, Line, a_desk
 from tests.protocol.samples import a_pull, a_send
 
 from flaremq.base.errors import CallTimeout, NoPermission
+from flaremq.base.live import Live
 from flaremq.broker.app import Broker
 from flaremq.broker.config import BrokerConfig
 from flaremq.broker.settings import (
@@ -28,10 +29,9 @@ from flaremq.broker.settings import (
     MetricsExporter,
 )
 from flaremq.broker.tables.broadcast import BroadcastOffsets, BroadcastPull
-from flaremq.broker.tables.consumers import Groups
+from flaremq.broker.tables.consumers import Consumers
 from flaremq.broker.tables.producers import Producers
 from flaremq.broker.tables.topics import presets
-from flaremq.broker.tasks import Chores, table
 from flaremq.model import names
 from flaremq.model.topic import GroupConfig, TopicConfig
 from flaremq.protocol.bodies.group import MessageModel, SubscriptionData
@@ -63,7 +63,7 @@ async def until(condition: Callable[[], object]) -> None:
 
 async def test_the_region_is_told_in_answers_and_stored_with_messages(tmp_path: Path) -> None:
     async with a_desk(tmp_path, broker={"region": "eu-1"}) as made:
-        made.state.topics.put(TopicConfig(TOPIC, 4, 4))
+        made.tables.topics.put(TopicConfig(TOPIC, 4, 4))
         (answer,) = await made.ask(SEND)
         assert answer.fields["MSG_REGION"] == "eu-1"
         assert made.messages()[0].properties["MSG_REGION"] == "eu-1"
@@ -87,7 +87,7 @@ def test_topics_that_a_broker_always_has_follow_the_settings() -> None:
 async def test_sends_before_the_time_that_was_set_are_refused(tmp_path: Path) -> None:
     clock = ManualClock()
     async with a_desk(tmp_path, broker={"accept_sends_from_ms": START_MS + 1000}, clock=clock) as made:
-        made.state.topics.put(TopicConfig(TOPIC, 4, 4))
+        made.tables.topics.put(TopicConfig(TOPIC, 4, 4))
         (refused,) = await made.ask(SEND)
         assert refused.code != OK and "startAcceptSendRequestTimeStamp" in (refused.remark or "")
         clock.advance_ms(1000)
@@ -101,7 +101,7 @@ async def test_how_long_a_pull_waits_is_its_own_wish_or_the_brokers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: dict[str, Any], held_s: float
 ) -> None:
     async with a_desk(tmp_path, broker=how) as made:
-        made.state.topics.put(TopicConfig(TOPIC, 4, 4))
+        made.tables.topics.put(TopicConfig(TOPIC, 4, 4))
         held: list[float] = []
         monkeypatch.setattr(made.pulls.parked, "park", lambda *given: held.append(given[3]))
         await made.ask(a_waiting_pull())
@@ -111,8 +111,8 @@ async def test_how_long_a_pull_waits_is_its_own_wish_or_the_brokers(
 async def test_consumers_are_sent_to_slaves_unless_that_is_switched_off(tmp_path: Path) -> None:
     for number, (slave_read, suggested) in enumerate(((True, "1"), (False, "0"))):
         async with a_desk(tmp_path / str(number), broker={"slave_read": slave_read}) as made:
-            made.state.topics.put(TopicConfig(TOPIC, 4, 4))
-            made.state.subscriptions.put(GroupConfig("g1", broker_id=1))
+            made.tables.topics.put(TopicConfig(TOPIC, 4, 4))
+            made.tables.subscriptions.put(GroupConfig("g1", broker_id=1))
             await made.ask(SEND)
             (answer,) = await made.ask(a_waiting_pull())
             assert (answer.code, answer.fields["suggestWhichBrokerId"]) == (OK, suggested)
@@ -145,20 +145,20 @@ def test_filters_of_a_group_that_left_are_kept_as_long_as_was_set(tmp_path: Path
 async def test_offsets_of_broadcasting_clients_are_noted_unless_that_is_switched_off(tmp_path: Path) -> None:
     for number, is_noted in enumerate((True, False)):
         async with a_desk(tmp_path / str(number), broker={"broadcast_offsets": is_noted}) as made:
-            made.state.topics.put(TopicConfig(TOPIC, 4, 4))
+            made.tables.topics.put(TopicConfig(TOPIC, 4, 4))
             line = Line()
             said = replace(wants("g1", TOPIC), message_model=MessageModel.BROADCASTING)
-            made.state.groups.heartbeat(a_member("c1", line), said)  # type: ignore[arg-type]
+            made.tables.groups.heartbeat(a_member("c1", line), said)  # type: ignore[arg-type]
             await made.ask(SEND)
             await made.ask(a_waiting_pull(), line=line)
-            assert bool(made.state.broadcast._clients) is is_noted
+            assert bool(made.tables.broadcast._clients) is is_noted
 
 
 async def test_broadcasting_clients_are_forgotten_when_their_time_is_over(tmp_path: Path) -> None:
     pull = BroadcastPull(topic="T", group="g", client_id="c1", queue_id=0, offset=5, from_proxy=False)
     by_proxy = replace(pull, from_proxy=True)
     with desk(tmp_path, broadcast_offset_expire_s=10, broadcast_offset_expire_max_s=20) as made:
-        offsets = BroadcastOffsets(made.settings, made.offsets, made.groups, made.store, made.clock)
+        offsets = BroadcastOffsets(made.live, made.offsets, made.groups, made.store, made.clock)
         for is_online, kept_s in ((False, 10), (True, 20)):
             if is_online:
                 made.groups.heartbeat(a_member("c1", FakePeer()), wants("g", "T"))
@@ -175,8 +175,8 @@ async def test_broadcasting_clients_are_forgotten_when_their_time_is_over(tmp_pa
 
 
 async def test_clients_that_are_silent_for_too_long_are_dropped() -> None:
-    settings, clock = settings_of(channel_expired_ms=5000), ManualClock()
-    groups, producers = Groups(settings, clock), Producers(settings)
+    settings, clock = Live(settings_of(channel_expired_ms=5000)), ManualClock()
+    groups, producers = Consumers(settings, clock), Producers(settings)
     groups.heartbeat(a_member(last_seen_ms=clock.now_ms()), wants("g", "T"))
     producers.register("p", a_member(last_seen_ms=clock.now_ms()))
     for elapsed_ms, is_there in ((5000, True), (5001, False)):
@@ -187,13 +187,6 @@ async def test_clients_that_are_silent_for_too_long_are_dropped() -> None:
 
 
 # NameServers and clocks.
-
-
-def test_periods_are_those_of_the_settings() -> None:
-    chores = Chores(**dict.fromkeys(Chores.__dataclass_fields__, print))
-    settings = settings_of(flush_offsets_ms=1500, namesrv_refresh_ms=2500)
-    periods = {task.name: task.period_s for task in table(settings, ManualClock(), chores)}
-    assert (periods["save-offsets"], periods["refresh-namesrvs"]) == (1.5, 2.5)
 
 
 def a_broker(root: Path, families: FamilySettings | None = None, **settings: Any) -> Broker:
@@ -230,9 +223,11 @@ async def test_a_name_that_stands_for_several_nameservers_is_looked_up(
     broker = a_broker(tmp_path, namesrv="localhost:1", namesrv_by_dns=True)
     await broker.start()
     try:
-        await broker._namesrvs.refresh()
-        assert "localhost:1" not in broker._namesrvs.addresses
-        assert {address.rpartition(":")[0] for address in broker._namesrvs.addresses} <= {
+        assert broker.composition is not None
+        namesrvs = broker.composition.namesrvs
+        await namesrvs.refresh()
+        assert "localhost:1" not in namesrvs.addresses
+        assert {address.rpartition(":")[0] for address in namesrvs.addresses} <= {
             "127.0.0.1",
             "[::1]",
         }
@@ -275,17 +270,17 @@ async def test_names_on_the_black_list_cannot_be_changed_from_afar(tmp_path: Pat
 
 async def test_sends_beyond_their_capacity_are_refused(tmp_path: Path) -> None:
     async with a_desk(tmp_path, families={"send_max": 2}, flush_disk=FlushDisk.SYNC_FLUSH) as made:
-        made.state.topics.put(TopicConfig(TOPIC, 4, 4))
+        made.tables.topics.put(TopicConfig(TOPIC, 4, 4))
         line = Line()
         made.deliver(line, *(replace(SEND, opaque=number) for number in range(3)))
         made.turn.run()
         assert BUSY in {answer.code for answer in line.read()}
-        await asyncio.wait_for(made.broker._waits.drain(), 5)
+        await asyncio.wait_for(made.acks.drain(), 5)
 
 
 async def test_pulls_beyond_their_capacity_are_refused(tmp_path: Path) -> None:
     async with a_desk(tmp_path, families={"pull_max": 1}) as made:
-        made.state.topics.put(TopicConfig(TOPIC, 4, 4))
+        made.tables.topics.put(TopicConfig(TOPIC, 4, 4))
         answers = await made.ask(a_waiting_pull(), a_waiting_pull())
         assert [answer.code for answer in answers] == [BUSY]
 
@@ -298,7 +293,7 @@ AGES: list[tuple[str, Command]] = [
 
 
 async def aged(made: DeskBench, request: Command, waited_ms: int) -> list[int]:
-    made.state.topics.put(TopicConfig(TOPIC, 4, 4))
+    made.tables.topics.put(TopicConfig(TOPIC, 4, 4))
     made.turn._began_s -= 60.0  # The loop was late: connections are asked how late.
     return [answer.code for answer in await made.ask(request, line=Line(waited_ms=waited_ms))]
 
@@ -328,7 +323,7 @@ class Stuck:
         self._go_on = threading.Event()
         self.running = threading.Semaphore(0)
         for _ in range(threads):
-            broker._aside._threads.submit(self._hold)
+            broker._offload._threads.submit(self._hold)
 
     def _hold(self) -> None:
         self.running.release()

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from flaremq.base.errors import CallTimeout, ConnectFailed
+from flaremq.base.live import Live
 from flaremq.broker.namesrvs import NameServers
-from flaremq.broker.offload import Aside
+from flaremq.broker.offload import Offload
 from flaremq.broker.registration import Calls, Registration
 from flaremq.broker.settings import BrokerSettings, Place
 from flaremq.model.record import crc31
@@ -128,8 +129,8 @@ def settings(**other: Any) -> BrokerSettings:
 
 
 @pytest.fixture
-def aside() -> Iterator[Aside]:
-    aside = Aside(1)
+def aside() -> Iterator[Offload]:
+    aside = Offload(1)
     yield aside
     aside.close()
 
@@ -137,10 +138,11 @@ def aside() -> Iterator[Aside]:
 class Bench:
     """A registration with everything around it that a test looks at."""
 
-    def __init__(self, aside: Aside, caller: Calls, addresses: str, topics: Topics, **other: Any) -> None:
+    def __init__(self, aside: Offload, caller: Calls, addresses: str, topics: Topics, **other: Any) -> None:
         self.clock, self.topics, self.namesrvs = Clock(), topics, NameServers(addresses)
+        self.live = Live(settings(**other))
         self.it = Registration(
-            settings(**other),
+            self.live,
             topics,
             self.namesrvs,
             caller,
@@ -152,7 +154,9 @@ class Bench:
 
 
 @asynccontextmanager
-async def started(aside: Aside, caller: Calls, addresses: str = "a:1", **other: Any) -> AsyncIterator[Bench]:
+async def started(
+    aside: Offload, caller: Calls, addresses: str = "a:1", **other: Any
+) -> AsyncIterator[Bench]:
     bench = Bench(aside, caller, addresses, other.pop("topics", Topics("A", "B")), **other)
     await bench.it.start()
     try:
@@ -168,7 +172,7 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0)
 
 
-async def test_a_broker_tells_who_it_is_and_what_it_has(aside: Aside) -> None:
+async def test_a_broker_tells_who_it_is_and_what_it_has(aside: Offload) -> None:
     scripted = Scripted()
     async with started(aside, scripted):
         (request,) = scripted.requests(RequestCode.REGISTER_BROKER)
@@ -191,7 +195,7 @@ def test_an_ipv6_address_has_its_brackets() -> None:
     assert Place.of(settings(ip1="::1", ip2="::2"), 10911) == Place("[::1]:10911", "[::2]:10912")
 
 
-async def test_it_registers_again_with_every_period(aside: Aside) -> None:
+async def test_it_registers_again_with_every_period(aside: Offload) -> None:
     scripted = Scripted()
     async with started(aside, scripted, register_period_ms=1) as bench:
         assert await bench.clock.wake(10.0) == 1
@@ -199,7 +203,7 @@ async def test_it_registers_again_with_every_period(aside: Aside) -> None:
     assert scripted.topics() == [["A", "B"], ["A", "B"]]
 
 
-async def test_changed_topics_are_told_at_once_and_together(aside: Aside) -> None:
+async def test_changed_topics_are_told_at_once_and_together(aside: Offload) -> None:
     scripted = Scripted()
     async with started(aside, scripted) as bench:
         for name in ("X", "Y", "X"):
@@ -210,7 +214,7 @@ async def test_changed_topics_are_told_at_once_and_together(aside: Aside) -> Non
     assert scripted.bodies()[1].topic_config_serialize_wrapper.data_version == bench.topics.version
 
 
-async def test_a_deleted_topic_is_not_brought_back(aside: Aside) -> None:
+async def test_a_deleted_topic_is_not_brought_back(aside: Offload) -> None:
     scripted = Scripted()
     async with started(aside, scripted) as bench:
         bench.topics.remove("A")
@@ -218,7 +222,7 @@ async def test_a_deleted_topic_is_not_brought_back(aside: Aside) -> None:
     assert scripted.topics() == [["A", "B"]]
 
 
-async def test_a_nameserver_that_does_not_know_us_is_told_everything(aside: Aside) -> None:
+async def test_a_nameserver_that_does_not_know_us_is_told_everything(aside: Offload) -> None:
     scripted = Scripted()
     scripted.gone = {"a:1"}
     async with started(aside, scripted) as bench:
@@ -232,7 +236,7 @@ async def test_a_nameserver_that_does_not_know_us_is_told_everything(aside: Asid
         assert scripted.topics()[-1] == ["A", "B", "X", "Y"]
 
 
-async def test_a_change_that_is_refused_is_followed_by_everything(aside: Aside) -> None:
+async def test_a_change_that_is_refused_is_followed_by_everything(aside: Offload) -> None:
     """So it is when a NameServer was started anew: a single topic of a new broker it does not take."""
     scripted = Scripted()
     async with started(aside, scripted) as bench:
@@ -242,7 +246,7 @@ async def test_a_change_that_is_refused_is_followed_by_everything(aside: Aside) 
     assert scripted.topics() == [["A", "B"], ["X"], ["A", "B", "X"]]
 
 
-async def test_a_lost_connection_means_to_register_again_soon(aside: Aside) -> None:
+async def test_a_lost_connection_means_to_register_again_soon(aside: Offload) -> None:
     scripted = Scripted()
     async with started(aside, scripted) as bench:
         bench.it.connection_lost("a:1")
@@ -253,7 +257,7 @@ async def test_a_lost_connection_means_to_register_again_soon(aside: Aside) -> N
         await until(lambda: len(scripted.topics()) == 2)
 
 
-async def test_a_hung_nameserver_delays_neither_start_nor_others(aside: Aside) -> None:
+async def test_a_hung_nameserver_delays_neither_start_nor_others(aside: Offload) -> None:
     scripted = Scripted()
     scripted.hung = {"hung:1"}
     scripted.gone = {"gone:1"}
@@ -265,7 +269,7 @@ async def test_a_hung_nameserver_delays_neither_start_nor_others(aside: Aside) -
     assert told == ["good:1"]
 
 
-async def test_without_a_nameserver_a_broker_starts_all_the_same(aside: Aside) -> None:
+async def test_without_a_nameserver_a_broker_starts_all_the_same(aside: Offload) -> None:
     scripted = Scripted()
     async with started(aside, scripted, "") as bench:
         bench.topics.put(TopicConfig("X", 2, 2))
@@ -275,7 +279,7 @@ async def test_without_a_nameserver_a_broker_starts_all_the_same(aside: Aside) -
         await until(lambda: len(scripted.topics("late:1")) == 1)
 
 
-async def test_nameservers_come_and_go_while_a_broker_runs(aside: Aside) -> None:
+async def test_nameservers_come_and_go_while_a_broker_runs(aside: Offload) -> None:
     scripted = Scripted()
     async with started(aside, scripted, "a:1;b:1") as bench:
         bench.namesrvs.set("b:1;c:1")
@@ -286,12 +290,12 @@ async def test_nameservers_come_and_go_while_a_broker_runs(aside: Aside) -> None
     assert [len(scripted.topics(address)) for address in ("a:1", "b:1", "c:1")] == [1, 2, 2]
 
 
-async def test_a_broker_that_may_not_be_written_says_so_of_each_topic(aside: Aside) -> None:
+async def test_a_broker_that_may_not_be_written_says_so_of_each_topic(aside: Offload) -> None:
     scripted = Scripted()
     topics = Topics("B")
     topics.put(TopicConfig("TBW102", 8, 8, perm=7))
     async with started(aside, scripted, topics=topics) as bench:
-        bench.it.settings = replace(bench.it.settings, permission=4)
+        bench.live.now = replace(bench.live.now, permission=4)
         bench.it.register_now()
         await until(lambda: len(scripted.topics()) == 2)
     perms = [
@@ -301,7 +305,7 @@ async def test_a_broker_that_may_not_be_written_says_so_of_each_topic(aside: Asi
     assert perms == [[6, 7], [4, 4]]
 
 
-async def test_order_of_a_topic_comes_from_the_nameserver(aside: Aside) -> None:
+async def test_order_of_a_topic_comes_from_the_nameserver(aside: Offload) -> None:
     scripted = Scripted()
     scripted.order = {"A": "broker-a:4", "Unknown": "broker-a:4"}
     async with started(aside, scripted) as bench:
@@ -312,7 +316,7 @@ async def test_order_of_a_topic_comes_from_the_nameserver(aside: Aside) -> None:
     assert scripted.topics() == [["A", "B"], ["A"]]
 
 
-async def test_unforced_it_asks_first_and_registers_only_if_something_differs(aside: Aside) -> None:
+async def test_unforced_it_asks_first_and_registers_only_if_something_differs(aside: Offload) -> None:
     scripted = Scripted()
     async with started(aside, scripted, force_register=False) as bench:
         scripted.data_version = bench.topics.version
@@ -325,7 +329,7 @@ async def test_unforced_it_asks_first_and_registers_only_if_something_differs(as
         await until(lambda: len(scripted.topics()) == 2)
 
 
-async def test_what_all_topics_have_in_common_is_told_unasked(aside: Aside) -> None:
+async def test_what_all_topics_have_in_common_is_told_unasked(aside: Offload) -> None:
     scripted = Scripted()
     async with started(aside, scripted, force_register=False) as bench:
         scripted.data_version = bench.topics.version
@@ -333,7 +337,7 @@ async def test_what_all_topics_have_in_common_is_told_unasked(aside: Aside) -> N
         await until(lambda: len(scripted.topics()) == 2)
 
 
-async def test_a_bug_in_one_round_does_not_end_all_others(aside: Aside) -> None:
+async def test_a_bug_in_one_round_does_not_end_all_others(aside: Offload) -> None:
     class Broken(Scripted):
         async def call(self, address: str, request: Command, timeout_s: float) -> Command:
             if not self.asked:
@@ -347,7 +351,7 @@ async def test_a_bug_in_one_round_does_not_end_all_others(aside: Aside) -> None:
         await until(lambda: len(broken.topics()) == 2)
 
 
-async def test_many_topics_are_split_but_never_at_the_first_time(aside: Aside) -> None:
+async def test_many_topics_are_split_but_never_at_the_first_time(aside: Offload) -> None:
     scripted = Scripted()
     topics = Topics(*"ABCDE")
     async with started(
@@ -358,7 +362,7 @@ async def test_many_topics_are_split_but_never_at_the_first_time(aside: Aside) -
     assert scripted.topics() == [list("ABCDE"), ["A", "B"], ["C", "D"], ["E"]]
 
 
-async def test_a_compressed_body_says_so(aside: Aside) -> None:
+async def test_a_compressed_body_says_so(aside: Offload) -> None:
     scripted = Scripted()
     async with started(aside, scripted, compressed_register=True):
         (request,) = scripted.requests(RequestCode.REGISTER_BROKER)
@@ -367,7 +371,7 @@ async def test_a_compressed_body_says_so(aside: Aside) -> None:
         assert scripted.topics() == [["A", "B"]]
 
 
-async def test_changes_may_go_topic_by_topic(aside: Aside) -> None:
+async def test_changes_may_go_topic_by_topic(aside: Offload) -> None:
     scripted = Scripted()
     async with started(aside, scripted, single_topic_register=True) as bench:
         bench.topics.put(TopicConfig("X", 2, 2))
@@ -376,7 +380,7 @@ async def test_changes_may_go_topic_by_topic(aside: Aside) -> None:
     assert len(scripted.topics()) == 1
 
 
-async def test_a_call_that_times_out_is_tried_again(aside: Aside) -> None:
+async def test_a_call_that_times_out_is_tried_again(aside: Offload) -> None:
     class Slow(Scripted):
         async def call(self, address: str, request: Command, timeout_s: float) -> Command:
             if not self.asked:
@@ -395,7 +399,7 @@ def perms(namesrv: NameServer, topic: str) -> list[int]:
     return [each.perm for each in route.queue_datas] if route is not None else []
 
 
-async def test_a_real_nameserver_knows_the_broker_until_it_stops(aside: Aside, tmp_path: Path) -> None:
+async def test_a_real_nameserver_knows_the_broker_until_it_stops(aside: Offload, tmp_path: Path) -> None:
     paths = NamesrvSettings(
         kv_config_path=tmp_path / "kv.json", config_store_path=tmp_path / "namesrv.properties"
     )
@@ -409,7 +413,7 @@ async def test_a_real_nameserver_knows_the_broker_until_it_stops(aside: Aside, t
             assert route.broker_datas[0].broker_addrs == {0: "10.0.0.1:10911"}
             bench.topics.put(TopicConfig("X", 2, 3))
             await until(lambda: namesrv.routes.route("X") is not None)
-            bench.it.settings = replace(bench.it.settings, permission=4)
+            bench.live.now = replace(bench.live.now, permission=4)
             bench.it.register_now()
             await until(lambda: perms(namesrv, "X") == [4])
         assert namesrv.routes.route("A") is None

@@ -76,7 +76,7 @@ async def test_queue_files_that_take_long_hold_up_nobody(tmp_path: Path, known: 
         await client.send(address, "Fast", 0, b"first")
         await eventually("it is there", lambda: has(client, address, "Fast", 1))
         if known:
-            broker.state.topics.put(TopicConfig("Slow", 4, 4))
+            broker.tables.topics.put(TopicConfig("Slow", 4, 4))
         with stuck(broker, "Slow") as begun:
             async with asyncio.timeout(SOON_S):
                 await client.send(address, "Slow", 0, b"waits for its file")
@@ -158,13 +158,13 @@ async def test_what_is_deleted_and_when_changes_while_the_broker_runs(tmp_path: 
 
 async def test_figures_count_what_was_acknowledged_to_a_queue_that_has_no_file_yet(tmp_path: Path) -> None:
     async with a_desk(tmp_path) as desk:
-        desk.state.topics.put(TopicConfig("TopicTest", 1, 1))
+        desk.tables.topics.put(TopicConfig("TopicTest", 1, 1))
         desk.store.workers.dispatch.stop()  # Whoever asks has to make the file.
         line = Line()
         desk.deliver(line, replace(a_send(e="0"), body=b"hello"))
         desk.turn.run()
         assert [answer.code for answer in line.read()] == [ResponseCode.SUCCESS]
-        router = desk.broker._desk.router(with_pulls=False)
+        router = desk.router()
         request = Command(code=RequestCode.GET_TOPIC_STATS_INFO, ext_fields={"topic": "TopicTest"})
         answer = await router.answer(FakePeer(), request)
         assert answer is not None and answer.code == ResponseCode.SUCCESS

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from flaremq.broker.offload import Aside
+from flaremq.base.live import Live
+from flaremq.broker.offload import Offload
 from flaremq.broker.settings import BrokerSettings
-from flaremq.broker.slowconsumers import Guard
+from flaremq.broker.slowconsumers import SlowConsumers
 from flaremq.model.topic import GroupConfig
 from flaremq.store.store import MessageStore
 from flaremq.testing.fakes.builders import a_message, small_settings
@@ -55,13 +56,13 @@ def store(tmp_path: Path) -> Iterator[MessageStore]:
 
 
 @pytest.fixture
-def aside() -> Iterator[Aside]:
-    aside = Aside(1)
+def aside() -> Iterator[Offload]:
+    aside = Offload(1)
     yield aside
     aside.close()
 
 
-async def disabled(store: MessageStore, aside: Aside, *, online: bool = True, **other: Any) -> set[str]:
+async def disabled(store: MessageStore, aside: Offload, *, online: bool = True, **other: Any) -> set[str]:
     settings = BrokerSettings(
         broker_name="b",
         ip1="127.0.0.1",
@@ -78,22 +79,24 @@ async def disabled(store: MessageStore, aside: Aside, *, online: bool = True, **
             "unknown": {"TopicTest": {0: 0}},
         }
     )
-    await Guard(settings, store, positions, groups, aside, is_online=lambda _group: online).run()
+    await SlowConsumers(
+        Live(settings), store, positions, groups, aside, is_online=lambda _group: online
+    ).run()
     return groups.disabled
 
 
-async def test_who_is_too_far_behind_is_disabled(store: MessageStore, aside: Aside) -> None:
+async def test_who_is_too_far_behind_is_disabled(store: MessageStore, aside: Offload) -> None:
     assert await disabled(store, aside) == {"slow"}
 
 
-async def test_nobody_is_disabled_unless_the_operator_says_so(store: MessageStore, aside: Aside) -> None:
+async def test_nobody_is_disabled_unless_the_operator_says_so(store: MessageStore, aside: Offload) -> None:
     assert await disabled(store, aside, disable_slow_consumers=False) == set()
 
 
-async def test_the_limit_is_the_operators(store: MessageStore, aside: Aside) -> None:
+async def test_the_limit_is_the_operators(store: MessageStore, aside: Offload) -> None:
     assert await disabled(store, aside, fall_behind_max=1 << 30) == set()
     assert await disabled(store, aside, fall_behind_max=0) == {"slow", "quick"}
 
 
-async def test_who_is_not_there_harms_nobody(store: MessageStore, aside: Aside) -> None:
+async def test_who_is_not_there_harms_nobody(store: MessageStore, aside: Offload) -> None:
     assert await disabled(store, aside, online=False) == set()

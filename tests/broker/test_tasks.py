@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.broker.desks import a_desk
 
 from flaremq.base.lifecycle import Work
-from flaremq.broker.settings import BrokerSettings
-from flaremq.broker.tasks import Chores, Task, Tasks, nothing, table, until_midnight_s
+from flaremq.broker.tasks import Task, Tasks, until_midnight_s
 from flaremq.testing.clock import ManualClock, settle
 
 
@@ -141,38 +142,37 @@ def test_midnight_is_the_local_one_even_when_clocks_change(
         time.tzset()
 
 
-def chores(work: Work, **other: Work) -> Chores:
-    names = (
-        *("save_offsets", "sample_second", "sample_minute", "sample_hour", "sample_day", "turn_put_times"),
-        *("midnight", "drop_idle_statistics", "guard", "print_watermarks", "print_dispatch_lag"),
-        *("refresh_namesrvs", "expire_clients"),
-    )
-    given: dict[str, Any] = {**dict.fromkeys(names, work), **other}
-    return Chores(**given)
+async def tasks_of(folder: Path, **settings: Any) -> list[Task]:
+    """The periodic work of all features of a broker."""
+    async with a_desk(folder, broker=settings) as desk:
+        return list(desk.made.tasks())
 
 
-async def test_a_broker_has_all_its_chores_done_in_a_day(passing: Time) -> None:
+async def test_the_periodic_work_of_all_features_is_done_in_a_day(passing: Time, tmp_path: Path) -> None:
     counts: dict[str, int] = {}
 
     def counted(name: str) -> Work:
         return lambda: counts.update({name: counts.get(name, 0) + 1})
 
-    settings = BrokerSettings(broker_name="b", ip1="127.0.0.1", ip2="127.0.0.1")
     tasks = [
-        Task(task.name, task.first_s, task.period_s, counted(task.name))
-        for task in table(settings, passing.clock, chores(lambda: None))
-        if task.work is not nothing
+        Task(task.name, task.first_s, task.period_s, counted(task.name)) for task in await tasks_of(tmp_path)
     ]
     running = await run(passing, *tasks)
     await passing.pass_s(700)
     await running.stop()
-    assert counts["save-offsets"] == 139
+    assert counts["save-tables"] == 139
     assert counts["sample-second"] == 700 and counts["sample-minute"] == 71 and counts["sample-hour"] == 2
-    assert counts["guard"] == 3 and counts["refresh-namesrvs"] == 6 and counts["turn-put-times"] == 11
-    assert "midnight" not in counts and "save-orders" not in counts
+    assert counts["disable-slow-consumers"] == 3 and counts["refresh-namesrvs"] == 6
+    assert counts["turn-put-times"] == 11 and counts["print-backlogs"] == 691
+    assert "midnight" not in counts
 
 
-def test_no_task_is_without_a_name_of_its_own() -> None:
-    settings = BrokerSettings(broker_name="b", ip1="127.0.0.1", ip2="127.0.0.1")
-    names = [task.name for task in table(settings, ManualClock(), chores(nothing))]
-    assert len(names) == len(set(names)) == 17
+async def test_no_task_shares_its_name_with_another(tmp_path: Path) -> None:
+    names = [task.name for task in await tasks_of(tmp_path)]
+    assert len(names) == len(set(names)) == 15
+
+
+async def test_periods_are_those_of_the_settings(tmp_path: Path) -> None:
+    tasks = await tasks_of(tmp_path, flush_offsets_ms=1500, namesrv_refresh_ms=2500)
+    periods = {task.name: task.period_s for task in tasks}
+    assert (periods["save-tables"], periods["refresh-namesrvs"]) == (1.5, 2.5)

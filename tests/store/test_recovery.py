@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from flaremq.base.errors import CorruptStore
 from flaremq.model.record import decode, decode_many
 from flaremq.store.api import GetStatus
-from flaremq.store.recovery import Report
+from flaremq.store.recovery import RecoveryReport
 from flaremq.store.store import MessageStore
 from flaremq.testing.clock import ManualClock
 from flaremq.testing.fakes.builders import NOW_MS, a_message, small_settings
@@ -356,6 +356,6 @@ def test_records_without_their_own_crc_are_cut_when_it_is_demanded(tmp_path: Pat
     with crashed_copy(store, tmp_path):
         pass
     store = opened(tmp_path, force_record_crc=True, append_crc=True)
-    assert isinstance(store.report, Report)
+    assert isinstance(store.report, RecoveryReport)
     assert store.report.records == 5
     store.close()

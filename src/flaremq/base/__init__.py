@@ -5,6 +5,7 @@ descriptors     the limit on open files, and the share reserved for the store
 errors          every exception that FlareMQ raises, in one tree
 files           small files written whole or not at all
 lifecycle       threads, tasks and event loops with an owner and an end
+live            settings that may change under their readers
 localpath       paths on this machine, told apart from addresses of remote storage
 logs            log output, as text or JSON
 memory          freed memory returned to the system

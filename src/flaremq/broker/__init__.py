@@ -4,6 +4,8 @@ app            the composition root
 clientcalls    requests that a broker makes of its clients
 config         all sections of its configuration
 configuration  settings of a running broker, shown and changed
+doors          the ports it listens on
+features       the parts it is made of: requests, periodic work, life
 namesrvs       the NameServers it belongs to
 offload        work moved off the event loop
 overload       sends refused early, fairly by topic
@@ -11,5 +13,6 @@ registration   registration with every NameServer
 routing        handlers and their families
 settings       the broker's options
 slowconsumers  groups too far behind, cut off
+storage        the store, opened and closed
 tasks          periodic work
 """

@@ -1,74 +1,122 @@
-"""A broker: its store, its tables, its ports and all that it does by the clock. The composition root."""
+"""A broker: its store, tables, ports and periodic work. The composition root.
+
+`compose` makes all parts and lists them as features in the order in which they start:
+
+    inner   offload > store > tables > calls > lanes > requests     a broker without ports
+    outer   periodic work > ports > metrics port > registration      what shows it to the world
+
+They stop in the reverse order, each whatever became of the others.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import gc
 import logging
-from dataclasses import replace
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
 from typing import Final
 
 from flaremq.base.clock import Clock, SystemClock
-from flaremq.base.lifecycle import Owned, Sleep
+from flaremq.base.lifecycle import Sleep
+from flaremq.base.live import Derived, Live
 from flaremq.base.logs import fields, logger
 from flaremq.broker.config import BrokerConfig
 from flaremq.broker.configuration import Configuration
+from flaremq.broker.doors import Doors
+from flaremq.broker.features import Feature, Requests
+from flaremq.broker.handlers.admin_broker import AdminBrokerHandlers
+from flaremq.broker.handlers.admin_group import AdminGroupHandlers
+from flaremq.broker.handlers.admin_topic import AdminTopicHandlers
+from flaremq.broker.handlers.clients import ClientHandlers
+from flaremq.broker.handlers.consumers import ConsumerHandlers
+from flaremq.broker.handlers.offset import OffsetHandlers
+from flaremq.broker.handlers.progress import ProgressHandlers
+from flaremq.broker.handlers.query import QueryHandlers
+from flaremq.broker.handlers.sendback import SendBackHandlers
+from flaremq.broker.handlers.unsupported import UnsupportedHandlers
 from flaremq.broker.namesrvs import NameServers
-from flaremq.broker.offload import Aside
+from flaremq.broker.offload import Offload
 from flaremq.broker.overload import Overload
 from flaremq.broker.pull.lane import PullLane
-from flaremq.broker.pull.permits import Readers
 from flaremq.broker.registration import Registration
-from flaremq.broker.routing import Desk, Tables
-from flaremq.broker.send.acks import Waits
-from flaremq.broker.send.lane import Answering, SendLane
+from flaremq.broker.routing import Families
+from flaremq.broker.send.acks import Acks, Mark
+from flaremq.broker.send.lane import SendLane
 from flaremq.broker.send.plain import PlainSends
-from flaremq.broker.send.plain import Tables as SendTables
 from flaremq.broker.settings import BrokerSettings
-from flaremq.broker.slowconsumers import Guard
-from flaremq.broker.stats.stats import Span, Stats
-from flaremq.broker.tables.configfile import CONFIG_FOLDER, Autosave
-from flaremq.broker.tables.tables import State
-from flaremq.broker.tasks import Chores, Tasks, table
+from flaremq.broker.slowconsumers import SlowConsumers
+from flaremq.broker.stats.exporter import Exporter
+from flaremq.broker.stats.metrics import BrokerMetrics
+from flaremq.broker.stats.runtime import Runtime
+from flaremq.broker.stats.stats import Stats
+from flaremq.broker.storage import Storage
+from flaremq.broker.tables.configfile import CONFIG_FOLDER
+from flaremq.broker.tables.tables import Tables
+from flaremq.broker.tasks import Task, Tasks
 from flaremq.protocol.bulk.answers import SendAnswers
+from flaremq.protocol.codes import ResponseCode
 from flaremq.remoting.caller import Caller
-from flaremq.remoting.connection import Connection
-from flaremq.remoting.ports import BROKER, VIP, free_port, host_bytes
-from flaremq.remoting.server import Server
-from flaremq.store.settings import StoreSettings
+from flaremq.remoting.gate import Gate
+from flaremq.remoting.ports import BROKER, free_port, host_bytes
+from flaremq.remoting.router import Handler
+from flaremq.store.settings import FlushDisk
 from flaremq.store.store import MessageStore
 
 log = logger("broker.app")
 
-_FOLLOWED_BY = {
-    "abort check": "delay offsets",  # There are none yet; the step keeps its place.
-    "commit log flush": "statistics",
-}
-
 _NO_AGE: Final = 1 << 40  # In milliseconds: nothing is ever so old.
+
+
+@dataclass(frozen=True, slots=True)
+class Composition:
+    """All parts of a broker, made and not started."""
+
+    sends: SendLane
+    pulls: PullLane
+    acks: Acks
+    overload: Overload
+    families: Families
+    namesrvs: NameServers
+    inner: list[Feature]
+    outer: list[Feature]
+
+    def served(self) -> Iterable[Requests]:
+        for feature in self.inner:
+            yield from feature.handlers()
+
+    def tasks(self) -> Iterable[Task]:
+        """All periodic work."""
+        for feature in (*self.inner, *self.outer):
+            yield from feature.tasks()
 
 
 class Broker:
     """One broker of one group. Started and stopped once."""
 
     def __init__(
-        self, config: BrokerConfig, clock: Clock | None = None, *, sleep: Sleep = asyncio.sleep
+        self,
+        config: BrokerConfig,
+        clock: Clock | None = None,
+        *,
+        sleep: Sleep = asyncio.sleep,
+        gate: Gate | None = None,
     ) -> None:
-        """`sleep` is what periodic work rests by. Sockets have the event loop's own time, always."""
+        """`sleep` is what periodic work rests by; sockets always have the event loop's own time.
+        `gate` may refuse requests."""
         self._config = config
         self._clock = clock or SystemClock()
         self._sleep = sleep
-        self._settings = config.broker
-        # Keys that cannot be used are told before anything else is done.
+        self._gate = gate
+        # Keys that cannot be used are reported before anything else is done.
         config.tls.context()
         calls_by_tls = config.tls_client.is_enabled(config.tls.effective_mode)
         self._tls_client = config.tls_client.context() if calls_by_tls else None
         self.port = config.server.listen_port or free_port(config.server.bind_address, BROKER)
-        self._aside = Aside(config.families.query_threads)
-        self._tasks = Owned()
-        self.state = State(config.broker, config.store.root / CONFIG_FOLDER, self._aside, self._clock)
-        self.stats = Stats(config.broker, self._clock)
+        self._host = host_bytes(config.broker.ip1, self.port)
+        self._steps = Steps(log, self._clock)
+        self._offload = Offload(config.families.query_threads)
         self.configuration = Configuration(
             (
                 *(config.broker, config.server, config.caller, config.store, config.families),
@@ -78,13 +126,23 @@ class Broker:
             black_list=config.broker.config_black_list,
             file=config.file,
         )
-        self._steps = Steps(log, self._clock)
-        self._host = host_bytes(config.broker.ip1, self.port)
-        mapper, settings = self.state.filters.bit_mapper(), config.store
+        self._settings: Live[BrokerSettings] = self.configuration.live(BrokerSettings)
+        folder = config.store.root / CONFIG_FOLDER
+        self.tables = Tables(self._settings, folder, self._offload, self._clock)
+        self.stats = Stats(self._settings, self._clock)
+        self.store = self._make_store()
+        self.tables.attach(self.store)
+        self._running = AsyncExitStack()
+        self.composition: Composition | None = None
+        """Of a broker that was started."""
+
+    def _make_store(self) -> MessageStore:
+        filters, settings = self.tables.filters, self._config.store
+        mapper = filters.bit_mapper()
         if mapper is not None:
             # As RocketMQ does: a map that is cut would deny messages, so the store makes room for all of it.
-            settings = replace(settings, ext_bit_map_length=self.state.filters.bit_map_length)
-        self.store = MessageStore(
+            settings = replace(settings, ext_bit_map_length=filters.bit_map_length)
+        return MessageStore(
             settings,
             store_host=self._host,
             clock=self._clock,
@@ -93,220 +151,198 @@ class Broker:
             owner_dispatches=True,
             on_step=self._steps.done,
         )
-        self.state.attach(self.store)
 
     def _is_batch(self, topic: str) -> bool:
-        found = self.state.topics.get(topic)
+        found = self.tables.topics.get(topic)
         return found is not None and found.is_batch_queue
 
-    # Starting, in the order in which one thing needs the other.
+    # Composing. In the event loop: lanes belong to one.
+
+    def compose(self) -> Composition:
+        tables, live = self.tables, self._settings
+        overload = Overload(self._config.families.send_max)
+        families = Families(self._config.families, overload)
+        acks = Acks(
+            list(self._marks()),
+            self.store.settings.sync_flush_timeout_ms / 1000,
+            show=lambda: self.store.show(wait=False),
+        )
+        caller = Caller(self._config.caller, tls=self._tls_client)
+        namesrvs = NameServers(live.now.namesrv, by_dns=live.now.namesrv_by_dns)
+        registration = Registration(
+            live, tables.topics, namesrvs, caller, self._offload, port=lambda: self.port, clock=self._clock
+        )
+        caller.on_close = registration.connection_lost
+        tables.topics.listeners.append(registration.topics_changed)
+        storage = Storage(self.store, tables, self._offload, self._steps.done)
+        self.configuration.listeners += [
+            lambda _names: storage.changed(self.configuration),
+            tables.topics.settings_changed,
+            registration.settings_changed,
+        ]
+        pulls = PullLane(live, self.store, tables, self.stats, self._offload, self._config.families)
+        sends = self._sends(acks, overload, pulls, registration)
+        storage.listener = pulls.parked
+        slow = SlowConsumers(
+            live,
+            self.store,
+            tables.offsets,
+            tables.subscriptions,
+            self._offload,
+            is_online=lambda group: tables.groups.get(group) is not None,
+        )
+        requests = _Requests(self._requests(families), families)
+        inner: list[Feature] = [
+            *(self._offload, storage, tables, _Calls(caller), _Lanes(pulls, acks)),
+            *(requests, self.stats, slow),
+        ]
+        made = Composition(sends, pulls, acks, overload, families, namesrvs, inner, [])
+        made.outer.extend(self._outer(made, registration))
+        return made
+
+    def _marks(self) -> Iterable[Mark]:
+        """What a producer is promised: each promise is a mark that its answer waits for."""
+        if self.store.settings.flush_disk is FlushDisk.SYNC_FLUSH:
+            yield Mark(self.store.flushed, late=ResponseCode.FLUSH_DISK_TIMEOUT)
+
+    def _sends(self, acks: Acks, overload: Overload, pulls: PullLane, registration: Registration) -> SendLane:
+        plain = PlainSends(self._settings, self.store, self._host, self.tables, self._clock)
+        families = self._config.families
+        return SendLane(
+            self.store,
+            self.tables.topics,
+            plain,
+            Derived(self._settings, lambda now: SendAnswers(self._host, now.region.encode(), now.trace_on)),
+            acks=acks,
+            stats=self.stats,
+            overload=overload,
+            age_max_ms=families.send_age_ms if families.fast_failure else _NO_AGE,
+            awaited=lambda: len(pulls.parked),
+            told=registration.told,
+        )
+
+    def _requests(self, families: Families) -> Iterable[tuple[str, Mapping[int, Handler]]]:
+        """Everything but sends and pulls: a family, and the handlers of its codes."""
+        live, tables, store, stats = self._settings, self.tables, self.store, self.stats
+        offload, clock = self._offload, self._clock
+        shared = tables.topics, tables.subscriptions
+        runtime = Runtime(live, store, stats, families.backlogs, clock)
+        yield "heartbeat", ClientHandlers(live, tables, clock).table()
+        yield "consumerManager", OffsetHandlers(*shared, tables.offsets, tables.locks, store).table()
+        yield "consumerManager", SendBackHandlers(live, store, *shared, stats).table()
+        yield "query", QueryHandlers(store, offload, tables.groups, tables.filters).table()
+        yield "adminBroker", ConsumerHandlers(live, tables, store, offload).table()
+        address = ProgressHandlers(tables, store, stats, offload, clock, self._address)
+        yield "adminBroker", address.table()
+        yield "adminBroker", AdminTopicHandlers(tables, store, stats, offload).table()
+        groups = AdminGroupHandlers(tables.subscriptions, tables.offsets, stats, offload)
+        yield "adminBroker", groups.table()
+        yield "adminBroker", AdminBrokerHandlers(store, stats, runtime, self.configuration, offload).table()
+        yield "adminBroker", UnsupportedHandlers().table()
+
+    def _address(self) -> str:
+        """What clients are told to connect to."""
+        return f"{self._settings.now.ip1}:{self.port}"
+
+    def _outer(self, made: Composition, registration: Registration) -> Iterable[Feature]:
+        yield _Periodic(lambda: Tasks(made.tasks(), self._clock, sleep=self._sleep))
+        yield Doors(
+            replace(self._config.server, listen_port=self.port),
+            self._config.tls,
+            sends=made.sends,
+            pulls=made.pulls,
+            acks=made.acks,
+            families=made.families,
+            served=made.served,
+            closed=self.tables.closed,
+            gate=self._gate,
+        )
+        metrics = BrokerMetrics(
+            self._settings,
+            store=self.store,
+            stats=self.stats,
+            tables=self.tables,
+            families=made.families.backlogs,
+            offload=self._offload,
+            clock=self._clock,
+        )
+        yield Exporter(self._settings, metrics)
+        yield registration
+
+    # Living.
 
     async def start(self) -> None:
-        try:
-            await self._aside.run(self.state.load)
-            self._steps.done("config files")
-            await self._aside.run(self.store.load)
-            await self._aside.run(lambda: self.state.deleted.apply(self.store, self.state.topics))
-            self._make_handlers()
-            self._steps.done("handlers")
-            self._make_tasks()
-            self._steps.done("scheduled tasks")
-            await self._aside.run(self.store.start)
-            self.store.listen(self._pulls.parked)
-            self._chores.start()
-            await self._open_doors()
-            await self._registration.start()
-            self._steps.done("registration")
-        except BaseException:
-            await self._give_up()
-            raise
+        """Start every part, or none: what was started before one that fails is stopped again."""
+        made = self.composition = self.compose()
+        async with AsyncExitStack() as started:
+            for feature in (*made.inner, *made.outer):
+                await feature.start()
+                started.push_async_callback(feature.stop)
+                self._steps.done(type(feature).__name__.strip("_").lower())
+            self._running = started.pop_all()
         gc.collect()
         gc.freeze()  # What is there now stays: no collection need look at it again.
 
-    def _make_handlers(self) -> None:
-        config, state = self._config, self.state
-        self._waits = Waits(self.store)
-        self._overload = Overload(config.families.send_max)
-        plain = PlainSends(
-            config.broker,
-            self.store,
-            self._host,
-            SendTables(state.topics, state.subscriptions, state.locks),
-            self._clock,
-        )
-        answering = Answering(
-            self._waits,
-            self.stats,
-            self._overload,
-            config.families.send_age_ms if config.families.fast_failure else _NO_AGE,
-            awaited=lambda: len(self._pulls.parked),
-            told=lambda: self._registration.told(),
-        )
-        self._plain = plain
-        self._sends = SendLane(self.store, state.topics, plain, self._send_answers(), answering)
-        readers = Readers(
-            state.topics, state.subscriptions, state.groups, state.filters, state.offsets, state.broadcast
-        )
-        self._pulls = PullLane(config.broker, self.store, readers, self.stats, self._aside, config.families)
-        self._caller = Caller(config.caller, tls=self._tls_client)
-        self._namesrvs = NameServers(config.broker.namesrv, by_dns=config.broker.namesrv_by_dns)
-        self._registration = Registration(
-            config.broker,
-            state.topics,
-            self._namesrvs,
-            self._caller,
-            self._aside,
-            port=lambda: self.port,
-            clock=self._clock,
-        )
-        self._caller.on_close = self._registration.connection_lost
-        saves = self._saves = (
-            Autosave("topics", state.topics, self._tasks),
-            Autosave("groups", state.subscriptions, self._tasks),
-        )
-        state.topics.listeners += [self._registration.topics_changed, lambda _changed: saves[0].changed()]
-        state.subscriptions.listeners.append(saves[1].changed)
-        tables = Tables(self.store, self.stats, state, self.configuration, self._aside, self._clock)
-        self._desk = Desk(config.broker, config.families, tables, self._backlogs, lambda: self.port)
-        self.configuration.listeners.append(self._changed)
-
-    def _send_answers(self) -> SendAnswers:
-        return SendAnswers(self._host, self._settings.region.encode(), self._settings.trace_on)
-
-    @property
-    def _backlogs(self) -> tuple[Overload, PullLane]:
-        return self._overload, self._pulls
-
-    def _make_tasks(self) -> None:
-        state, stats = self.state, self.stats
-        guard = Guard(
-            self._settings,
-            self.store,
-            state.offsets,
-            state.subscriptions,
-            self._aside,
-            is_online=lambda group: state.groups.get(group) is not None,
-        )
-        self._guard = guard
-        chores = Chores(
-            save_offsets=state.save,
-            sample_second=stats.sample_second,
-            sample_minute=partial(stats.sample, Span.MINUTE),
-            sample_hour=partial(stats.sample, Span.HOUR),
-            sample_day=partial(stats.sample, Span.DAY),
-            turn_put_times=stats.put_times.turn,
-            midnight=stats.midnight,
-            drop_idle_statistics=stats.drop_idle,
-            guard=guard.run,
-            print_watermarks=self._desk.print_watermarks,
-            print_dispatch_lag=self._print_dispatch_lag,
-            refresh_namesrvs=self._namesrvs.refresh,
-            expire_clients=state.expire,
-            expire_subscriptions=state.groups.tell,
-            expire_filters=lambda: state.filters.expire(self._clock.now_ms()),
-        )
-        self._chores = Tasks(table(self._settings, self._clock, chores), self._clock, sleep=self._sleep)
-
-    async def _open_doors(self) -> None:
-        """The port of clients, and below it the one without pulls. Not before there is all to serve them."""
-        settings, tls = replace(self._config.server, listen_port=self.port), self._config.tls
-        self._server = Server(
-            settings,
-            self._desk.router(with_pulls=True),
-            lanes=(self._sends, self._pulls),
-            tls=tls,
-            on_close=self._closed,
-        )
-        await self._server.start()
-        self._vip: Server | None = None
-        if self.port + VIP > 0:
-            vip = Server(
-                replace(settings, listen_port=self.port + VIP),
-                self._desk.router(with_pulls=False),
-                lanes=(self._sends,),
-                tls=tls,
-                on_close=self._closed,
-            )
-            await vip.start()
-            self._vip = vip
-        await self._desk.start()
-        self._steps.done(f"listening on {settings.bind_address}:{self.port}")
-
-    def _closed(self, connection: Connection) -> None:
-        self.state.closed(connection)
-
-    async def _give_up(self) -> None:
-        """A start that failed leaves nothing behind."""
-        for door in (getattr(self, "_server", None), getattr(self, "_vip", None)):
-            if door is not None:
-                await door.stop()
-        if hasattr(self, "_chores"):
-            await self._chores.stop()
-        await self._tasks.aclose(timeout_s=5)
-        await self._aside.run(self.store.close)
-        self._aside.close()
-
-    # Running.
-
-    def _changed(self, names: frozenset[str]) -> None:
-        """Some settings have other values now."""
-        settings = self._settings = self.configuration.get(BrokerSettings)
-        self.state.change(settings)
-        self._plain.change(settings)
-        self._sends.answers = self._send_answers()
-        self._pulls.settings = self._registration.settings = settings
-        self._guard.settings = self.stats.settings = settings
-        self._desk.change(settings)
-        self._sends.forget()
-        self.store.change(self.configuration.get(StoreSettings))
-        if "defaultTopicQueueNums" in names:
-            self.state.topics.default_queues_changed()
-        if "namesrvAddr" in names:
-            self._namesrvs.set(settings.namesrv)
-            self._tasks.spawn("refresh-namesrvs", self._namesrvs.refresh())
-        if "brokerPermission" in names:
-            self._registration.register_now()
-
-    def _print_dispatch_lag(self) -> None:
-        behind = self.store.dispatcher.behind
-        if behind:
-            log.info("queues are behind the log", extra=fields(bytes=behind))
-
-    # Stopping.
-
     async def stop(self) -> None:
         """Leave the NameServers, answer what is under way, keep everything, and close the folder."""
-        for save in self._saves:
-            save.stop()
-        await self._registration.stop()
-        self._pulls.parked.close()
-        doors = [door for door in (self._server, self._vip) if door is not None]
-        for door in doors:
-            door.drain()
-        await self._answered()
-        await asyncio.gather(*(door.stop() for door in doors))
-        await self._desk.stop()
-        await self._pulls.close()
-        self._waits.close()
-        await self._chores.stop()
-        await self._caller.aclose()
-        await self._tasks.aclose(timeout_s=5)
-        try:
-            await self.state.save()
-        finally:
-            await self._aside.run(self.store.close)
-            self._aside.close()
-        log.info("the broker has stopped", extra=fields(name=self._settings.broker_name))
+        await self._running.aclose()
+        log.info("the broker has stopped", extra=fields(name=self._settings.now.broker_name))
 
-    async def _answered(self) -> None:
-        try:
-            await asyncio.wait_for(self._waits.drain(), self._config.server.drain_s or None)
-        except TimeoutError:
-            log.warning("%d sends are not on the disk yet and stay without an answer", len(self._waits))
+
+class _Requests(Feature):
+    """Requests that need no life of their own."""
+
+    def __init__(self, requests: Iterable[Requests], families: Families) -> None:
+        self._requests = list(requests)
+        self._families = families
+
+    def handlers(self) -> Iterable[Requests]:
+        return self._requests
+
+    def tasks(self) -> Iterable[Task]:
+        yield Task("print-backlogs", 10, 1, self._families.print_backlogs)
+
+
+class _Calls(Feature):
+    """What the broker asks of NameServers."""
+
+    def __init__(self, caller: Caller) -> None:
+        self._caller = caller
+
+    async def stop(self) -> None:
+        await self._caller.aclose()
+
+
+class _Lanes(Feature):
+    """Sends and pulls."""
+
+    def __init__(self, pulls: PullLane, acks: Acks) -> None:
+        self._pulls = pulls
+        self._acks = acks
+
+    async def stop(self) -> None:
+        await self._pulls.close()
+        self._acks.close()
+
+
+class _Periodic(Feature):
+    """The periodic work of all features, made when all of them are."""
+
+    def __init__(self, tasks: Callable[[], Tasks]) -> None:
+        self._make = tasks
+        self._tasks: Tasks | None = None
+
+    async def start(self) -> None:
+        self._tasks = self._make()
+        self._tasks.start()
+
+    async def stop(self) -> None:
+        assert self._tasks is not None
+        await self._tasks.stop()
 
 
 class Steps:
-    """Steps come one after the other, whichever thread does them."""
+    """Logs each step of a start with the time it took. They come one by one, whichever thread does them."""
 
     def __init__(self, log: logging.Logger, clock: Clock) -> None:
         self._log = log
@@ -317,6 +353,3 @@ class Steps:
         now_s = self._clock.monotonic_s()
         self._log.info("started: %s", step, extra=fields(took_ms=round((now_s - self._since_s) * 1000, 1)))
         self._since_s = now_s
-        following = _FOLLOWED_BY.get(step.partition(":")[0])
-        if following is not None:
-            self.done(following)

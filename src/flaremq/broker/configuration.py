@@ -8,6 +8,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 from flaremq.base.clock import Clock
 from flaremq.base.errors import ConfigError, NoPermission
+from flaremq.base.live import Live
 from flaremq.base.logs import fields, logger
 from flaremq.base.options import all_names, nearest
 from flaremq.base.settings import Sources, dump, load
@@ -63,7 +64,7 @@ CHANGEABLE: Final = frozenset(
 
 
 class Configuration:
-    """All sections of settings of a broker. A change makes new sections, and is told to the listeners."""
+    """All sections of a broker's settings. Readers of a live one see changes; listeners hear of them."""
 
     def __init__(
         self,
@@ -75,7 +76,7 @@ class Configuration:
         file: Path | None = None,
     ) -> None:
         """`file`: where changes are kept."""
-        self._sections: dict[type[Any], Any] = {type(section): section for section in sections}
+        self._sections: dict[type[Any], Live[Any]] = {type(section): Live(section) for section in sections}
         self._clock = clock
         self._changeable = changeable
         self._forbidden = _ALWAYS_FORBIDDEN | set(black_list)
@@ -83,13 +84,16 @@ class Configuration:
         self.version = DataVersion()
         self.listeners: list[OnChange] = []
 
+    def live(self, section: type[S]) -> Live[S]:
+        """The section for readers that must see changes."""
+        return self._sections[section]
+
     def get(self, section: type[S]) -> S:
         """The section as it is now."""
-        found: S = self._sections[section]
-        return found
+        return self.live(section).now
 
     def values(self) -> dict[str, str]:
-        return {name: value for section in self._sections.values() for name, value in dump(section)}
+        return {name: value for section in self._sections.values() for name, value in dump(section.now)}
 
     def text(self) -> str:
         """As a properties file. Secrets stay here: whoever may ask need not know them."""
@@ -108,7 +112,8 @@ class Configuration:
         self._check_names(given, before)
         flags = [f"{name}={value}" for name, value in {**before, **given}.items()]
         sections = load(Sources.of(None, {}, flags), *self._sections)
-        self._sections = {type(section): section for section in sections}
+        for section in sections:
+            self._sections[type(section)].now = section
         after = self.values()
         changed = frozenset(name for name in after if after[name] != before[name])
         if changed:

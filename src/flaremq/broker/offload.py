@@ -7,17 +7,22 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+from flaremq.broker.features import Feature
+
 T = TypeVar("T")
 
 
-class Aside:
+class Offload(Feature):
     """Searches by key and time, files of settings: whatever takes long and may wait a little."""
 
     def __init__(self, threads: int) -> None:
-        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="flaremq-aside")
+        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="flaremq-offload")
 
     async def run(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+    async def stop(self) -> None:
+        self.close()
 
     def close(self) -> None:
         """Wait for what is under way."""

@@ -9,18 +9,21 @@ sent over a link is sent one after the other: a whole table never overtakes a ch
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, Protocol, TypeAlias
 
 from flaremq.base.clock import Clock, SystemClock
 from flaremq.base.errors import FlareError
 from flaremq.base.lifecycle import Owned
+from flaremq.base.live import Live
 from flaremq.base.logs import fields as logged
 from flaremq.base.logs import logger
+from flaremq.broker.features import Feature
 from flaremq.broker.namesrvs import NameServers
-from flaremq.broker.offload import Aside
+from flaremq.broker.offload import Offload
 from flaremq.broker.settings import BrokerSettings, Place
+from flaremq.broker.tasks import Task
 from flaremq.model.record import crc31
 from flaremq.model.topic import PERM_READ, PERM_WRITE, DataVersion, TopicConfig
 from flaremq.protocol import beans, fields
@@ -63,23 +66,23 @@ class TopicTable(Protocol):
     def put(self, config: TopicConfig) -> None: ...
 
 
-class Registration:
+class Registration(Feature):
     """Keeps the broker known. Whatever NameServers do, `start` and `stop` come back in time."""
 
     def __init__(
         self,
-        settings: BrokerSettings,
+        settings: Live[BrokerSettings],
         topics: TopicTable,
         namesrvs: NameServers,
         caller: Calls,
-        aside: Aside,
+        aside: Offload,
         *,
         port: Callable[[], int],
         sleep: Sleep = asyncio.sleep,
         clock: Clock | None = None,
     ) -> None:
         """`port` is asked when the broker starts: port 0 becomes another when it is bound."""
-        self.settings = settings
+        self._live = settings
         self.topics = topics
         self.caller = caller
         self._aside = aside
@@ -93,9 +96,13 @@ class Registration:
         self._encoded: tuple[object, list[bytes]] = (None, [])
         self.place = Place("", "")
 
+    @property
+    def settings(self) -> BrokerSettings:
+        return self._live.now
+
     async def start(self) -> None:
         """Register everywhere; whoever does not answer in time is tried again while the broker runs."""
-        self.place = Place.of(self.settings, self._port())
+        self.place = Place.of(self._live.now, self._port())
         await self._namesrvs.refresh()
         self._running = True
         self._namesrvs.listeners.append(self._namesrvs_changed)
@@ -104,7 +111,7 @@ class Registration:
             log.warning("there is no NameServer to register with: set namesrvAddr=host:port;host:port")
             return
         tried = [asyncio.ensure_future(link.tried.wait()) for link in self._links.values()]
-        _, waiting = await asyncio.wait(tried, timeout=self.settings.register_timeout_ms / 1000)
+        _, waiting = await asyncio.wait(tried, timeout=self._live.now.register_timeout_ms / 1000)
         for each in waiting:
             each.cancel()
         if waiting:
@@ -144,6 +151,16 @@ class Registration:
         for link in self._links.values():
             link.register_now()
 
+    def settings_changed(self, names: frozenset[str]) -> None:
+        if "namesrvAddr" in names:
+            self._namesrvs.set(self.settings.namesrv)
+            self._tasks.spawn("refresh-namesrvs", self._namesrvs.refresh())
+        if "brokerPermission" in names:
+            self.register_now()
+
+    def tasks(self) -> Iterable[Task]:
+        yield Task("refresh-namesrvs", 10, self.settings.namesrv_refresh_ms / 1000, self._namesrvs.refresh)
+
     def connection_lost(self, address: str) -> None:
         """A NameServer forgets a broker whose connection ends: tell it again soon, not at the next period."""
         link = self._links.get(address)
@@ -165,7 +182,7 @@ class Registration:
 
     async def whole(self, *, may_split: bool) -> list[bytes]:
         """The bodies that tell all topics; the same as last time if nothing has changed."""
-        settings, version = self.settings, self.topics.version
+        settings, version = self._live.now, self.topics.version
         size_max = settings.split_registration_size if settings.split_registration and may_split else None
         key = version, settings.permission, settings.compressed_register, size_max
         if self._encoded[0] != key:
@@ -199,12 +216,12 @@ class Registration:
         )
         body = RegisterBrokerBody(topic_config_serialize_wrapper=wrapper)
         return (
-            encode_registration_compressed(body) if self.settings.compressed_register else beans.encode(body)
+            encode_registration_compressed(body) if self._live.now.compressed_register else beans.encode(body)
         )
 
     def masked(self, config: TopicConfig) -> TopicConfig:
         """A broker that may not be read, or not written, says so for each topic."""
-        permission = self.settings.permission
+        permission = self._live.now.permission
         if permission & _FULL_PERM == _FULL_PERM:
             return config
         return replace(config, perm=config.perm & permission)

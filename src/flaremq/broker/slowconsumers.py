@@ -5,13 +5,16 @@ Reading far back pushes the new out of memory, and then everybody reads from the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Protocol
 
+from flaremq.base.live import Live
 from flaremq.base.logs import fields, logger
-from flaremq.broker.offload import Aside
+from flaremq.broker.features import Feature
+from flaremq.broker.offload import Offload
 from flaremq.broker.settings import BrokerSettings
+from flaremq.broker.tasks import MINUTE_S, Task
 from flaremq.model.topic import GroupConfig
 from flaremq.store import status
 from flaremq.store.store import MessageStore
@@ -33,31 +36,34 @@ class Groups(Protocol):
     def disable(self, group: str) -> None: ...
 
 
-class Guard:
+class SlowConsumers(Feature):
     def __init__(
         self,
-        settings: BrokerSettings,
+        settings: Live[BrokerSettings],
         store: MessageStore,
         positions: Positions,
         groups: Groups,
-        aside: Aside,
+        aside: Offload,
         *,
         is_online: Callable[[str], bool] = lambda _group: True,
     ) -> None:
         """`is_online` says whether a group has consumers: one without reads nothing, and harms nobody."""
-        self.settings = settings
+        self._live = settings
         self._store = store
         self._positions = positions
         self._groups = groups
         self._aside = aside
         self._is_online = is_online
 
+    def tasks(self) -> Iterable[Task]:
+        yield Task("disable-slow-consumers", 3 * MINUTE_S, 3 * MINUTE_S, self.run)
+
     async def run(self) -> None:
         """Disable every group that is too many bytes behind in one of its queues. An operator may
         enable it again; if it is then still as slow, it is disabled again."""
-        if not self.settings.disable_slow_consumers:
+        if not self._live.now.disable_slow_consumers:
             return
-        limit = self.settings.fall_behind_max
+        limit = self._live.now.fall_behind_max
         for group, topics in self._positions.topics_by_group().items():
             config = self._groups.all().get(group)
             if config is None or not config.consume_enable or not self._is_online(group):

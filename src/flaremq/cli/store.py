@@ -15,7 +15,7 @@ from flaremq.cli.times import both, local, parse_time_ms
 from flaremq.protocol.configfiles import deleted_topics
 from flaremq.store.offline.export import Wanted, by_log, by_queue
 from flaremq.store.offline.folder import StoreFacts, StoreFolder
-from flaremq.store.offline.report import Report
+from flaremq.store.offline.report import VerifyReport
 from flaremq.store.offline.verify import Verifier
 
 app = typer.Typer(
@@ -185,7 +185,7 @@ def _show_facts(facts: StoreFacts, out: Output) -> None:
         note(sentence)
 
 
-def _report_document(folder: Path, report: Report) -> dict[str, object]:
+def _report_document(folder: Path, report: VerifyReport) -> dict[str, object]:
     return {
         "folder": str(folder),
         "sound": report.is_sound,
@@ -199,7 +199,7 @@ def _report_document(folder: Path, report: Report) -> dict[str, object]:
     }
 
 
-def _show_report(folder: Path, report: Report, out: Output) -> None:
+def _show_report(folder: Path, report: VerifyReport, out: Output) -> None:
     rows = [("wrong", problem) for problem in report.problems] + [("note", each) for each in report.notes]
     if rows:
         out.table(("", "what"), rows)

@@ -2,6 +2,7 @@
 
 caller      outgoing calls: connections made, kept and renewed
 connection  one socket: bytes in, answers out, back-pressure both ways
+gate        what may refuse a request, asked before any work is done
 handshake   a connection's first bytes: PROXY header, TLS or a frame
 http        a small HTTP server for metrics and health
 inlet       the shared read buffer of a port (twin)

@@ -35,8 +35,6 @@ class Peer(Protocol):
 
 Handler: TypeAlias = Callable[[Peer, Command], Awaitable[Command | None]]
 """Serves one request. None: no answer now, or never (the handler sends it itself)."""
-Hook: TypeAlias = Callable[[Peer, Command], None]
-"""Looks at a request before its handler does; raises to refuse it."""
 
 
 @dataclass(slots=True)
@@ -108,7 +106,6 @@ class Router:
 
     def __init__(self) -> None:
         self._routes: dict[int, tuple[Handler, Family]] = {}
-        self.hooks: list[Hook] = []
 
     def serve(self, family: Family, handlers: dict[int, Handler]) -> None:
         for code, handler in handlers.items():
@@ -135,8 +132,6 @@ class Router:
         try:
             await family.enter()
             try:
-                for hook in self.hooks:
-                    hook(peer, request)
                 response = await handler(peer, request)
             finally:
                 family.leave()

@@ -15,6 +15,7 @@ from flaremq.base.memory import trim
 from flaremq.protocol.codes import ResponseCode
 from flaremq.protocol.command import Command, response_to
 from flaremq.remoting.connection import Connection
+from flaremq.remoting.gate import Gate
 from flaremq.remoting.handshake import Doorway
 from flaremq.remoting.router import Router
 from flaremq.remoting.settings import ServerSettings
@@ -38,8 +39,10 @@ class Server:
         lanes: Sequence[Lane] = (),
         tls: TlsSettings | None = None,
         on_close: Callable[[Connection], None] | None = None,
+        gate: Gate | None = None,
     ) -> None:
         self._settings = settings
+        self._gate = gate
         self._router = router
         self._lanes = lanes
         self._tls_mode = tls.effective_mode if tls is not None else TlsMode.DISABLED
@@ -74,7 +77,7 @@ class Server:
                 f"listenPort={settings.listen_port}: {error.strerror} on {settings.bind_address}: "
                 "stop whoever has it, or choose another port"
             ) from error
-        self._turn = Turn(self._lanes)
+        self._turn = Turn(self._lanes, gate=self._gate)
         self._server = await loop.create_server(self._accept, sock=sock, backlog=settings.backlog)
         self.port = sock.getsockname()[1]
         period_s = min(settings.idle_max_s / 4, 10)

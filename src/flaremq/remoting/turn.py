@@ -22,13 +22,15 @@ from itertools import accumulate
 from time import perf_counter
 from typing import Final, Protocol
 
-from flaremq.base.errors import Malformed
+from flaremq.base.errors import FlareError, Malformed
 from flaremq.base.units import MiB
 from flaremq.model.columns import Bytes
 from flaremq.protocol.bulk.burst import command_of, fault_of, split
 from flaremq.protocol.bulk.columns import Chunk, Frame, Plain
-from flaremq.protocol.codes import FRAME_SIZE_MAX
-from flaremq.protocol.command import Command
+from flaremq.protocol.codes import FRAME_SIZE_MAX, ResponseCode
+from flaremq.protocol.command import Command, response_to
+from flaremq.protocol.frame import encode_frame
+from flaremq.remoting.gate import Gate
 from flaremq.remoting.inlet import Inlet, Reads
 from flaremq.remoting.large import LARGE, Large
 
@@ -81,6 +83,8 @@ class Batch:
     """Begins with the hosts of all sources; parsers write behind them."""
     waited_ms: Sequence[int] | None = None
     """How long the oldest bytes of each source have lain in the kernel, if the loop was late."""
+    gate: Gate | None = None
+    """Lanes ask it what they may serve unseen, if there is one."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -131,10 +135,13 @@ class Turn:
         lanes: Sequence[Lane] = (),
         *,
         answers: Callable[[Batch], int] | None = None,
+        gate: Gate | None = None,
     ) -> None:
-        """`answers` takes answers that somebody waits for in great numbers, and says how many it took."""
+        """`answers` takes answers that somebody waits for in great numbers, and says how many it took.
+        `gate` is asked about every request, before any work is done for it."""
         self._lanes = lanes
         self._answers = answers
+        self._gate = gate
         self._late_s = min((lane.age_max_ms for lane in lanes), default=_NO_AGE_MS) / 1000
         self._loop = asyncio.get_running_loop()
         self.reads = Reads(BUFFER_SIZE, lambda: self._loop.call_soon(self.run), self.run)
@@ -197,7 +204,7 @@ class Turn:
     def _batch(self, data: memoryview, sources: list[Source], ends: list[int]) -> Batch:
         chunks, heads = _chunks([source.host for source in sources], ends)
         frames, pairs = split(data, chunks, FRAME_SIZE_MAX)
-        batch = Batch(data, sources, chunks, frames, pairs, heads)
+        batch = Batch(data, sources, chunks, frames, pairs, heads, gate=self._gate)
         if self._since_s > self._late_s:
             batch.waited_ms = self._ages_ms(sources, frames)
         return batch
@@ -255,10 +262,13 @@ class Turn:
             chunk = frames[f + Frame.CHUNK]
             source = batch.sources[chunk]
             try:
-                plain.append(PlainRow(row, chunk, source, command_of(batch.data, frames, row)))
+                command = command_of(batch.data, frames, row)
             except Malformed as error:
                 batch.chunks[chunk * Chunk.WIDTH + Chunk.REST] = frames[f + Frame.AT]
                 source.broken(error)
+                continue
+            if self._gate is None or command.is_response or _passes(self._gate, source, command):
+                plain.append(PlainRow(row, chunk, source, command))
         return plain
 
     def _keep_rests(self, batch: Batch) -> None:
@@ -295,6 +305,23 @@ def _chunks(hosts: list[bytes], ends: list[int]) -> tuple[array[int], bytearray]
     chunks[Chunk.BORN_HOST_SIZE :: Chunk.WIDTH] = sizes
     chunks[Chunk.BORN_HOST_AT :: Chunk.WIDTH] = array("q", accumulate(sizes[:-1], initial=0))
     return chunks, bytearray().join(hosts)
+
+
+def _passes(gate: Gate, source: Source, request: Command) -> bool:
+    """Whether the gate lets a request pass. One that it refuses is answered here."""
+    try:
+        gate.check(source, request)
+    except FlareError as error:
+        if request.wants_answer:
+            source.send_bytes(encode_frame(response_to(request, error.response_code, str(error))))
+        return False
+    except Exception as error:  # A gate that fails lets nobody pass.
+        log.exception("the gate failed to check %s", request)
+        if request.wants_answer:
+            remark = f"{type(error).__name__}, {error}"
+            source.send_bytes(encode_frame(response_to(request, ResponseCode.SYSTEM_ERROR, remark)))
+        return False
+    return True
 
 
 def _asks(plain: PlainRow) -> bool:

@@ -29,7 +29,7 @@ _LOG_END = 1 << 62  # Behind any log.
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class RecoveryReport:
     """What recovery found and did."""
 
     clean: bool
@@ -66,7 +66,7 @@ class Recovery:
         self._from_begin = False
         self._records = 0
 
-    def run(self, *, clean: bool, damaged: list[Key], index_damaged: bool = False) -> Report:
+    def run(self, *, clean: bool, damaged: list[Key], index_damaged: bool = False) -> RecoveryReport:
         """Bring log, queues and index to one state: all records that are whole, and no others."""
         self._damaged = dict.fromkeys(damaged)
         if not self._log.starts():
@@ -88,16 +88,16 @@ class Recovery:
         self._catch_up_index(clean, max(newest, self._log.begin) if trusted else None, end)
         self._dispatcher.position = end
         self._set_offsets()
-        return Report(clean, self._log.begin, end, first, self._records, cut, tuple(self._damaged))
+        return RecoveryReport(clean, self._log.begin, end, first, self._records, cut, tuple(self._damaged))
 
-    def _start_empty(self, clean: bool) -> Report:
+    def _start_empty(self, clean: bool) -> RecoveryReport:
         """No log, so nothing that queues, index or checkpoint could speak of."""
         self._checkpoint.log_time_ms = self._checkpoint.index_time_ms = 0
         self._checkpoint.forget_queues()
         self._queues.remove_all()
         if self._index is not None:
             self._index.destroy()
-        return Report(clean, 0, 0, 0, 0, 0, ())
+        return RecoveryReport(clean, 0, 0, 0, 0, 0, ())
 
     def _after_stop(self) -> tuple[int, int]:
         """Where to begin, and the end of the newest record that a queue knows."""

@@ -45,7 +45,7 @@ from flaremq.store.index.index import Index, IndexShape
 from flaremq.store.queue.nextoffsets import QueueOffsets
 from flaremq.store.queue.queues import Queues
 from flaremq.store.reader import Reader
-from flaremq.store.recovery import Recovery, Report
+from flaremq.store.recovery import Recovery, RecoveryReport
 from flaremq.store.settings import LIVE, BrokerRole, FlushDisk, StoreSettings
 from flaremq.store.space import Space
 from flaremq.store.workers import Workers, Works
@@ -98,7 +98,7 @@ class MessageStore:
         self._space = Space(self.disk, self.log)
         self._unseen = Seldom(_UNSEEN_S)
         self.queues = Queues(self.disk, settings, is_batch)
-        self.report: Report | None = None
+        self.report: RecoveryReport | None = None
         self._bit_mapper = bit_mapper
         self._drafting = Drafting(
             self.offsets,
@@ -115,13 +115,13 @@ class MessageStore:
 
     # Opening and closing.
 
-    def open(self) -> Report:
+    def open(self) -> RecoveryReport:
         """Take the folder, load and recover what lies there, and start to serve."""
         report = self.load()
         self.start()
         return report
 
-    def load(self) -> Report:
+    def load(self) -> RecoveryReport:
         """The first half of opening: what lies there can be read, but nothing runs yet."""
         make_way(self.disk, self.settings.root)
         self._lock.acquire()
@@ -131,7 +131,7 @@ class MessageStore:
             self._lock.release()
             raise
 
-    def _load(self) -> Report:
+    def _load(self) -> RecoveryReport:
         settings, clean = self.settings, not self._abort.exists()
         self._on_step(f"abort check: the last stop was {'clean' if clean else 'not clean'}")
         for folder in (*settings.commitlog_folders, settings.consumequeue_folder):

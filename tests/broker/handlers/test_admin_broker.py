@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from tests.broker.nobody import Nobody
 
+from flaremq.base.live import Live
 from flaremq.broker.configuration import CHANGEABLE, Configuration
-from flaremq.broker.handlers.admin_broker import AdminBroker
-from flaremq.broker.offload import Aside
+from flaremq.broker.handlers.admin_broker import AdminBrokerHandlers
+from flaremq.broker.offload import Offload
 from flaremq.broker.settings import BrokerSettings, FamilySettings
 from flaremq.broker.stats.runtime import Runtime
 from flaremq.broker.stats.stats import Span, Stats
@@ -28,18 +29,19 @@ from flaremq.testing.fakes.builders import NOW_MS, small_settings
 
 
 class Bench:
-    def __init__(self, store: MessageStore, aside: Aside) -> None:
+    def __init__(self, store: MessageStore, aside: Offload) -> None:
         clock = ManualClock()
         settings = BrokerSettings(broker_name="broker-a", cluster_name="C", ip1="127.0.0.1", ip2="127.0.0.1")
-        self.stats = Stats(settings, clock)
+        live = Live(settings)
+        self.stats = Stats(live, clock)
         self.configuration = Configuration(
             (settings, FamilySettings(), store.settings), clock, black_list=("namesrvAddr",)
         )
         self.told: list[frozenset[str]] = []
         self.configuration.listeners.append(self.told.append)
-        runtime = Runtime(settings, store, self.stats, {}, clock)
+        runtime = Runtime(live, store, self.stats, {}, clock)
         self._router = Router()
-        handlers = AdminBroker(store, self.stats, runtime, self.configuration, aside)
+        handlers = AdminBrokerHandlers(store, self.stats, runtime, self.configuration, aside)
         self._router.serve(Family("admin", 100), handlers.table())
 
     async def ask(self, code: int, body: bytes | None = None, **fields: str) -> Command:
@@ -60,7 +62,7 @@ def store(tmp_path: Path) -> Iterator[MessageStore]:
 
 @pytest.fixture
 async def bench(store: MessageStore) -> AsyncIterator[Bench]:
-    aside = Aside(1)
+    aside = Offload(1)
     yield Bench(store, aside)
     aside.close()
 

@@ -9,9 +9,7 @@ from typing import Any
 import pytest
 from tests.broker.clients import BROKER, CLUSTER, Desk, a_member, desk, wants
 
-from flaremq.broker.handlers.admin_topic import AdminTopicHandlers, TopicParts
-from flaremq.broker.tables.configfile import ConfigFile
-from flaremq.broker.tables.deletedtopics import DeletedTopics
+from flaremq.broker.handlers.admin_topic import AdminTopicHandlers
 from flaremq.model.message import MessageQueue
 from flaremq.model.topic import TopicConfig
 from flaremq.protocol import beans, fastjson
@@ -27,17 +25,7 @@ INVALID = ResponseCode.INVALID_PARAMETER
 
 
 def serving(made: Desk) -> None:
-    parts = TopicParts(
-        topics=made.topics,
-        groups=made.groups,
-        offsets=made.offsets,
-        stats=made.stats,
-        store=made.store,
-        deleted=DeletedTopics(
-            ConfigFile(made.store.settings.root / "config" / "deletedTopics.json"), made.aside
-        ),
-    )
-    made.serve(AdminTopicHandlers(parts, made.aside).table())
+    made.serve(AdminTopicHandlers(made.tables, made.store, made.stats, made.aside).table())
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.broker.clients import Desk, FakePeer, desk, wants
 
-from flaremq.broker.handlers.clients import GroupHandlers, Membership
+from flaremq.broker.handlers.clients import ClientHandlers
 from flaremq.model.tags import java_hash
 from flaremq.model.topic import GroupConfig
 from flaremq.protocol import beans, fastjson
@@ -37,14 +37,7 @@ BEAT = b"""{"clientID":"10.0.0.1@1234#567","consumerDataSet":[{"consumeFromWhere
 
 
 def serving(made: Desk) -> None:
-    membership = Membership(
-        topics=made.topics,
-        subscriptions=made.subscriptions,
-        groups=made.groups,
-        producers=made.producers,
-        filters=made.filters,
-    )
-    made.serve(GroupHandlers(made.settings, membership, made.clock).table())
+    made.serve(ClientHandlers(made.live, made.tables, made.clock).table())
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from tests.broker.clients import BROKER, Desk, FakePeer, a_member, desk, wants
 
 from flaremq.base.errors import ConnectionLost
-from flaremq.broker.handlers.consumers import ConsumerHandlers, ConsumerParts
+from flaremq.broker.handlers.consumers import ConsumerHandlers
 from flaremq.model.host import Host
 from flaremq.model.message import MessageQueue
 from flaremq.model.msgid import encode_offset_id
@@ -26,14 +26,7 @@ RESET = {"group": "g", "topic": "T", "timestamp": "-1", "isForce": "true"}
 
 
 def serving(made: Desk) -> None:
-    parts = ConsumerParts(
-        topics=made.topics,
-        subscriptions=made.subscriptions,
-        groups=made.groups,
-        offsets=made.offsets,
-        store=made.store,
-    )
-    made.serve(ConsumerHandlers(made.settings, parts, made.aside).table())
+    made.serve(ConsumerHandlers(made.live, made.tables, made.store, made.aside).table())
     made.topics.put(TopicConfig("T", read_queue_nums=2, write_queue_nums=2))
     made.subscriptions.get("g")
     for _ in range(5):

@@ -12,13 +12,11 @@ import pytest
 from tests.broker.clients import Desk, a_member, desk, wants
 
 from flaremq.broker.handlers.admin_group import AdminGroupHandlers
-from flaremq.broker.handlers.admin_topic import AdminTopicHandlers, TopicParts
-from flaremq.broker.handlers.clients import GroupHandlers, Membership
-from flaremq.broker.handlers.consumers import ConsumerHandlers, ConsumerParts
+from flaremq.broker.handlers.admin_topic import AdminTopicHandlers
+from flaremq.broker.handlers.clients import ClientHandlers
+from flaremq.broker.handlers.consumers import ConsumerHandlers
 from flaremq.broker.handlers.offset import OffsetHandlers
-from flaremq.broker.handlers.progress import ProgressHandlers, ProgressParts
-from flaremq.broker.tables.configfile import ConfigFile
-from flaremq.broker.tables.deletedtopics import DeletedTopics
+from flaremq.broker.handlers.progress import ProgressHandlers
 from flaremq.model.topic import TopicConfig
 from flaremq.protocol.codes import RequestCode
 from flaremq.testing.fakes.builders import a_message
@@ -59,31 +57,14 @@ MEMBERS: Final = (
 
 
 def serve_all(made: Desk) -> None:
-    topics, subscriptions, groups, offsets = made.topics, made.subscriptions, made.groups, made.offsets
+    topics, subscriptions, offsets = made.topics, made.subscriptions, made.offsets
     store, stats, aside = made.store, made.stats, made.aside
-    membership = Membership(
-        topics=topics,
-        subscriptions=subscriptions,
-        groups=groups,
-        producers=made.producers,
-        filters=made.filters,
-    )
-    deleted = DeletedTopics(ConfigFile(store.settings.root / "config" / "deletedTopics.json"), aside)
-    of_topics = TopicParts(
-        topics=topics, groups=groups, offsets=offsets, stats=stats, store=store, deleted=deleted
-    )
-    progress = ProgressParts(
-        topics=topics, subscriptions=subscriptions, groups=groups, offsets=offsets, stats=stats, store=store
-    )
-    consumers = ConsumerParts(
-        topics=topics, subscriptions=subscriptions, groups=groups, offsets=offsets, store=store
-    )
-    made.serve(GroupHandlers(made.settings, membership, made.clock).table())
+    made.serve(ClientHandlers(made.live, made.tables, made.clock).table())
     made.serve(OffsetHandlers(topics, subscriptions, offsets, made.locks, store).table())
-    made.serve(AdminTopicHandlers(of_topics, aside).table())
+    made.serve(AdminTopicHandlers(made.tables, store, stats, aside).table())
     made.serve(AdminGroupHandlers(subscriptions, offsets, stats, aside).table())
-    made.serve(ProgressHandlers(progress, aside, made.clock, lambda: "here:1").table())
-    made.serve(ConsumerHandlers(made.settings, consumers, aside).table())
+    made.serve(ProgressHandlers(made.tables, store, stats, aside, made.clock, lambda: "here:1").table())
+    made.serve(ConsumerHandlers(made.live, made.tables, store, aside).table())
 
 
 @pytest.fixture

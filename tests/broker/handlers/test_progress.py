@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.broker.clients import BROKER, Desk, a_member, desk, wants
 
-from flaremq.broker.handlers.progress import ProgressHandlers, ProgressParts
+from flaremq.broker.handlers.progress import ProgressHandlers
 from flaremq.model.message import MessageQueue
 from flaremq.model.topic import TopicConfig
 from flaremq.protocol import beans
@@ -31,15 +31,11 @@ CODE = RequestCode
 def made(tmp_path: Path) -> Iterator[Desk]:
     """Two topics with messages a second apart, and a group that has consumed some."""
     with desk(tmp_path) as made, made.store:
-        parts = ProgressParts(
-            topics=made.topics,
-            subscriptions=made.subscriptions,
-            groups=made.groups,
-            offsets=made.offsets,
-            stats=made.stats,
-            store=made.store,
+        made.serve(
+            ProgressHandlers(
+                made.tables, made.store, made.stats, made.aside, made.clock, lambda: "10.0.0.1:10911"
+            ).table()
         )
-        made.serve(ProgressHandlers(parts, made.aside, made.clock, lambda: "10.0.0.1:10911").table())
         for topic, count in (("A", 3), ("B", 2)):
             made.topics.put(TopicConfig(topic, read_queue_nums=1, write_queue_nums=1, order=topic == "B"))
             for _ in range(count):

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from tests.broker.nobody import Nobody
 
-from flaremq.broker.handlers.query import Query
-from flaremq.broker.offload import Aside
+from flaremq.broker.handlers.query import QueryHandlers
+from flaremq.broker.offload import Offload
 from flaremq.filter.selector import TagSelector
 from flaremq.model.record import decode_many
 from flaremq.model.tags import java_hash
@@ -44,10 +44,10 @@ class Online:
 class Asked:
     """A router before the handlers: what they raise becomes an answer, as it does in a broker."""
 
-    def __init__(self, store: MessageStore, aside: Aside, peer: Peer) -> None:
+    def __init__(self, store: MessageStore, aside: Offload, peer: Peer) -> None:
         online = Online()
         self._router, self._peer = Router(), peer
-        self._router.serve(Family("query", 100), Query(store, aside, online, online).table())
+        self._router.serve(Family("query", 100), QueryHandlers(store, aside, online, online).table())
 
     async def __call__(self, code: int, **fields: object) -> Command:
         given = {name: str(value) for name, value in fields.items()}
@@ -79,14 +79,14 @@ def store(tmp_path: Path, clock: ManualClock) -> Iterator[MessageStore]:
 
 
 @pytest.fixture
-async def aside() -> AsyncIterator[Aside]:
-    aside = Aside(1)
+async def aside() -> AsyncIterator[Offload]:
+    aside = Offload(1)
     yield aside
     aside.close()
 
 
 @pytest.fixture
-def ask(store: MessageStore, aside: Aside) -> Asked:
+def ask(store: MessageStore, aside: Offload) -> Asked:
     return Asked(store, aside, Nobody())
 
 
@@ -128,7 +128,7 @@ async def test_to_ask_for_no_message_is_an_error(ask: Asked, count: int) -> None
 
 
 async def test_without_an_index_nothing_is_found_by_key(
-    tmp_path: Path, aside: Aside, clock: ManualClock
+    tmp_path: Path, aside: Offload, clock: ManualClock
 ) -> None:
     with opened(tmp_path, clock, index_enabled=False) as store:
         answer = await query(Asked(store, aside, Nobody()), "both")
@@ -232,7 +232,7 @@ async def test_a_queue_that_is_not_there_is_told(ask: Asked) -> None:
 
 
 async def test_a_batch_queue_is_shown_and_has_times_too(
-    tmp_path: Path, aside: Aside, clock: ManualClock
+    tmp_path: Path, aside: Offload, clock: ManualClock
 ) -> None:
     batch = a_message(b"inner", sys_flag=0xC0, properties=b"INNER_NUM\x013\x02")
     with MessageStore(small_settings(tmp_path), clock=clock, is_batch=lambda _topic: True) as store:
@@ -246,7 +246,9 @@ async def test_a_batch_queue_is_shown_and_has_times_too(
         assert len((await entries(ask, count=3)).queue_data) == 1
 
 
-async def test_an_extension_is_shown_with_its_entry(tmp_path: Path, aside: Aside, clock: ManualClock) -> None:
+async def test_an_extension_is_shown_with_its_entry(
+    tmp_path: Path, aside: Offload, clock: ManualClock
+) -> None:
     with opened(tmp_path, clock, ext_enabled=True) as store:
         ask = Asked(store, aside, Nobody())
         (first, *_) = (await entries(ask, consumerGroup="there")).queue_data

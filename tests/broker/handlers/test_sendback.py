@@ -24,7 +24,7 @@ GROUP = "billing"
 @pytest.fixture
 async def desk(tmp_path: Path) -> AsyncIterator[DeskBench]:
     async with a_desk(tmp_path) as desk:
-        desk.state.topics.put(TopicConfig("TopicTest", 4, 4))
+        desk.tables.topics.put(TopicConfig("TopicTest", 4, 4))
         await desk.ask(replace(a_send(e="1", h="7"), body=b"order 17"))
         yield desk
 
@@ -42,7 +42,7 @@ async def give_back(desk: DeskBench, message: StoredMessage, **changes: Any) -> 
     }
     given = {name: value for name, value in fields.items() if value is not None}
     request = Command(code=RequestCode.CONSUMER_SEND_MSG_BACK, ext_fields=given)
-    answer = await desk.broker._desk.router(with_pulls=True).answer(Nobody(), request)
+    answer = await desk.router().answer(Nobody(), request)
     assert answer is not None
     return answer
 
@@ -62,7 +62,7 @@ async def test_a_message_given_back_waits_in_the_retry_topic_of_its_group(desk: 
     assert retry.properties["RETRY_TOPIC"] == "TopicTest"
     assert retry.properties["ORIGIN_MESSAGE_ID"] == first.message_id
     assert retry.unique_key == first.unique_key
-    made = desk.state.topics.get("%RETRY%billing")
+    made = desk.tables.topics.get("%RETRY%billing")
     assert made is not None
     assert (made.read_queue_nums, made.perm) == (1, 6)
 
@@ -83,19 +83,19 @@ async def test_after_the_last_try_it_is_laid_with_the_dead_letters(
 ) -> None:
     await give_back(desk, desk.messages()[0], **changes)
     assert desk.messages()[-1].topic == "%DLQ%billing"
-    made = desk.state.topics.get("%DLQ%billing")
+    made = desk.tables.topics.get("%DLQ%billing")
     assert made is not None
     assert (made.write_queue_nums, made.perm) == (1, 6)
 
 
 async def test_the_groups_own_limit_counts_where_the_client_names_none(desk: DeskBench) -> None:
-    desk.state.subscriptions.put(GroupConfig(GROUP, retry_max_times=0))
+    desk.tables.subscriptions.put(GroupConfig(GROUP, retry_max_times=0))
     await give_back(desk, desk.messages()[0], maxReconsumeTimes=None)
     assert desk.messages()[-1].topic == "%DLQ%billing"
 
 
 async def test_a_group_without_retry_queues_gets_its_yes_and_nothing_is_stored(desk: DeskBench) -> None:
-    desk.state.subscriptions.put(GroupConfig(GROUP, retry_queue_nums=0))
+    desk.tables.subscriptions.put(GroupConfig(GROUP, retry_queue_nums=0))
     answer = await give_back(desk, desk.messages()[0])
     assert (answer.code, len(desk.messages())) == (ResponseCode.SUCCESS, 1)
 
@@ -109,7 +109,7 @@ async def test_an_offset_without_a_message_is_told(desk: DeskBench, offset: str)
 
 async def test_an_unknown_group_is_refused_where_none_may_be_made(tmp_path: Path) -> None:
     async with a_desk(tmp_path, broker={"auto_create_groups": False}) as desk:
-        desk.state.topics.put(TopicConfig("TopicTest", 4, 4))
+        desk.tables.topics.put(TopicConfig("TopicTest", 4, 4))
         await desk.ask(replace(a_send(), body=b"x"))
         answer = await give_back(desk, desk.messages()[0])
     assert answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST

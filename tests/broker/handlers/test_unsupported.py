@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.broker.nobody import Nobody
 
-from flaremq.broker.handlers.unsupported import REFUSED, Refused
+from flaremq.broker.handlers.unsupported import REFUSED, UnsupportedHandlers
 from flaremq.protocol.codes import RequestCode, ResponseCode
 from flaremq.protocol.command import Command, oneway
 from flaremq.remoting.router import Family, Router
@@ -14,7 +14,7 @@ from flaremq.remoting.router import Family, Router
 @pytest.fixture
 def router() -> Router:
     router = Router()
-    router.serve(Family("refused", 100), Refused().table())
+    router.serve(Family("refused", 100), UnsupportedHandlers().table())
     return router
 
 

@@ -34,7 +34,7 @@ NOT_FOUND, AGAIN, MOVED = (
 @pytest.fixture
 async def desk(tmp_path: Path) -> AsyncIterator[DeskBench]:
     async with a_desk(tmp_path) as desk:
-        desk.state.topics.put(TopicConfig(TOPIC, 4, 4))
+        desk.tables.topics.put(TopicConfig(TOPIC, 4, 4))
         yield desk
 
 
@@ -162,9 +162,9 @@ async def test_who_forbids_a_pull_is_told(tmp_path: Path) -> None:
     async with a_desk(tmp_path, broker={"permission": 2}) as desk:
         (by_broker,) = await desk.ask(pull(0))
     async with a_desk(tmp_path / "b") as desk:
-        desk.state.topics.put(TopicConfig(TOPIC, 4, 4, perm=2))
+        desk.tables.topics.put(TopicConfig(TOPIC, 4, 4, perm=2))
         (by_topic,) = await desk.ask(pull(0))
-        desk.state.subscriptions.put(GroupConfig(GROUP, consume_enable=False))
+        desk.tables.subscriptions.put(GroupConfig(GROUP, consume_enable=False))
         (by_group,) = await desk.ask(pull(0))
     assert [answer.code for answer in (by_broker, by_topic, by_group)] == [ResponseCode.NO_PERMISSION] * 3
     assert [a.fields["forbiddenType"] for a in (by_broker, by_topic, by_group)] == ["1", "3", "2"]
@@ -172,7 +172,7 @@ async def test_who_forbids_a_pull_is_told(tmp_path: Path) -> None:
 
 async def test_without_auto_creation_an_unknown_group_is_refused(tmp_path: Path) -> None:
     async with a_desk(tmp_path, broker={"auto_create_groups": False}) as desk:
-        desk.state.topics.put(TopicConfig(TOPIC, 4, 4))
+        desk.tables.topics.put(TopicConfig(TOPIC, 4, 4))
         (answer,) = await desk.ask(pull(0))
     assert answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
 
@@ -183,7 +183,7 @@ async def test_without_auto_creation_an_unknown_group_is_refused(tmp_path: Path)
 def joined(desk: DeskBench, line: Line, expression: str = "*", version: int = 5, **more: Any) -> None:
     member = Member(peer=line, client_id="c1", language=LanguageCode.JAVA, version=479, last_seen_ms=0)  # type: ignore[arg-type]
     wanted = SubscriptionData.of(TOPIC, expression, sub_version=version)
-    desk.state.groups.heartbeat(
+    desk.tables.groups.heartbeat(
         member, ConsumerData(group_name=GROUP, subscription_data_set=(wanted,), **more)
     )
 
@@ -207,7 +207,7 @@ async def test_a_pull_ahead_of_its_heartbeat_is_sent_back(desk: DeskBench) -> No
 
 async def test_a_group_that_may_not_broadcast_is_refused(desk: DeskBench) -> None:
     line = Line()
-    desk.state.subscriptions.put(GroupConfig(GROUP, consume_broadcast_enable=False))
+    desk.tables.subscriptions.put(GroupConfig(GROUP, consume_broadcast_enable=False))
     joined(desk, line, message_model=MessageModel.BROADCASTING)
     (answer,) = await desk.ask(pull(0, sysFlag="0", subVersion="5"), line=line)
     assert (answer.code, answer.fields["forbiddenType"]) == (ResponseCode.NO_PERMISSION, "4")
@@ -218,14 +218,14 @@ async def test_a_group_that_may_not_broadcast_is_refused(desk: DeskBench) -> Non
 
 async def test_a_pull_may_bring_the_offset_to_commit(desk: DeskBench) -> None:
     await desk.ask(pull(0, sysFlag="5", commitOffset="17"))
-    assert desk.state.offsets.get(GROUP, TOPIC, 0) == 17
+    assert desk.tables.offsets.get(GROUP, TOPIC, 0) == 17
     await desk.ask(pull(0, sysFlag="4", commitOffset="99"))
-    assert desk.state.offsets.get(GROUP, TOPIC, 0) == 17
+    assert desk.tables.offsets.get(GROUP, TOPIC, 0) == 17
 
 
 async def test_a_reset_is_told_once_to_who_pulls_next(desk: DeskBench) -> None:
     await put(desk, 3)
-    desk.state.offsets.reset(GROUP, TOPIC, 0, 1)
+    desk.tables.offsets.reset(GROUP, TOPIC, 0, 1)
     (told,) = await desk.ask(pull(3))
     (again,) = await desk.ask(pull(1))
     assert (told.code, told.remark, told.fields["nextBeginOffset"]) == (MOVED, "OFFSET_RESET", "1")
@@ -299,7 +299,7 @@ async def test_many_who_wait_for_one_queue_are_all_answered(desk: DeskBench) -> 
 async def test_when_the_broker_stops_everyone_who_waits_is_answered(tmp_path: Path) -> None:
     line = Line()
     async with a_desk(tmp_path) as desk:
-        desk.state.topics.put(TopicConfig(TOPIC, 4, 4))
+        desk.tables.topics.put(TopicConfig(TOPIC, 4, 4))
         await desk.ask(pull(0, hold_ms=15_000), line=line)
         assert line.read() == []
     assert [answer.code for answer in line.read()] == [NOT_FOUND]
@@ -318,7 +318,7 @@ async def test_lite_pulls_are_served_unless_they_are_switched_off(desk: DeskBenc
     await put(desk, 1)
     lite = replace(pull(0, sysFlag="20"), code=RequestCode.LITE_PULL_MESSAGE)
     assert (await desk.ask(lite))[0].code == ResponseCode.SUCCESS
-    desk.pulls.settings = replace(desk.pulls.settings, lite_pull=False)
+    desk.broker.configuration.update({"litePullMessageEnable": "false"})
     assert (await desk.ask(lite))[0].code == ResponseCode.NO_PERMISSION
 
 
@@ -350,19 +350,19 @@ async def test_what_was_allowed_is_looked_at_again_when_anything_has_changed(des
     joined(desk, line)
     ask = pull(0, sysFlag="0", subVersion="5", subscription=None)
     assert (await desk.ask(ask, line=line))[0].code == ResponseCode.SUCCESS
-    desk.state.subscriptions.set_forbidden(GROUP, TOPIC, True)
+    desk.tables.subscriptions.set_forbidden(GROUP, TOPIC, True)
     assert (await desk.ask(ask, line=line))[0].code == ResponseCode.NO_PERMISSION
-    desk.state.subscriptions.set_forbidden(GROUP, TOPIC, False)
+    desk.tables.subscriptions.set_forbidden(GROUP, TOPIC, False)
     assert (await desk.ask(ask, line=line))[0].code == ResponseCode.SUCCESS
     joined(desk, line, "TagB", version=6)
     assert (await desk.ask(ask, line=line))[0].code == AGAIN
-    desk.state.subscriptions.put(GroupConfig(GROUP, consume_enable=False))
+    desk.tables.subscriptions.put(GroupConfig(GROUP, consume_enable=False))
     assert (await desk.ask(ask, line=line))[0].code == ResponseCode.NO_PERMISSION
-    desk.state.subscriptions.put(GroupConfig(GROUP))
-    desk.state.topics.put(TopicConfig(TOPIC, 4, 4, perm=2))
+    desk.tables.subscriptions.put(GroupConfig(GROUP))
+    desk.tables.topics.put(TopicConfig(TOPIC, 4, 4, perm=2))
     assert (await desk.ask(ask, line=line))[0].code == ResponseCode.NO_PERMISSION
-    desk.state.topics.put(TopicConfig(TOPIC, 4, 4))
-    desk.state.groups.closed(line)  # type: ignore[arg-type]
+    desk.tables.topics.put(TopicConfig(TOPIC, 4, 4))
+    desk.tables.groups.closed(line)  # type: ignore[arg-type]
     assert (await desk.ask(ask, line=line))[0].code == ResponseCode.SUBSCRIPTION_NOT_EXIST
 
 
@@ -390,9 +390,9 @@ async def test_how_long_pulls_of_a_group_take_is_counted(desk: DeskBench) -> Non
 async def test_bit_maps_beside_queue_entries_say_which_groups_want_a_message(tmp_path: Path) -> None:
     wanted = SubscriptionData.of(TOPIC, "price > 5", "SQL92", sub_version=5)
     async with a_desk(tmp_path, broker={"calculate_bit_maps": True}, ext_enabled=True) as desk:
-        desk.state.topics.put(TopicConfig(TOPIC, 4, 4))
+        desk.tables.topics.put(TopicConfig(TOPIC, 4, 4))
         member = Member(peer=Line(), client_id="c1", language=LanguageCode.JAVA, version=479, last_seen_ms=0)  # type: ignore[arg-type]
-        desk.state.groups.heartbeat(member, ConsumerData(group_name=GROUP, subscription_data_set=(wanted,)))
+        desk.tables.groups.heartbeat(member, ConsumerData(group_name=GROUP, subscription_data_set=(wanted,)))
         await put(desk, 1, price="3")
         await put(desk, 1, price="30")
         queue, ext = desk.store.queues.get(TOPIC.encode(), 0), desk.store.queues.ext((TOPIC.encode(), 0))

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from flaremq.base.errors import FlushFailed
-from flaremq.broker.send.acks import Waits
+from flaremq.base.watermark import Watermark
+from flaremq.broker.send.acks import Acks, Mark
 from flaremq.protocol.codes import ResponseCode
 from flaremq.store.settings import FlushDisk
 from flaremq.store.store import MessageStore
@@ -20,7 +22,8 @@ from flaremq.testing.fakes.builders import small_settings
 class Bench:
     def __init__(self, store: MessageStore) -> None:
         self.store = store
-        self.waits = Waits(store)
+        mark = Mark(store.flushed, late=ResponseCode.FLUSH_DISK_TIMEOUT)
+        self.waits = Acks([mark], store.settings.sync_flush_timeout_ms / 1000, lambda: store.show(wait=False))
         self.told: list[tuple[str, int]] = []
 
     def hold(self, name: str, end: int) -> None:
@@ -91,3 +94,73 @@ async def test_draining_waits_for_the_last_of_them(bench: Bench) -> None:
     assert not drained.done()
     bench.store.flushed.advance(100)
     await asyncio.wait_for(drained, 5)
+
+
+class Marks:
+    """A disk and a slave."""
+
+    def __init__(self, **slave: Any) -> None:
+        self.disk, self.slave = Watermark(), Watermark()
+        self.shown = 0
+        self.told: list[tuple[str, int]] = []
+        self.acks = Acks(
+            [
+                Mark(self.disk, late=ResponseCode.FLUSH_DISK_TIMEOUT),
+                Mark(self.slave, late=ResponseCode.FLUSH_SLAVE_TIMEOUT, **slave),
+            ],
+            0.05,
+            self._show,
+        )
+
+    def _show(self) -> None:
+        self.shown += 1
+
+    def hold(self, name: str, end: int) -> None:
+        self.acks.hold(end, lambda code: self.told.append((name, code)))
+
+
+async def test_an_answer_waits_for_every_mark() -> None:
+    marks = Marks()
+    marks.hold("a", 100)
+    marks.disk.advance(100)
+    await settle()
+    assert marks.told == [] and marks.shown == 0
+    marks.slave.advance(150)
+    await settle()
+    assert marks.told == [("a", ResponseCode.SUCCESS)] and marks.shown == 1
+
+
+@pytest.mark.parametrize(
+    ("disk", "slave", "code"),
+    [
+        (0, 100, ResponseCode.FLUSH_DISK_TIMEOUT),
+        (100, 0, ResponseCode.FLUSH_SLAVE_TIMEOUT),
+        (0, 0, ResponseCode.FLUSH_DISK_TIMEOUT),
+    ],
+)
+async def test_the_mark_that_is_late_gives_the_answer(disk: int, slave: int, code: int) -> None:
+    marks = Marks()
+    marks.hold("a", 100)
+    marks.disk.advance(disk)
+    marks.slave.advance(slave)
+    await asyncio.wait_for(marks.acks.drain(), 5)
+    assert marks.told == [("a", code)]
+
+
+async def test_a_mark_that_failed_ends_the_wait_with_its_own_code() -> None:
+    marks = Marks(failed=ResponseCode.SLAVE_NOT_AVAILABLE)
+    marks.hold("a", 100)
+    marks.disk.advance(100)
+    marks.slave.fail(FlushFailed("the slave is gone"))
+    marks.hold("b", 200)
+    assert marks.told == [("a", ResponseCode.SLAVE_NOT_AVAILABLE), ("b", ResponseCode.SLAVE_NOT_AVAILABLE)]
+
+
+async def test_where_waiting_makes_no_sense_the_answer_comes_at_once() -> None:
+    marks = Marks(absent=lambda _end: ResponseCode.SLAVE_NOT_AVAILABLE)
+    marks.hold("a", 100)
+    assert marks.told == [("a", ResponseCode.SLAVE_NOT_AVAILABLE)] and len(marks.acks) == 0
+
+
+async def test_without_marks_nothing_need_wait() -> None:
+    assert not Acks([], 1.0, lambda: None).needed

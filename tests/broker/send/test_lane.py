@@ -26,7 +26,7 @@ TOPIC = "TopicTest"
 @pytest.fixture
 async def desk(tmp_path: Path) -> AsyncIterator[DeskBench]:
     async with a_desk(tmp_path) as desk:
-        desk.state.topics.put(TopicConfig(TOPIC, 4, 4))
+        desk.tables.topics.put(TopicConfig(TOPIC, 4, 4))
         yield desk
 
 
@@ -102,7 +102,7 @@ async def test_the_long_names_of_the_first_version_are_understood(desk: DeskBenc
 async def test_a_first_send_makes_its_topic(desk: DeskBench) -> None:
     (answer,) = await desk.ask(numbered(1, b="NewTopic", d="4", e="1"))
     assert answer.code == ResponseCode.SUCCESS
-    made = desk.state.topics.get("NewTopic")
+    made = desk.tables.topics.get("NewTopic")
     assert made is not None
     assert (made.write_queue_nums, made.read_queue_nums, made.perm) == (4, 4, 6)
     assert (await desk.ask(numbered(2, b="NewTopic", e="3")))[0].code == ResponseCode.SUCCESS
@@ -145,7 +145,7 @@ async def test_what_may_not_be_stored_is_refused_with_a_reason(
 
 async def test_one_message_too_large_harms_no_other(tmp_path: Path) -> None:
     async with a_desk(tmp_path, message_size_max=100) as desk:
-        desk.state.topics.put(TopicConfig(TOPIC, 4, 4))
+        desk.tables.topics.put(TopicConfig(TOPIC, 4, 4))
         big = replace(numbered(2), body=b"x" * 101)
         answers = await desk.ask(numbered(1), big, numbered(3))
         assert [answer.code for answer in answers] == [0, ResponseCode.MESSAGE_ILLEGAL, 0]
@@ -161,7 +161,7 @@ async def test_negative_queue_ids_let_the_broker_choose(desk: DeskBench) -> None
 
 
 async def test_topics_with_many_tags_are_marked_in_the_record(desk: DeskBench) -> None:
-    desk.state.topics.put(TopicConfig("Many", 1, 1, topic_filter_type=TopicFilterType.MULTI_TAG))
+    desk.tables.topics.put(TopicConfig("Many", 1, 1, topic_filter_type=TopicFilterType.MULTI_TAG))
     await desk.ask(numbered(1, b="Many", e="0"))
     assert desk.messages()[0].sys_flag & 2
 
@@ -186,7 +186,7 @@ async def test_a_batch_becomes_messages_of_their_own(desk: DeskBench) -> None:
 
 
 async def test_a_topic_of_batches_keeps_one_record_for_all(desk: DeskBench) -> None:
-    desk.state.topics.put(TopicConfig("Batches", 4, 4, attributes={QUEUE_TYPE: QUEUE_TYPE_BATCH}))
+    desk.tables.topics.put(TopicConfig("Batches", 4, 4, attributes={QUEUE_TYPE: QUEUE_TYPE_BATCH}))
     (answer,) = await desk.ask(a_batch(b"one", b"two", b="Batches"))
     (stored,) = desk.messages()
     assert stored.properties["INNER_NUM"] == "2"
@@ -224,12 +224,12 @@ async def test_a_client_may_say_how_often_it_tries(desk: DeskBench) -> None:
 
 async def test_under_sync_flush_nothing_is_answered_before_the_log_is_safe(tmp_path: Path) -> None:
     async with a_desk(tmp_path, flush_disk=FlushDisk.SYNC_FLUSH) as desk:
-        desk.state.topics.put(TopicConfig(TOPIC, 4, 4))
+        desk.tables.topics.put(TopicConfig(TOPIC, 4, 4))
         line = Line()
         desk.deliver(line, numbered(1), numbered(2, i="WAIT\x01true\x02"))
         desk.turn.run()
         under_way = line.under_way
-        await asyncio.wait_for(desk.broker._waits.drain(), 5)
+        await asyncio.wait_for(desk.acks.drain(), 5)
         answers = line.read()
     assert under_way == 2
     assert [answer.opaque for answer in answers] == [1, 2]
@@ -238,7 +238,7 @@ async def test_under_sync_flush_nothing_is_answered_before_the_log_is_safe(tmp_p
 
 async def test_who_does_not_want_to_wait_is_answered_at_once(tmp_path: Path) -> None:
     async with a_desk(tmp_path, flush_disk=FlushDisk.SYNC_FLUSH) as desk:
-        desk.state.topics.put(TopicConfig(TOPIC, 4, 4))
+        desk.tables.topics.put(TopicConfig(TOPIC, 4, 4))
         line = Line()
         desk.deliver(line, numbered(1, i="UNIQ_KEY\x01U\x02WAIT\x01false\x02"))
         desk.turn.run()
@@ -258,13 +258,13 @@ async def test_the_time_of_a_put_ends_with_its_answer(
     now_s = [1000.0]
     monkeypatch.setattr("flaremq.broker.send.lane.perf_counter", lambda: now_s[0])
     async with a_desk(tmp_path, flush_disk=FlushDisk.SYNC_FLUSH) as desk:
-        desk.state.topics.put(TopicConfig(TOPIC, 4, 4))
+        desk.tables.topics.put(TopicConfig(TOPIC, 4, 4))
         stats = desk.broker.stats
         desk.deliver(Line(), numbered(1, **how), numbered(2, **how))
         desk.turn.run()
         assert stats.put_times.longest_ms == 0  # Not answered: not timed yet.
         now_s[0] += 0.25  # So long the disk takes.
-        await asyncio.wait_for(desk.broker._waits.drain(), 5)
+        await asyncio.wait_for(desk.acks.drain(), 5)
     assert stats.put_times.longest_ms == 250
     latency = stats._tables[Name.TOPIC_PUT_LATENCY][TOPIC]
     assert (latency.value, latency.times) == (500.0, 2)
@@ -285,8 +285,8 @@ async def test_a_put_that_is_not_known_to_be_on_the_disk_counts_as_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: dict[str, str]
 ) -> None:
     async with a_desk(tmp_path, flush_disk=FlushDisk.SYNC_FLUSH) as desk:
-        desk.state.topics.put(TopicConfig(TOPIC, 4, 4))
-        waits, line, sound, flush = desk.broker._waits, Line(), threading.Event(), desk.store.log.flush
+        desk.tables.topics.put(TopicConfig(TOPIC, 4, 4))
+        waits, line, sound, flush = desk.acks, Line(), threading.Event(), desk.store.log.flush
         monkeypatch.setattr(desk.store.log, "flush", lambda pages: (sound.wait(30), flush(pages)))
         waits._timeout_s = 0.01
         desk.deliver(line, numbered(1, **how))
@@ -357,15 +357,15 @@ async def test_what_is_short_is_told_in_the_words_that_tools_look_for(
 
 async def test_more_than_may_wait_for_the_disk_is_refused_before_anything_is_stored(tmp_path: Path) -> None:
     async with a_desk(tmp_path, flush_disk=FlushDisk.SYNC_FLUSH) as desk:
-        desk.state.topics.put(TopicConfig(TOPIC, 4, 4))
-        desk.broker._overload.limit = 2
+        desk.tables.topics.put(TopicConfig(TOPIC, 4, 4))
+        desk.made.overload.limit = 2
         line = Line()
         desk.deliver(line, *(numbered(n) for n in range(3)))
         desk.turn.run()
         refused = line.read()
-        await asyncio.wait_for(desk.broker._waits.drain(), 5)
+        await asyncio.wait_for(desk.acks.drain(), 5)
         assert {answer.code for answer in refused} == {ResponseCode.SYSTEM_BUSY}
         assert all((answer.remark or "").startswith("[OVERLOAD]system busy") for answer in refused)
         assert len(refused) + len(line.read()) == 3
         assert len(desk.messages()) == 3 - len(refused)
-        assert desk.broker._overload.held == 0
+        assert desk.made.overload.held == 0

@@ -12,17 +12,14 @@ import pytest
 from tests.broker.nobody import Nobody
 
 from flaremq.base.errors import ConfigError
+from flaremq.base.live import Live
 from flaremq.base.metrics import CONTENT_TYPE, Registry
-from flaremq.broker.offload import Aside
+from flaremq.broker.offload import Offload
 from flaremq.broker.settings import BrokerSettings, MetricsExporter
-from flaremq.broker.stats.metrics import BrokerMetrics, Watched, extra_labels, version_name
+from flaremq.broker.stats.metrics import BrokerMetrics, extra_labels, version_name
 from flaremq.broker.stats.stats import Stats
-from flaremq.broker.tables.configfile import ConfigFile
-from flaremq.broker.tables.consumers import Groups
-from flaremq.broker.tables.offsets import Offsets
-from flaremq.broker.tables.producers import Member, Producers
-from flaremq.broker.tables.subscriptiongroups import Subscriptions
-from flaremq.broker.tables.topics import Topics
+from flaremq.broker.tables.producers import Member
+from flaremq.broker.tables.tables import Tables
 from flaremq.model.topic import TopicConfig
 from flaremq.protocol.bodies.group import ConsumerData
 from flaremq.protocol.codes import LanguageCode
@@ -44,7 +41,7 @@ class Line:
 
 
 class Bench:
-    def __init__(self, store: MessageStore, root: Path, aside: Aside, **other: Any) -> None:
+    def __init__(self, store: MessageStore, root: Path, aside: Offload, **other: Any) -> None:
         clock = self.clock = ManualClock(NOW_MS)
         given: dict[str, Any] = {
             "broker_name": "broker-a",
@@ -53,19 +50,18 @@ class Bench:
             "ip2": "a",
             **other,
         }
-        settings = BrokerSettings(**given)
-        file = ConfigFile(root / "none.json")
-        self.watched = Watched(
-            store=store,
-            stats=Stats(settings, clock),
-            topics=Topics(settings, file, aside, clock),
-            subscriptions=Subscriptions(settings, file, aside, clock),
-            producers=Producers(settings),
-            groups=Groups(settings, clock),
-            offsets=Offsets(settings, file, aside, clock),
-            families={"send": Line(), "litePull": Line(waiting=4), "query": Line(waiting=0)},
-        )
-        self.metrics = BrokerMetrics(settings, self.watched, aside, clock)
+        self.live = Live(BrokerSettings(**given))
+        self.watched: dict[str, Any] = {
+            "store": store,
+            "stats": Stats(self.live, clock),
+            "tables": Tables(self.live, root / "config", aside, clock),
+            "families": {"send": Line(), "litePull": Line(waiting=4), "query": Line(waiting=0)},
+            "offload": aside,
+            "clock": clock,
+        }
+        self.stats: Stats = self.watched["stats"]
+        self.tables: Tables = self.watched["tables"]
+        self.metrics = BrokerMetrics(self.live, **self.watched)
 
     async def lines(self) -> set[str]:
         answer = await self.metrics.page()
@@ -80,14 +76,14 @@ def store(tmp_path: Path) -> Iterator[MessageStore]:
 
 
 @pytest.fixture
-async def aside() -> AsyncIterator[Aside]:
-    aside = Aside(1)
+async def aside() -> AsyncIterator[Offload]:
+    aside = Offload(1)
     yield aside
     aside.close()
 
 
 @pytest.fixture
-def bench(store: MessageStore, tmp_path: Path, aside: Aside) -> Bench:
+def bench(store: MessageStore, tmp_path: Path, aside: Offload) -> Bench:
     return Bench(store, tmp_path, aside)
 
 
@@ -98,7 +94,7 @@ async def test_every_metric_has_the_labels_of_its_broker(bench: Bench) -> None:
 
 
 async def test_the_broker_tells_of_itself(bench: Bench) -> None:
-    bench.watched.topics.put(TopicConfig("A"))
+    bench.tables.topics.put(TopicConfig("A"))
     assert {
         "rocketmq_broker_permission{} 6",
         "rocketmq_topic_number{} 1",
@@ -114,7 +110,7 @@ def _group_labels(topic: str, group: str = "g", retry: str = "false") -> str:
 
 
 async def test_messages_are_counted_in_and_out(bench: Bench) -> None:
-    topics, stats = bench.watched.topics, bench.watched.stats
+    topics, stats = bench.tables.topics, bench.stats
     topics.put(TopicConfig("A", attributes={"message.type": "FIFO"}))
     stats.put("A", 5, 500)
     stats.put("RMQ_SYS_TRACE_TOPIC", 1, 10)
@@ -132,9 +128,9 @@ async def test_messages_are_counted_in_and_out(bench: Bench) -> None:
 
 
 async def test_what_was_deleted_is_shown_no_more(bench: Bench) -> None:
-    bench.watched.stats.put("Gone", 5, 500)
+    bench.stats.put("Gone", 5, 500)
     assert any("Gone" in line for line in await bench.lines())
-    bench.watched.stats.topic_deleted("Gone")
+    bench.stats.topic_deleted("Gone")
     assert not any("Gone" in line for line in await bench.lines())
 
 
@@ -145,9 +141,9 @@ def a_member(peer: Nobody, language: LanguageCode | None, version: int) -> Membe
 async def test_clients_are_counted_by_language_and_version(bench: Bench) -> None:
     peers = [Nobody() for _ in range(3)]
     for peer in peers:
-        bench.watched.producers.register("p", a_member(peer, LanguageCode.JAVA, 479))
-    bench.watched.producers.register("q", a_member(peers[0], None, 5))
-    bench.watched.groups.heartbeat(a_member(peers[0], LanguageCode.GO, 317), ConsumerData(group_name="g"))
+        bench.tables.producers.register("p", a_member(peer, LanguageCode.JAVA, 479))
+    bench.tables.producers.register("q", a_member(peers[0], None, 5))
+    bench.tables.groups.heartbeat(a_member(peers[0], LanguageCode.GO, 317), ConsumerData(group_name="g"))
     assert {
         'rocketmq_producer_connections{language="java",version="v5_3_3",protocol_type="remoting"} 3',
         'rocketmq_producer_connections{language="other",version="5",protocol_type="remoting"} 1',
@@ -160,7 +156,7 @@ async def test_lag_is_what_is_not_consumed_yet(bench: Bench, store: MessageStore
     for _ in range(10):
         store.put(a_message(), wait=False)
     store.dispatch()
-    offsets = bench.watched.offsets
+    offsets = bench.tables.offsets
     offsets.commit("g", "TopicTest", 0, 3)
     offsets.pulled("g", "TopicTest", 0, 7)
     offsets.commit("done", "TopicTest", 0, 10)
@@ -195,22 +191,22 @@ async def test_the_store_tells_how_full_and_how_far_behind_it_is(bench: Bench, s
     assert any(line.startswith(f"rocketmq_storage_size{{{labels}}} ") for line in lines)
 
 
-async def test_too_many_members_are_cut_off(store: MessageStore, tmp_path: Path, aside: Aside) -> None:
+async def test_too_many_members_are_cut_off(store: MessageStore, tmp_path: Path, aside: Offload) -> None:
     bench = Bench(store, tmp_path, aside, metrics_members_max=10)
     for number in range(100):
-        bench.watched.stats.put(f"T{number}", 1, 1)
+        bench.stats.put(f"T{number}", 1, 1)
     lines = await bench.lines()
     assert len([line for line in lines if line.startswith("rocketmq_messages_in_total{")]) == 10
 
 
 async def test_further_labels_and_metrics_are_shown(
-    store: MessageStore, tmp_path: Path, aside: Aside
+    store: MessageStore, tmp_path: Path, aside: Offload
 ) -> None:
     bench = Bench(store, tmp_path, aside, metrics_label="zone:z1, rack:r2")
     assert 'rocketmq_topic_number{zone="z1",rack="r2"} 0' in await bench.lines()
     registry = Registry()
     registry.counter("own_total", "Of the process").inc()
-    metrics = BrokerMetrics(bench.metrics.settings, bench.watched, aside, bench.clock, registry)
+    metrics = BrokerMetrics(bench.live, **bench.watched, own=registry)
     assert "own_total 1" in (await metrics.page()).body
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from flaremq.base.live import Live
 from flaremq.broker.settings import BrokerSettings
 from flaremq.broker.stats.runtime import Runtime
 from flaremq.broker.stats.stats import Stats
@@ -92,7 +93,7 @@ class Line:
 class Bench:
     def __init__(self, store: MessageStore, clock: ManualClock, **other: Any) -> None:
         given: dict[str, Any] = {"broker_name": "b", "ip1": "127.0.0.1", "ip2": "127.0.0.1", **other}
-        settings = BrokerSettings(**given)
+        settings = Live(BrokerSettings(**given))
         self.stats = Stats(settings, clock)
         self.runtime = Runtime(settings, store, self.stats, {"send": Line(10_000, 7, 55)}, clock)
 

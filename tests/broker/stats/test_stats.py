@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from flaremq.base.live import Live
 from flaremq.broker.settings import BrokerSettings
 from flaremq.broker.stats.rates import Rate
 from flaremq.broker.stats.stats import Name, Span, Stats
@@ -20,7 +21,7 @@ def made(clock: ManualClock, **other: Any) -> Stats:
         "ip1": "127.0.0.1",
         "ip2": "127.0.0.1",
     }
-    return Stats(BrokerSettings(**{**given, **other}), clock)
+    return Stats(Live(BrokerSettings(**{**given, **other})), clock)
 
 
 @pytest.fixture

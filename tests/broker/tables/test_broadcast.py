@@ -24,7 +24,7 @@ def made(tmp_path: Path) -> Iterator[Desk]:
 
 @pytest.fixture
 def broadcast(made: Desk) -> BroadcastOffsets:
-    return BroadcastOffsets(made.settings, made.offsets, made.groups, made.store, made.clock)
+    return BroadcastOffsets(made.live, made.offsets, made.groups, made.store, made.clock)
 
 
 def test_client_that_keeps_its_offsets_begins_where_it_says(broadcast: BroadcastOffsets) -> None:

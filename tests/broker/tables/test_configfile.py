@@ -12,7 +12,7 @@ import pytest
 
 from flaremq.base.errors import ConfigError, StoreError
 from flaremq.base.lifecycle import Owned
-from flaremq.broker.offload import Aside
+from flaremq.broker.offload import Offload
 from flaremq.broker.tables.configfile import Autosave, ConfigFile, Saving, lines, save_all
 from flaremq.protocol import fastjson
 from flaremq.testing.clock import settle
@@ -76,7 +76,7 @@ def test_file_that_cannot_be_written_is_a_store_error(tmp_path: Path) -> None:
 class Table:
     """A number that is kept, and counts how often it was written."""
 
-    def __init__(self, file: ConfigFile, aside: Aside) -> None:
+    def __init__(self, file: ConfigFile, aside: Offload) -> None:
         self.value = 0
         self.writes = 0
         self.saving = Saving(file, aside, self._take)
@@ -92,7 +92,7 @@ class Table:
 
 
 async def test_saves_that_wait_together_write_once_more_at_most(file: ConfigFile) -> None:
-    aside = Aside(2)
+    aside = Offload(2)
     try:
         table = Table(file, aside)
         table.put(1)
@@ -110,7 +110,7 @@ async def test_saves_that_wait_together_write_once_more_at_most(file: ConfigFile
 
 
 async def test_save_that_was_given_up_does_not_undo_the_next_one(file: ConfigFile) -> None:
-    aside, may_go_on = Aside(2), threading.Event()
+    aside, may_go_on = Offload(2), threading.Event()
     try:
         table = Table(file, aside)
         slow, fast = iter([True]), table.saving._take
@@ -139,7 +139,7 @@ async def test_save_that_was_given_up_does_not_undo_the_next_one(file: ConfigFil
 
 async def test_table_stays_dirty_when_it_could_not_be_written(tmp_path: Path) -> None:
     (tmp_path / "config").write_bytes(b"no folder")
-    aside = Aside(1)
+    aside = Offload(1)
     try:
         table = Table(ConfigFile(tmp_path / "config" / "x.json"), aside)
         table.put(1)
@@ -161,7 +161,7 @@ def test_lines_are_json_with_a_line_for_each_entry() -> None:
 
 
 async def test_changes_close_together_are_saved_by_themselves_in_one_write(file: ConfigFile) -> None:
-    aside, tasks = Aside(2), Owned()
+    aside, tasks = Offload(2), Owned()
     try:
         table = Table(file, aside)
         autosave = Autosave("numbers", table.saving, tasks)
@@ -180,7 +180,7 @@ async def test_changes_close_together_are_saved_by_themselves_in_one_write(file:
 async def test_autosave_survives_a_disk_that_takes_nothing(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    aside, tasks, folder = Aside(2), Owned(), tmp_path / "config"
+    aside, tasks, folder = Offload(2), Owned(), tmp_path / "config"
     folder.write_bytes(b"no folder")
     try:
         table = Table(ConfigFile(folder / "topics.json"), aside)
@@ -200,7 +200,7 @@ async def test_autosave_survives_a_disk_that_takes_nothing(
 
 
 async def test_a_table_that_cannot_be_saved_keeps_no_other_from_being_saved(tmp_path: Path) -> None:
-    aside = Aside(2)
+    aside = Offload(2)
     (tmp_path / "blocked").write_bytes(b"no folder")
     try:
         bad = Table(ConfigFile(tmp_path / "blocked" / "a.json"), aside)

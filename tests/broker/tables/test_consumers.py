@@ -7,7 +7,8 @@ from collections.abc import Iterable
 import pytest
 from tests.broker.clients import FakePeer, a_member, settings_of, wants
 
-from flaremq.broker.tables.consumers import GroupHooks, Groups
+from flaremq.base.live import Live
+from flaremq.broker.tables.consumers import Consumers, GroupHooks
 from flaremq.protocol import beans
 from flaremq.protocol.bodies.group import (
     GetConsumerListByGroupResponseBody,
@@ -26,8 +27,8 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-def groups(clock: ManualClock) -> Groups:
-    return Groups(settings_of(), clock)
+def groups(clock: ManualClock) -> Consumers:
+    return Consumers(Live(settings_of()), clock)
 
 
 def told(peer: FakePeer) -> int:
@@ -35,13 +36,13 @@ def told(peer: FakePeer) -> int:
     return peer.codes().count(NOTIFY)
 
 
-def ids(groups: Groups, name: str = "g") -> tuple[str, ...]:
+def ids(groups: Consumers, name: str = "g") -> tuple[str, ...]:
     group = groups.get(name)
     assert group is not None
     return beans.decode(GetConsumerListByGroupResponseBody, group.ids_body()).consumer_id_list
 
 
-async def test_member_is_there_after_its_first_heartbeat(groups: Groups) -> None:
+async def test_member_is_there_after_its_first_heartbeat(groups: Consumers) -> None:
     assert groups.get("g") is None
     assert groups.heartbeat(a_member("c1"), wants("g", "T", "U"))
     assert ids(groups) == ("c1",)
@@ -50,7 +51,7 @@ async def test_member_is_there_after_its_first_heartbeat(groups: Groups) -> None
     assert groups.groups_of_topic("T") == {"g"}
 
 
-async def test_same_heartbeat_again_changes_nothing(groups: Groups) -> None:
+async def test_same_heartbeat_again_changes_nothing(groups: Consumers) -> None:
     peer = FakePeer()
     groups.heartbeat(a_member("c1", peer), wants("g", "T"))
     await settle()
@@ -61,7 +62,7 @@ async def test_same_heartbeat_again_changes_nothing(groups: Groups) -> None:
     assert group is not None and group.members[peer].last_seen_ms == 5
 
 
-async def test_all_members_hear_who_comes_and_goes(groups: Groups) -> None:
+async def test_all_members_hear_who_comes_and_goes(groups: Consumers) -> None:
     first, second = FakePeer(1), FakePeer(2)
     groups.heartbeat(a_member("c1", first), wants("g", "T"))
     await settle()
@@ -75,7 +76,7 @@ async def test_all_members_hear_who_comes_and_goes(groups: Groups) -> None:
     assert ids(groups) == ("c1",)
 
 
-async def test_changes_of_one_turn_are_told_together(groups: Groups) -> None:
+async def test_changes_of_one_turn_are_told_together(groups: Consumers) -> None:
     peers = [FakePeer(port) for port in range(50)]
     for number, peer in enumerate(peers):
         groups.heartbeat(a_member(f"c{number}", peer), wants("g", "T"))
@@ -85,7 +86,7 @@ async def test_changes_of_one_turn_are_told_together(groups: Groups) -> None:
     assert [told(peer) for peer in peers] == [1] * 25 + [0] * 25
 
 
-async def test_change_costs_its_own_group_only(groups: Groups) -> None:
+async def test_change_costs_its_own_group_only(groups: Consumers) -> None:
     other = FakePeer(1)
     groups.heartbeat(a_member("c1", other), wants("h", "T"))
     await settle()
@@ -105,14 +106,14 @@ async def test_change_costs_its_own_group_only(groups: Groups) -> None:
 async def test_nobody_is_told_where_nobody_needs_to_know(
     clock: ManualClock, settings: dict[str, bool], notify: bool, model: MessageModel
 ) -> None:
-    groups, peer = Groups(settings_of(**settings), clock), FakePeer()
+    groups, peer = Consumers(Live(settings_of(**settings)), clock), FakePeer()
     groups.heartbeat(a_member("c1", peer), wants("g", "T", message_model=model), notify=notify)
     await settle()
     assert peer.sent == []
 
 
 async def test_changes_wait_to_be_told_where_that_is_wished(clock: ManualClock) -> None:
-    groups, peer = Groups(settings_of(notify_at_once=False), clock), FakePeer()
+    groups, peer = Consumers(Live(settings_of(notify_at_once=False)), clock), FakePeer()
     groups.heartbeat(a_member("c1", peer), wants("g", "T"))
     await settle()
     assert told(peer) == 0
@@ -121,7 +122,7 @@ async def test_changes_wait_to_be_told_where_that_is_wished(clock: ManualClock) 
     assert told(peer) == 1
 
 
-async def test_topics_that_a_heartbeat_leaves_out_are_dropped(groups: Groups) -> None:
+async def test_topics_that_a_heartbeat_leaves_out_are_dropped(groups: Consumers) -> None:
     peer = FakePeer()
     groups.heartbeat(a_member("c1", peer), wants("g", "T", "U"))
     await settle()
@@ -132,14 +133,14 @@ async def test_topics_that_a_heartbeat_leaves_out_are_dropped(groups: Groups) ->
     assert groups.groups_of_topic("U") == set() and groups.groups_of_topic("V") == {"g"}
 
 
-async def test_heartbeat_without_subscriptions_keeps_those_that_are_known(groups: Groups) -> None:
+async def test_heartbeat_without_subscriptions_keeps_those_that_are_known(groups: Consumers) -> None:
     peer = FakePeer()
     groups.heartbeat(a_member("c1", peer), wants("g", "T"))
     assert not groups.heartbeat(a_member("c1", peer), wants("g"), without_sub=True)
     assert groups.subscription("g", "T") is not None
 
 
-async def test_only_a_newer_subscription_replaces_a_known_one(groups: Groups, clock: ManualClock) -> None:
+async def test_only_a_newer_subscription_replaces_a_known_one(groups: Consumers, clock: ManualClock) -> None:
     def says(tags: str, version: int) -> None:
         wanted = SubscriptionData.of("T", tags, sub_version=version)
         said = wants("g")
@@ -159,7 +160,7 @@ async def test_only_a_newer_subscription_replaces_a_known_one(groups: Groups, cl
     assert group.subscription_changed_ms == clock.now_ms()
 
 
-async def test_closed_connection_leaves_all_its_groups(groups: Groups) -> None:
+async def test_closed_connection_leaves_all_its_groups(groups: Consumers) -> None:
     peer = FakePeer()
     for name in ("g", "h"):
         groups.heartbeat(a_member("c1", peer), wants(name, "T"))
@@ -172,7 +173,9 @@ async def test_closed_connection_leaves_all_its_groups(groups: Groups) -> None:
     assert peer.sent == []  # Nobody is left to be told.
 
 
-async def test_silent_member_is_let_go_and_its_connection_closed(groups: Groups, clock: ManualClock) -> None:
+async def test_silent_member_is_let_go_and_its_connection_closed(
+    groups: Consumers, clock: ManualClock
+) -> None:
     silent, loud = FakePeer(1), FakePeer(2)
     groups.heartbeat(a_member("c1", silent, last_seen_ms=clock.now_ms()), wants("g", "T"))
     clock.advance_ms(100_000)
@@ -188,7 +191,7 @@ async def test_silent_member_is_let_go_and_its_connection_closed(groups: Groups,
     assert told(loud) == 1  # Coming and going, in one turn.
 
 
-async def test_client_on_two_connections_is_one_member_of_the_list(groups: Groups) -> None:
+async def test_client_on_two_connections_is_one_member_of_the_list(groups: Consumers) -> None:
     old, new = FakePeer(1), FakePeer(2)
     groups.heartbeat(a_member("c1", old), wants("g", "T"))
     groups.heartbeat(a_member("c1", new), wants("g", "T"))
@@ -201,7 +204,7 @@ async def test_client_on_two_connections_is_one_member_of_the_list(groups: Group
     assert ids(groups) == ("c1",)
 
 
-async def test_connection_that_changes_its_id_is_listed_under_the_new_one(groups: Groups) -> None:
+async def test_connection_that_changes_its_id_is_listed_under_the_new_one(groups: Consumers) -> None:
     peer = FakePeer()
     groups.heartbeat(a_member("c1", peer), wants("g", "T"))
     assert ids(groups) == ("c1",)
@@ -216,7 +219,7 @@ async def test_who_keeps_something_for_groups_is_told(clock: ManualClock) -> Non
         events.append((group, *(each.topic for each in wanted)))
 
     hooks = GroupHooks(registered, lambda group: events.append(("gone", group)))
-    groups, peer = Groups(settings_of(), clock, hooks), FakePeer()
+    groups, peer = Consumers(Live(settings_of()), clock, hooks), FakePeer()
     groups.heartbeat(a_member("c1", peer), wants("g", "T"))
     groups.closed(peer)
     assert events == [("g", "T"), ("gone", "g")]

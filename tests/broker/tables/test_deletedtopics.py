@@ -10,7 +10,7 @@ import pytest
 from tests.broker.clients import Desk, desk
 
 from flaremq.base.errors import ConfigError
-from flaremq.broker.handlers.admin_topic import AdminTopicHandlers, TopicParts
+from flaremq.broker.handlers.admin_topic import AdminTopicHandlers
 from flaremq.broker.tables.configfile import ConfigFile
 from flaremq.broker.tables.deletedtopics import DeletedTopics
 from flaremq.model.topic import TopicConfig
@@ -27,15 +27,7 @@ def broker(root: Path) -> Iterator[tuple[Desk, DeletedTopics]]:
         made.store.load()
         deleted.apply(made.store, made.topics)
         made.store.start()
-        parts = TopicParts(
-            topics=made.topics,
-            groups=made.groups,
-            offsets=made.offsets,
-            stats=made.stats,
-            store=made.store,
-            deleted=deleted,
-        )
-        made.serve(AdminTopicHandlers(parts, made.aside).table())
+        made.serve(AdminTopicHandlers(made.tables, made.store, made.stats, made.aside).table())
         yield made, deleted
 
 

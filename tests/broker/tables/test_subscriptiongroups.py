@@ -10,24 +10,24 @@ import pytest
 from tests.broker.clients import desk
 
 from flaremq.base.errors import InvalidName, InvalidParameter
-from flaremq.broker.tables.subscriptiongroups import Subscriptions, check_config
+from flaremq.broker.tables.subscriptiongroups import SubscriptionGroups, check_config
 from flaremq.model.topic import GroupConfig
 
 
 @pytest.fixture
-def subscriptions(tmp_path: Path) -> Iterator[Subscriptions]:
+def subscriptions(tmp_path: Path) -> Iterator[SubscriptionGroups]:
     with desk(tmp_path) as made:
         yield made.subscriptions
 
 
-def test_new_broker_has_the_groups_that_javas_has(subscriptions: Subscriptions) -> None:
+def test_new_broker_has_the_groups_that_javas_has(subscriptions: SubscriptionGroups) -> None:
     assert set(subscriptions.all()) == {
         *("TOOLS_CONSUMER", "FILTERSRV_CONSUMER", "SELF_TEST_C_GROUP", "CID_ONSAPI_OWNER"),
         *("CID_ONSAPI_PERMISSION", "CID_ONSAPI_PULL", "CID_ONS-HTTP-PROXY", "CID_RMQ_SYS_TRANS"),
     }
 
 
-def test_group_is_made_on_first_use(subscriptions: Subscriptions) -> None:
+def test_group_is_made_on_first_use(subscriptions: SubscriptionGroups) -> None:
     before = subscriptions.version
     assert not subscriptions.contains("g")
     assert subscriptions.get("g") == GroupConfig("g")
@@ -36,7 +36,7 @@ def test_group_is_made_on_first_use(subscriptions: Subscriptions) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "x" * 121])
-def test_group_with_a_name_that_cannot_be_is_not_made(subscriptions: Subscriptions, name: str) -> None:
+def test_group_with_a_name_that_cannot_be_is_not_made(subscriptions: SubscriptionGroups, name: str) -> None:
     assert subscriptions.get(name) is None
     with pytest.raises(InvalidName):
         check_config(GroupConfig(name))
@@ -55,7 +55,7 @@ def test_group_settings_that_cannot_be_are_refused() -> None:
         check_config(GroupConfig("g", retry_queue_nums=-1))
 
 
-def test_disabled_group_stays_and_consumes_nothing(subscriptions: Subscriptions) -> None:
+def test_disabled_group_stays_and_consumes_nothing(subscriptions: SubscriptionGroups) -> None:
     subscriptions.get("g")
     subscriptions.disable("g")
     subscriptions.disable("nobody")
@@ -63,7 +63,7 @@ def test_disabled_group_stays_and_consumes_nothing(subscriptions: Subscriptions)
     assert not subscriptions.contains("nobody")
 
 
-def test_group_may_be_kept_from_one_topic(subscriptions: Subscriptions) -> None:
+def test_group_may_be_kept_from_one_topic(subscriptions: SubscriptionGroups) -> None:
     assert not subscriptions.is_forbidden("g", "A")
     subscriptions.set_forbidden("g", "A", True)
     subscriptions.set_forbidden("g", "B", True)
@@ -74,7 +74,7 @@ def test_group_may_be_kept_from_one_topic(subscriptions: Subscriptions) -> None:
     assert subscriptions.forbidden() == {"g": {"B": 4}}
 
 
-def test_group_that_is_removed_takes_what_was_forbidden_with_it(subscriptions: Subscriptions) -> None:
+def test_group_that_is_removed_takes_what_was_forbidden_with_it(subscriptions: SubscriptionGroups) -> None:
     subscriptions.get("g")
     subscriptions.set_forbidden("g", "A", True)
     assert subscriptions.remove("g") is not None

@@ -18,6 +18,7 @@ from flaremq.base.propertiesfile import parse_properties
 from flaremq.base.settingsfile import SettingsFile
 from flaremq.broker.app import Broker
 from flaremq.broker.config import BrokerConfig
+from flaremq.broker.doors import Doors
 from flaremq.broker.settings import BrokerServerSettings, BrokerSettings
 from flaremq.protocol import fastjson
 from flaremq.protocol.codes import RequestCode
@@ -294,7 +295,9 @@ async def test_accepted_sockets_have_the_buffers_of_the_settings(
     )
     await broker.start()
     try:
-        for server in filter(None, (broker._server, broker._vip)):
+        assert broker.composition is not None
+        (doors,) = [each for each in broker.composition.outer if isinstance(each, Doors)]
+        for server in doors.open:
             async with WireClient() as client:
                 await client.bounds(f"127.0.0.1:{server.port}", "TBW102", 0)
                 (connection,) = server.connections

@@ -32,6 +32,7 @@ from flaremq.protocol.codes import RequestCode, ResponseCode
 from flaremq.protocol.command import Command, oneway, response_to
 from flaremq.protocol.headers import pull as pulls
 from flaremq.protocol.headers.group import NotifyConsumerIdsChangedRequestHeader
+from flaremq.remoting.gate import Right, Sender
 from flaremq.remoting.router import Family, Handler, Peer, Router
 from flaremq.remoting.server import Server
 from flaremq.remoting.settings import ServerSettings
@@ -81,10 +82,9 @@ class FakeBroker:
             **dict.fromkeys(_PULLS, self._pull),
         }
         router = Router()
-        router.hooks.append(self._note)
         served = {code: handler for code, handler in handlers.items() if code not in self.lacks}
         router.serve(Family("all", 1000), served)
-        self._server = Server(ServerSettings(bind_address="127.0.0.1", drain_s=0), router)
+        self._server = Server(ServerSettings(bind_address="127.0.0.1", drain_s=0), router, gate=self)
 
     async def __aenter__(self) -> Self:
         await self._server.start()
@@ -114,8 +114,13 @@ class FakeBroker:
         """When it was asked for this, in seconds of the loop."""
         return [each.at_s for each in self.noted if each.code == code]
 
-    def _note(self, _peer: Peer, request: Command) -> None:
+    # As the gate of its own port it sees every request.
+
+    def check(self, _source: Sender, request: Command) -> None:
         self.noted.append(Noted(request.code, asyncio.get_running_loop().time()))
+
+    def admits(self, _source: Sender, _topic: bytes, _right: Right) -> bool:
+        return False
 
     # Requests.
 

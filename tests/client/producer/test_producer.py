@@ -247,8 +247,8 @@ async def test_several_producers_of_one_and_of_many_groups_work_in_one_process(
 async def test_brokers_know_a_producer_while_it_runs(make: Make, servers: EmbeddedThread, topic: str) -> None:
     async with make("PID_known") as producer:
         await producer.send(Message(topic, b"x"))
-        await _until(lambda: all(broker.state.producers.members("PID_known") for broker in servers.brokers))
-    await _until(lambda: not any(broker.state.producers.members("PID_known") for broker in servers.brokers))
+        await _until(lambda: all(broker.tables.producers.members("PID_known") for broker in servers.brokers))
+    await _until(lambda: not any(broker.tables.producers.members("PID_known") for broker in servers.brokers))
 
 
 async def test_a_producer_that_is_not_running_says_so() -> None:

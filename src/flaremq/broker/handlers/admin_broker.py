@@ -9,7 +9,7 @@ from flaremq.base.logs import fields as logged
 from flaremq.base.logs import logger
 from flaremq.base.settings import parse_properties
 from flaremq.broker.configuration import Configuration
-from flaremq.broker.offload import Aside
+from flaremq.broker.offload import Offload
 from flaremq.broker.stats.runtime import Runtime
 from flaremq.broker.stats.stats import Stats
 from flaremq.model.topic import DataVersion
@@ -24,9 +24,14 @@ from flaremq.store.store import MessageStore
 log = logger("broker.handlers.admin_broker")
 
 
-class AdminBroker:
+class AdminBrokerHandlers:
     def __init__(
-        self, store: MessageStore, stats: Stats, runtime: Runtime, configuration: Configuration, aside: Aside
+        self,
+        store: MessageStore,
+        stats: Stats,
+        runtime: Runtime,
+        configuration: Configuration,
+        aside: Offload,
     ) -> None:
         self._store = store
         self._stats = stats

@@ -9,11 +9,11 @@ from flaremq.base.errors import GroupNotFound
 from flaremq.base.logs import fields as logged
 from flaremq.base.logs import logger
 from flaremq.broker.handlers.paging import page
-from flaremq.broker.offload import Aside
+from flaremq.broker.offload import Offload
 from flaremq.broker.stats.stats import Stats
 from flaremq.broker.tables.attributes import altered
 from flaremq.broker.tables.offsets import Offsets
-from flaremq.broker.tables.subscriptiongroups import Subscriptions, check_config
+from flaremq.broker.tables.subscriptiongroups import SubscriptionGroups, check_config
 from flaremq.model.topic import GroupConfig, check_group, check_topic
 from flaremq.protocol import beans, fields
 from flaremq.protocol.bodies.group import SubscriptionGroupList, SubscriptionGroupWrapper
@@ -27,7 +27,9 @@ log = logger("broker.admin")
 
 
 class AdminGroupHandlers:
-    def __init__(self, subscriptions: Subscriptions, offsets: Offsets, stats: Stats, aside: Aside) -> None:
+    def __init__(
+        self, subscriptions: SubscriptionGroups, offsets: Offsets, stats: Stats, aside: Offload
+    ) -> None:
         self._subscriptions = subscriptions
         self._offsets = offsets
         self._stats = stats

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from flaremq.base.errors import InvalidParameter, TopicNotFound
 from flaremq.base.logs import fields as logged
 from flaremq.base.logs import logger
 from flaremq.broker.handlers.paging import page
-from flaremq.broker.offload import Aside
+from flaremq.broker.offload import Offload
 from flaremq.broker.stats.stats import Stats
 from flaremq.broker.tables.attributes import altered, parse_changes
-from flaremq.broker.tables.consumers import Groups
-from flaremq.broker.tables.deletedtopics import DeletedTopics
-from flaremq.broker.tables.offsets import Offsets
-from flaremq.broker.tables.topics import Topics, check_config
+from flaremq.broker.tables.tables import Tables
+from flaremq.broker.tables.topics import check_config
 from flaremq.model import names
 from flaremq.model.message import MessageQueue
 from flaremq.model.topic import MESSAGE_TYPE, DataVersion, TopicConfig, TopicFilterType, check_topic, is_lmq
@@ -38,26 +36,14 @@ _MIXED: Final = "MIXED"
 _LONG_MAX: Final = (1 << 63) - 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicParts:
-    """What topics are made of, and what is gone with them."""
-
-    topics: Topics
-    groups: Groups
-    offsets: Offsets
-    stats: Stats
-    store: MessageStore
-    deleted: DeletedTopics
-
-
 class AdminTopicHandlers:
-    def __init__(self, parts: TopicParts, aside: Aside) -> None:
-        self._topics = parts.topics
-        self._groups = parts.groups
-        self._offsets = parts.offsets
-        self._stats = parts.stats
-        self._store = parts.store
-        self._deleted = parts.deleted
+    def __init__(self, tables: Tables, store: MessageStore, stats: Stats, aside: Offload) -> None:
+        self._topics = tables.topics
+        self._groups = tables.groups
+        self._offsets = tables.offsets
+        self._stats = stats
+        self._store = store
+        self._deleted = tables.deleted
         self._aside = aside
 
     def table(self) -> dict[int, Handler]:

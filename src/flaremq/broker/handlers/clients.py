@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from flaremq.base.clock import Clock
 from flaremq.base.errors import ConsumerOffline, InvalidParameter, UsageError
+from flaremq.base.live import Live
 from flaremq.base.logs import fields as logged
 from flaremq.base.logs import logger
 from flaremq.broker.settings import BrokerSettings
-from flaremq.broker.tables.consumers import ConsumerGroup, Groups
-from flaremq.broker.tables.filters import Filters
-from flaremq.broker.tables.producers import Member, Producers
-from flaremq.broker.tables.subscriptiongroups import Subscriptions
-from flaremq.broker.tables.topics import Topics
+from flaremq.broker.tables.consumers import ConsumerGroup
+from flaremq.broker.tables.producers import Member
+from flaremq.broker.tables.tables import Tables
 from flaremq.model.topic import retry_topic
 from flaremq.protocol import beans, fields
 from flaremq.protocol.bodies.group import CheckClientRequestBody, ConsumerData, ConsumeType, HeartbeatData
@@ -35,25 +34,14 @@ log = logger("broker.group")
 _UNIT_SUB = 0x2  # Bit of a topic's sys flag: consumers in several units want it.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Membership:
-    """All that a heartbeat touches."""
-
-    topics: Topics
-    subscriptions: Subscriptions
-    groups: Groups
-    producers: Producers
-    filters: Filters
-
-
-class GroupHandlers:
-    def __init__(self, settings: BrokerSettings, membership: Membership, clock: Clock) -> None:
-        self.settings = settings
-        self._topics = membership.topics
-        self._subscriptions = membership.subscriptions
-        self._groups = membership.groups
-        self._producers = membership.producers
-        self._filters = membership.filters
+class ClientHandlers:
+    def __init__(self, settings: Live[BrokerSettings], tables: Tables, clock: Clock) -> None:
+        self._live = settings
+        self._topics = tables.topics
+        self._subscriptions = tables.subscriptions
+        self._groups = tables.groups
+        self._producers = tables.producers
+        self._filters = tables.filters
         self._clock = clock
 
     def table(self) -> dict[int, Handler]:
@@ -101,7 +89,7 @@ class GroupHandlers:
 
         A group that is not there, and may not be made, is passed over: its other groups count.
         """
-        if self.settings.reject_pull_consumers and said.consume_type is ConsumeType.CONSUME_ACTIVELY:
+        if self._live.now.reject_pull_consumers and said.consume_type is ConsumeType.CONSUME_ACTIVELY:
             return False
         config = self._subscriptions.get(said.group_name)
         if config is None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from flaremq.base.errors import (
     CallTimeout,
@@ -16,16 +15,14 @@ from flaremq.base.errors import (
     Unreachable,
     UsageError,
 )
+from flaremq.base.live import Live
 from flaremq.base.logs import fields as logged
 from flaremq.base.logs import logger
 from flaremq.broker import clientcalls
-from flaremq.broker.offload import Aside
+from flaremq.broker.offload import Offload
 from flaremq.broker.settings import BrokerSettings
-from flaremq.broker.tables.consumers import Groups
-from flaremq.broker.tables.offsets import Offsets
 from flaremq.broker.tables.producers import Member
-from flaremq.broker.tables.subscriptiongroups import Subscriptions
-from flaremq.broker.tables.topics import Topics
+from flaremq.broker.tables.tables import Tables
 from flaremq.model.message import MessageQueue
 from flaremq.model.msgid import decode_offset_id
 from flaremq.model.topic import TopicConfig, check_group
@@ -40,23 +37,16 @@ from flaremq.store.store import MessageStore
 log = logger("broker.consumer")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerParts:
-    topics: Topics
-    subscriptions: Subscriptions
-    groups: Groups
-    offsets: Offsets
-    store: MessageStore
-
-
 class ConsumerHandlers:
-    def __init__(self, settings: BrokerSettings, parts: ConsumerParts, aside: Aside) -> None:
-        self.settings = settings
-        self._topics = parts.topics
-        self._subscriptions = parts.subscriptions
-        self._groups = parts.groups
-        self._offsets = parts.offsets
-        self._store = parts.store
+    def __init__(
+        self, settings: Live[BrokerSettings], tables: Tables, store: MessageStore, aside: Offload
+    ) -> None:
+        self._live = settings
+        self._topics = tables.topics
+        self._subscriptions = tables.subscriptions
+        self._groups = tables.groups
+        self._offsets = tables.offsets
+        self._store = store
         self._aside = aside
 
     def table(self) -> dict[int, Handler]:
@@ -80,7 +70,7 @@ class ConsumerHandlers:
         config = self._topics.get(header.topic)
         if config is None:
             raise TopicNotFound(f"Topic {header.topic} does not exist")
-        if self.settings.server_side_reset:
+        if self._live.now.server_side_reset:
             table = await self._reset_here(header, config)
         else:
             table = await self._reset_there(header, config, request.language is LanguageCode.CPP)
@@ -90,7 +80,7 @@ class ConsumerHandlers:
         self, header: headers.ResetOffsetRequestHeader, config: TopicConfig
     ) -> Mapping[MessageQueue, int]:
         """Set the offsets ourselves: the next pull of each queue is told, whoever it comes from."""
-        if not self.settings.is_master:
+        if not self._live.now.is_master:
             raise UsageError("offsets cannot be reset on a slave: ask its master")
         if not self._subscriptions.contains(header.group):
             raise GroupNotFound(f"Group {header.group} does not exist")
@@ -160,7 +150,7 @@ class ConsumerHandlers:
         return offset
 
     def _named(self, topic: str, targets: Mapping[int, int]) -> dict[MessageQueue, int]:
-        broker = self.settings.broker_name
+        broker = self._live.now.broker_name
         return {MessageQueue(topic, broker, queue_id): offset for queue_id, offset in targets.items()}
 
     async def clone_offset(self, _peer: Peer, request: Command) -> Command:
@@ -211,7 +201,7 @@ class ConsumerHandlers:
         record = await self._aside.run(lambda: _copied(self._store.record(place)))
         if record is None:
             raise UsageError(f"no message lies at {place}, where {header.msg_id} points: it may be deleted")
-        told = {**request.fields, "brokerName": self.settings.broker_name}
+        told = {**request.fields, "brokerName": self._live.now.broker_name}
         topic = self._topics.get(header.topic or "")
         if topic is not None:
             told["topicSysFlag"] = str(topic.topic_sys_flag)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from flaremq.base.errors import GroupNotFound, InvalidParameter, TopicNotFound
 from flaremq.broker.tables.offsets import Offsets
-from flaremq.broker.tables.queuelocks import Locks
-from flaremq.broker.tables.subscriptiongroups import Subscriptions
+from flaremq.broker.tables.queuelocks import QueueLocks
+from flaremq.broker.tables.subscriptiongroups import SubscriptionGroups
 from flaremq.broker.tables.topics import Topics
 from flaremq.model.topic import check_group
 from flaremq.protocol import beans, fields
@@ -21,9 +21,9 @@ class OffsetHandlers:
     def __init__(
         self,
         topics: Topics,
-        subscriptions: Subscriptions,
+        subscriptions: SubscriptionGroups,
         offsets: Offsets,
-        locks: Locks,
+        locks: QueueLocks,
         store: MessageStore,
     ) -> None:
         self._topics = topics

@@ -10,12 +10,9 @@ from dataclasses import dataclass
 
 from flaremq.base.clock import Clock
 from flaremq.base.errors import TopicNotFound
-from flaremq.broker.offload import Aside
+from flaremq.broker.offload import Offload
 from flaremq.broker.stats.stats import Stats
-from flaremq.broker.tables.consumers import Groups
-from flaremq.broker.tables.offsets import Offsets
-from flaremq.broker.tables.subscriptiongroups import Subscriptions
-from flaremq.broker.tables.topics import Topics
+from flaremq.broker.tables.tables import Tables
 from flaremq.model.message import MessageQueue
 from flaremq.model.topic import TopicConfig
 from flaremq.protocol import beans, fields
@@ -36,16 +33,6 @@ from flaremq.remoting.router import Handler, Peer
 from flaremq.store.store import MessageStore
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProgressParts:
-    topics: Topics
-    subscriptions: Subscriptions
-    groups: Groups
-    offsets: Offsets
-    stats: Stats
-    store: MessageStore
-
-
 @dataclass(frozen=True, slots=True)
 class _Place:
     """Where a group stands with a topic: a copy, to be looked at aside."""
@@ -57,14 +44,22 @@ class _Place:
 
 
 class ProgressHandlers:
-    def __init__(self, parts: ProgressParts, aside: Aside, clock: Clock, address: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        tables: Tables,
+        store: MessageStore,
+        stats: Stats,
+        aside: Offload,
+        clock: Clock,
+        address: Callable[[], str],
+    ) -> None:
         """`address` is what clients are told to connect to, known when the port is."""
-        self._topics = parts.topics
-        self._subscriptions = parts.subscriptions
-        self._groups = parts.groups
-        self._offsets = parts.offsets
-        self._stats = parts.stats
-        self._store = parts.store
+        self._topics = tables.topics
+        self._subscriptions = tables.subscriptions
+        self._groups = tables.groups
+        self._offsets = tables.offsets
+        self._stats = stats
+        self._store = store
         self._aside = aside
         self._clock = clock
         self._address = address

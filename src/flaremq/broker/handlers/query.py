@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from flaremq.base.errors import PeerError
-from flaremq.broker.offload import Aside
+from flaremq.broker.offload import Offload
 from flaremq.protocol import beans, fastjson, fields
 from flaremq.protocol.bodies.group import SubscriptionData
 from flaremq.protocol.bodies.stats import ConsumeQueueData, QueryConsumeQueueResponseBody
@@ -40,10 +40,10 @@ class SelectorSource(Protocol):
     def of_subscription(self, group: str, topic: str, subscription: SubscriptionData) -> Selector | None: ...
 
 
-class Query:
+class QueryHandlers:
     """Whatever touches files is done aside; bytes of records leave as they lie."""
 
-    def __init__(self, store: MessageStore, aside: Aside, online: Online, filters: SelectorSource) -> None:
+    def __init__(self, store: MessageStore, aside: Offload, online: Online, filters: SelectorSource) -> None:
         self._store = store
         self._aside = aside
         self._online = online

@@ -6,11 +6,12 @@ import random
 from typing import Final
 
 from flaremq.base.errors import FlareError, GroupNotFound, NoPermission
+from flaremq.base.live import Live
 from flaremq.base.logs import fields as logged
 from flaremq.base.logs import logger
 from flaremq.broker.settings import BrokerSettings
 from flaremq.broker.stats.stats import Stats
-from flaremq.broker.tables.subscriptiongroups import Subscriptions
+from flaremq.broker.tables.subscriptiongroups import SubscriptionGroups
 from flaremq.broker.tables.topics import Topics
 from flaremq.model import names, properties
 from flaremq.model.columns import Check
@@ -32,16 +33,16 @@ _MAX_RECONSUME_FROM: Final = 121  # Version V3_4_9: clients from then on say how
 _UNIT_SUB: Final = 0x2  # Bit of a topic's sys flag.
 
 
-class SendBack:
+class SendBackHandlers:
     def __init__(
         self,
-        settings: BrokerSettings,
+        settings: Live[BrokerSettings],
         store: MessageStore,
         topics: Topics,
-        subscriptions: Subscriptions,
+        subscriptions: SubscriptionGroups,
         stats: Stats,
     ) -> None:
-        self.settings = settings
+        self._live = settings
         self._store = store
         self._topics = topics
         self._subscriptions = subscriptions
@@ -55,8 +56,8 @@ class SendBack:
         group = self._subscriptions.get(header.group)
         if group is None:
             raise GroupNotFound(f"subscription group not exist, {header.group}: create it first")
-        if not self.settings.permission & PERM_WRITE:
-            raise NoPermission(f"the broker[{self.settings.ip1}] sending message is forbidden")
+        if not self._live.now.permission & PERM_WRITE:
+            raise NoPermission(f"the broker[{self._live.now.ip1}] sending message is forbidden")
         if group.retry_queue_nums <= 0:
             return response_to(request)  # Such a group wants no second try.
         retry = self._retry_topic(group, unit=header.unit_mode)

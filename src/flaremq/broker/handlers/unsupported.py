@@ -55,7 +55,7 @@ REFUSED: Final[dict[RequestCode, str]] = {
 }
 
 
-class Refused:
+class UnsupportedHandlers:
     """Answers what is not served here."""
 
     def table(self) -> dict[int, Handler]:

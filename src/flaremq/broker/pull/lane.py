@@ -15,22 +15,25 @@ from typing import Final
 
 from flaremq.base.errors import Busy, FlareError, Forbidden
 from flaremq.base.lifecycle import Owned
-from flaremq.broker.offload import Aside
+from flaremq.base.live import Live
+from flaremq.broker.offload import Offload
 from flaremq.broker.overload import late_remark
 from flaremq.broker.pull.longpoll import LongPoll
-from flaremq.broker.pull.permits import Allowances, Allowed, Readers
-from flaremq.broker.pull.request import Asked, RequestSource, asked_of
+from flaremq.broker.pull.permits import Permit, PullPermits
+from flaremq.broker.pull.request import PullRequest, RequestSource, asked_of
 from flaremq.broker.settings import BrokerSettings, FamilySettings
 from flaremq.broker.stats.stats import Stats
 from flaremq.broker.tables.broadcast import BroadcastPull
+from flaremq.broker.tables.tables import Tables
 from flaremq.model.columns import Bytes
 from flaremq.protocol.bulk.answers import encode_pull_header
-from flaremq.protocol.bulk.columns import Pull, PullAnswer
+from flaremq.protocol.bulk.columns import Frame, Plain, Pull, PullAnswer
 from flaremq.protocol.bulk.pulls import parse_pulls
 from flaremq.protocol.codes import RequestCode, ResponseCode
 from flaremq.protocol.command import Command, response_to
 from flaremq.protocol.frame import encode_frame
-from flaremq.remoting.turn import Batch, PlainRow, leave_all
+from flaremq.remoting.gate import Gate, Right
+from flaremq.remoting.turn import Batch, PlainRow
 from flaremq.store.api import GetStatus, ReadResult
 from flaremq.store.settings import BrokerRole
 from flaremq.store.store import MessageStore
@@ -67,33 +70,23 @@ class PullLane:
 
     def __init__(
         self,
-        settings: BrokerSettings,
+        settings: Live[BrokerSettings],
         store: MessageStore,
-        readers: Readers,
+        tables: Tables,
         stats: Stats,
-        aside: Aside,
+        aside: Offload,
         families: FamilySettings,
     ) -> None:
-        self._settings = settings
+        self._live = settings
         self._store = store
-        self._readers = readers
+        self._tables = tables
         self._stats = stats
         self._aside = aside
         self._families = families
         self._tasks = Owned()
         self._pulls: array[int] = array("q")
-        self._allowances = Allowances(settings, readers)
-        self.parked: LongPoll[Asked] = LongPoll(self._again, families.pull_max)
-        self.resting = False
-        """Every pull takes the plain lane: somebody wants to look at each of them."""
-
-    @property
-    def settings(self) -> BrokerSettings:
-        return self._settings
-
-    @settings.setter
-    def settings(self, settings: BrokerSettings) -> None:
-        self._settings = self._allowances.settings = settings
+        self._permits = PullPermits(settings, tables)
+        self.parked: LongPoll[PullRequest] = LongPoll(self._again, families.pull_max)
 
     @property
     def codes(self) -> frozenset[int]:
@@ -105,9 +98,8 @@ class PullLane:
         return min(families.pull_age_ms, families.lite_pull_age_ms) if families.fast_failure else _NO_AGE
 
     def parse(self, batch: Batch) -> int:
-        if self.resting:
-            leave_all(batch, CODES)
-        self._pulls = parse_pulls(batch.data, batch.chunks, batch.frames, batch.pairs)
+        pulls = parse_pulls(batch.data, batch.chunks, batch.frames, batch.pairs)
+        self._pulls = pulls if batch.gate is None else _admitted(batch, batch.gate, pulls)
         return len(self._pulls) // Pull.WIDTH
 
     def run(self, batch: Batch, plain: Sequence[PlainRow]) -> None:
@@ -115,7 +107,7 @@ class PullLane:
         waited_ms = batch.waited_ms
         for p in range(0, len(pulls), Pull.WIDTH):
             row = pulls[p : p + Pull.WIDTH]
-            asked = Asked.of_row(row, batch)
+            asked = PullRequest.of_row(row, batch)
             if waited_ms is None or not self._refused_as_late(asked, waited_ms[row[Pull.CHUNK]]):
                 self._serve(asked)
         for each in plain:
@@ -129,7 +121,7 @@ class PullLane:
             if waited_ms is None or not self._refused_as_late(asked, waited_ms[each.chunk]):
                 self._serve(asked)
 
-    def _refused_as_late(self, asked: Asked, waited_ms: int) -> bool:
+    def _refused_as_late(self, asked: PullRequest, waited_ms: int) -> bool:
         """Whoever asked so long ago has asked somebody else meanwhile."""
         families = self._families
         lite = asked.code == RequestCode.LITE_PULL_MESSAGE
@@ -139,13 +131,13 @@ class PullLane:
         self._refuse(asked, Busy(late_remark(waited_ms, len(self.parked))))
         return True
 
-    def _serve(self, asked: Asked) -> None:
+    def _serve(self, asked: PullRequest) -> None:
         if asked.source.is_full:
             # A few bytes of requests can ask for a lot: who does not read waits, and takes no memory.
             asked.source.when_writable(lambda: self._serve(asked) if asked.is_open else None)
             return
         try:
-            allowed = self._allowances.of(asked)
+            allowed = self._permits.of(asked)
             if allowed.is_slow:
                 asked.source.begun()
                 self._tasks.spawn("pull", self._serve_aside(asked, allowed))
@@ -160,7 +152,7 @@ class PullLane:
         except FlareError as error:
             self._refuse(asked, error)
 
-    async def _serve_aside(self, asked: Asked, allowed: Allowed) -> None:
+    async def _serve_aside(self, asked: PullRequest, allowed: Permit) -> None:
         """What takes its time, but not that of the loop: expressions over many records, new queues."""
 
         def read() -> ReadResult:
@@ -177,7 +169,7 @@ class PullLane:
 
     # Reading and answering.
 
-    def _read(self, asked: Asked, allowed: Allowed) -> ReadResult:
+    def _read(self, asked: PullRequest, allowed: Permit) -> ReadResult:
         began_s = asked.began_s = perf_counter()
         result = self._store.get(
             asked.topic_bytes, asked.queue_id, asked.scan_from, asked.count_max, selector=allowed.selector
@@ -187,7 +179,7 @@ class PullLane:
             self._stats.got_took(took_ms)
         return result
 
-    def _answer_first(self, asked: Asked, allowed: Allowed, result: ReadResult) -> None:
+    def _answer_first(self, asked: PullRequest, allowed: Permit, result: ReadResult) -> None:
         """The answer to a pull that has just come: it may also be parked."""
         reset = self._moved(asked) if self._may_be_moved(asked) else None
         if reset is not None:
@@ -196,40 +188,40 @@ class PullLane:
             asked.source.send_bytes(encode_pull_header(answer, _RESET))
             return
         if asked.commits and self._store.settings.role is not BrokerRole.SLAVE:
-            self._readers.offsets.commit(asked.group, asked.topic, asked.queue_id, asked.commit_offset)
+            self._tables.offsets.commit(asked.group, asked.topic, asked.queue_id, asked.commit_offset)
         code = self._code(asked, result)
         if code == ResponseCode.PULL_NOT_FOUND and asked.may_wait:
-            long = self._settings.long_polling
-            hold_ms = asked.suspend_ms if long else self._settings.short_polling_ms
+            long = self._live.now.long_polling
+            hold_ms = asked.suspend_ms if long else self._live.now.short_polling_ms
             if self.parked.park(asked.topic_bytes, asked.queue_id, asked, max(0, hold_ms) / 1000):
                 return
         self._answer(asked, allowed, result, code)
 
-    def _may_be_moved(self, asked: Asked) -> bool:
+    def _may_be_moved(self, asked: PullRequest) -> bool:
         """Nearly always not: nobody has reset anything, and the group is not broadcasting."""
-        if self._readers.offsets.any_resets or asked.request_source is not RequestSource.SDK:
+        if self._tables.offsets.any_resets or asked.request_source is not RequestSource.SDK:
             return True
-        group = self._readers.groups.get(asked.group)
+        group = self._tables.groups.get(asked.group)
         return group is not None and group.is_broadcasting
 
-    def _moved(self, asked: Asked) -> int | None:
+    def _moved(self, asked: PullRequest) -> int | None:
         """Where the consumer must go on instead, if somebody has reset its offset."""
-        readers = self._readers
-        reset = readers.offsets.take_reset(asked.group, asked.topic, asked.queue_id)
-        if reset is not None and self._settings.server_side_reset:
+        tables = self._tables
+        reset = tables.offsets.take_reset(asked.group, asked.topic, asked.queue_id)
+        if reset is not None and self._live.now.server_side_reset:
             return reset
-        pull = self._broadcast_pull(asked) if self._settings.broadcast_offsets else None
+        pull = self._broadcast_pull(asked) if self._live.now.broadcast_offsets else None
         if pull is None:
             return None
-        first = readers.broadcast.first(pull)
+        first = tables.broadcast.first(pull)
         if first is None and pull.offset >= 0:
-            readers.broadcast.update(pull)
+            tables.broadcast.update(pull)
         return first
 
-    def _broadcast_pull(self, asked: Asked) -> BroadcastPull | None:
+    def _broadcast_pull(self, asked: PullRequest) -> BroadcastPull | None:
         """What is to be noted of a consumer that reads everything; None of all others."""
         from_proxy = asked.request_source is RequestSource.PROXY_FOR_BROADCAST
-        group = self._readers.groups.get(asked.group)
+        group = self._tables.groups.get(asked.group)
         if not from_proxy and (group is None or not group.is_broadcasting):
             return None
         client_id = asked.client_id
@@ -246,7 +238,7 @@ class PullLane:
             from_proxy=from_proxy,
         )
 
-    def _code(self, asked: Asked, result: ReadResult) -> ResponseCode:
+    def _code(self, asked: PullRequest, result: ReadResult) -> ResponseCode:
         if result.status is _FOUND:
             return ResponseCode.SUCCESS
         code = _CODE_OF[result.status]
@@ -261,10 +253,10 @@ class PullLane:
         settings = self._store.settings
         return settings.role is not BrokerRole.SLAVE or settings.offset_check_in_slave
 
-    def _again(self, asked: Asked, last: bool) -> bool | Awaitable[bool]:
+    def _again(self, asked: PullRequest, last: bool) -> bool | Awaitable[bool]:
         """A parked pull looks once more; True if it was answered. Expressions are evaluated aside."""
         try:
-            allowed = self._allowances.of(asked)
+            allowed = self._permits.of(asked)
             if not last and self._store.max_offset(asked.topic_bytes, asked.queue_id) == asked.scan_from:
                 return False  # Nothing has come: this is what most looks find.
             if allowed.is_slow and not self.parked.closed:
@@ -274,7 +266,7 @@ class PullLane:
             self._refuse(asked, error)
         return True
 
-    async def _again_aside(self, asked: Asked, allowed: Allowed, last: bool) -> bool:
+    async def _again_aside(self, asked: PullRequest, allowed: Permit, last: bool) -> bool:
         try:
             result = await self._aside.run(lambda: self._read(asked, allowed))
             if not asked.is_open:
@@ -284,7 +276,7 @@ class PullLane:
             self._refuse(asked, error)
         return True
 
-    def _looked(self, asked: Asked, allowed: Allowed, result: ReadResult, last: bool) -> bool:
+    def _looked(self, asked: PullRequest, allowed: Permit, result: ReadResult, last: bool) -> bool:
         code = self._code(asked, result)
         if not last and code != ResponseCode.SUCCESS:
             if result.status is GetStatus.NO_MATCHED_MESSAGE:
@@ -296,7 +288,7 @@ class PullLane:
         self._answer(asked, allowed, result, code)
         return True
 
-    def _answer(self, asked: Asked, allowed: Allowed, result: ReadResult, code: ResponseCode) -> None:
+    def _answer(self, asked: PullRequest, allowed: Permit, result: ReadResult, code: ResponseCode) -> None:
         answer = self._header(asked, allowed, result, code)
         if code is ResponseCode.SUCCESS:
             parts: list[Bytes] = [encode_pull_header(answer), *result.records]
@@ -304,16 +296,18 @@ class PullLane:
             self._stats.got(asked.group, asked.topic, result.count, result.size, took_ms)
             if result.suggest_slave:
                 self._stats.got_from_disk(asked.group, asked.topic, result.count, result.size)
-            self._readers.offsets.pulled(asked.group, asked.topic, asked.queue_id, result.next_offset)
+            self._tables.offsets.pulled(asked.group, asked.topic, asked.queue_id, result.next_offset)
         else:
             parts = [encode_pull_header(answer, _REMARKS[result.status])]
             self._stats.missed()
         asked.source.send_parts(parts)
 
-    def _header(self, asked: Asked, allowed: Allowed, result: ReadResult, code: ResponseCode) -> array[int]:
+    def _header(
+        self, asked: PullRequest, allowed: Permit, result: ReadResult, code: ResponseCode
+    ) -> array[int]:
         group = allowed.group
         suggested = 0
-        if self._settings.slave_read:
+        if self._live.now.slave_read:
             suggested = group.which_broker_when_consume_slowly if result.suggest_slave else group.broker_id
         found = code is ResponseCode.SUCCESS
         return array(
@@ -332,7 +326,7 @@ class PullLane:
             ),
         )
 
-    def _refuse(self, asked: Asked, error: FlareError) -> None:
+    def _refuse(self, asked: PullRequest, error: FlareError) -> None:
         if asked.one_way:
             return
         request = Command(code=asked.code, opaque=asked.opaque, serialize_type=asked.serialize)
@@ -345,3 +339,19 @@ class PullLane:
         if len(self._tasks):
             await asyncio.sleep(0)
         await self._tasks.aclose(timeout_s=5)
+
+
+def _admitted(batch: Batch, gate: Gate, pulls: array[int]) -> array[int]:
+    """The pulls that the gate admits unseen; all others are left to the plain lane."""
+    asked: dict[tuple[int, bytes], bool] = {}
+    kept = array("q")
+    for p in range(0, len(pulls), Pull.WIDTH):
+        at, chunk = pulls[p + Pull.TOPIC_AT], pulls[p + Pull.CHUNK]
+        pair = chunk, bytes(batch.data[at : at + pulls[p + Pull.TOPIC_SIZE]])
+        if pair not in asked:
+            asked[pair] = gate.admits(batch.sources[chunk], pair[1], Right.PULL)
+        if asked[pair]:
+            kept += pulls[p : p + Pull.WIDTH]
+        else:
+            batch.frames[pulls[p + Pull.FRAME] * Frame.WIDTH + Frame.PLAIN] = Plain.FIELDS
+    return kept

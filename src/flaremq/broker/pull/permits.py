@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from flaremq.base.errors import (
@@ -13,14 +12,10 @@ from flaremq.base.errors import (
     SubscriptionOld,
     TopicNotFound,
 )
-from flaremq.broker.pull.request import Asked, Wish
+from flaremq.base.live import Live
+from flaremq.broker.pull.request import PullRequest, Wish
 from flaremq.broker.settings import BrokerSettings
-from flaremq.broker.tables.broadcast import BroadcastOffsets
-from flaremq.broker.tables.consumers import Groups
-from flaremq.broker.tables.filters import Filters
-from flaremq.broker.tables.offsets import Offsets
-from flaremq.broker.tables.subscriptiongroups import Subscriptions
-from flaremq.broker.tables.topics import Topics
+from flaremq.broker.tables.tables import Tables
 from flaremq.model.topic import PERM_READ, GroupConfig, TopicConfig
 from flaremq.protocol.bodies.group import ConsumeType, MessageModel, SubscriptionData
 from flaremq.protocol.codes import RequestCode
@@ -30,19 +25,7 @@ from flaremq.store.api import Selector
 _KEPT_MAX: Final = 10_000
 
 
-@dataclass(slots=True, frozen=True)
-class Readers:
-    """What a broker knows about consumers, as far as it decides about a pull."""
-
-    topics: Topics
-    subscriptions: Subscriptions
-    groups: Groups
-    filters: Filters
-    offsets: Offsets
-    broadcast: BroadcastOffsets
-
-
-class Allowed(NamedTuple):
+class Permit(NamedTuple):
     """A pull that may be served: for whom, of what, and which messages. Good as long as what decided is
     still the same."""
 
@@ -56,50 +39,50 @@ class Allowed(NamedTuple):
     """Its messages are chosen by an expression, one by one."""
 
 
-class Allowances:
+class PullPermits:
     """What was found out about pulls, kept while all that decided it stays the same."""
 
-    def __init__(self, settings: BrokerSettings, readers: Readers) -> None:
-        self.settings = settings
-        self._readers = readers
-        self._found: dict[Wish, Allowed] = {}
+    def __init__(self, settings: Live[BrokerSettings], tables: Tables) -> None:
+        self._live = settings
+        self._tables = tables
+        self._found: dict[Wish, Permit] = {}
 
-    def of(self, asked: Asked) -> Allowed:
+    def of(self, asked: PullRequest) -> Permit:
         """Raises what stands against a pull."""
         return self._known(asked) or self._allowed(asked)
 
-    def _known(self, asked: Asked) -> Allowed | None:
+    def _known(self, asked: PullRequest) -> Permit | None:
         """What was found out about the last pull of this kind, if nothing has changed since."""
         known = self._found.get(asked.wish)
-        if known is None or known.settings is not self.settings:
+        if known is None or known.settings is not self._live.now:
             return None
-        readers = self._readers
+        tables = self._tables
         same = (
-            readers.topics.get(asked.topic) is known.topic
-            and readers.subscriptions.get(asked.group) is known.group
+            tables.topics.get(asked.topic) is known.topic
+            and tables.subscriptions.get(asked.group) is known.group
             and 0 <= asked.queue_id < known.topic.read_queue_nums
         )
         if not same or known.subscription is None:
             return known if same and asked.sys_flag & SUBSCRIPTION else None
-        group = readers.groups.get(asked.group)
+        group = tables.groups.get(asked.group)
         if group is None or group.subscriptions.get(asked.topic) is not known.subscription:
             return None
-        forbidden = readers.subscriptions.is_forbidden(asked.group, asked.topic)
+        forbidden = tables.subscriptions.is_forbidden(asked.group, asked.topic)
         return None if group.is_broadcasting or forbidden else known
 
-    def _allowed(self, asked: Asked) -> Allowed:
+    def _allowed(self, asked: PullRequest) -> Permit:
         """Everything that stands against a pull, in RocketMQ's order."""
-        settings, readers = self.settings, self._readers
+        settings, tables = self._live.now, self._tables
         if not settings.permission & PERM_READ:
             raise Forbidden(f"the broker[{settings.ip1}] pulling message is forbidden", 1)
         if asked.code == RequestCode.LITE_PULL_MESSAGE and not settings.lite_pull:
             raise Forbidden(f"the broker[{settings.ip1}] for lite pull consumer is forbidden", 1)
-        group = readers.subscriptions.get(asked.group)
+        group = tables.subscriptions.get(asked.group)
         if group is None:
             raise GroupNotFound(f"subscription group [{asked.group}] does not exist: create it first")
         if not group.consume_enable:
             raise Forbidden(f"subscription group no permission, {asked.group}", 2)
-        topic = readers.topics.get(asked.topic)
+        topic = tables.topics.get(asked.topic)
         if topic is None:
             raise TopicNotFound(
                 f"topic[{asked.topic}] not exist, apply first please: create it, or send to it"
@@ -113,15 +96,15 @@ class Allowances:
             )
         subscription = None
         if asked.has_subscription:
-            selector: Selector | None = readers.filters.of_request(
+            selector: Selector | None = tables.filters.of_request(
                 asked.expression_type, asked.subscription, asked.topic
             )
         else:
             subscription = self._of_heartbeat(asked, group)
-            selector = readers.filters.of_subscription(asked.group, asked.topic, subscription)
+            selector = tables.filters.of_subscription(asked.group, asked.topic, subscription)
         self._check_pull_consumer(asked)
         is_slow = selector is not None and selector.codes is None
-        allowed = Allowed(settings, topic, group, subscription, selector, is_slow)
+        allowed = Permit(settings, topic, group, subscription, selector, is_slow)
         # Expressions and retries may come to mean something else without any of these changing.
         if not is_slow and not settings.reject_pull_consumers:
             if len(self._found) >= _KEPT_MAX:
@@ -129,16 +112,16 @@ class Allowances:
             self._found[asked.wish] = allowed
         return allowed
 
-    def _of_heartbeat(self, asked: Asked, config: GroupConfig) -> SubscriptionData:
-        readers = self._readers
-        group = readers.groups.get(asked.group)
+    def _of_heartbeat(self, asked: PullRequest, config: GroupConfig) -> SubscriptionData:
+        tables = self._tables
+        group = tables.groups.get(asked.group)
         if group is None:
             raise SubscriptionMissing(
                 f"the consumer's group info not exist: nobody of {asked.group} has sent a heartbeat yet"
             )
         if group.message_model is MessageModel.BROADCASTING and not config.consume_broadcast_enable:
             raise Forbidden(f"the consumer group[{asked.group}] can not consume by broadcast way", 4)
-        if readers.subscriptions.is_forbidden(asked.group, asked.topic):
+        if tables.subscriptions.is_forbidden(asked.group, asked.topic):
             raise Forbidden(f"the consumer group[{asked.group}] is forbidden for topic[{asked.topic}]", 5)
         subscription = group.subscriptions.get(asked.topic)
         if subscription is None:
@@ -152,10 +135,10 @@ class Allowances:
             )
         return subscription
 
-    def _check_pull_consumer(self, asked: Asked) -> None:
-        if not self.settings.reject_pull_consumers or asked.group.startswith("CID_RMQ_SYS_"):
+    def _check_pull_consumer(self, asked: PullRequest) -> None:
+        if not self._live.now.reject_pull_consumers or asked.group.startswith("CID_RMQ_SYS_"):
             return
-        group = self._readers.groups.get(asked.group)
+        group = self._tables.groups.get(asked.group)
         if group is None or group.consume_type is ConsumeType.CONSUME_ACTIVELY:
             raise SubscriptionMissing(
                 "the consumer's group info not exist, or the pull consumer is rejected by server: "

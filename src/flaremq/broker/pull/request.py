@@ -32,7 +32,7 @@ class RequestSource(Enum):
 
 
 @dataclass(slots=True, eq=False)
-class Asked:
+class PullRequest:
     source: Source
     code: int
     opaque: int
@@ -59,7 +59,7 @@ class Asked:
     """When its last look began: the time that it was parked is no time that a broker took."""
 
     @classmethod
-    def of_row(cls, row: array[int], batch: Batch) -> Asked:
+    def of_row(cls, row: array[int], batch: Batch) -> PullRequest:
         """Of an ordinary pull: a row of Pull, column by column."""
         data = batch.data
         # fmt: off
@@ -117,12 +117,12 @@ class Asked:
         return bool(self.sys_flag & SUSPEND)
 
 
-def asked_of(request: Command, source: Source) -> Asked:
+def asked_of(request: Command, source: Source) -> PullRequest:
     """The same, one by one, of a pull that is not ordinary."""
     header = fields.decode(PullMessageRequestHeader, request.fields)
     known = {each.value for each in RequestSource}
     by = header.request_source
-    return Asked(
+    return PullRequest(
         source,
         request.code,
         request.opaque,

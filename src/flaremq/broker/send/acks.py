@@ -1,8 +1,10 @@
-"""From append to answer: what a put must wait for, and who is told when it need wait no longer.
+"""From append to answer: the marks that a put waits for, and the answer it gets when they have passed it.
 
-    append > [wait: flushed] > dispatch > answer
+    append > [wait: flushed, replicated ...] > dispatch > answer
 
-One wait serves everything that was appended in a turn. Under ASYNC_FLUSH there is none.
+Each promise that a broker makes is a mark: how far the log is on the disk, how far on enough slaves, how far
+committed by a majority. An answer waits for all of them. One wait serves everything that was appended in a
+turn; a broker without marks (ASYNC_FLUSH, no replicas) answers at once and never comes here.
 """
 
 from __future__ import annotations
@@ -10,20 +12,32 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
+from flaremq.base.watermark import Watermark
 from flaremq.protocol.codes import ResponseCode
-from flaremq.store.settings import FlushDisk
-from flaremq.store.store import MessageStore
 
 log = logging.getLogger(__name__)
 
-Finish = Callable[[int], None]
-"""Answers what waited, with this response code: SUCCESS, FLUSH_DISK_TIMEOUT or SYSTEM_ERROR."""
+Finish: TypeAlias = Callable[[int], None]
+"""Answers what waited, with this response code."""
 
 _MARGIN_S: Final = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Something that a put must wait for, and what its producer is told if it does not come."""
+
+    mark: Watermark
+    late: ResponseCode
+    """When the time is up: FLUSH_DISK_TIMEOUT, FLUSH_SLAVE_TIMEOUT ..."""
+    failed: ResponseCode = ResponseCode.SYSTEM_ERROR
+    """When the mark will never get there (`Watermark.fail`)."""
+    absent: Callable[[int], ResponseCode | None] = lambda _end: None
+    """Asked when a put comes: a code means that waiting makes no sense, as with SLAVE_NOT_AVAILABLE."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -33,38 +47,54 @@ class _Held:
     finish: Finish
 
 
-class Waits:
-    """Answers that are held until the log is safe up to where they lie, oldest first."""
+class Acks:
+    """Answers that are held until every mark has passed the end of their messages, oldest first."""
 
-    def __init__(self, store: MessageStore) -> None:
-        self._store = store
+    def __init__(self, marks: Sequence[Mark], timeout_s: float, show: Callable[[], None]) -> None:
+        """`show` makes messages visible: a producer that hears that a message is safe also finds it."""
+        self._marks = tuple(marks)
+        self._show = show
         self._loop = asyncio.get_running_loop()
         self._held: deque[_Held] = deque()
         self._asked = False
         self._timer: asyncio.TimerHandle | None = None
-        self._timeout_s = store.settings.sync_flush_timeout_ms / 1000
+        self._timeout_s = timeout_s
         self._idle = asyncio.Event()
         self._idle.set()
-        self.needed = store.settings.flush_disk is FlushDisk.SYNC_FLUSH
+        self.needed = bool(self._marks)
         """Whether a put that asks to be safe must wait at all."""
-        if self.needed:
-            store.flushed.watch(self._flushed)
+        for each in self._marks:
+            each.mark.watch(self._moved)
 
     def __len__(self) -> int:
         return len(self._held)
 
     def hold(self, end: int, finish: Finish) -> None:
-        """Call `finish` when the log is safe up to `end`, or too late."""
+        """Call `finish` when all marks have passed `end`, when one cannot, or when it is too late."""
+        for each in self._marks:
+            code = each.absent(end)
+            if code is not None:
+                finish(code)
+                return
         deadline_s = self._loop.time() + self._timeout_s
         self._held.append(_Held(end, deadline_s, finish))
         self._idle.clear()
         if self._timer is None:
             self._timer = self._loop.call_at(deadline_s + _MARGIN_S, self._expire)
-        if self._store.flushed.value >= end or self._store.flushed.failure is not None:
+        if self._reached >= end or self._failure is not None:
             self._release()
 
-    def _flushed(self, _to: int) -> None:
-        """In the flusher's thread: ask the loop to look, unless it was asked already."""
+    @property
+    def _reached(self) -> int:
+        """What all marks have passed."""
+        return min(each.mark.value for each in self._marks)
+
+    @property
+    def _failure(self) -> ResponseCode | None:
+        return next((each.failed for each in self._marks if each.mark.failure is not None), None)
+
+    def _moved(self, _to: int) -> None:
+        """In the thread that moved a mark: ask the loop to look, unless it was asked already."""
         if not self._asked:
             self._asked = True
             try:
@@ -74,21 +104,25 @@ class Waits:
 
     def _release(self) -> None:
         self._asked = False
-        flushed = self._store.flushed
-        if self._held and flushed.value >= self._held[0].end:
-            self._store.show(wait=False)  # First: whoever is told that a message is safe also finds it.
-            while self._held and flushed.value >= self._held[0].end:
+        reached = self._reached
+        if self._held and reached >= self._held[0].end:
+            self._show()
+            while self._held and reached >= self._held[0].end:
                 self._finish(self._held.popleft(), ResponseCode.SUCCESS)
-        if flushed.failure is not None:
+        failure = self._failure
+        if failure is not None:
             while self._held:
-                self._finish(self._held.popleft(), ResponseCode.SYSTEM_ERROR)
+                self._finish(self._held.popleft(), failure)
 
     def _expire(self) -> None:
         self._timer = None
         self._release()
         now_s = self._loop.time()
         while self._held and self._held[0].deadline_s <= now_s:
-            self._finish(self._held.popleft(), ResponseCode.FLUSH_DISK_TIMEOUT)
+            held = self._held.popleft()
+            # A mark may have passed it a moment ago, in another thread.
+            behind = (each.late for each in self._marks if each.mark.value < held.end)
+            self._finish(held, next(behind, ResponseCode.SUCCESS))
         if self._held:
             self._timer = self._loop.call_at(self._held[0].deadline_s + _MARGIN_S, self._expire)
 

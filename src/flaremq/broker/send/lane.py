@@ -12,16 +12,18 @@ import asyncio
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby
 from time import perf_counter
 from typing import Any, Final
 
 from flaremq.base.errors import Busy, FlareError, MessageIllegal
+from flaremq.base.live import Derived
 from flaremq.broker.overload import Overload, late_remark
-from flaremq.broker.send.acks import Waits
-from flaremq.broker.send.plain import PlainSends, Taken
-from flaremq.broker.send.rows import NONE, Known, Rows
+from flaremq.broker.send.acks import Acks
+from flaremq.broker.send.plain import PlainSends, StoredSend
+from flaremq.broker.send.rows import NONE, SendRows, TopicState
+from flaremq.broker.settings import BrokerSettings
 from flaremq.broker.stats.stats import Stats
 from flaremq.broker.tables.topics import Topics
 from flaremq.model.columns import Draft, Drafts
@@ -35,6 +37,7 @@ from flaremq.protocol.codes import RequestCode, ResponseCode
 from flaremq.protocol.command import Command
 from flaremq.protocol.frame import encode_frame
 from flaremq.protocol.headers.send import LETTERED
+from flaremq.remoting.gate import Gate, Right
 from flaremq.remoting.turn import Batch, PlainRow, Source, leave_all
 from flaremq.store.store import MessageStore
 
@@ -53,21 +56,6 @@ assert tuple(range(_TARGET)) == (
 )
 
 
-@dataclass(slots=True, frozen=True)
-class Answering:
-    """What stands between a stored message and its answer, and before a message is stored at all."""
-
-    waits: Waits
-    stats: Stats
-    overload: Overload
-    age_max_ms: int
-    """How long a send may have lain unread before it is refused."""
-    awaited: Callable[[], int]
-    """How many pulls wait for messages."""
-    told: Callable[[], asyncio.Future[Any] | None]
-    """Done when NameServers have heard of a topic that was just made; None if none need be waited for."""
-
-
 class SendLane:
     """All sends of a broker, whichever port they come to."""
 
@@ -76,32 +64,36 @@ class SendLane:
         store: MessageStore,
         topics: Topics,
         plain: PlainSends,
-        answers: SendAnswers,
-        answering: Answering,
+        answers: Derived[BrokerSettings, SendAnswers],
+        *,
+        acks: Acks,
+        stats: Stats,
+        overload: Overload,
+        age_max_ms: int,
+        awaited: Callable[[], int],
+        told: Callable[[], asyncio.Future[Any] | None],
     ) -> None:
+        """`age_max_ms`: how long a send may have lain unread before it is refused.
+        `awaited` says how many pulls wait for messages. `told` is done when NameServers have heard of a topic
+        that was just made, and None if none need be waited for."""
         self._store = store
         self._topics = topics
         self._plain = plain
-        self.answers = answers
-        self._waits = answering.waits
-        self._stats = answering.stats
-        self._overload = answering.overload
-        self._age_max_ms = answering.age_max_ms
-        self._known: dict[bytes, Known] = {}
+        self._answers = answers
+        self._acks = acks
+        self._stats = stats
+        self._overload = overload
+        self._age_max_ms = age_max_ms
+        self._known: dict[bytes, TopicState] = {}
+        self._known_under: object = None  # The settings that they were learnt under.
         self._parsed = NONE
         self._loop = asyncio.get_running_loop()
         self._dispatching = False
         self._later: asyncio.TimerHandle | None = None
-        self._awaited = answering.awaited
-        self._told = answering.told
-        self._counted: list[Known] = []
-        self.resting = False
-        """Every send takes the plain lane: somebody wants to look at each of them."""
-        topics.listeners.append(lambda _changed: self.forget())
-
-    def forget(self) -> None:
-        """What was known of topics and rules may be otherwise now."""
-        self._known.clear()
+        self._awaited = awaited
+        self._told = told
+        self._counted: list[TopicState] = []
+        topics.listeners.append(lambda _changed: self._known.clear())
 
     @property
     def codes(self) -> frozenset[int]:
@@ -114,9 +106,7 @@ class SendLane:
     # Parsing.
 
     def parse(self, batch: Batch) -> int:
-        if self.resting:
-            leave_all(batch, CODES)
-        elif batch.waited_ms is not None:
+        if batch.waited_ms is not None:
             waited = batch.waited_ms
             leave_all(batch, CODES, lambda chunk: waited[chunk] > self._age_max_ms)
         parsed = self._parse(batch)
@@ -125,12 +115,15 @@ class SendLane:
         self._parsed = parsed
         return parsed.count
 
-    def _parse(self, batch: Batch) -> Rows | None:
+    def _parse(self, batch: Batch) -> SendRows | None:
+        if self._known_under is not self._plain.settings:
+            self._known_under = self._plain.settings
+            self._known.clear()
         drafts, sends, targets = parse_sends(
             batch.data, batch.chunks, batch.frames, batch.pairs, batch.heads, self._plain.tail
         )
-        waits = self._waits.needed
-        topics: list[Known] = []
+        waits = self._acks.needed
+        topics: list[TopicState] = []
         numbers: list[int] = []
         refused: set[int] = set()
         heads = batch.heads
@@ -149,6 +142,8 @@ class SendLane:
                 if sends[s + Send.TARGET] in refused:
                     batch.frames[sends[s + Send.FRAME] * Frame.WIDTH + Frame.PLAIN] = Plain.FIELDS
             return None
+        if batch.gate is not None and not _all_admitted(batch, batch.gate, sends, topics):
+            return None
         count = len(sends) // _SEND
         if count == 1:
             drafts[_QUEUE] = numbers[0]
@@ -157,9 +152,9 @@ class SendLane:
         elif numbers:
             places = sends[Send.TARGET :: Send.WIDTH]
             drafts[_QUEUE::_DRAFT] = array("q", map(numbers.__getitem__, places))
-        return Rows(count, drafts, sends, topics)
+        return SendRows(count, drafts, sends, topics)
 
-    def _learn(self, topic: bytes) -> Known:
+    def _learn(self, topic: bytes) -> TopicState:
         """What there is to know about a topic; without queues if its sends must take the plain lane."""
         name = topic.decode()
         config = self._topics.get(name)
@@ -167,7 +162,7 @@ class SendLane:
         if config is not None and _is_ordinary(config) and name not in NO_SEND_TOPICS and self._plain.is_open:
             count = max(config.write_queue_nums, config.read_queue_nums)
         numbers = [self._store.offsets.number(topic, queue_id) for queue_id in range(count)]
-        known = Known(name, topic, numbers, len(numbers))
+        known = TopicState(name, topic, numbers, len(numbers))
         if numbers:
             self._known[topic] = known
         return known
@@ -194,7 +189,7 @@ class SendLane:
     def _dispatch_soon(self) -> None:
         """Right behind the answers if somebody waits for messages, else a little later: more of them
         together cost hardly more than one, and whoever looks meanwhile sees all of them anyway."""
-        if not self._waits.needed and self._awaited():
+        if not self._acks.needed and self._awaited():
             if not self._dispatching:
                 self._loop.call_soon(self.dispatch)
             self._dispatching = True
@@ -213,7 +208,7 @@ class SendLane:
         self._counted.clear()
         self._store.show(wait=False)  # Queues that need a new file get it in a thread of the store.
 
-    def _append(self, batch: Batch, rows: Rows) -> None:
+    def _append(self, batch: Batch, rows: SendRows) -> None:
         began_s = perf_counter()
         try:
             stored = self._store.put_many(Drafts(rows.drafts, batch.heads, batch.data))
@@ -233,16 +228,16 @@ class SendLane:
         else:
             self._stored(batch, rows, began_s)
 
-    def _stored(self, batch: Batch, rows: Rows, began_s: float) -> None:
+    def _stored(self, batch: Batch, rows: SendRows, began_s: float) -> None:
         by_topic = rows.by_topic()
         for known, count, size in by_topic:
             if not known.count:
                 self._counted.append(known)
             known.count += count
             known.size += size
-        if not self._waits.needed:
+        if not self._acks.needed:
             sources = batch.sources
-            for chunk, frames in self.answers.encode(rows.drafts, rows.sends, batch.heads):
+            for chunk, frames in self._answers.now.encode(rows.drafts, rows.sends, batch.heads):
                 sources[chunk].send_bytes(frames)
             took_ms = (perf_counter() - began_s) * 1000
             for known, count, _ in by_topic:
@@ -254,9 +249,9 @@ class SendLane:
             self._answer_later(batch, rows.part(first, last), waits, began_s)
             first = last
 
-    def _answer_later(self, batch: Batch, rows: Rows, waits: int, began_s: float) -> None:
+    def _answer_later(self, batch: Batch, rows: SendRows, waits: int, began_s: float) -> None:
         """Under sync flush: when the log is safe up to the last of them."""
-        answers, heads, sources = self.answers, batch.heads, batch.sources
+        answers, heads, sources = self._answers.now, batch.heads, batch.sources
         held = [sources[chunk] for chunk in set(rows.sends[Send.CHUNK :: Send.WIDTH])]
         by_topic = [(known, count) for known, count, _ in rows.by_topic()]
 
@@ -274,7 +269,7 @@ class SendLane:
         for source in held:
             source.begun()
         if waits:
-            self._waits.hold(rows.end, finish)
+            self._acks.hold(rows.end, finish)
         else:
             finish(ResponseCode.SUCCESS)
 
@@ -284,7 +279,7 @@ class SendLane:
         if code != ResponseCode.SUCCESS:
             self._stats.put_failed(count)
 
-    def _refuse(self, batch: Batch, rows: Rows, error: FlareError, began_s: float) -> None:
+    def _refuse(self, batch: Batch, rows: SendRows, error: FlareError, began_s: float) -> None:
         for s in range(0, len(rows.sends), Send.WIDTH):
             request = command_of(batch.data, batch.frames, rows.sends[s + Send.FRAME])
             if request.wants_answer:
@@ -311,7 +306,7 @@ class SendLane:
         self._stats.put(taken.topic, taken.count, taken.size)
         # As in RocketMQ: whoever hears that his first message is stored also finds its topic's route.
         told = self._told() if taken.is_first and request.wants_answer else None
-        if told is not None or (self._waits.needed and taken.wait_for):
+        if told is not None or (self._acks.needed and taken.wait_for):
             self._take_later(plain.source, request, taken, told, began_s)
             return
         if request.wants_answer:
@@ -322,7 +317,7 @@ class SendLane:
         self,
         source: Source,
         request: Command,
-        taken: Taken,
+        taken: StoredSend,
         told: asyncio.Future[Any] | None,
         began_s: float,
     ) -> None:
@@ -343,19 +338,31 @@ class SendLane:
 
         self._overload.hold(topic, taken.count)
         source.begun()
-        if self._waits.needed and taken.wait_for:
-            self._waits.hold(taken.wait_for, safe)
+        if self._acks.needed and taken.wait_for:
+            self._acks.hold(taken.wait_for, safe)
         else:
             safe(ResponseCode.SUCCESS)
 
     def _check_room(self, request: Command) -> None:
         topic = _topic_of(request).encode("utf-8", "replace")
-        if self._waits.needed and not self._overload.admits(topic, 1):
+        if self._acks.needed and not self._overload.admits(topic, 1):
             raise Busy(self._overload.remark(topic))
 
     def _check_age(self, batch: Batch, chunk: int) -> None:
         if batch.waited_ms is not None and batch.waited_ms[chunk] > self._age_max_ms:
             raise Busy(late_remark(batch.waited_ms[chunk], self._overload.held))
+
+
+def _all_admitted(batch: Batch, gate: Gate, sends: array[int], topics: Sequence[TopicState]) -> bool:
+    """Leave to the plain lane what the gate does not admit unseen; False if there was any."""
+    asked: dict[tuple[int, int], bool] = {}
+    for s in range(0, len(sends), _SEND):
+        pair = chunk, target = sends[s + Send.CHUNK], sends[s + Send.TARGET]
+        if pair not in asked:
+            asked[pair] = gate.admits(batch.sources[chunk], topics[target].topic, Right.SEND)
+        if not asked[pair]:
+            batch.frames[sends[s + Send.FRAME] * Frame.WIDTH + Frame.PLAIN] = Plain.FIELDS
+    return all(asked.values())
 
 
 def _topic_of(request: Command) -> str:

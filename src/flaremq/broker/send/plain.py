@@ -29,10 +29,9 @@ from flaremq.base.errors import (
     PageCacheBusy,
     TopicNotFound,
 )
+from flaremq.base.live import Derived, Live
 from flaremq.broker.settings import BrokerSettings
-from flaremq.broker.tables.queuelocks import Locks
-from flaremq.broker.tables.subscriptiongroups import Subscriptions
-from flaremq.broker.tables.topics import Topics
+from flaremq.broker.tables.tables import Tables
 from flaremq.model import names, properties, sysflag
 from flaremq.model.batch import split_batch
 from flaremq.model.msgid import UniqueIds
@@ -63,16 +62,7 @@ _COMPACT_ORDER: Final = ("msgId", "queueId", "queueOffset", "transactionId", "TR
 
 
 @dataclass(slots=True, frozen=True)
-class Tables:
-    """What a broker knows that decides about a send."""
-
-    topics: Topics
-    subscriptions: Subscriptions
-    locks: Locks
-
-
-@dataclass(slots=True, frozen=True)
-class Taken:
+class StoredSend:
     """A send that is stored: its answer, and up to where the log must be safe before it may be given."""
 
     answer: Command
@@ -87,7 +77,12 @@ class Taken:
 
 class PlainSends:
     def __init__(
-        self, settings: BrokerSettings, store: MessageStore, store_host: bytes, tables: Tables, clock: Clock
+        self,
+        settings: Live[BrokerSettings],
+        store: MessageStore,
+        store_host: bytes,
+        tables: Tables,
+        clock: Clock,
     ) -> None:
         self._store = store
         self._tables = tables
@@ -95,28 +90,31 @@ class PlainSends:
         address = str(ipaddress.ip_address(store_host[:-4]))
         self._ids = UniqueIds(clock, ip=address, pid=os.getpid(), salt=random.getrandbits(32))
         self._host = store_host.hex().upper()
-        self.tail = b""
-        """What the broker adds to the properties of every single message."""
-        self.fields: Mapping[str, str] = {}
-        """What stands in every answer to a send, a refusal too."""
-        self.change(settings)
+        self._live = settings
+        self._tail = Derived(settings, _tail)
+        self._fields = Derived(settings, _fields)
 
-    def change(self, settings: BrokerSettings) -> None:
-        """Go on with these settings, from the next send on."""
-        self.settings = settings
-        self.tail = _tail(settings)
-        self.fields = {
-            properties.MSG_REGION: settings.region,
-            properties.TRACE_ON: "true" if settings.trace_on else "false",
-        }
+    @property
+    def settings(self) -> BrokerSettings:
+        return self._live.now
+
+    @property
+    def tail(self) -> bytes:
+        """What the broker adds to the properties of every single message."""
+        return self._tail.now
+
+    @property
+    def fields(self) -> Mapping[str, str]:
+        """What stands in every answer to a send, a refusal too."""
+        return self._fields.now
 
     @property
     def is_open(self) -> bool:
         """Whether no rule about time or rights stands against sends, so that they need not be asked each."""
-        settings = self.settings
+        settings = self._live.now
         return settings.permission & PERM_WRITE > 0 and self._clock.now_ms() >= settings.accept_sends_from_ms
 
-    def take(self, host: bytes, request: Command) -> Taken:
+    def take(self, host: bytes, request: Command) -> StoredSend:
         """Store what a request brings. Raises what stands against it, before any byte is written."""
         header = decode_send(request.code, request.fields)
         if request.body is None:
@@ -140,7 +138,7 @@ class PlainSends:
 
     def checked(self, header: SendMessageRequestHeader) -> TopicConfig:
         """The topic of a send that may be stored, made on the way if that is allowed."""
-        settings, topic = self.settings, header.topic
+        settings, topic = self._live.now, header.topic
         starts_ms = settings.accept_sends_from_ms
         if self._clock.now_ms() < starts_ms:
             raise FlareError(f"broker unable to service, until {starts_ms} (startAcceptSendRequestTimeStamp)")
@@ -177,7 +175,7 @@ class PlainSends:
 
     def _take_one(
         self, host: bytes, request: Command, header: SendMessageRequestHeader, config: TopicConfig
-    ) -> Taken:
+    ) -> StoredSend:
         given = header.properties or ""
         known = decode_properties(given.encode("utf-8", "replace"))
         topic, queue_id = self._redirected(request, header, known)
@@ -204,13 +202,13 @@ class PlainSends:
             transaction_id=key,
         ))  # fmt: skip
         wait_for = result.end if known.get(properties.WAIT, "true") == "true" else 0
-        return Taken(answer, topic, 1, result.size, wait_for)
+        return StoredSend(answer, topic, 1, result.size, wait_for)
 
     def _check_properties(self, config: TopicConfig, topic: str, known: dict[str, str]) -> None:
         if known.get(properties.TRANSACTION_PREPARED) == "true":
-            if self.settings.reject_transactions:
+            if self._live.now.reject_transactions:
                 raise NoPermission(
-                    f"the broker[{self.settings.ip1}] sending transaction message is forbidden"
+                    f"the broker[{self._live.now.ip1}] sending transaction message is forbidden"
                 )
             raise NotServed("transactional messages are not served yet: send without a transaction")
         for name, what in _NOT_YET:
@@ -241,7 +239,7 @@ class PlainSends:
 
     def _take_batch(
         self, host: bytes, request: Command, header: SendMessageRequestHeader, config: TopicConfig
-    ) -> Taken:
+    ) -> StoredSend:
         topic = header.topic
         if len(topic) > _BATCH_TOPIC_MAX:
             raise MessageIllegal(f"message topic length too long {len(topic)}, limit is {_BATCH_TOPIC_MAX}")
@@ -270,9 +268,9 @@ class PlainSends:
         )
         wait_for = result.end if outer.get(properties.WAIT, "true") == "true" else 0
         count = len(result.physical_offsets)
-        return Taken(self._answer(request, header_out), topic, count, result.size, wait_for)
+        return StoredSend(self._answer(request, header_out), topic, count, result.size, wait_for)
 
-    def _take_inner_batch(self, request: Command, base: NewMessage, outer: dict[str, str]) -> Taken:
+    def _take_inner_batch(self, request: Command, base: NewMessage, outer: dict[str, str]) -> StoredSend:
         """A topic of batches keeps many messages in one record, which readers take apart."""
         count = len(split_batch(base.body))
         if not count:
@@ -292,7 +290,7 @@ class PlainSends:
             batch_uniq_id=outer[properties.UNIQ_KEY],
         )
         wait_for = result.end if outer.get(properties.WAIT, "true") == "true" else 0
-        return Taken(self._answer(request, header), base.topic.decode(), count, result.size, wait_for)
+        return StoredSend(self._answer(request, header), base.topic.decode(), count, result.size, wait_for)
 
     # Pieces.
 
@@ -324,6 +322,13 @@ def _sys_flag(header: SendMessageRequestHeader, config: TopicConfig) -> int:
         raise NotServed("transactional messages are not served yet: send without a transaction")
     flag = header.sys_flag & (sysflag.COMPRESSED | sysflag.MULTI_TAGS | sysflag.COMPRESSION_MASK)
     return flag | sysflag.MULTI_TAGS if config.topic_filter_type is TopicFilterType.MULTI_TAG else flag
+
+
+def _fields(settings: BrokerSettings) -> Mapping[str, str]:
+    return {
+        properties.MSG_REGION: settings.region,
+        properties.TRACE_ON: "true" if settings.trace_on else "false",
+    }
 
 
 def _tail(settings: BrokerSettings) -> bytes:

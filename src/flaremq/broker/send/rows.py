@@ -15,7 +15,7 @@ _DRAFT, _OFFSET, _SIZE = Draft.WIDTH, Draft.PHYSICAL_OFFSET, Draft.SIZE
 
 
 @dataclass(slots=True, eq=False)
-class Known:
+class TopicState:
     """A topic that ordinary sends go to."""
 
     name: str
@@ -29,19 +29,19 @@ class Known:
 
 
 @dataclass(slots=True)
-class Rows:
+class SendRows:
     """Ordinary sends, one behind the other as they came. Made in every turn."""
 
     count: int
     drafts: array[int]
     sends: array[int]
-    topics: Sequence[Known]
+    topics: Sequence[TopicState]
     """By target."""
 
-    def part(self, first: int, last: int) -> Rows:
+    def part(self, first: int, last: int) -> SendRows:
         if last - first == self.count:
             return self
-        return Rows(
+        return SendRows(
             last - first,
             self.drafts[first * Draft.WIDTH : last * Draft.WIDTH],
             self.sends[first * Send.WIDTH : last * Send.WIDTH],
@@ -54,12 +54,12 @@ class Rows:
         drafts, last = self.drafts, (self.count - 1) * _DRAFT
         return drafts[last + _OFFSET] + drafts[last + _SIZE]
 
-    def by_topic(self) -> Iterable[tuple[Known, int, int]]:
+    def by_topic(self) -> Iterable[tuple[TopicState, int, int]]:
         """Topic, how many messages, and how many bytes of the log they take."""
         topics = self.topics
         if len(topics) == 1 or len(set(topics)) == 1:
             return ((topics[0], self.count, self.end - self.drafts[_OFFSET]),)
-        counts: dict[Known, list[int]] = {}
+        counts: dict[TopicState, list[int]] = {}
         sizes = self.drafts[Draft.SIZE :: Draft.WIDTH]
         for target, size in zip(self.sends[Send.TARGET :: Send.WIDTH], sizes, strict=True):
             count = counts.setdefault(self.topics[target], [0, 0])
@@ -68,4 +68,4 @@ class Rows:
         return [(known, count, size) for known, (count, size) in counts.items()]
 
 
-NONE: Final = Rows(0, array("q"), array("q"), ())
+NONE: Final = SendRows(0, array("q"), array("q"), ())

@@ -17,16 +17,15 @@ from typing import Final
 
 from flaremq.base.clock import Clock
 from flaremq.base.errors import ConfigError, FlareError
+from flaremq.base.live import Live
 from flaremq.base.metrics import CONTENT_TYPE, Registry
-from flaremq.broker.offload import Aside
+from flaremq.broker.offload import Offload
 from flaremq.broker.settings import BrokerSettings
 from flaremq.broker.stats.runtime import END_TRANSACTION, Backlog
 from flaremq.broker.stats.stats import Name, Stats
-from flaremq.broker.tables.consumers import Groups
 from flaremq.broker.tables.offsets import Offsets
-from flaremq.broker.tables.producers import Member, Producers
-from flaremq.broker.tables.subscriptiongroups import Subscriptions
-from flaremq.broker.tables.topics import Topics
+from flaremq.broker.tables.producers import Member
+from flaremq.broker.tables.tables import Tables
 from flaremq.model.topic import MESSAGE_TYPE, is_dlq, is_retry, is_system, is_system_group
 from flaremq.protocol.bodies.group import ConsumeType
 from flaremq.remoting.http import Answer
@@ -50,21 +49,6 @@ _MODES: Final = {
 }
 _FIRST_REGULAR_VERSION: Final = 213  # V4_0_0; from here on two numbers a patch, ten patches a minor.
 _HIGHER_VERSION: Final = 612
-
-
-@dataclass(frozen=True, slots=True)
-class Watched:
-    """What the figures are taken from."""
-
-    store: MessageStore
-    stats: Stats
-    topics: Topics
-    subscriptions: Subscriptions
-    producers: Producers
-    groups: Groups
-    offsets: Offsets
-    families: Mapping[str, Backlog]
-    """By RocketMQ's names of their queues, as `runtime` wants them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,24 +80,31 @@ class _Look:
 class BrokerMetrics:
     def __init__(
         self,
-        settings: BrokerSettings,
-        watched: Watched,
-        aside: Aside,
+        settings: Live[BrokerSettings],
+        *,
+        store: MessageStore,
+        stats: Stats,
+        tables: Tables,
+        families: Mapping[str, Backlog],
+        offload: Offload,
         clock: Clock,
         own: Registry | None = None,
     ) -> None:
-        """`own` holds further metrics of the process, which are shown behind these."""
-        self.settings = settings
-        self._watched = watched
-        self._aside = aside
+        """`families`: backlogs by RocketMQ's names. `own`: further metrics of the process, shown last."""
+        self._live = settings
+        self._store = store
+        self._stats = stats
+        self._tables = tables
+        self._families = families
+        self._aside = offload
         self._clock = clock
         self._own = own
         self._scraping = asyncio.Lock()
         self._labels = {
-            "cluster": settings.cluster_name,
+            "cluster": settings.now.cluster_name,
             "node_type": "broker",
-            "node_id": settings.broker_name,
-            **extra_labels(settings.metrics_label),
+            "node_id": settings.now.broker_name,
+            **extra_labels(settings.now.metrics_label),
         }
 
     async def page(self) -> Answer:
@@ -126,42 +117,40 @@ class BrokerMetrics:
         """Whether messages are taken, and if not: why. Degraded: they are, but some part does not get its
         work done and tries again."""
         try:
-            self._watched.store.check_writable()
+            self._store.check_writable()
         except FlareError as error:
             return Answer(f"{error}\n", status=HTTPStatus.SERVICE_UNAVAILABLE)
-        degraded = self._watched.store.flags.degraded
+        degraded = self._store.flags.degraded
         return Answer(f"degraded: {degraded}\n" if degraded else "ok\n")
 
     def _look(self) -> _Look:
-        watched = self._watched
-        topics, groups = watched.topics.all(), watched.groups.all_groups()
+        tables = self._tables
+        topics, groups = tables.topics.all(), tables.groups.all_groups()
         names = (
             *(Name.TOPIC_PUT_NUMS, Name.TOPIC_PUT_SIZE, Name.GROUP_GET_NUMS, Name.GROUP_GET_SIZE),
             Name.DLQ_PUT_NUMS,
         )
         return _Look(
             now_ms=self._clock.now_ms(),
-            totals={name: list(watched.stats.totals(name)) for name in names},
+            totals={name: list(self._stats.totals(name)) for name in names},
             types={
                 name: config.attributes.get(MESSAGE_TYPE, "NORMAL").lower() for name, config in topics.items()
             },
-            group_count=len(watched.subscriptions.all()),
+            group_count=len(tables.subscriptions.all()),
             producers=Counter(
-                _client_labels(each) for members in watched.producers.all().values() for each in members
+                _client_labels(each) for members in tables.producers.all().values() for each in members
             ),
             consumers=Counter(
                 (name, _MODES[group.consume_type], *_client_labels(each))
                 for name, group in groups.items()
                 for each in group.members.values()
             ),
-            places=list(_places(watched.offsets)),
-            waiting={
-                _PROCESSORS.get(name, name): family.waiting for name, family in watched.families.items()
-            },
+            places=list(_places(tables.offsets)),
+            waiting={_PROCESSORS.get(name, name): family.waiting for name, family in self._families.items()},
         )
 
     def _write(self, look: _Look) -> str:
-        page = _Sheet(self._labels, self.settings.metrics_members_max)
+        page = _Sheet(self._labels, self._live.now.metrics_members_max)
         self._write_broker(page, look)
         self._write_messages(page, look)
         self._write_clients(page, look)
@@ -176,7 +165,7 @@ class BrokerMetrics:
             ("processor",),
             (((name,), waiting) for name, waiting in look.waiting.items()),
         )
-        page.gauge("rocketmq_broker_permission", "What the broker allows", self.settings.permission)
+        page.gauge("rocketmq_broker_permission", "What the broker allows", self._live.now.permission)
         page.gauge("rocketmq_topic_number", "Topics", len(look.types))
         page.gauge("rocketmq_consumer_group_number", "Groups of consumers", look.group_count)
 
@@ -248,15 +237,15 @@ class BrokerMetrics:
             page.gauges(name, text, _GROUP_LABELS, rows)
 
     def _max_offset(self, place: _Place) -> int:
-        return self._watched.store.max_offset(place.topic.encode("utf-8", "replace"), place.queue_id)
+        return self._store.max_offset(place.topic.encode("utf-8", "replace"), place.queue_id)
 
     def _stored_ms(self, place: _Place, offset: int, now_ms: int) -> int:
         topic = place.topic.encode("utf-8", "replace")
-        stored_ms = status.stored_ms(self._watched.store, topic, place.queue_id, offset)
+        stored_ms = status.stored_ms(self._store, topic, place.queue_id, offset)
         return stored_ms if stored_ms > 0 else now_ms
 
     def _write_store(self, page: _Sheet, look: _Look) -> None:
-        store = self._watched.store
+        store = self._store
         disks, earliest_ms = status.disks(store), status.earliest_ms(store)
         labels = {"storage_type": "local", "storage_medium": "disk"}
         for name, text, value in (

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Final, Protocol
 
 from flaremq.base.clock import Clock
+from flaremq.base.live import Live
 from flaremq.base.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 from flaremq.broker.settings import BrokerSettings
 from flaremq.broker.stats.rates import WINDOWS_S, Rate
@@ -40,14 +41,14 @@ class Backlog(Protocol):
 class Runtime:
     def __init__(
         self,
-        settings: BrokerSettings,
+        settings: Live[BrokerSettings],
         store: MessageStore,
         stats: Stats,
         families: Mapping[str, Backlog],
         clock: Clock,
     ) -> None:
         """`families` goes by the names in FAMILIES, and END_TRANSACTION; those without an entry are idle."""
-        self.settings = settings
+        self._live = settings
         self._store = store
         self._stats = stats
         self._families = families
@@ -70,11 +71,11 @@ class Runtime:
     def _of_broker(self) -> dict[str, str]:
         stats = self._stats
         return {
-            "brokerActive": _boolean(self.settings.is_master),
+            "brokerActive": _boolean(self._live.now.is_master),
             "brokerVersionDesc": CURRENT_VERSION.name,
             "bootTimestamp": str(stats.boot_ms),
             "runtime": _span(self._clock.now_ms() - stats.boot_ms),
-            "startAcceptSendRequestTimeStamp": str(self.settings.accept_sends_from_ms),
+            "startAcceptSendRequestTimeStamp": str(self._live.now.accept_sends_from_ms),
             "timerReadBehind": "0",
             "timerOffsetBehind": "0",
             "timerCongestNum": "0",

@@ -11,15 +11,19 @@ from __future__ import annotations
 
 import asyncio
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from enum import Enum, StrEnum
+from functools import partial
 from itertools import islice
 from typing import Final
 
 from flaremq.base.clock import Clock
+from flaremq.base.live import Live
 from flaremq.base.units import MINUTE_MS
+from flaremq.broker.features import Feature
 from flaremq.broker.settings import BrokerSettings
 from flaremq.broker.stats.rates import Day, PutTimes, Rates
+from flaremq.broker.tasks import HOUR_S, MINUTE_S, Task, until_midnight_s
 from flaremq.model.topic import is_system
 from flaremq.protocol.bodies.stats import BrokerStatsData, BrokerStatsItem
 
@@ -129,11 +133,11 @@ class Item:
         return samples[at : at + 3]
 
 
-class Stats:
+class Stats(Feature):
     """All statistics of a broker. The event loop alone adds and reads."""
 
-    def __init__(self, settings: BrokerSettings, clock: Clock) -> None:
-        self.settings = settings
+    def __init__(self, settings: Live[BrokerSettings], clock: Clock) -> None:
+        self._live = settings
         self._clock = clock
         self.boot_ms = clock.now_ms()
         self.rates = Rates(self._now_ms())
@@ -141,7 +145,7 @@ class Stats:
         self.puts_of_day, self.gets_of_day = Day(), Day()
         self.longest_get_ms = 0
         self._tables: dict[Name, dict[str, Item]] = {name: {} for name in Name}
-        cluster = settings.cluster_name
+        cluster = settings.now.cluster_name
         self._broker = {name: self._item(name, cluster) for name in Name if name in _OF_BROKER}
         self._all_puts = self._broker[Name.BROKER_PUT_NUMS]
         self._all_gets = self._broker[Name.BROKER_GET_NUMS]
@@ -276,6 +280,17 @@ class Stats:
 
     # What the tasks call.
 
+    def tasks(self) -> Iterable[Task]:
+        """Where Java has a period, it is Java's."""
+        clock = self._clock
+        yield Task("sample-second", 1, 1, self.sample_second)
+        yield Task("sample-minute", 0, 10, partial(self.sample, Span.MINUTE))
+        yield Task("sample-hour", 0, 10 * MINUTE_S, partial(self.sample, Span.HOUR))
+        yield Task("sample-day", 0, HOUR_S, partial(self.sample, Span.DAY))
+        yield Task("turn-put-times", MINUTE_S, MINUTE_S, self.put_times.turn)
+        yield Task("midnight", until_midnight_s(clock), lambda: until_midnight_s(clock), self.midnight)
+        yield Task("drop-idle-statistics", 10 * MINUTE_S, 10 * MINUTE_S, self.drop_idle)
+
     async def sample(self, span: Span) -> None:
         """Take a sample of every item, a chunk per turn: there may be a hundred thousand of them."""
         items = iter([item for table in self._tables.values() for item in table.values()])
@@ -294,7 +309,7 @@ class Stats:
 
     def drop_idle(self) -> int:
         """Forget items that nobody has added to for long; how many went."""
-        limit_min = self.settings.statistics_idle_max_min
+        limit_min = self._live.now.statistics_idle_max_min
         if limit_min < 0:
             return 0
         limit_min = _IDLE_SHORT_MIN if limit_min <= _IDLE_MIN_MIN else limit_min
@@ -302,11 +317,11 @@ class Stats:
         return self._drop(lambda name, _key, changed_ms: name not in _OF_BROKER and changed_ms < before_ms)
 
     def topic_deleted(self, topic: str) -> None:
-        if self.settings.delete_unused_statistics:
+        if self._live.now.delete_unused_statistics:
             self._drop(lambda name, key, _changed_ms: _topic_of(name, key) == topic)
 
     def group_deleted(self, group: str) -> None:
-        if self.settings.delete_unused_statistics:
+        if self._live.now.delete_unused_statistics:
             self._drop(lambda name, key, _changed_ms: _group_of(name, key) == group)
 
     def _drop(self, wanted: Callable[[Name, str, int], bool]) -> int:

@@ -10,8 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from flaremq.base.clock import Clock
+from flaremq.base.live import Live
 from flaremq.broker.settings import BrokerSettings
-from flaremq.broker.tables.consumers import Groups
+from flaremq.broker.tables.consumers import Consumers
 from flaremq.broker.tables.offsets import Offsets
 from flaremq.store.store import MessageStore
 
@@ -45,9 +46,14 @@ class BroadcastOffsets:
     """By topic and group, client, and queue. In memory only."""
 
     def __init__(
-        self, settings: BrokerSettings, offsets: Offsets, groups: Groups, store: MessageStore, clock: Clock
+        self,
+        settings: Live[BrokerSettings],
+        offsets: Offsets,
+        groups: Consumers,
+        store: MessageStore,
+        clock: Clock,
     ) -> None:
-        self.settings = settings
+        self._live = settings
         self._offsets = offsets
         self._groups = groups
         self._store = store
@@ -96,7 +102,7 @@ class BroadcastOffsets:
             ids = {member.client_id for member in online.members.values()} if online is not None else set()
             for client_id, client in list(clients.items()):
                 here, silent_ms = client_id in ids, now_ms - client.seen_ms
-                if here or silent_ms < self.settings.broadcast_offset_expire_s * 1000:
+                if here or silent_ms < self._live.now.broadcast_offset_expire_s * 1000:
                     for queue_id, offset in client.offsets.items():
                         least[queue_id] = min(least.get(queue_id, offset), offset)
                 if silent_ms >= self._kept_ms(here):
@@ -107,6 +113,6 @@ class BroadcastOffsets:
                 self._offsets.commit(group_of_all(group), topic, queue_id, offset)
 
     def _kept_ms(self, is_online: bool) -> int:
-        settings = self.settings
+        settings = self._live.now
         kept_s = settings.broadcast_offset_expire_max_s if is_online else settings.broadcast_offset_expire_s
         return kept_s * 1000

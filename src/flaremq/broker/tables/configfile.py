@@ -15,7 +15,7 @@ from flaremq.base.errors import FlareError
 from flaremq.base.files import BackedFile
 from flaremq.base.lifecycle import Owned
 from flaremq.base.logs import fields, logger
-from flaremq.broker.offload import Aside
+from flaremq.broker.offload import Offload
 from flaremq.protocol import configfiles, fastjson
 
 log = logger("broker.persist")
@@ -44,7 +44,7 @@ class Saving:
     `take` copies the table, in the loop; what it returns makes the text of the copy, aside.
     """
 
-    def __init__(self, file: ConfigFile, aside: Aside, take: Callable[[], Callable[[], bytes]]) -> None:
+    def __init__(self, file: ConfigFile, aside: Offload, take: Callable[[], Callable[[], bytes]]) -> None:
         self.file = file
         self._aside = aside
         self._take = take

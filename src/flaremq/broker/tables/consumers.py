@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from flaremq.base.clock import Clock
+from flaremq.base.live import Live
 from flaremq.base.logs import fields, logger
 from flaremq.broker import clientcalls
 from flaremq.broker.settings import BrokerSettings
@@ -113,11 +114,11 @@ class GroupHooks:
     """After the last member has left."""
 
 
-class Groups:
+class Consumers:
     """All groups with at least one member. A change costs as much as the group has members, no more."""
 
-    def __init__(self, settings: BrokerSettings, clock: Clock, hooks: GroupHooks | None = None) -> None:
-        self.settings = settings
+    def __init__(self, settings: Live[BrokerSettings], clock: Clock, hooks: GroupHooks | None = None) -> None:
+        self._live = settings
         self._clock = clock
         self._hooks = hooks or GroupHooks()
         self._groups: dict[str, ConsumerGroup] = {}
@@ -205,7 +206,7 @@ class Groups:
 
     def expire(self, now_ms: int) -> None:
         """Let go who has been silent for too long, and close its connection."""
-        limit_ms = now_ms - self.settings.channel_expired_ms
+        limit_ms = now_ms - self._live.now.channel_expired_ms
         silent = {
             member.peer
             for group in self._groups.values()
@@ -232,10 +233,10 @@ class Groups:
     # Telling the members.
 
     def _changed(self, group: ConsumerGroup) -> None:
-        if not (group.notify and self.settings.notify_ids_changed) or group.is_broadcasting:
+        if not (group.notify and self._live.now.notify_ids_changed) or group.is_broadcasting:
             return
         self._untold[group.name] = None
-        if self.settings.notify_at_once and not self._telling:
+        if self._live.now.notify_at_once and not self._telling:
             self._telling = True
             asyncio.get_running_loop().call_soon(self.tell)
 

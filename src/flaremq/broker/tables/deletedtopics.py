@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from flaremq.base.logs import fields, logger
-from flaremq.broker.offload import Aside
+from flaremq.broker.offload import Offload
 from flaremq.broker.tables.configfile import ConfigFile, Saving, lines
 from flaremq.broker.tables.topics import Topics
 from flaremq.protocol.configfiles import DELETED_TOPICS, parse_deleted_topics
@@ -23,7 +23,7 @@ log = logger("broker.deleted")
 class DeletedTopics:
     """By name, where the log ended when the topic was deleted: its records below that are nobody's."""
 
-    def __init__(self, file: ConfigFile, aside: Aside) -> None:
+    def __init__(self, file: ConfigFile, aside: Offload) -> None:
         self._saving = Saving(file, aside, self._take)
         self._ends: dict[str, int] = {}
 

@@ -12,8 +12,9 @@ from typing import Final
 
 from flaremq.base.clock import Clock
 from flaremq.base.errors import FilterDataMissing, FilterDataOld, FlareError, InvalidExpression, UsageError
+from flaremq.base.live import Live
 from flaremq.base.logs import fields, logger
-from flaremq.broker.offload import Aside
+from flaremq.broker.offload import Offload
 from flaremq.broker.settings import BrokerSettings
 from flaremq.broker.tables.configfile import ConfigFile, Saving, lines
 from flaremq.filter.bloom import BloomFilter
@@ -36,11 +37,13 @@ _AWAY_MS: Final = 30_000  # Whoever was there when a broker stopped was last the
 class Filters:
     """Selectors, each made once for as long as what it was made of stays the same."""
 
-    def __init__(self, settings: BrokerSettings, file: ConfigFile, aside: Aside, clock: Clock) -> None:
-        self.settings = settings
+    def __init__(
+        self, settings: Live[BrokerSettings], file: ConfigFile, aside: Offload, clock: Clock
+    ) -> None:
+        self._live = settings
         self._clock = clock
         self._saving = Saving(file, aside, self._take)
-        self._bloom = BloomFilter(settings.bloom_error_rate, settings.bloom_consumers)
+        self._bloom = BloomFilter(settings.now.bloom_error_rate, settings.now.bloom_consumers)
         self._kept: dict[str, dict[str, GroupFilter]] = {}  # By topic and group.
         self._topics_of: dict[str, set[str]] = {}  # By group.
         self._to_map: dict[bytes, tuple[GroupFilter, ...]] = {}  # By topic; read by the dispatching thread.
@@ -104,12 +107,12 @@ class Filters:
         return known[1]
 
     def _retrying(self, own: AnySelector | None, topic: str | None) -> AnySelector | None:
-        if topic is None or not self.settings.filter_retries:
+        if topic is None or not self._live.now.filter_retries:
             return own
         return retry_selector(own, topic, self.get)
 
     def _check_type(self, expression_type: str | None) -> None:
-        if expression_type and expression_type != TAG and not self.settings.property_filter:
+        if expression_type and expression_type != TAG and not self._live.now.property_filter:
             raise UsageError(
                 f"this broker does not support filtering by {expression_type[:60]}: "
                 "set enablePropertyFilter=true, or subscribe by tags"
@@ -172,7 +175,7 @@ class Filters:
 
     def expire(self, now_ms: int) -> None:
         """Forget groups that have been away for filterDataCleanTimeSpan."""
-        long_ago_ms = now_ms - self.settings.filter_data_kept_ms
+        long_ago_ms = now_ms - self._live.now.filter_data_kept_ms
         gone = [
             kept
             for groups in self._kept.values()
@@ -190,7 +193,7 @@ class Filters:
         return self._bloom.bit_count
 
     def bit_mapper(self) -> BitMapper | None:
-        if not self.settings.calculate_bit_maps:
+        if not self._live.now.calculate_bit_maps:
             return None
         return BitMapCalculator(self._bloom, lambda topic: self._to_map.get(topic, ()))
 

@@ -10,8 +10,9 @@ from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
 from flaremq.base.clock import Clock
+from flaremq.base.live import Live
 from flaremq.base.logs import fields, logger
-from flaremq.broker.offload import Aside
+from flaremq.broker.offload import Offload
 from flaremq.broker.settings import BrokerSettings
 from flaremq.broker.tables.configfile import ConfigFile, Saving
 from flaremq.model.topic import DataVersion
@@ -34,10 +35,12 @@ class Offsets:
     been told, it is what everyone is answered, and commits of those who do not know it are dropped.
     """
 
-    def __init__(self, settings: BrokerSettings, file: ConfigFile, aside: Aside, clock: Clock) -> None:
+    def __init__(
+        self, settings: Live[BrokerSettings], file: ConfigFile, aside: Offload, clock: Clock
+    ) -> None:
         self._clock = clock
         self._aside = aside
-        self._step = settings.offset_version_step
+        self._step = settings.now.offset_version_step
         self._saving = Saving(file, aside, self._take)
         self._table: _Table = {}
         self._resets: _Table = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from flaremq.base.live import Live
 from flaremq.base.logs import fields, logger
 from flaremq.broker.settings import BrokerSettings
 from flaremq.protocol.codes import LanguageCode
@@ -38,8 +39,8 @@ class _Seen:
 
 
 class Producers:
-    def __init__(self, settings: BrokerSettings) -> None:
-        self.settings = settings
+    def __init__(self, settings: Live[BrokerSettings]) -> None:
+        self._live = settings
         self._groups: dict[str, dict[Peer, Member]] = {}
         self._by_client: dict[str, Peer] = {}
         self._seen: dict[Peer, _Seen] = {}
@@ -48,7 +49,7 @@ class Producers:
         """A heartbeat: a new member, or one that is still there."""
         members = self._groups.get(group, {})
         known = members.get(member.peer)
-        if known is None and self.settings.reject_transactions and not self.settings.register_producers:
+        if known is None and self._live.now.reject_transactions and not self._live.now.register_producers:
             return
         if known is None:
             log.info("a producer has come", extra=fields(group=group, client=member.client_id))
@@ -79,7 +80,7 @@ class Producers:
 
     def expire(self, now_ms: int) -> None:
         """Let go who has been silent for too long, and close its connection."""
-        limit_ms = now_ms - self.settings.channel_expired_ms
+        limit_ms = now_ms - self._live.now.channel_expired_ms
         silent = {
             member.peer
             for members in self._groups.values()

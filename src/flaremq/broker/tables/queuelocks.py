@@ -22,7 +22,7 @@ class _Lock:
     renewed_s: float
 
 
-class Locks:
+class QueueLocks:
     """By group and queue. A queue is locked by the name it was given, letter by letter."""
 
     def __init__(self, clock: Clock) -> None:

@@ -9,8 +9,9 @@ from typing import Final
 
 from flaremq.base.clock import Clock
 from flaremq.base.errors import InvalidName, InvalidParameter
+from flaremq.base.live import Live
 from flaremq.base.logs import fields, logger
-from flaremq.broker.offload import Aside
+from flaremq.broker.offload import Offload
 from flaremq.broker.settings import BrokerSettings
 from flaremq.broker.tables.configfile import ConfigFile, Saving, lines
 from flaremq.broker.tables.topics import QUEUES_MAX
@@ -42,11 +43,13 @@ def check_config(config: GroupConfig) -> None:
             )
 
 
-class Subscriptions:
+class SubscriptionGroups:
     """All groups by name, whether anybody of them is connected or not."""
 
-    def __init__(self, settings: BrokerSettings, file: ConfigFile, aside: Aside, clock: Clock) -> None:
-        self.settings = settings
+    def __init__(
+        self, settings: Live[BrokerSettings], file: ConfigFile, aside: Offload, clock: Clock
+    ) -> None:
+        self._live = settings
         self._clock = clock
         self._saving = Saving(file, aside, self._take)
         self._groups: dict[str, GroupConfig] = {}
@@ -82,8 +85,8 @@ class Subscriptions:
         return found if found is not None else self._made(group)
 
     def _made(self, group: str) -> GroupConfig | None:
-        system = self.settings.create_system_groups and is_system_group(group)
-        if not (self.settings.auto_create_groups or system):
+        system = self._live.now.create_system_groups and is_system_group(group)
+        if not (self._live.now.auto_create_groups or system):
             return None
         try:
             check_group(group)

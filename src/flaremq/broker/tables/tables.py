@@ -2,45 +2,52 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from flaremq.base.clock import Clock
-from flaremq.broker.offload import Aside
+from flaremq.base.lifecycle import Owned
+from flaremq.base.live import Live
+from flaremq.broker.features import Feature
+from flaremq.broker.offload import Offload
 from flaremq.broker.settings import BrokerSettings
 from flaremq.broker.tables.broadcast import BroadcastOffsets
-from flaremq.broker.tables.configfile import ConfigFile, save_all
-from flaremq.broker.tables.consumers import GroupHooks, Groups
+from flaremq.broker.tables.configfile import Autosave, ConfigFile, save_all
+from flaremq.broker.tables.consumers import Consumers, GroupHooks
 from flaremq.broker.tables.deletedtopics import DeletedTopics
 from flaremq.broker.tables.filters import Filters
 from flaremq.broker.tables.offsets import Offsets
 from flaremq.broker.tables.producers import Producers
-from flaremq.broker.tables.queuelocks import Locks
-from flaremq.broker.tables.subscriptiongroups import Subscriptions
+from flaremq.broker.tables.queuelocks import QueueLocks
+from flaremq.broker.tables.subscriptiongroups import SubscriptionGroups
 from flaremq.broker.tables.topics import Topics
+from flaremq.broker.tasks import MINUTE_S, Task
 from flaremq.remoting.router import Peer
 from flaremq.store.store import MessageStore
 
 
-class State:
+class Tables(Feature):
     """All tables, in the folder `config` beside the messages."""
 
-    def __init__(self, settings: BrokerSettings, folder: Path, aside: Aside, clock: Clock) -> None:
+    def __init__(self, settings: Live[BrokerSettings], folder: Path, aside: Offload, clock: Clock) -> None:
         def file(name: str) -> ConfigFile:
             return ConfigFile(folder / name)
 
         self._clock = clock
+        self._saving = Owned()
         self.topics = Topics(settings, file("topics.json"), aside, clock)
-        self.subscriptions = Subscriptions(settings, file("subscriptionGroup.json"), aside, clock)
+        self.subscriptions = SubscriptionGroups(settings, file("subscriptionGroup.json"), aside, clock)
         self.offsets = Offsets(settings, file("consumerOffset.json"), aside, clock)
         self.deleted = DeletedTopics(file("deletedTopics.json"), aside)
         self.filters = Filters(settings, file("consumerFilter.json"), aside, clock)
-        self.groups = Groups(
+        self.groups = Consumers(
             settings, clock, GroupHooks(registered=self.filters.register, gone=self.filters.unregister)
         )
         self.producers = Producers(settings)
-        self.locks = Locks(clock)
-        self._settings = settings
+        self.locks = QueueLocks(clock)
+        self._live = settings
         self._broadcast: BroadcastOffsets | None = None
+        self._saves: tuple[Autosave, ...] = ()
 
     @property
     def broadcast(self) -> BroadcastOffsets:
@@ -49,7 +56,29 @@ class State:
 
     def attach(self, store: MessageStore) -> None:
         """The store is there: what needs both can be made."""
-        self._broadcast = BroadcastOffsets(self._settings, self.offsets, self.groups, store, self._clock)
+        self._broadcast = BroadcastOffsets(self._live, self.offsets, self.groups, store, self._clock)
+
+    async def start(self) -> None:
+        """From now on, what changes is saved soon."""
+        self._saves = (
+            Autosave("topics", self.topics, self._saving),
+            Autosave("groups", self.subscriptions, self._saving),
+        )
+        topics, groups = self._saves
+        self.topics.listeners.append(lambda _changed: topics.changed())
+        self.subscriptions.listeners.append(groups.changed)
+
+    async def stop(self) -> None:
+        for save in self._saves:
+            save.stop()
+        await self._saving.aclose(timeout_s=5)
+        await self.save()
+
+    def tasks(self) -> Iterable[Task]:
+        yield Task("save-tables", 10, self._live.now.flush_offsets_ms / 1000, self.save)
+        yield Task("expire-clients", 10, 10, self.expire)
+        yield Task("notify-groups", 10, 10, self.groups.tell)
+        yield Task("expire-filters", 10, MINUTE_S, lambda: self.filters.expire(self._clock.now_ms()))
 
     def load(self) -> None:
         for table in (self.topics, self.subscriptions, self.offsets, self.filters, self.deleted):
@@ -70,15 +99,3 @@ class State:
         self.producers.expire(now_ms)
         self.locks.expire()
         self.broadcast.expire()
-
-    def change(self, settings: BrokerSettings) -> None:
-        """Go on with other settings."""
-        for table in (
-            self.topics,
-            self.subscriptions,
-            self.filters,
-            self.groups,
-            self.producers,
-            self.broadcast,
-        ):
-            table.settings = settings

@@ -13,8 +13,9 @@ from typing import Final, TypeAlias
 
 from flaremq.base.clock import Clock
 from flaremq.base.errors import InvalidParameter
+from flaremq.base.live import Live
 from flaremq.base.logs import fields, logger
-from flaremq.broker.offload import Aside
+from flaremq.broker.offload import Offload
 from flaremq.broker.settings import BrokerSettings
 from flaremq.broker.tables.configfile import ConfigFile, Saving, lines
 from flaremq.model import names
@@ -56,16 +57,22 @@ def check_config(config: TopicConfig) -> None:
 class Topics:
     """All topics by name. `version` grows with every change: that is how slaves and NameServers notice."""
 
-    def __init__(self, settings: BrokerSettings, file: ConfigFile, aside: Aside, clock: Clock) -> None:
-        self.settings = settings
+    def __init__(
+        self, settings: Live[BrokerSettings], file: ConfigFile, aside: Offload, clock: Clock
+    ) -> None:
+        self._live = settings
         self._clock = clock
         self._saving = Saving(file, aside, self._take)
         self._topics: dict[str, TopicConfig] = {}
         self._view = MappingProxyType(self._topics)
-        self._own = _own_names(settings)
+        self._own = _own_names(settings.now)
         self.version = DataVersion()
         self.listeners: list[Listener] = []
         """Told after every change, in the loop. A topic that was removed is not among what they are told."""
+
+    @property
+    def settings(self) -> BrokerSettings:
+        return self._live.now
 
     def load(self) -> None:
         """Read what was kept, and add what a broker always has. Blocks."""
@@ -73,7 +80,7 @@ class Topics:
         if kept is not None:
             self._topics.update(kept.topic_config_table)
             self.version = kept.data_version
-        for preset in presets(self.settings):
+        for preset in presets(self._live.now):
             # What an administrator has changed stays changed.
             if self._topics.setdefault(preset.topic_name, preset) is preset:
                 self._saving.changes += 1
@@ -125,7 +132,7 @@ class Topics:
         if found is not None:
             return found
         pattern = self._topics.get(default_topic)
-        forbidden = default_topic == names.AUTO_CREATE_TOPIC and not self.settings.auto_create_topics
+        forbidden = default_topic == names.AUTO_CREATE_TOPIC and not self._live.now.auto_create_topics
         if pattern is None or forbidden or not pattern.inherited:
             return None
         check_topic(topic)
@@ -145,9 +152,11 @@ class Topics:
         self.put(made)
         return made
 
-    def default_queues_changed(self) -> None:
-        """From now on topics are made with as many queues as the settings say."""
-        pattern, count = self._topics.get(names.AUTO_CREATE_TOPIC), self.settings.default_topic_queues
+    def settings_changed(self, changed: frozenset[str]) -> None:
+        """Topics made from now on have as many queues as the settings say."""
+        if "defaultTopicQueueNums" not in changed:
+            return
+        pattern, count = self._topics.get(names.AUTO_CREATE_TOPIC), self._live.now.default_topic_queues
         if pattern is not None:
             self.put(replace(pattern, read_queue_nums=count, write_queue_nums=count))
 

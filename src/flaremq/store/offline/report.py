@@ -15,7 +15,7 @@ _HEAD: Final = struct.Struct(">ii")
 
 
 @dataclass(slots=True)
-class Report:
+class VerifyReport:
     """What was found."""
 
     records: int = 0

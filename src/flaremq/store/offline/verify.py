@@ -26,7 +26,7 @@ from flaremq.store.index import indexfile
 from flaremq.store.offline.folder import StoreFolder
 from flaremq.store.offline.moment import index_slots, moment_of, wrong_links_now
 from flaremq.store.offline.queuefiles import Entry, QueueFiles
-from flaremq.store.offline.report import Report, why
+from flaremq.store.offline.report import VerifyReport, why
 from flaremq.store.offline.scan import LogFile, Walked, agrees
 
 _CHECK: Final = Check.BODY_CRC | Check.OFFSET
@@ -66,9 +66,9 @@ class Verifier:
         self._moment = moment_of(folder.scan)
         self._log_files: list[LogFile] = folder.scan.log_files()
         self._log_begin = self._log_end = self._log_files[0].offset if self._log_files else 0
-        self.report = Report()
+        self.report = VerifyReport()
 
-    def run(self, *, with_index: bool = True) -> Report:
+    def run(self, *, with_index: bool = True) -> VerifyReport:
         if self._moment is not None:
             self.report.notes.append(
                 "a broker has this store open: judged is what it had finished when this check began, up to "

@@ -1,0 +1,62 @@
+"""The message store as a part of the broker: opened when the tables are read, closed when they are saved."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from flaremq.base.logs import fields, logger
+from flaremq.broker.configuration import Configuration
+from flaremq.broker.features import Feature
+from flaremq.broker.offload import Offload
+from flaremq.broker.tables.tables import Tables
+from flaremq.broker.tasks import MINUTE_S, Task
+from flaremq.store.api import ArrivalListener
+from flaremq.store.settings import StoreSettings
+from flaremq.store.store import MessageStore
+
+log = logger("broker.storage")
+
+
+class Storage(Feature):
+    """All that may wait for the disk happens in a thread of `offload`."""
+
+    def __init__(
+        self, store: MessageStore, tables: Tables, offload: Offload, on_step: Callable[[str], None]
+    ) -> None:
+        self._store = store
+        self._tables = tables
+        self._offload = offload
+        self._on_step = on_step
+        self.listener: ArrivalListener | None = None
+        """Told of new messages."""
+
+    async def start(self) -> None:
+        await self._offload.run(self._tables.load)
+        self._on_step("config files")
+        try:
+            await self._offload.run(self._open)
+        except BaseException:
+            await self._offload.run(self._store.close)
+            raise
+
+    def _open(self) -> None:
+        self._store.load()
+        self._tables.deleted.apply(self._store, self._tables.topics)
+        self._store.start()
+        if self.listener is not None:
+            self._store.listen(self.listener)
+
+    async def stop(self) -> None:
+        await self._offload.run(self._store.close)
+
+    def tasks(self) -> Iterable[Task]:
+        yield Task("print-dispatch-lag", 10, MINUTE_S, self._print_dispatch_lag)
+
+    def changed(self, configuration: Configuration) -> None:
+        """Some settings have other values: those of the store may be among them."""
+        self._store.change(configuration.get(StoreSettings))
+
+    def _print_dispatch_lag(self) -> None:
+        behind = self._store.dispatcher.behind
+        if behind:
+            log.info("queues are behind the log", extra=fields(bytes=behind))

@@ -75,7 +75,7 @@ async def test_lanes_ask_once_for_each_connection_topic_and_right_of_a_turn(tmp_
         guard = guarded(desk)
         line = Line()
         many = [send(OPEN, n) for n in range(50)] + [pull(OPEN, 50 + n) for n in range(5)]
-        assert {n: 0 for n in range(50)}.items() <= (await codes(desk, *many, line=line)).items()
+        assert dict.fromkeys(range(50), 0).items() <= (await codes(desk, *many, line=line)).items()
         assert guard.asked == [(line.host, OPEN, Right.SEND), (line.host, OPEN, Right.PULL)]
         assert guard.checked == [], "what was admitted is not looked at one by one"
 

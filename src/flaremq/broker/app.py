@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import random
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
@@ -45,6 +46,7 @@ from flaremq.broker.routing import Families
 from flaremq.broker.send.acks import Acks, Mark
 from flaremq.broker.send.lane import SendLane
 from flaremq.broker.send.plain import PlainSends
+from flaremq.broker.send.rewrites import DeadLetters, NotServedYet, need_key
 from flaremq.broker.settings import BrokerSettings
 from flaremq.broker.slowconsumers import SlowConsumers
 from flaremq.broker.stats.exporter import Exporter
@@ -102,13 +104,15 @@ class Broker:
         *,
         sleep: Sleep = asyncio.sleep,
         gate: Gate | None = None,
+        rng: random.Random | None = None,
     ) -> None:
         """`sleep` is what periodic work rests by; sockets always have the event loop's own time.
-        `gate` may refuse requests."""
+        `gate` may refuse requests; `rng` makes every choice that is left to chance."""
         self._config = config
         self._clock = clock or SystemClock()
         self._sleep = sleep
         self._gate = gate
+        self._rng = rng or random.Random()
         # Keys that cannot be used are reported before anything else is done.
         config.tls.context()
         calls_by_tls = config.tls_client.is_enabled(config.tls.effective_mode)
@@ -206,7 +210,15 @@ class Broker:
             yield Mark(self.store.flushed, late=ResponseCode.FLUSH_DISK_TIMEOUT)
 
     def _sends(self, acks: Acks, overload: Overload, pulls: PullLane, registration: Registration) -> SendLane:
-        plain = PlainSends(self._settings, self.store, self._host, self.tables, self._clock)
+        plain = PlainSends(
+            self._settings,
+            self.store,
+            self._host,
+            self.tables,
+            self._clock,
+            rewrites=(DeadLetters(self.tables), NotServedYet(self._settings), need_key),
+            rng=self._rng,
+        )
         families = self._config.families
         return SendLane(
             self.store,
@@ -229,7 +241,7 @@ class Broker:
         runtime = Runtime(live, store, stats, families.backlogs, clock)
         yield "heartbeat", ClientHandlers(live, tables, clock).table()
         yield "consumerManager", OffsetHandlers(*shared, tables.offsets, tables.locks, store).table()
-        yield "consumerManager", SendBackHandlers(live, store, *shared, stats).table()
+        yield "consumerManager", SendBackHandlers(live, store, *shared, stats, self._rng).table()
         yield "query", QueryHandlers(store, offload, tables.groups, tables.filters).table()
         yield "adminBroker", ConsumerHandlers(live, tables, store, offload).table()
         address = ProgressHandlers(tables, store, stats, offload, clock, self._address)

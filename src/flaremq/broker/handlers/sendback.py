@@ -41,8 +41,10 @@ class SendBackHandlers:
         topics: Topics,
         subscriptions: SubscriptionGroups,
         stats: Stats,
+        rng: random.Random,
     ) -> None:
         self._live = settings
+        self._rng = rng
         self._store = store
         self._topics = topics
         self._subscriptions = subscriptions
@@ -67,7 +69,7 @@ class SendBackHandlers:
         known[properties.WAIT] = "false"
         known.setdefault(properties.ORIGIN_MESSAGE_ID, message.message_id)
         is_dead = header.delay_level < 0 or message.reconsume_times >= _times_max(request, header, group)
-        topic, queue_id = retry, random.randrange(group.retry_queue_nums)
+        topic, queue_id = retry, self._rng.randrange(group.retry_queue_nums)
         if is_dead:
             topic, queue_id = names.dlq_topic(header.group), 0
             self._topics.ensure(topic, 1)

@@ -12,7 +12,7 @@ import os
 import random
 import struct
 from array import array
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -21,7 +21,6 @@ from flaremq.base.errors import (
     DispatchBehind,
     FileNotReady,
     FlareError,
-    GroupNotFound,
     InvalidParameter,
     MessageIllegal,
     NoPermission,
@@ -30,6 +29,7 @@ from flaremq.base.errors import (
     TopicNotFound,
 )
 from flaremq.base.live import Derived, Live
+from flaremq.broker.send.rewrites import Arrival, Rewrite
 from flaremq.broker.settings import BrokerSettings
 from flaremq.broker.tables.tables import Tables
 from flaremq.model import names, properties, sysflag
@@ -45,15 +45,7 @@ from flaremq.store.api import PutResult
 from flaremq.store.drafts import NewMessage
 from flaremq.store.store import MessageStore
 
-_MAX_RECONSUME_FROM: Final = 121  # Version V3_4_9: clients from then on say how often they will try.
 _BATCH_TOPIC_MAX: Final = 127
-_DLQ_QUEUES: Final = 1
-_NOT_YET: Final = (
-    (properties.DELAY, "delayed messages"),
-    (properties.TIMER_DELAY_SEC, "timer messages"),
-    (properties.TIMER_DELAY_MS, "timer messages"),
-    (properties.TIMER_DELIVER_MS, "timer messages"),
-)
 
 
 # As Java writes them: in the order of its hash map, and of its class.
@@ -83,12 +75,18 @@ class PlainSends:
         store_host: bytes,
         tables: Tables,
         clock: Clock,
+        *,
+        rewrites: Sequence[Rewrite],
+        rng: random.Random | None = None,
     ) -> None:
+        """`rewrites` are asked in order; the first that refuses a message keeps it out of the log."""
         self._store = store
         self._tables = tables
         self._clock = clock
+        self._rewrites = tuple(rewrites)
+        self._rng = rng or random.Random()
         address = str(ipaddress.ip_address(store_host[:-4]))
-        self._ids = UniqueIds(clock, ip=address, pid=os.getpid(), salt=random.getrandbits(32))
+        self._ids = UniqueIds(clock, ip=address, pid=os.getpid(), salt=self._rng.getrandbits(32))
         self._host = store_host.hex().upper()
         self._live = settings
         self._tail = Derived(settings, _tail)
@@ -176,66 +174,40 @@ class PlainSends:
     def _take_one(
         self, host: bytes, request: Command, header: SendMessageRequestHeader, config: TopicConfig
     ) -> StoredSend:
-        given = header.properties or ""
-        known = decode_properties(given.encode("utf-8", "replace"))
-        topic, queue_id = self._redirected(request, header, known)
-        self._check_properties(config, topic, known)
+        known = decode_properties((header.properties or "").encode("utf-8", "replace"))
+        message = self._message(host, request, header, config)
+        arrival = Arrival(header, request.version, config)
+        for rewrite in self._rewrites:
+            message = rewrite(message, known, arrival)
         key = known.get(properties.UNIQ_KEY)
         if key is None:
             key = known[properties.UNIQ_KEY] = self._ids.next()
+        message = replace(message, properties=self._stored_properties(known))
+        result = self._store.put(message, wait=False)
+        answer = self._answer(request, SendMessageResponseHeader(
+            msg_id=self._offset_id(result), queue_id=message.queue_id, queue_offset=result.queue_offset,
+            transaction_id=key,
+        ))  # fmt: skip
+        wait_for = result.end if known.get(properties.WAIT, "true") == "true" else 0
+        return StoredSend(answer, message.topic.decode(), 1, result.size, wait_for)
+
+    def _message(
+        self, host: bytes, request: Command, header: SendMessageRequestHeader, config: TopicConfig
+    ) -> NewMessage:
+        """What a request brings, as it comes; without its properties."""
+        queue_id = header.queue_id
         if queue_id < 0:
-            queue_id = random.randrange(max(1, config.write_queue_nums))
-        message = NewMessage(
-            topic=topic.encode(),
+            queue_id = self._rng.randrange(max(1, config.write_queue_nums))
+        return NewMessage(
+            topic=header.topic.encode(),
             body=bytes(request.body or b""),
             queue_id=queue_id,
-            properties=self._stored_properties(known),
             flag=header.flag,
             sys_flag=_sys_flag(header, config),
             born_timestamp_ms=header.born_timestamp,
             born_host=host,
             reconsume_times=header.reconsume_times or 0,
         )
-        result = self._store.put(message, wait=False)
-        answer = self._answer(request, SendMessageResponseHeader(
-            msg_id=self._offset_id(result), queue_id=queue_id, queue_offset=result.queue_offset,
-            transaction_id=key,
-        ))  # fmt: skip
-        wait_for = result.end if known.get(properties.WAIT, "true") == "true" else 0
-        return StoredSend(answer, topic, 1, result.size, wait_for)
-
-    def _check_properties(self, config: TopicConfig, topic: str, known: dict[str, str]) -> None:
-        if known.get(properties.TRANSACTION_PREPARED) == "true":
-            if self._live.now.reject_transactions:
-                raise NoPermission(
-                    f"the broker[{self._live.now.ip1}] sending transaction message is forbidden"
-                )
-            raise NotServed("transactional messages are not served yet: send without a transaction")
-        for name, what in _NOT_YET:
-            # A retry that its consumer delays itself comes at once: late is the better wrong, never is none.
-            if name in known and not names.is_retry(topic) and known[name] not in ("0", "-1"):
-                raise NotServed(f"{what} ({name}={known[name]}) are not served yet: send without {name}")
-        if config.is_compacted and not known.get(properties.KEYS, "").strip():
-            raise MessageIllegal(f"topic {topic} is compacted: a message without a key cannot be kept there")
-
-    def _redirected(
-        self, request: Command, header: SendMessageRequestHeader, known: dict[str, str]
-    ) -> tuple[str, int]:
-        """Where it is to be stored: a retry too many, or of an orderly consumer, goes to the dead letters."""
-        if not names.is_retry(header.topic):
-            return header.topic, header.queue_id
-        group = header.topic.removeprefix(names.RETRY_PREFIX)
-        config = self._tables.subscriptions.get(group)
-        if config is None:
-            raise GroupNotFound(f"subscription group not exist, {group}: create it first")
-        times_max = config.retry_max_times
-        if request.version >= _MAX_RECONSUME_FROM and header.max_reconsume_times is not None:
-            times_max = header.max_reconsume_times
-        if (header.reconsume_times or 0) <= times_max and not self._tables.locks.is_any_alive(group):
-            return header.topic, header.queue_id
-        known[properties.DELAY] = "-1"
-        self._tables.topics.ensure(names.dlq_topic(group), _DLQ_QUEUES)
-        return names.dlq_topic(group), 0
 
     def _take_batch(
         self, host: bytes, request: Command, header: SendMessageRequestHeader, config: TopicConfig
@@ -245,24 +217,14 @@ class PlainSends:
             raise MessageIllegal(f"message topic length too long {len(topic)}, limit is {_BATCH_TOPIC_MAX}")
         if names.is_retry(topic):
             raise MessageIllegal(f"batch request does not support retry group {topic}")
-        queue_id = header.queue_id if header.queue_id >= 0 else random.randrange(config.write_queue_nums)
         outer = decode_properties((header.properties or "").encode("utf-8", "replace"))
-        batch = NewMessage(
-            topic=topic.encode(),
-            body=bytes(request.body or b""),
-            queue_id=queue_id,
-            flag=header.flag,
-            sys_flag=_sys_flag(header, config),
-            born_timestamp_ms=header.born_timestamp,
-            born_host=host,
-            reconsume_times=header.reconsume_times or 0,
-        )
+        batch = self._message(host, request, header, config)
         if config.is_batch_queue and properties.UNIQ_KEY in outer:
             return self._take_inner_batch(request, batch, outer)
         result = self._store.put_batch(batch, wait=False)
         header_out = SendMessageResponseHeader(
             msg_id=self._offset_ids(result.physical_offsets),
-            queue_id=queue_id,
+            queue_id=batch.queue_id,
             queue_offset=result.queue_offset,
             transaction_id=outer.get(properties.UNIQ_KEY),
         )

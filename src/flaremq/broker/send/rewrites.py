@@ -1,0 +1,100 @@
+"""What may change a message on its way into the log, or keep it out: each rule is one rewrite.
+
+    request > checked > [rewrites, in order] > append
+
+A rewrite gets the message, its properties and the request that brought it, and returns the message to store:
+the same, or one for another topic or queue. It may change the properties in place, and raises to refuse. Only
+messages that are not ordinary come here; the fast lane leaves everything that a rewrite could care about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final, TypeAlias
+
+from flaremq.base.errors import GroupNotFound, MessageIllegal, NoPermission, NotServed
+from flaremq.base.live import Live
+from flaremq.broker.settings import BrokerSettings
+from flaremq.broker.tables.tables import Tables
+from flaremq.model import names, properties
+from flaremq.model.topic import TopicConfig
+from flaremq.protocol.headers.send import SendMessageRequestHeader
+from flaremq.store.drafts import NewMessage
+
+_MAX_RECONSUME_FROM: Final = 121  # Version V3_4_9: clients from then on say how often they will try.
+_DLQ_QUEUES: Final = 1
+_NOT_YET: Final = (
+    (properties.DELAY, "delayed messages"),
+    (properties.TIMER_DELAY_SEC, "timer messages"),
+    (properties.TIMER_DELAY_MS, "timer messages"),
+    (properties.TIMER_DELIVER_MS, "timer messages"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """The request that brought a message."""
+
+    header: SendMessageRequestHeader
+    version: int
+    """Of the client."""
+    config: TopicConfig
+    """Of the topic that the request names."""
+
+
+Rewrite: TypeAlias = Callable[[NewMessage, dict[str, str], Arrival], NewMessage]
+
+
+class DeadLetters:
+    """A retry too many, or one of an orderly consumer, goes to the dead letters of its group."""
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+
+    def __call__(self, message: NewMessage, known: dict[str, str], arrival: Arrival) -> NewMessage:
+        header = arrival.header
+        if not names.is_retry(header.topic):
+            return message
+        group = header.topic.removeprefix(names.RETRY_PREFIX)
+        config = self._tables.subscriptions.get(group)
+        if config is None:
+            raise GroupNotFound(f"subscription group not exist, {group}: create it first")
+        times_max = config.retry_max_times
+        if arrival.version >= _MAX_RECONSUME_FROM and header.max_reconsume_times is not None:
+            times_max = header.max_reconsume_times
+        if message.reconsume_times <= times_max and not self._tables.locks.is_any_alive(group):
+            return message
+        known[properties.DELAY] = "-1"
+        topic = names.dlq_topic(group)
+        self._tables.topics.ensure(topic, _DLQ_QUEUES)
+        return replace(message, topic=topic.encode(), queue_id=0)
+
+
+class NotServedYet:
+    """Refuses kinds of messages that this broker would store wrongly."""
+
+    def __init__(self, settings: Live[BrokerSettings]) -> None:
+        self._live = settings
+
+    def __call__(self, message: NewMessage, known: dict[str, str], _arrival: Arrival) -> NewMessage:
+        settings = self._live.now
+        prepared = known.get(properties.TRANSACTION_PREPARED) == "true"
+        if prepared and settings.reject_transactions:
+            raise NoPermission(f"the broker[{settings.ip1}] sending transaction message is forbidden")
+        if prepared:
+            raise NotServed("transactional messages are not served yet: send without a transaction")
+        retry = names.is_retry(message.topic.decode())
+        for name, what in _NOT_YET:
+            # A retry that its consumer delays itself comes at once: early is better than never.
+            if name in known and not retry and known[name] not in ("0", "-1"):
+                raise NotServed(f"{what} ({name}={known[name]}) are not served yet: send without {name}")
+        return message
+
+
+def need_key(message: NewMessage, known: dict[str, str], arrival: Arrival) -> NewMessage:
+    """A compacted topic keeps the newest message of each key, so it cannot keep one without a key."""
+    if arrival.config.is_compacted and not known.get(properties.KEYS, "").strip():
+        topic = message.topic.decode()
+        raise MessageIllegal(f"topic {topic} is compacted: a message without a key cannot be kept there")
+    return message

@@ -83,6 +83,7 @@ PLANS: dict[str, list[Runs | RunsOn | Watches | Shown]] = {
         RunsOn(r"\('o-17',\) b'one book'"),
         RunsOn("one book", interrupted=True),
         Runs(r"^1$"),
+        RunsOn(r"Orders: consumed in \d+\.\d ms"),
     ],
     "maintain.md": [
         Runs(),
@@ -100,7 +101,10 @@ PLANS: dict[str, list[Runs | RunsOn | Watches | Shown]] = {
         Shown("a step of the pipeline above, without a life of its own"),
         Shown("runs the pipeline above, whose mistake is meant; tests/spark and tests/cli run others"),
     ],
-    "send.md": [Runs(r"^[0-9A-F]{32} .*SendStatus.OK$")],
+    "send.md": [
+        Runs(r"^[0-9A-F]{32} .*SendStatus.OK$"),
+        Runs(r"^1 message to Orders: SendStatus.OK, \d+\.\d ms$"),
+    ],
     "spark-write.md": [SPARK] * 4,
     "spark.md": [SPARK] * 3,
     "stats.md": [Runs("^1 ", spark=True)],

@@ -7,6 +7,10 @@ from flaremq.client.consumer.litepull import PullConsumer as PullConsumer
 from flaremq.client.consumer.outcome import Later as Later
 from flaremq.client.consumer.outcome import reject as reject
 from flaremq.client.consumer.push import PushConsumer as PushConsumer
+from flaremq.client.hooks import ConsumeContext as ConsumeContext
+from flaremq.client.hooks import ConsumeHook as ConsumeHook
+from flaremq.client.hooks import SendContext as SendContext
+from flaremq.client.hooks import SendHook as SendHook
 from flaremq.client.message import Receipt as Receipt
 from flaremq.client.message import ReceivedMessage as ReceivedMessage
 from flaremq.client.message import SendStatus as SendStatus
@@ -24,7 +28,9 @@ __all__ = [
     "Admin",
     "Client",
     "ClientSettings",
+    "ConsumeContext",
     "ConsumeFromWhere",
+    "ConsumeHook",
     "ConsumerSettings",
     "FlareError",
     "Later",
@@ -37,6 +43,8 @@ __all__ = [
     "PushConsumer",
     "Receipt",
     "ReceivedMessage",
+    "SendContext",
+    "SendHook",
     "SendStatus",
     "by_hash",
     "reject",

@@ -5,6 +5,7 @@ blocking  the async core behind blocking methods
 client    connections, routes and heartbeats shared by producers and consumers
 errors    server responses as exceptions
 forks     what a forked child must let go of
+hooks     your code around each send and each handler call
 incoming  requests that brokers make of clients
 members   the producers and consumers of a client
 message   receipts and received messages

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any, TypeAlias, TypeVar
@@ -20,6 +20,7 @@ from flaremq.client import client as instance
 from flaremq.client.blocking import SPELL_S, Facade, Portal, blocking
 from flaremq.client.consumer import litepull, push
 from flaremq.client.consumer.outcome import Later, reject
+from flaremq.client.hooks import ConsumeContext, ConsumeHook, SendContext, SendHook
 from flaremq.client.message import Receipt, ReceivedMessage, SendStatus
 from flaremq.client.producer import producer as producers
 from flaremq.client.producer.balance import Selector, by_hash
@@ -30,6 +31,8 @@ from flaremq.model.message import Message, MessageQueue
 __all__ = [
     "Client",
     "ClientSettings",
+    "ConsumeContext",
+    "ConsumeHook",
     "ConsumerSettings",
     "Later",
     "LitePullConsumer",
@@ -41,6 +44,8 @@ __all__ = [
     "PushConsumer",
     "Receipt",
     "ReceivedMessage",
+    "SendContext",
+    "SendHook",
     "SendStatus",
     "by_hash",
     "reject",
@@ -73,9 +78,10 @@ class Producer(Facade[producers.Producer]):
         *,
         settings: ProducerSettings | None = None,
         client: Client | ClientSettings | None = None,
+        hooks: Sequence[SendHook] = (),
     ) -> None:
         super().__init__(
-            lambda: producers.Producer(group, namesrv, settings=settings, client=_core(client)),
+            lambda: producers.Producer(group, namesrv, settings=settings, client=_core(client), hooks=hooks),
             f"flaremq-producer-{group}",
             _shared(client),
         )
@@ -108,12 +114,13 @@ class PushConsumer(Facade[push.PushConsumer]):
         *,
         settings: ConsumerSettings | None = None,
         client: Client | ClientSettings | None = None,
+        hooks: Sequence[ConsumeHook] = (),
     ) -> None:
         self._subscribed: dict[str, tuple[Handler | None, str | None, str | None]] = {}
         self._asked_to_stop = threading.Event()
 
         def make() -> push.PushConsumer:
-            made = push.PushConsumer(group, namesrv, settings=settings, client=_core(client))
+            made = push.PushConsumer(group, namesrv, settings=settings, client=_core(client), hooks=hooks)
             for topic, (handler, tags, sql) in self._subscribed.items():
                 made.subscribe(topic, handler, tags=tags, sql=sql)
             return made

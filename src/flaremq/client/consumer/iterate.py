@@ -5,6 +5,7 @@ from __future__ import annotations
 from flaremq.base.errors import UsageError
 from flaremq.client.consumer.delivery import Delivery
 from flaremq.client.consumer.outcome import Later
+from flaremq.client.hooks import ConsumeContext, ConsumeHooks
 from flaremq.client.message import ReceivedMessage
 
 
@@ -22,7 +23,7 @@ class Messages:
     async def __anext__(self) -> ReceivedMessage:
         last, self._last = self._last, None
         if last is not None:
-            self._inbox.delivery.ended_by(last)
+            self._inbox.ended_by(last)
         message = await self._inbox.next()
         if message is None:
             raise StopAsyncIteration
@@ -34,12 +35,14 @@ class Messages:
         """The loop was left: its last message was not dealt with, so it is delivered again."""
         last, self._last = self._last, None
         if last is not None:
-            self._inbox.delivery.take_back(last)
+            self._inbox.take_back(last)
 
 
 class Inbox:
-    def __init__(self, delivery: Delivery) -> None:
+    def __init__(self, delivery: Delivery, hooks: ConsumeHooks | None = None) -> None:
         self.delivery = delivery
+        self._hooks = hooks
+        self._observed: dict[ReceivedMessage, ConsumeContext] = {}
         self._current: Messages | None = None
 
     def read(self) -> Messages:
@@ -55,7 +58,10 @@ class Inbox:
 
     async def next(self) -> ReceivedMessage | None:
         """The next one; None when there will be no more."""
-        return await self.delivery.lend()
+        message = await self.delivery.lend()
+        if self._hooks is not None and message is not None:
+            self._observed[message] = self._hooks.begin((message,))
+        return message
 
     def end(self, message: ReceivedMessage, why: Later | None = None) -> None:
         if not self.delivery.is_lent(message):
@@ -63,4 +69,22 @@ class Inbox:
                 f"message {message.message_id} is not waited for: it was told of before, took longer than "
                 "consume_timeout_s, or its queue has gone to another member"
             )
+        self.ended_by(message, why)
+
+    def ended_by(self, message: ReceivedMessage, why: Later | None = None) -> None:
+        self._observe_end(message, why)
         self.delivery.ended_by(message, why)
+
+    def take_back(self, message: ReceivedMessage) -> None:
+        self._observe_end(message, Later("the loop was left before the message was acknowledged"))
+        self.delivery.take_back(message)
+
+    def close(self) -> None:
+        """The consumer has stopped: what is not acknowledged by now will be delivered again."""
+        for message in list(self._observed):
+            self._observe_end(message, Later("the consumer stopped before the message was acknowledged"))
+
+    def _observe_end(self, message: ReceivedMessage, error: Later | None) -> None:
+        consume = self._observed.pop(message, None)
+        if consume is not None and self._hooks is not None:
+            self._hooks.end(consume, error)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -33,6 +33,7 @@ from flaremq.client.consumer.pull import PUSH
 from flaremq.client.consumer.runninginfo import directly
 from flaremq.client.consumer.sendback import Returns
 from flaremq.client.consumer.workers import Callee
+from flaremq.client.hooks import ConsumeHook, ConsumeHooks
 from flaremq.client.message import ReceivedMessage
 from flaremq.client.settings import ClientSettings, ConsumerSettings
 from flaremq.model.names import check_group, retry_topic
@@ -51,8 +52,10 @@ class PushConsumer(Consumer):
         *,
         settings: ConsumerSettings | None = None,
         client: Client | ClientSettings | None = None,
+        hooks: Sequence[ConsumeHook] = (),
     ) -> None:
-        """Without a client it makes one of its own, for the NameServers at `namesrv`."""
+        """Without a client it makes its own, for the NameServers at `namesrv`. Hooks observe every handler
+        call."""
         check_group(group)
         settings = settings or ConsumerSettings()
         used, is_own = client_of(namesrv, client, broadcasting=settings.broadcasting)
@@ -61,11 +64,12 @@ class PushConsumer(Consumer):
                 "auto_commit=False is for consumers that poll: here handlers say what is consumed"
             )
         member = Member(used, group, settings)
+        self._hooks = ConsumeHooks(hooks, group, used.clock) if hooks else None
         self._handlers: dict[str, Callee | None] = {}
         self._returns = Returns(member)
         kind = Orderly if member.settings.orderly else Concurrent
         self._delivery: Delivery = kind(member, self._handlers, self._returns)
-        self._inbox = Inbox(self._delivery)
+        self._inbox = Inbox(self._delivery, self._hooks)
         super().__init__(member, self._delivery, PUSH, owns_client=is_own)
 
     # Subscriptions.
@@ -85,11 +89,11 @@ class PushConsumer(Consumer):
         function in a thread. A handler gets a message, or a list where the settings have `batch_max`.
         """
         self._member.subscribe(topic, tags, sql)
-        self._handlers[topic] = None if handler is None else Callee(handler)
+        self._handlers[topic] = None if handler is None else Callee(handler, self._hooks)
         self._subscribed()
 
         def decorate(function: F) -> F:
-            self._handlers[topic] = Callee(function)
+            self._handlers[topic] = Callee(function, self._hooks)
             self._subscribed()
             return function
 
@@ -130,6 +134,7 @@ class PushConsumer(Consumer):
         try:
             await self._delivery.close(self.settings.wait_at_stop_s)
         finally:
+            self._inbox.close()
             await self._returns.close()
 
     async def run(self) -> None:

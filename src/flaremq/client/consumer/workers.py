@@ -15,6 +15,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from flaremq.client.consumer.outcome import Later
 from flaremq.client.consumer.processqueue import Run
+from flaremq.client.hooks import ConsumeHooks
 from flaremq.client.message import ReceivedMessage
 
 T = TypeVar("T")
@@ -35,9 +36,43 @@ class Callee:
 
     __slots__ = ("handler", "is_async")
 
-    def __init__(self, handler: Handler) -> None:
-        self.handler = handler
+    def __init__(self, handler: Handler, hooks: ConsumeHooks | None = None) -> None:
         self.is_async = is_async(handler)
+        if hooks is not None:
+            handler = (_observed_async if self.is_async else _observed)(handler, hooks)
+        self.handler = handler
+
+
+def _observed(handler: Handler, hooks: ConsumeHooks) -> Handler:
+    """A plain handler with hooks called around it."""
+
+    def call(given: ReceivedMessage | Batch) -> Any:
+        consume = hooks.begin((given,) if isinstance(given, ReceivedMessage) else tuple(given))
+        try:
+            result = handler(given)
+        except BaseException as error:
+            hooks.end(consume, error)
+            raise
+        hooks.end(consume, result if isinstance(result, Later) else None)
+        return result
+
+    return call
+
+
+def _observed_async(handler: Handler, hooks: ConsumeHooks) -> Handler:
+    """The same for an async handler."""
+
+    async def call(given: ReceivedMessage | Batch) -> Any:
+        consume = hooks.begin((given,) if isinstance(given, ReceivedMessage) else tuple(given))
+        try:
+            result = await handler(given)
+        except BaseException as error:
+            hooks.end(consume, error)
+            raise
+        hooks.end(consume, result if isinstance(result, Later) else None)
+        return result
+
+    return call
 
 
 @dataclass(slots=True)

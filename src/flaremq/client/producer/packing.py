@@ -7,7 +7,7 @@ set: a message that is to be tried again, for one.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from flaremq.base.errors import BodyTooLarge, MessageIllegal, PropertiesTooLong, UsageError
@@ -42,6 +42,8 @@ class Parcel:
     is_batch: bool = False
     message_id: str = ""
     """UNIQ_KEY; of a batch all of them, with commas between."""
+    made_of: tuple[Message | Ready, ...] = field(default=(), compare=False, repr=False)
+    """What hooks are shown."""
 
     def __str__(self) -> str:
         """For an error: a batch may have more ids than anybody reads."""
@@ -74,6 +76,29 @@ class Ready(NamedTuple):
         return FIXED_SIZE + len(self.body) + len(text if text.isascii() else text.encode())
 
 
+def as_message(source: Message | Ready) -> Message:
+    """The message that a packed one was made of, for a hook."""
+    if isinstance(source, Message):
+        return source
+    found = decode_properties(source.text.encode())
+    keys = found.get(names.KEYS)
+    return Message(
+        source.topic,
+        source.body,
+        tags=found.get(names.TAGS),
+        keys=keys.split(names.KEY_SEPARATOR) if keys else (),
+        properties={name: found[name] for name in found.keys() - names.RESERVED - {names.SHARDING_KEY}},
+        delay_level=int(found.get(names.DELAY, 0)),
+        wait_store=found.get(names.WAIT) != "false",
+        sharding_key=found.get(names.SHARDING_KEY),
+    )
+
+
+def shown(parcel: Parcel) -> tuple[list[Message], list[str]]:
+    """What hooks see of a parcel: its messages, and the id of each."""
+    return [as_message(each) for each in parcel.made_of], parcel.message_id.split(",")
+
+
 class Packer:
     """Makes parcels of messages for one producer."""
 
@@ -91,7 +116,15 @@ class Packer:
             properties = message.property_map()
         message_id = properties[names.UNIQ_KEY] = message_id or self._ids.next()
         body, sys_flag = self.squeezed(message.body)
-        return Parcel(message.topic, body, properties, message.flag, sys_flag, message_id=message_id)
+        return Parcel(
+            message.topic,
+            body,
+            properties,
+            message.flag,
+            sys_flag,
+            message_id=message_id,
+            made_of=(message,),
+        )
 
     def pack_parcel(self, parcel: Parcel) -> Parcel:
         """One of our own, named and compressed like all others."""
@@ -117,7 +150,14 @@ class Packer:
                 f"{self._settings.message_size_max}: split_batches makes smaller ones"
             )
         wait = "true" if messages[0].wait_store else "false"
-        return Parcel(messages[0].topic, body, {names.WAIT: wait}, is_batch=True, message_id=",".join(ids))
+        return Parcel(
+            messages[0].topic,
+            body,
+            {names.WAIT: wait},
+            is_batch=True,
+            message_id=",".join(ids),
+            made_of=tuple(messages),
+        )
 
     def pack_ready(self, messages: Sequence[Ready]) -> Parcel:
         """The same for those that are written already: who makes them sees to it that they fit together."""
@@ -126,7 +166,14 @@ class Packer:
         self.check(messages[0])
         body = join_batch([each.body for each in messages], [each.text for each in messages])
         ids = ",".join([each.message_id for each in messages])
-        return Parcel(messages[0].topic, body, {names.WAIT: "true"}, is_batch=True, message_id=ids)
+        return Parcel(
+            messages[0].topic,
+            body,
+            {names.WAIT: "true"},
+            is_batch=True,
+            message_id=ids,
+            made_of=tuple(messages),
+        )
 
     def check(self, message: Message | Ready) -> None:
         if message.topic not in self._checked:

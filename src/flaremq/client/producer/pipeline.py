@@ -17,9 +17,10 @@ from dataclasses import replace
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from flaremq.base.errors import CallTimeout, FlareError, ManyFailed
+from flaremq.client.hooks import SendContext, SendHooks
 from flaremq.client.message import Receipt
 from flaremq.client.producer.balance import Selector
-from flaremq.client.producer.packing import FrameMaker, Ready
+from flaremq.client.producer.packing import FrameMaker, Ready, as_message
 from flaremq.model.message import Message, MessageQueue
 from flaremq.protocol.codes import RequestCode
 from flaremq.protocol.command import Command
@@ -47,6 +48,7 @@ class Sends(Protocol):
     """What a producer does for a pipeline."""
 
     frames: FrameMaker
+    hooks: SendHooks | None
 
     def next_ids(self, count: int) -> list[str]: ...
     def now_ms(self) -> int: ...
@@ -76,6 +78,8 @@ class Pipeline:
     def __init__(self, sends: Sends, window: int, timeout_s: float, *, keeps: bool = True) -> None:
         """Without `keeps` no receipt is kept, so that there is no end to what can be fed; `check` tells."""
         self._sends = sends
+        self._hooks = sends.hooks
+        self._observed: dict[int, SendContext] = {}  # By place; nothing where there are no hooks.
         self._window = window
         self._timeout_s = timeout_s
         self._keeps = keeps
@@ -120,6 +124,8 @@ class Pipeline:
         """Forget what is outstanding. Needed after `finish` failed, harmless after it did not."""
         for line in self._lines.values():
             line.forget()
+        for place in list(self._observed):
+            self._observe_end(place, asyncio.CancelledError("the program stopped waiting for the answer"))
 
     # Out.
 
@@ -131,7 +137,9 @@ class Pipeline:
             self._results += [None] * len(part)
         for message, message_id in zip(part, ids, strict=True):
             try:
-                queue, connection = sends.placed_nowait(message, to) or await sends.placed(message, to)
+                queue, connection = sends.placed_nowait(message, to) or await self._placed(
+                    message, to, message_id
+                )
                 line = lines.get(connection) or self._line(connection)
                 line.add(Under(place, message, message_id, queue, sent_s), sends.frames, born_ms)
             except FlareError as error:
@@ -143,6 +151,17 @@ class Pipeline:
             while line.connection.is_full and len(line):
                 await self._something_comes(line)
 
+    async def _placed(
+        self, message: Message | Ready, to: MessageQueue | Selector | None, message_id: str
+    ) -> tuple[MessageQueue, Connection]:
+        try:
+            return await self._sends.placed(message, to)
+        except FlareError as error:
+            hooks = self._hooks
+            if hooks is not None:
+                hooks.end(hooks.begin([as_message(message)], [message_id], None, None), error)
+            raise
+
     def _ids(self, part: Sequence[Message | Ready]) -> list[str]:
         own = [each.message_id for each in part if isinstance(each, Ready)]
         return own or self._sends.next_ids(len(part))
@@ -153,11 +172,23 @@ class Pipeline:
 
     # In.
 
-    def sent(self) -> None:
+    def sent(self, under: Under, address: str) -> None:
+        """A message will be written with the next run."""
         self._outstanding += 1
+        if self._hooks is not None:
+            self._observed[under.place] = self._hooks.begin(
+                [as_message(under.message)], [under.message_id], under.queue, address
+            )
+
+    def _observe_end(self, place: int, outcome: Receipt | BaseException) -> None:
+        send = self._observed.pop(place, None)
+        if send is not None and self._hooks is not None:
+            self._hooks.end(send, outcome)
 
     def stored(self, under: Under, receipt: Receipt) -> None:
         self._outstanding -= 1
+        if self._hooks is not None:
+            self._observe_end(under.place, receipt)
         if self._keeps:
             self._results[under.place] = receipt
         self._progress.set()
@@ -169,14 +200,17 @@ class Pipeline:
         try:
             receipt = self._sends.receipt(answer, under.queue, address, code, under.message_id)
         except FlareError as error:
+            self._observe_end(under.place, error)
             self._failed.append((under, error, self._now_s() - under.sent_s))
         else:
+            self._observe_end(under.place, receipt)
             if self._keeps:
                 self._results[under.place] = receipt
 
     def lost(self, under: Under, error: FlareError) -> None:
         self._outstanding -= 1
         self._progress.set()
+        self._observe_end(under.place, error)
         self._failed.append((under, error, self._now_s() - under.sent_s))
 
     async def _until(self, at_most: int) -> None:
@@ -272,7 +306,7 @@ class Line:
             self.quiet_since_s, self.topic = under.sent_s, under.message.topic
         self._under[opaque] = under
         pending.taken_by[opaque] = self
-        self._pipeline.sent()
+        self._pipeline.sent(under, self._address)
 
     def write(self) -> None:
         self.connection.send_bytes(b"".join(self.frames))

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from dataclasses import replace
-from typing import Final, Self
+from typing import Final, Self, TypeVar
 
 from flaremq.base.errors import FlareError, SendFailed, Unreachable, UsageError
 from flaremq.client.client import Client, client_of
 from flaremq.client.errors import error_for
+from flaremq.client.hooks import SendHook, SendHooks
 from flaremq.client.message import Receipt, SendStatus
 from flaremq.client.producer.balance import Balance, Health, Selector
-from flaremq.client.producer.packing import FrameMaker, Packer, Parcel, Ready, Sender, receipt_of
+from flaremq.client.producer.packing import FrameMaker, Packer, Parcel, Ready, Sender, receipt_of, shown
 from flaremq.client.producer.pipeline import Pipeline, Place, Under, ask
 from flaremq.client.producer.placement import Placement, target_of
 from flaremq.client.settings import ClientSettings, ProducerSettings
@@ -28,6 +29,8 @@ from flaremq.protocol.command import Command
 from flaremq.remoting.connection import Connection
 
 log = logging.getLogger(__name__)
+
+R = TypeVar("R", bound=Receipt | None)
 
 _ELSEWHERE: Final = frozenset(
     {
@@ -49,8 +52,9 @@ class Producer:
         *,
         settings: ProducerSettings | None = None,
         client: Client | ClientSettings | None = None,
+        hooks: Sequence[SendHook] = (),
     ) -> None:
-        """Without a client it makes one of its own, for the NameServers at `namesrv`."""
+        """Without a client it makes its own, for the NameServers at `namesrv`. Hooks observe every send."""
         check_group(group)
         self.group = group
         self.settings = settings or ProducerSettings()
@@ -60,6 +64,7 @@ class Producer:
         self._health = Health(self.client.clock) if self.settings.avoid_slow else None
         self._placement = Placement(self.client, Balance(self._health), self.settings.topic_queues)
         self.frames = FrameMaker(self._sender, self._packer)
+        self.hooks = SendHooks(hooks, group, self.client.clock) if hooks else None
         self._under_way: set[asyncio.Task[object]] = set()
         self._started = self._stopped = False
 
@@ -129,9 +134,12 @@ class Producer:
         """Send and do not wait: whether it arrives, nobody will say."""
         parcel = self._packer.pack(message)
         deadline_s = self._now_s() + self.settings.timeout_s
-        queue, address = await self._placement.find(parcel.topic, target_of(message, to), message, deadline_s)
+        queue, address = await self._find(parcel, target_of(message, to), message, deadline_s)
         request = self._sender.request(parcel, queue, self.client.clock.now_ms(), is_oneway=True)
-        await self.client.caller.send_oneway(address, request, deadline_s - self._now_s())
+        written = self.client.caller.send_oneway(address, request, deadline_s - self._now_s())
+        if self.hooks is not None:
+            written = self._observed(written, parcel, queue, address, is_oneway=True)
+        await written
 
     async def send_many(
         self,
@@ -205,14 +213,17 @@ class Producer:
         failures: list[FlareError] = []
         not_at: str | None = None
         for attempt in range(attempts):
-            queue, address = await self._placement.find(parcel.topic, to, message, deadline_s, not_at)
+            queue, address = await self._find(parcel, to, message, deadline_s, not_at)
             left_s = deadline_s - self._now_s()
             if left_s <= 0:
                 break
             # Another broker may yet take it, so this one does not get all the time there is.
             share_s = left_s / 2 if attempt + 1 < attempts and self.has_other(parcel.topic) else left_s
             try:
-                receipt = await self._attempt(parcel, queue, address, share_s)
+                request = self._request(parcel, queue, address, share_s)
+                receipt = await (
+                    request if self.hooks is None else self._observed(request, parcel, queue, address)
+                )
             except FlareError as error:
                 failures.append(error)
                 if not self._may_go_on(error, queue, parcel.topic):
@@ -223,9 +234,54 @@ class Producer:
                 if attempt + 1 == attempts:
                     return receipt
             not_at = queue.broker_name
-        raise self._failed(parcel, failures, limit_s)
+        failed = self._failed(parcel, failures, limit_s)
+        if not failures:
+            self._unplaced(parcel, failed)
+        raise failed
 
-    async def _attempt(self, parcel: Parcel, queue: MessageQueue, address: str, limit_s: float) -> Receipt:
+    async def _find(
+        self,
+        parcel: Parcel,
+        to: MessageQueue | Selector | None,
+        message: Message | Ready | None,
+        deadline_s: float,
+        not_at: str | None = None,
+    ) -> tuple[MessageQueue, str]:
+        try:
+            return await self._placement.find(parcel.topic, to, message, deadline_s, not_at)
+        except FlareError as error:
+            self._unplaced(parcel, error)
+            raise
+
+    def _unplaced(self, parcel: Parcel, error: FlareError) -> None:
+        """No queue was found for an attempt."""
+        if self.hooks is not None:
+            messages, ids = shown(parcel)
+            self.hooks.end(self.hooks.begin(messages, ids, None, None), error)
+
+    async def _observed(
+        self,
+        request: Awaitable[R],
+        parcel: Parcel,
+        queue: MessageQueue,
+        address: str,
+        *,
+        is_oneway: bool = False,
+    ) -> R:
+        """The same, with hooks called around it."""
+        hooks = self.hooks
+        assert hooks is not None
+        messages, ids = shown(parcel)
+        send = hooks.begin(messages, ids, queue, address, is_oneway=is_oneway)
+        try:
+            outcome = await request
+        except BaseException as error:
+            hooks.end(send, error)
+            raise
+        hooks.end(send, outcome)
+        return outcome
+
+    async def _request(self, parcel: Parcel, queue: MessageQueue, address: str, limit_s: float) -> Receipt:
         began_s, born_ms = self._now_s(), self.client.clock.now_ms()
         answer: Place | Command
         if is_retry(parcel.topic):

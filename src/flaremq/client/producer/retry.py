@@ -54,6 +54,7 @@ class Patient:
         self._producer = producer
         self._patience_s = patience_s
         self.frames = producer.frames
+        self.hooks = producer.hooks
 
     def next_ids(self, count: int) -> list[str]:
         return self._producer.next_ids(count)

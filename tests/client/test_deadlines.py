@@ -16,7 +16,7 @@ from flaremq.base.errors import CallTimeout, ConnectFailed, FlareError, ManyFail
 from flaremq.base.units import MiB
 from flaremq.client.client import Client
 from flaremq.client.message import Receipt
-from flaremq.client.namesrvs import NameServers
+from flaremq.client.namesrvs import NameServerPool
 from flaremq.client.producer.producer import Producer
 from flaremq.client.settings import ClientSettings, ProducerSettings
 from flaremq.model.message import Message
@@ -198,7 +198,7 @@ async def test_callers_of_a_peer_that_never_accepts_wait_together_and_not_in_lin
 
 async def test_name_servers_share_the_time_of_a_call(caller: Caller) -> None:
     async with never_reads() as first, never_reads() as second:
-        namesrvs = NameServers([first, second], caller)
+        namesrvs = NameServerPool([first, second], caller)
 
         async def ask() -> None:
             with pytest.raises(NoNameServer):

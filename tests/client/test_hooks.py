@@ -21,8 +21,8 @@ from flaremq.client.consumer.outcome import Later
 from flaremq.client.consumer.push import PushConsumer
 from flaremq.client.hooks import ConsumeContext, ConsumeHooks, SendContext, SendHooks
 from flaremq.client.message import Receipt, ReceivedMessage
-from flaremq.client.producer.packing import Parcel, Ready, message_text
-from flaremq.client.producer.pipeline import Pipeline
+from flaremq.client.producer.packing import PackedMessage, Parcel, message_text
+from flaremq.client.producer.pipeline import SendPipeline
 from flaremq.client.producer.producer import Producer
 from flaremq.client.settings import ProducerSettings
 from flaremq.model.message import Message, MessageQueue
@@ -167,11 +167,11 @@ async def test_packed_messages_are_shown_as_the_messages_they_were_made_of(
     message = Message(
         topic, b"x", tags="t", keys=["a", "b"], properties={"p": "q"}, sharding_key="s", wait_store=False
     )
-    packed = Ready(topic, b"x", message_text(message, "0" * 32), "0" * 32)
+    packed = PackedMessage(topic, b"x", message_text(message, "0" * 32), "0" * 32)
     hook = Sends()
     async with Producer("PID_hooks", servers.namesrv, hooks=[hook]) as producer:
         await producer.send_ready([packed], None)
-        pipeline = Pipeline(producer, 8, 3.0)
+        pipeline = SendPipeline(producer, 8, 3.0)
         await pipeline.feed([packed])
         await pipeline.finish()
     assert [each.messages for each in hook.ended] == [[message], [message]]
@@ -316,7 +316,7 @@ def test_how_long_an_attempt_took_is_by_the_clients_clock() -> None:
 async def test_without_hooks_nothing_is_kept_per_message(servers: EmbeddedThread, topic: str) -> None:
     async with Producer("PID_hooks", servers.namesrv) as producer:
         assert producer.hooks is None
-        pipeline = Pipeline(producer, 64, 3.0)
+        pipeline = SendPipeline(producer, 64, 3.0)
         await pipeline.feed([Message(topic, body) for body in numbered(64)])
         assert pipeline._observed == {}
         await pipeline.finish()

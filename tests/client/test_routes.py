@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from flaremq.base.errors import NoRoute, TopicNotFound, Unreachable
-from flaremq.client.routes import Routes, guessed, route_of
+from flaremq.client.routes import RouteCache, guessed, route_of
 from flaremq.model.message import MessageQueue
 from flaremq.protocol.bodies.route import BrokerData, QueueData, TopicRouteData
 
@@ -41,8 +41,8 @@ class Told:
         return found
 
 
-def routes_of(told: Any) -> Routes:
-    return Routes(told)
+def routes_of(told: Any) -> RouteCache:
+    return RouteCache(told)
 
 
 def test_queues_come_in_the_order_of_their_brokers_and_only_masters_are_written_to() -> None:

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from flaremq.base.errors import NoNameServer, UsageError
-from flaremq.client.blocking import Portal
+from flaremq.client.blocking import LoopThread
 from flaremq.client.message import ReceivedMessage
 from flaremq.client.producer import producer as core
 from flaremq.client.settings import ConsumerSettings
@@ -99,21 +99,21 @@ def test_a_failed_start_leaves_no_thread(topic: str) -> None:
 
 
 def test_a_blocking_call_in_the_clients_own_thread_is_refused() -> None:
-    portal = Portal("flaremq-test")
+    thread = LoopThread("flaremq-test")
 
     async def outer() -> None:
-        portal.run(asyncio.sleep(0))
+        thread.run(asyncio.sleep(0))
 
     try:
         with pytest.raises(UsageError, match="wait for ever"):
-            portal.run(outer())
+            thread.run(outer())
     finally:
-        portal.close()
+        thread.close()
 
 
 @pytest.mark.parametrize("awake", [True, False])
 def test_an_interrupted_wait_cancels_the_work(awake: bool) -> None:
-    portal, ended = Portal("flaremq-test"), threading.Event()
+    thread, ended = LoopThread("flaremq-test"), threading.Event()
 
     async def endless() -> None:
         if awake:
@@ -127,10 +127,10 @@ def test_an_interrupted_wait_cancels_the_work(awake: bool) -> None:
 
     try:
         with pytest.raises(KeyboardInterrupt):
-            portal.run(endless())
+            thread.run(endless())
         assert ended.wait(10)
     finally:
-        portal.close()
+        thread.close()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -11,7 +11,7 @@ async def die(consumer: PushConsumer) -> None:
     For consumers with async handlers and a client of their own.
     """
     client = consumer.client
-    for tasks in (consumer._tasks, consumer._delivery._tasks, consumer._holdings._tasks, client._tasks):
+    for tasks in (consumer._tasks, consumer._delivery._tasks, consumer._assignment._tasks, client._tasks):
         await tasks.aclose(timeout_s=5)
     for timer in consumer._delivery._timers:
         timer.cancel()

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flaremq.filter.ast import All, Constant, Node, Not, Some
+from flaremq.filter.ast import All, Constant, Not, Some, SyntaxNode
 from flaremq.filter.evaluate import evaluation
 from flaremq.filter.predicate import compile_predicate
 from flaremq.model.properties import decode_properties, encode_properties
@@ -17,7 +17,7 @@ KLEENE = {False: 0, None: 1, True: 2}
 VALUES = tuple(KLEENE)
 
 
-def value_of(node: Node) -> bool | None:
+def value_of(node: SyntaxNode) -> bool | None:
     value = evaluation(node)({})
     assert value is None or isinstance(value, bool)
     return value
@@ -25,7 +25,7 @@ def value_of(node: Node) -> bool | None:
 
 @pytest.mark.parametrize("values", [*product(VALUES, repeat=2), *product(VALUES, repeat=3)])
 def test_and_takes_the_least_and_or_the_greatest(values: tuple[bool | None, ...]) -> None:
-    parts: tuple[Node, ...] = tuple(map(Constant, values))
+    parts: tuple[SyntaxNode, ...] = tuple(map(Constant, values))
     assert value_of(All(parts)) is min(values, key=KLEENE.__getitem__)
     assert value_of(Some(parts)) is max(values, key=KLEENE.__getitem__)
     denied = tuple(map(Not, parts))

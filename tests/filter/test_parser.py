@@ -18,12 +18,12 @@ from flaremq.filter.ast import (
     In,
     IsNull,
     Negated,
-    Node,
     Not,
-    Place,
     Property,
     Search,
+    SearchAnchor,
     Some,
+    SyntaxNode,
     Truth,
     property_names,
 )
@@ -51,9 +51,9 @@ def above(name: str, number: int) -> Compare:
         ("a NOT BETWEEN b AND 2", Between(A, B, Constant(2), negated=True)),
         ("a IN ('x', 'it''s', 'x')", In(A, frozenset({"x", "it's"}))),
         ("a not in ('x')", In(A, frozenset({"x"}), negated=True)),
-        ("a Contains 'x'", Search(Place.ANYWHERE, A, "x")),
-        ("a NOT STARTSWITH 'x'", Search(Place.START, A, "x", negated=True)),
-        ("a ENDSWITH ''", Search(Place.END, A, "")),
+        ("a Contains 'x'", Search(SearchAnchor.ANYWHERE, A, "x")),
+        ("a NOT STARTSWITH 'x'", Search(SearchAnchor.START, A, "x", negated=True)),
+        ("a ENDSWITH ''", Search(SearchAnchor.END, A, "")),
         ("a IS NULL", IsNull(A)),
         ("a IS NOT NULL", Not(IsNull(A))),
         ("a > -5", Compare(Comparison.GREATER, A, Negated(Constant(5)))),
@@ -64,7 +64,7 @@ def above(name: str, number: int) -> Compare:
         ("a", Truth(A)),
     ],
 )
-def test_a_text_means_its_tree(text: str, tree: Node) -> None:
+def test_a_text_means_its_tree(text: str, tree: SyntaxNode) -> None:
     assert parse(text) == tree
 
 
@@ -260,12 +260,12 @@ LEAVES = (
     | st.builds(Compare, st.just(Comparison.EQUAL), NAMES, NAMES | NUMBERS | TEXTS.map(Constant))
     | st.builds(Between, ORDERED, NAMES, ORDERED, st.booleans())
     | st.builds(In, NAMES, st.frozensets(TEXTS, min_size=1, max_size=4), st.booleans())
-    | st.builds(Search, st.sampled_from(Place), NAMES | TEXTS.map(Constant), TEXTS, st.booleans())
+    | st.builds(Search, st.sampled_from(SearchAnchor), NAMES | TEXTS.map(Constant), TEXTS, st.booleans())
     | st.builds(IsNull, NAMES)
 )
 
 
-def of_conditions(below: st.SearchStrategy[Node]) -> st.SearchStrategy[Node]:
+def of_conditions(below: st.SearchStrategy[SyntaxNode]) -> st.SearchStrategy[SyntaxNode]:
     parts = st.lists(below, min_size=2, max_size=4).map(tuple)
     return (
         parts.map(All)
@@ -276,10 +276,10 @@ def of_conditions(below: st.SearchStrategy[Node]) -> st.SearchStrategy[Node]:
     )
 
 
-TREES: st.SearchStrategy[Node] = st.recursive(LEAVES, of_conditions, max_leaves=12)
+TREES: st.SearchStrategy[SyntaxNode] = st.recursive(LEAVES, of_conditions, max_leaves=12)
 
 
-def written(node: Node) -> str:
+def written(node: SyntaxNode) -> str:
     """The text of a tree, with all the parentheses it could need."""
     match node:
         case Constant(str(text)):
@@ -312,7 +312,7 @@ def written(node: Node) -> str:
 
 
 @given(TREES)
-def test_what_is_read_is_what_was_written(tree: Node) -> None:
+def test_what_is_read_is_what_was_written(tree: SyntaxNode) -> None:
     text = written(tree)
     error = refusal(text)
     if error:

@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 from flaremq.model.topic import DataVersion, TopicConfig
-from flaremq.namesrv.routes import Registered, Registration, Routes
+from flaremq.namesrv.routes import BrokerRegistration, Registered, Routes
 
 T0 = 1_700_000_000_000
 
@@ -12,7 +12,7 @@ def topics(*names: str, perm: int = 6) -> dict[str, TopicConfig]:
     return {name: TopicConfig(name, 4, 4, perm) for name in names}
 
 
-def registration(**other: Any) -> Registration:
+def registration(**other: Any) -> BrokerRegistration:
     given: dict[str, Any] = {
         "cluster": "C",
         "broker_name": "broker-a",
@@ -22,10 +22,10 @@ def registration(**other: Any) -> Registration:
         "topics": topics("A", "B"),
         "data_version": DataVersion(0, 1, T0),
     }
-    return Registration(**{**given, **other})
+    return BrokerRegistration(**{**given, **other})
 
 
-def routes_with(*registrations: Registration) -> Routes:
+def routes_with(*registrations: BrokerRegistration) -> Routes:
     routes = Routes()
     for each in registrations:
         assert routes.register(each, T0, peer=each.address) is not None

@@ -23,7 +23,7 @@ from flaremq.base.errors import UsageError
 from flaremq.client import forks
 from flaremq.client.api import Api
 from flaremq.client.client import settings_of
-from flaremq.client.namesrvs import NameServers
+from flaremq.client.namesrvs import NameServerPool
 from flaremq.client.settings import ClientSettings
 from flaremq.remoting.caller import Caller
 from flaremq.remoting.settings import CallerSettings
@@ -37,7 +37,7 @@ class Admin:
         self.settings = settings_of(namesrv, settings)
         caller_settings = CallerSettings(connect_timeout_ms=round(self.settings.connect_timeout_s * 1000))
         self._caller = Caller(caller_settings, None, self.settings.tls)
-        namesrvs = NameServers(self.settings.addresses, self._caller)
+        namesrvs = NameServerPool(self.settings.addresses, self._caller)
         self._servers = servers = Servers(Api(self._caller, namesrvs, self.settings.timeout_s))
         self._stopped = False
         self.topics = Topics(servers)

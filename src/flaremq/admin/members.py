@@ -131,9 +131,9 @@ def members_of(group: str, told: Gathered[ConsumerConnection]) -> GroupMembers:
     )
 
 
-def joined(told: Mapping[str, Iterable[running.Connection]]) -> tuple[Connection, ...]:
+def joined(told: Mapping[str, Iterable[running.ClientConnection]]) -> tuple[Connection, ...]:
     """One for each client id, in order, with all brokers that know it."""
-    known: dict[str, running.Connection] = {}
+    known: dict[str, running.ClientConnection] = {}
     brokers: dict[str, list[str]] = {}
     for broker, connections in told.items():
         for each in connections:

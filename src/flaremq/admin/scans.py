@@ -8,7 +8,7 @@ from typing import Final
 from flaremq.admin.servers import Server, Servers
 from flaremq.admin.values.messages import FoundMessage, Scan, found_in
 from flaremq.base.errors import FlareError, Incomplete, InvalidParameter, MessageNotFound
-from flaremq.client.api import Pulled
+from flaremq.client.api import PullResult
 from flaremq.model.message import MessageQueue
 from flaremq.protocol.bodies.group import ALL, TAG, SubscriptionData
 from flaremq.protocol.codes import RequestCode
@@ -102,7 +102,7 @@ def _between(messages: Iterable[FoundMessage], begin: int, end: int) -> Iterable
     return (each for each in messages if begin <= each.queue_offset < end)
 
 
-async def _pull(servers: Servers, server: Server, queue: MessageQueue, offset: int, tags: str) -> Pulled:
+async def _pull(servers: Servers, server: Server, queue: MessageQueue, offset: int, tags: str) -> PullResult:
     header = headers.PullMessageRequestHeader(
         consumer_group=READER,
         topic=queue.topic,

@@ -19,14 +19,14 @@ from flaremq.admin.messages import Messages as AsyncMessages
 from flaremq.admin.namesrvs import Namesrvs as AsyncNamesrvs
 from flaremq.admin.topics import Topics as AsyncTopics
 from flaremq.admin.values.messages import FoundMessage, Scan
-from flaremq.client.blocking import Facade, Portal, blocking
+from flaremq.client.blocking import Blocking, LoopThread, blocking, inside
 from flaremq.client.client import settings_of
 from flaremq.client.settings import ClientSettings
 
 T = TypeVar("T")
 
 
-class Admin(Facade[core.Admin]):
+class Admin(Blocking[core.Admin]):
     """Connects on first use, or with `with`. Threads may share it."""
 
     def __init__(self, namesrv: str | None = None, *, settings: ClientSettings | None = None) -> None:
@@ -39,9 +39,9 @@ class Admin(Facade[core.Admin]):
         self.namesrvs = Namesrvs(self, "namesrvs")
         self.health = Checkups(self, "health")
 
-    def is_at(self, portal: Portal) -> bool:
+    def is_at(self, thread: LoopThread) -> bool:
         """Whether its calls still run there."""
-        return self._portal is portal
+        return self._thread is thread
 
 
 class Part(Generic[T]):
@@ -51,9 +51,9 @@ class Part(Generic[T]):
         self._admin = admin
         self._name = name
 
-    def _inside(self) -> tuple[Portal, T]:
-        portal, admin = self._admin._inside()
-        return portal, cast(T, getattr(admin, self._name))
+    def _inside(self) -> tuple[LoopThread, T]:
+        thread, admin = inside(self._admin)
+        return thread, cast(T, getattr(admin, self._name))
 
 
 class Topics(Part[AsyncTopics]):
@@ -120,14 +120,14 @@ class Messages(Part[AsyncMessages]):
 
     def scan(self, wanted: Scan) -> Generator[FoundMessage, None, None]:
         """Messages of a topic, queue by queue, in the order of each; at most `count_max` of them."""
-        portal, messages = self._inside()
+        thread, messages = self._inside()
         found = messages.scan(wanted)
         try:
-            while (message := portal.run(_next(found))) is not None:
+            while (message := thread.run(_next(found))) is not None:
                 yield message
         finally:
-            if self._admin.is_at(portal):  # Else it went with the loop that it was in.
-                portal.run(found.aclose())
+            if self._admin.is_at(thread):  # Else it went with the loop that it was in.
+                thread.run(found.aclose())
 
 
 async def _next(found: AsyncGenerator[FoundMessage, None]) -> FoundMessage | None:

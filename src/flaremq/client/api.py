@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from flaremq.base.errors import TopicNotFound
 from flaremq.client.errors import error_for
-from flaremq.client.namesrvs import NameServers
+from flaremq.client.namesrvs import NameServerPool
 from flaremq.model.message import MessageQueue
 from flaremq.protocol import beans, fields
 from flaremq.protocol.bodies.cluster import ClusterInfo
@@ -43,7 +43,7 @@ PULLED = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Pulled:
+class PullResult:
     """What came of a pull."""
 
     code: int
@@ -59,7 +59,7 @@ class Pulled:
 class Api:
     """Calls to addresses; those of a NameServer go to the one in use."""
 
-    def __init__(self, caller: Caller, namesrvs: NameServers, timeout_s: float) -> None:
+    def __init__(self, caller: Caller, namesrvs: NameServerPool, timeout_s: float) -> None:
         self.caller = caller
         self.namesrvs = namesrvs
         self.timeout_s = timeout_s
@@ -143,13 +143,13 @@ class Api:
 
     async def pull(
         self, address: str, code: RequestCode, header: pulls.PullMessageRequestHeader, timeout_s: float
-    ) -> Pulled:
+    ) -> PullResult:
         """Whatever the outcome, as long as the broker names an offset to go on from."""
         answer = await self.caller.call(address, _request(code, header, None), timeout_s)
         if answer.code not in PULLED:
             raise error_for(address, code, answer)
         found = fields.decode(pulls.PullMessageResponseHeader, answer.fields)
-        return Pulled(
+        return PullResult(
             answer.code,
             found.next_begin_offset,
             found.min_offset,

@@ -1,8 +1,8 @@
 """How blocking programs use the async core: one thread with one event loop, and calls into it.
 
-Nothing of the core is written twice. A facade names the methods that it offers, one line each:
+Nothing of the core is written twice. A face names the methods that it offers, one line each:
 
-    class Producer(Facade[core.Producer]):
+    class Producer(Blocking[core.Producer]):
         send = blocking(core.Producer.send)
 
 so both have the same parameters, the same documentation and, to a type checker, the same types.
@@ -31,13 +31,13 @@ SPELL_S = 0.5
 
 
 class Core(Protocol):
-    """What can be put behind a facade."""
+    """What can run behind a blocking face."""
 
     async def start(self) -> None: ...
     async def stop(self) -> None: ...
 
 
-class Portal:
+class LoopThread:
     """A thread with an event loop. It belongs to the process that made it: a fork has no such thread."""
 
     def __init__(self, name: str) -> None:
@@ -90,50 +90,50 @@ class Portal:
         self._thread.join(_STOP_LIMIT_S)
 
 
-class Facade(Generic[C]):
-    """A core that lives in the loop of a portal, from `start` to `stop`: of its own, or of one it shares."""
+class Blocking(Generic[C]):
+    """A core that lives in the loop of a thread, from `start` to `stop`: of its own, or of one it shares."""
 
-    def __init__(self, make: Callable[[], C], name: str, shares: Facade[Any] | None = None) -> None:
+    def __init__(self, make: Callable[[], C], name: str, shares: Blocking[Any] | None = None) -> None:
         """`make` makes the core, without doing anything yet; its complaints are heard here."""
         self._make = make
         self._name = name
         self._shares = shares
         self._core = make()
-        self._portal: Portal | None = None
+        self._thread: LoopThread | None = None
         self._spent = False
 
     @property
     def is_running(self) -> bool:
-        return self._portal is not None and self._portal.pid == os.getpid()
+        return self._thread is not None and self._thread.pid == os.getpid()
 
     def start(self) -> None:
         """Connect. Again is harmless; `with` does it, and so does the first call."""
         if self.is_running:
             return
-        if self._portal is not None or self._spent:
-            _left_to_the_parent.append((self._portal, self._core))
+        if self._thread is not None or self._spent:
+            _left_to_the_parent.append((self._thread, self._core))
             self._core = self._make()
-        portal = self._shares._inside()[0] if self._shares is not None else Portal(self._name)
+        thread = LoopThread(self._name) if self._shares is None else inside(self._shares)[0]
         try:
-            portal.run(self._core.start())
+            thread.run(self._core.start())
         except BaseException:
-            self._leave(portal)
+            self._leave(thread)
             raise
-        self._portal, self._spent = portal, True
+        self._thread, self._spent = thread, True
 
     def stop(self) -> None:
         """Finish what is under way and disconnect. Again is harmless."""
-        portal, self._portal = self._portal, None
-        if portal is None or portal.pid != os.getpid():
+        thread, self._thread = self._thread, None
+        if thread is None or thread.pid != os.getpid():
             return
         try:
-            portal.run(self._core.stop())
+            thread.run(self._core.stop())
         finally:
-            self._leave(portal)
+            self._leave(thread)
 
-    def _leave(self, portal: Portal) -> None:
+    def _leave(self, thread: LoopThread) -> None:
         if self._shares is None:
-            portal.close()
+            thread.close()
 
     def __enter__(self) -> Self:
         self.start()
@@ -144,11 +144,11 @@ class Facade(Generic[C]):
     ) -> None:
         self.stop()
 
-    def _inside(self) -> tuple[Portal, C]:
-        """The portal and the core; started on first use, and anew in a process that was forked."""
+    def _inside(self) -> tuple[LoopThread, C]:
+        """The thread and the core; started on first use, and anew in a process that was forked."""
         self.start()
-        assert self._portal is not None
-        return self._portal, self._core
+        assert self._thread is not None
+        return self._thread, self._core
 
     def _apply(self, work: Callable[[C], R]) -> R:
         """A method of the core that does not wait: in the loop while the core runs there, else here."""
@@ -158,22 +158,27 @@ class Facade(Generic[C]):
         async def in_the_loop() -> R:
             return work(self._core)
 
-        assert self._portal is not None
-        return self._portal.run(in_the_loop())
+        assert self._thread is not None
+        return self._thread.run(in_the_loop())
 
 
 _left_to_the_parent: list[object] = []
 """What a forked process inherited: kept, because collecting it would close what the parent still uses."""
 
 
+def inside(face: Blocking[C]) -> tuple[LoopThread, C]:
+    """The thread and the running core behind a blocking face, for other faces that share them."""
+    return face._inside()
+
+
 def blocking(
     method: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]],
 ) -> Callable[Concatenate[Any, P], R]:
-    """The same method for a facade: it waits."""
+    """The same method for a blocking face: it waits."""
 
     @functools.wraps(method)
-    def call(self: Facade[Any], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        portal, core = self._inside()
-        return portal.run(method(core, *args, **kwargs))
+    def call(self: Blocking[Any], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        thread, core = self._inside()
+        return thread.run(method(core, *args, **kwargs))
 
     return call

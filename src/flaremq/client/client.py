@@ -24,8 +24,8 @@ from flaremq.client import forks
 from flaremq.client.api import Api
 from flaremq.client.incoming import Incoming
 from flaremq.client.members import ConsumerMember, Members
-from flaremq.client.namesrvs import NameServers
-from flaremq.client.routes import Routes
+from flaremq.client.namesrvs import NameServerPool
+from flaremq.client.routes import RouteCache
 from flaremq.client.settings import ClientSettings
 from flaremq.model.msgid import UniqueIds
 from flaremq.protocol.bodies.route import MASTER_ID
@@ -57,9 +57,9 @@ class Client:
             self.settings.tls,
         )
         self.caller.on_close = self._lost
-        self.namesrvs = NameServers(self.settings.addresses, self.caller)
+        self.namesrvs = NameServerPool(self.settings.addresses, self.caller)
         self.api = Api(self.caller, self.namesrvs, self.settings.timeout_s)
-        self.routes = Routes(self.api)
+        self.routes = RouteCache(self.api)
         self.routes.on_change.append(self._route_changed)
         self.routes.on_gone.append(self._gone)
         ip = own_ip(self.namesrvs.chosen)

@@ -14,7 +14,7 @@ from flaremq.remoting.caller import Caller
 log = logging.getLogger(__name__)
 
 
-class NameServers:
+class NameServerPool:
     def __init__(self, addresses: Sequence[str], caller: Caller) -> None:
         self.addresses = tuple(addresses)
         self._caller = caller

@@ -82,7 +82,7 @@ def guessed(topic: str, template: TopicRouteData, queues_max: int) -> Route:
     return route_of(topic, replace(template, queue_datas=queues), is_guess=True)
 
 
-class Routes:
+class RouteCache:
     """Routes of all topics that somebody here has asked for."""
 
     def __init__(self, api: Api) -> None:

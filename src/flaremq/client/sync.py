@@ -14,17 +14,18 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
-from flaremq.client import client as instance
-from flaremq.client.blocking import SPELL_S, Facade, Portal, blocking
-from flaremq.client.consumer import litepull, push
+from flaremq.client.blocking import SPELL_S, Blocking, LoopThread, blocking, inside
+from flaremq.client.client import Client as AsyncClient
+from flaremq.client.consumer.litepull import LitePullConsumer as AsyncLitePullConsumer
 from flaremq.client.consumer.outcome import Later, reject
+from flaremq.client.consumer.push import PushConsumer as AsyncPushConsumer
 from flaremq.client.hooks import ConsumeContext, ConsumeHook, SendContext, SendHook
 from flaremq.client.message import Receipt, ReceivedMessage, SendStatus
-from flaremq.client.producer import producer as producers
-from flaremq.client.producer.balance import Selector, by_hash
+from flaremq.client.producer.balance import QueueSelector, by_hash
 from flaremq.client.producer.packing import split_batches
+from flaremq.client.producer.producer import Producer as AsyncProducer
 from flaremq.client.settings import ClientSettings, ConsumerSettings, ProducerSettings
 from flaremq.model.message import Message, MessageQueue
 
@@ -54,22 +55,21 @@ __all__ = [
 
 
 F = TypeVar("F", bound=Callable[..., Any])
-Handler: TypeAlias = Callable[..., Any]
 
 
-class Client(Facade[instance.Client]):
+class Client(Blocking[AsyncClient]):
     """Connections and routes that producers and consumers share; most programs need none."""
 
     def __init__(self, namesrv: str | None = None, *, settings: ClientSettings | None = None) -> None:
-        super().__init__(lambda: instance.Client(namesrv, settings=settings), "flaremq-client")
+        super().__init__(lambda: AsyncClient(namesrv, settings=settings), "flaremq-client")
 
     @property
     def client_id(self) -> str:
         return self._core.client_id
 
 
-class Producer(Facade[producers.Producer]):
-    __doc__ = producers.Producer.__doc__
+class Producer(Blocking[AsyncProducer]):
+    __doc__ = AsyncProducer.__doc__
 
     def __init__(
         self,
@@ -81,31 +81,31 @@ class Producer(Facade[producers.Producer]):
         hooks: Sequence[SendHook] = (),
     ) -> None:
         super().__init__(
-            lambda: producers.Producer(group, namesrv, settings=settings, client=_core(client), hooks=hooks),
+            lambda: AsyncProducer(group, namesrv, settings=settings, client=_core(client), hooks=hooks),
             f"flaremq-producer-{group}",
             _shared(client),
         )
 
-    send = blocking(producers.Producer.send)
-    send_batch = blocking(producers.Producer.send_batch)
-    send_many = blocking(producers.Producer.send_many)
-    send_oneway = blocking(producers.Producer.send_oneway)
-    queues = blocking(producers.Producer.queues)
+    send = blocking(AsyncProducer.send)
+    send_batch = blocking(AsyncProducer.send_batch)
+    send_many = blocking(AsyncProducer.send_many)
+    send_oneway = blocking(AsyncProducer.send_oneway)
+    queues = blocking(AsyncProducer.queues)
 
     def send_async(
         self,
         message: Message,
         *,
-        to: MessageQueue | Selector | None = None,
+        to: MessageQueue | QueueSelector | None = None,
         timeout_s: float | None = None,
     ) -> Future[Receipt]:
         """Send without waiting: the future has the receipt, or the error, and takes callbacks."""
-        portal, core = self._inside()
-        return portal.submit(core.send(message, to=to, timeout_s=timeout_s))
+        thread, core = self._inside()
+        return thread.submit(core.send(message, to=to, timeout_s=timeout_s))
 
 
-class PushConsumer(Facade[push.PushConsumer]):
-    __doc__ = push.PushConsumer.__doc__
+class PushConsumer(Blocking[AsyncPushConsumer]):
+    __doc__ = AsyncPushConsumer.__doc__
 
     def __init__(
         self,
@@ -116,11 +116,11 @@ class PushConsumer(Facade[push.PushConsumer]):
         client: Client | ClientSettings | None = None,
         hooks: Sequence[ConsumeHook] = (),
     ) -> None:
-        self._subscribed: dict[str, tuple[Handler | None, str | None, str | None]] = {}
+        self._subscribed: dict[str, tuple[Callable[..., Any] | None, str | None, str | None]] = {}
         self._asked_to_stop = threading.Event()
 
-        def make() -> push.PushConsumer:
-            made = push.PushConsumer(group, namesrv, settings=settings, client=_core(client), hooks=hooks)
+        def make() -> AsyncPushConsumer:
+            made = AsyncPushConsumer(group, namesrv, settings=settings, client=_core(client), hooks=hooks)
             for topic, (handler, tags, sql) in self._subscribed.items():
                 made.subscribe(topic, handler, tags=tags, sql=sql)
             return made
@@ -128,7 +128,12 @@ class PushConsumer(Facade[push.PushConsumer]):
         super().__init__(make, f"flaremq-consumer-{group}", _shared(client))
 
     def subscribe(
-        self, topic: str, handler: Handler | None = None, *, tags: str | None = None, sql: str | None = None
+        self,
+        topic: str,
+        handler: Callable[..., Any] | None = None,
+        *,
+        tags: str | None = None,
+        sql: str | None = None,
     ) -> Callable[[F], F]:
         """Consume a topic: all of it, or what `tags` ("a || b") or an SQL expression choose.
 
@@ -143,7 +148,9 @@ class PushConsumer(Facade[push.PushConsumer]):
 
         return decorate
 
-    def _subscribe(self, topic: str, handler: Handler | None, tags: str | None, sql: str | None) -> None:
+    def _subscribe(
+        self, topic: str, handler: Callable[..., Any] | None, tags: str | None, sql: str | None
+    ) -> None:
         self._subscribed[topic] = handler, tags, sql
 
         self._apply(lambda core: core.subscribe(topic, handler, tags=tags, sql=sql))
@@ -166,7 +173,7 @@ class PushConsumer(Facade[push.PushConsumer]):
         with _signals() as heard:
             self.start()
             try:
-                # In spells, as a portal waits: else a signal might be heard and nobody woken.
+                # In spells, as a thread waits: else a signal might be heard and nobody woken.
                 while not heard and not self._asked_to_stop.wait(SPELL_S):
                     pass
             finally:
@@ -176,23 +183,23 @@ class PushConsumer(Facade[push.PushConsumer]):
         self._asked_to_stop.set()
         super().stop()
 
-    commit = blocking(push.PushConsumer.commit)
-    ack = blocking(push.PushConsumer.ack)
-    retry = blocking(push.PushConsumer.retry)
+    commit = blocking(AsyncPushConsumer.commit)
+    ack = blocking(AsyncPushConsumer.ack)
+    retry = blocking(AsyncPushConsumer.retry)
 
     def __iter__(self) -> Iterator[ReceivedMessage]:
         """Messages of topics without a handler. Asking for the next one acknowledges the last."""
-        return self._read(push.PushConsumer.__aiter__)
+        return self._read(AsyncPushConsumer.__aiter__)
 
     def messages(self) -> Iterator[ReceivedMessage]:
         """The same for who says of each message what became of it: `ack` or `retry`, in any order."""
-        return self._read(push.PushConsumer.messages)
+        return self._read(AsyncPushConsumer.messages)
 
     def _read(
-        self, begin: Callable[[push.PushConsumer], AsyncIterator[ReceivedMessage]]
+        self, begin: Callable[[AsyncPushConsumer], AsyncIterator[ReceivedMessage]]
     ) -> Iterator[ReceivedMessage]:
-        portal, _ = self._inside()
-        return each(portal, self._apply(begin))
+        thread, _ = self._inside()
+        return each(thread, self._apply(begin))
 
     @property
     def assignment(self) -> frozenset[MessageQueue]:
@@ -200,8 +207,8 @@ class PushConsumer(Facade[push.PushConsumer]):
         return self._core.assignment if self.is_running else frozenset()
 
 
-class LitePullConsumer(Facade[litepull.LitePullConsumer]):
-    __doc__ = litepull.LitePullConsumer.__doc__
+class LitePullConsumer(Blocking[AsyncLitePullConsumer]):
+    __doc__ = AsyncLitePullConsumer.__doc__
 
     def __init__(
         self,
@@ -213,8 +220,8 @@ class LitePullConsumer(Facade[litepull.LitePullConsumer]):
     ) -> None:
         self._subscribed: dict[str, tuple[str | None, str | None]] = {}
 
-        def make() -> litepull.LitePullConsumer:
-            made = litepull.LitePullConsumer(group, namesrv, settings=settings, client=_core(client))
+        def make() -> AsyncLitePullConsumer:
+            made = AsyncLitePullConsumer(group, namesrv, settings=settings, client=_core(client))
             for topic, (tags, sql) in self._subscribed.items():
                 made.subscribe(topic, tags=tags, sql=sql)
             return made
@@ -230,18 +237,18 @@ class LitePullConsumer(Facade[litepull.LitePullConsumer]):
         self._apply(lambda core: core.unsubscribe(topic))
         self._subscribed.pop(topic, None)
 
-    assign = blocking(litepull.LitePullConsumer.assign)
-    queues = blocking(litepull.LitePullConsumer.queues)
-    poll = blocking(litepull.LitePullConsumer.poll)
-    commit = blocking(litepull.LitePullConsumer.commit)
-    committed = blocking(litepull.LitePullConsumer.committed)
-    seek = blocking(litepull.LitePullConsumer.seek)
-    seek_to_begin = blocking(litepull.LitePullConsumer.seek_to_begin)
-    seek_to_end = blocking(litepull.LitePullConsumer.seek_to_end)
-    seek_to_time = blocking(litepull.LitePullConsumer.seek_to_time)
-    begin_offset = blocking(litepull.LitePullConsumer.begin_offset)
-    end_offset = blocking(litepull.LitePullConsumer.end_offset)
-    offset_for_time = blocking(litepull.LitePullConsumer.offset_for_time)
+    assign = blocking(AsyncLitePullConsumer.assign)
+    queues = blocking(AsyncLitePullConsumer.queues)
+    poll = blocking(AsyncLitePullConsumer.poll)
+    commit = blocking(AsyncLitePullConsumer.commit)
+    committed = blocking(AsyncLitePullConsumer.committed)
+    seek = blocking(AsyncLitePullConsumer.seek)
+    seek_to_begin = blocking(AsyncLitePullConsumer.seek_to_begin)
+    seek_to_end = blocking(AsyncLitePullConsumer.seek_to_end)
+    seek_to_time = blocking(AsyncLitePullConsumer.seek_to_time)
+    begin_offset = blocking(AsyncLitePullConsumer.begin_offset)
+    end_offset = blocking(AsyncLitePullConsumer.end_offset)
+    offset_for_time = blocking(AsyncLitePullConsumer.offset_for_time)
 
     def position(self, queue: MessageQueue) -> int:
         """The offset of the next message that a poll returns from it."""
@@ -256,8 +263,8 @@ class LitePullConsumer(Facade[litepull.LitePullConsumer]):
 
     def __iter__(self) -> Iterator[ReceivedMessage]:
         """Messages one by one; asking for the next acknowledges the last. It ends when the consumer stops."""
-        portal, core = self._inside()
-        return each(portal, core)
+        thread, core = self._inside()
+        return each(thread, core)
 
     @property
     def assignment(self) -> frozenset[MessageQueue]:
@@ -268,18 +275,18 @@ class LitePullConsumer(Facade[litepull.LitePullConsumer]):
 PullConsumer = LitePullConsumer
 
 
-def each(portal: Portal, messages: AsyncIterator[ReceivedMessage]) -> Iterator[ReceivedMessage]:
+def each(thread: LoopThread, messages: AsyncIterator[ReceivedMessage]) -> Iterator[ReceivedMessage]:
     """An async iterator, read by a program that blocks."""
 
     async def next_one() -> ReceivedMessage | None:
         return await anext(messages, None)
 
-    while (message := portal.run(next_one())) is not None:
+    while (message := thread.run(next_one())) is not None:
         yield message
 
 
-def _core(client: Client | ClientSettings | None) -> instance.Client | ClientSettings | None:
-    return client._inside()[1] if isinstance(client, Client) else client
+def _core(client: Client | ClientSettings | None) -> AsyncClient | ClientSettings | None:
+    return inside(client)[1] if isinstance(client, Client) else client
 
 
 def _shared(client: Client | ClientSettings | None) -> Client | None:

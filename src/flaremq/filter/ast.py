@@ -23,7 +23,7 @@ class Comparison(Enum):
     LESS_EQUAL = "<="
 
 
-class Place(Enum):
+class SearchAnchor(Enum):
     """Where in a text another one is looked for."""
 
     ANYWHERE = "CONTAINS"
@@ -47,7 +47,7 @@ class Property:
 class Negated:
     """Nothing, unless the operand is a number."""
 
-    operand: Node
+    operand: SyntaxNode
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,37 +59,37 @@ class Truth:
 
 @dataclass(frozen=True, slots=True)
 class Not:
-    operand: Node
+    operand: SyntaxNode
 
 
 @dataclass(frozen=True, slots=True)
 class All:
     """AND, of two or more."""
 
-    parts: tuple[Node, ...]
+    parts: tuple[SyntaxNode, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Some:
     """OR, of two or more."""
 
-    parts: tuple[Node, ...]
+    parts: tuple[SyntaxNode, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Compare:
     how: Comparison
-    left: Node
-    right: Node
+    left: SyntaxNode
+    right: SyntaxNode
 
 
 @dataclass(frozen=True, slots=True)
 class Between:
     """A node of its own, not two comparisons: the operand is evaluated once, however deep it is."""
 
-    operand: Node
-    low: Node
-    high: Node
+    operand: SyntaxNode
+    low: SyntaxNode
+    high: SyntaxNode
     negated: bool = False
 
 
@@ -102,29 +102,29 @@ class In:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    place: Place
-    operand: Node
+    place: SearchAnchor
+    operand: SyntaxNode
     wanted: str
     negated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class IsNull:
-    operand: Node
+    operand: SyntaxNode
 
 
 Condition: TypeAlias = Truth | Not | All | Some | Compare | Between | In | Search | IsNull
-Node: TypeAlias = Constant | Property | Negated | Condition
+SyntaxNode: TypeAlias = Constant | Property | Negated | Condition
 
 
-def is_condition(node: Node) -> bool:
+def is_condition(node: SyntaxNode) -> bool:
     """TRUE, FALSE and NULL are both: a value and a condition."""
     if isinstance(node, Constant):
         return node.value is None or isinstance(node.value, bool)
     return not isinstance(node, Property | Negated)
 
 
-def inner(node: Node) -> tuple[Node, ...]:
+def inner(node: SyntaxNode) -> tuple[SyntaxNode, ...]:
     """The nodes directly below this one."""
     match node:
         case Constant() | Property():
@@ -139,7 +139,7 @@ def inner(node: Node) -> tuple[Node, ...]:
             return (node.operand,)
 
 
-def property_names(node: Node) -> frozenset[str]:
+def property_names(node: SyntaxNode) -> frozenset[str]:
     """Every property that the expression asks for."""
     found: set[str] = set()
     waiting = [node]

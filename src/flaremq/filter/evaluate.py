@@ -23,12 +23,12 @@ from flaremq.filter.ast import (
     In,
     IsNull,
     Negated,
-    Node,
     Not,
-    Place,
     Property,
     Search,
+    SearchAnchor,
     Some,
+    SyntaxNode,
     Truth,
     Value,
 )
@@ -52,7 +52,7 @@ _ORDERS: Final = {
 }
 
 
-def evaluation(node: Node) -> Evaluation:
+def evaluation(node: SyntaxNode) -> Evaluation:
     """The function that gives the value of this tree for the properties of a message."""
     match node:
         case Constant(value):
@@ -224,10 +224,10 @@ def _search(node: Search) -> Evaluation:
     return evaluate
 
 
-_FINDERS: Final[Mapping[Place, Callable[[str, str], bool]]] = {
-    Place.ANYWHERE: str.__contains__,
-    Place.START: str.startswith,
-    Place.END: str.endswith,
+_FINDERS: Final[Mapping[SearchAnchor, Callable[[str, str], bool]]] = {
+    SearchAnchor.ANYWHERE: str.__contains__,
+    SearchAnchor.START: str.startswith,
+    SearchAnchor.END: str.endswith,
 }
 
 

@@ -33,16 +33,16 @@ from flaremq.filter.ast import (
     In,
     IsNull,
     Negated,
-    Node,
     Not,
-    Place,
     Property,
     Search,
+    SearchAnchor,
     Some,
+    SyntaxNode,
     Truth,
     is_condition,
 )
-from flaremq.filter.tokens import Kind, Token, shown, tokenize
+from flaremq.filter.tokens import Token, TokenKind, shown, tokenize
 from flaremq.filter.values import order
 
 NESTING_MAX: Final = 64
@@ -52,14 +52,16 @@ DEPTH_MAX: Final = 200
 NODES_MAX: Final = 2048
 """Of one tree: every message pays for every node. The texts of an IN are no nodes."""
 
-_ORDERINGS: Final = (Kind.GREATER, Kind.GREATER_EQUAL, Kind.LESS, Kind.LESS_EQUAL)
-_SEARCHES: Final = (Kind.CONTAINS, Kind.STARTSWITH, Kind.ENDSWITH)
-_CONSTANTS: Final = {Kind.TRUE: True, Kind.FALSE: False, Kind.NULL: None}
-_BEGINS_A_VALUE: Final = frozenset({Kind.NAME, Kind.STRING, Kind.NUMBER, Kind.OPEN, *_CONSTANTS})
+_ORDERINGS: Final = (TokenKind.GREATER, TokenKind.GREATER_EQUAL, TokenKind.LESS, TokenKind.LESS_EQUAL)
+_SEARCHES: Final = (TokenKind.CONTAINS, TokenKind.STARTSWITH, TokenKind.ENDSWITH)
+_CONSTANTS: Final = {TokenKind.TRUE: True, TokenKind.FALSE: False, TokenKind.NULL: None}
+_BEGINS_A_VALUE: Final = frozenset(
+    {TokenKind.NAME, TokenKind.STRING, TokenKind.NUMBER, TokenKind.OPEN, *_CONSTANTS}
+)
 _AFTER_NOT: Final = "BETWEEN, IN, CONTAINS, STARTSWITH or ENDSWITH"
 
 
-def parse(text: str) -> Node:
+def parse(text: str) -> SyntaxNode:
     """The tree of a whole expression, a condition at its root; InvalidExpression names the place."""
     return _Parser(tokenize(text)).whole()
 
@@ -68,7 +70,7 @@ def parse(text: str) -> Node:
 class _Part:
     """A piece of the tree, where its text begins, and how deep it is."""
 
-    node: Node
+    node: SyntaxNode
     at: int
     depth: int = 1
 
@@ -80,21 +82,21 @@ class _Parser:
         self._nesting = 0
         self._nodes = 0
 
-    def whole(self) -> Node:
+    def whole(self) -> SyntaxNode:
         root = self._condition(self._or())
-        if self._here.kind is not Kind.END:
+        if self._here.kind is not TokenKind.END:
             raise self._unexpected("a comparison, AND, OR or the end")
         return root.node
 
     def _or(self) -> _Part:
         parts = [self._and()]
-        while self._took(Kind.OR):
+        while self._took(TokenKind.OR):
             parts.append(self._and())
         return self._chain(Some, parts)
 
     def _and(self) -> _Part:
         parts = [self._equality()]
-        while self._took(Kind.AND):
+        while self._took(TokenKind.AND):
             parts.append(self._equality())
         return self._chain(All, parts)
 
@@ -115,21 +117,21 @@ class _Parser:
     def _equality(self) -> _Part:
         left = self._comparison()
         while True:
-            if self._took(Kind.IS):
+            if self._took(TokenKind.IS):
                 left = self._null_check(left)
-            elif self._here.kind in (Kind.EQUAL, Kind.UNEQUAL):
+            elif self._here.kind in (TokenKind.EQUAL, TokenKind.UNEQUAL):
                 operator = self._next().kind
                 left = self._equal(left, operator, self._comparison())
             else:
                 return left
 
     def _null_check(self, left: _Part) -> _Part:
-        negated = self._took(Kind.NOT)
-        self._expect(Kind.NULL, "NULL" if negated else "NULL or NOT NULL")
+        negated = self._took(TokenKind.NOT)
+        self._expect(TokenKind.NULL, "NULL" if negated else "NULL or NOT NULL")
         found = self._made(IsNull(left.node), left.at, left)
         return self._made(Not(found.node), left.at, found) if negated else found
 
-    def _equal(self, left: _Part, operator: Kind, right: _Part) -> _Part:
+    def _equal(self, left: _Part, operator: TokenKind, right: _Part) -> _Part:
         for side in (left, right):
             if side.node == Constant(None):
                 raise _refused(side, f"a value or a property: IS NULL asks for it, not {operator.value}")
@@ -137,7 +139,7 @@ class _Parser:
         if _is_boolean(left.node) and isinstance(right.node, Constant) and not _is_boolean(right.node):
             raise _refused(right, "TRUE, FALSE or a property, as on the other side")
         found = self._made(Compare(Comparison.EQUAL, left.node, right.node), left.at, left, right)
-        return self._made(Not(found.node), left.at, found) if operator is Kind.UNEQUAL else found
+        return self._made(Not(found.node), left.at, found) if operator is TokenKind.UNEQUAL else found
 
     def _comparison(self) -> _Part:
         left = self._prefixed()
@@ -146,10 +148,10 @@ class _Parser:
                 operator = self._next().kind
                 left = self._ordered(left, operator, self._prefixed())
                 continue
-            negated = self._took(Kind.NOT)
-            if self._took(Kind.BETWEEN):
+            negated = self._took(TokenKind.NOT)
+            if self._took(TokenKind.BETWEEN):
                 left = self._between(left, negated)
-            elif self._took(Kind.IN):
+            elif self._took(TokenKind.IN):
                 left = self._among(left, negated)
             elif self._here.kind in _SEARCHES:
                 left = self._search(left, negated)
@@ -158,20 +160,20 @@ class _Parser:
             else:
                 return left
 
-    def _ordered(self, left: _Part, operator: Kind, right: _Part) -> _Part:
+    def _ordered(self, left: _Part, operator: TokenKind, right: _Part) -> _Part:
         for side in (left, right):
             _check_ordered(side, operator.value)
         node = Compare(Comparison(operator.value), left.node, right.node)
         return self._made(node, left.at, left, right)
 
     def _search(self, operand: _Part, negated: bool) -> _Part:
-        place = Place(self._next().kind.value)
-        wanted = str(self._expect(Kind.STRING, "a text in quotes").value)
+        place = SearchAnchor(self._next().kind.value)
+        wanted = str(self._expect(TokenKind.STRING, "a text in quotes").value)
         return self._made(Search(place, operand.node, wanted, negated), operand.at, operand)
 
     def _between(self, operand: _Part, negated: bool) -> _Part:
         low = self._prefixed()
-        self._expect(Kind.AND, "AND")
+        self._expect(TokenKind.AND, "AND")
         high = self._prefixed()
         for side in (operand, low, high):
             _check_ordered(side, "BETWEEN")
@@ -183,27 +185,27 @@ class _Parser:
     def _among(self, operand: _Part, negated: bool) -> _Part:
         if not isinstance(operand.node, Property):
             raise _refused(operand, "a property before IN")
-        self._expect(Kind.OPEN, "'('")
+        self._expect(TokenKind.OPEN, "'('")
         values = []
         while True:
-            values.append(str(self._expect(Kind.STRING, "a text in quotes").value))
-            if not self._took(Kind.COMMA):
+            values.append(str(self._expect(TokenKind.STRING, "a text in quotes").value))
+            if not self._took(TokenKind.COMMA):
                 break
-        self._expect(Kind.CLOSE, "',' or ')'")
+        self._expect(TokenKind.CLOSE, "',' or ')'")
         return self._made(In(operand.node, frozenset(values), negated), operand.at, operand)
 
     def _prefixed(self) -> _Part:
         prefixes = []
-        while self._here.kind in (Kind.NOT, Kind.MINUS, Kind.PLUS):
+        while self._here.kind in (TokenKind.NOT, TokenKind.MINUS, TokenKind.PLUS):
             prefixes.append(self._next())
             if len(prefixes) > DEPTH_MAX:
                 raise _too_deep(prefixes[0].at, "operators", DEPTH_MAX)
         found = self._primary()
         for prefix in reversed(prefixes):
-            if prefix.kind is Kind.NOT:
+            if prefix.kind is TokenKind.NOT:
                 operand = self._condition(found)
                 found = self._made(Not(operand.node), prefix.at, operand)
-            elif prefix.kind is Kind.MINUS:
+            elif prefix.kind is TokenKind.MINUS:
                 found = self._made(Negated(found.node), prefix.at, found)
         return found
 
@@ -211,9 +213,9 @@ class _Parser:
         if self._here.kind not in _BEGINS_A_VALUE:
             raise self._unexpected("a property, a value, NOT or '('")
         token = self._next()
-        if token.kind is Kind.OPEN:
+        if token.kind is TokenKind.OPEN:
             return self._group(token)
-        if token.kind is Kind.NAME:
+        if token.kind is TokenKind.NAME:
             return self._made(Property(token.text), token.at)
         return self._made(Constant(_CONSTANTS.get(token.kind, token.value)), token.at)
 
@@ -222,11 +224,11 @@ class _Parser:
         if self._nesting > NESTING_MAX:
             raise _too_deep(opened.at, "parentheses", NESTING_MAX)
         found = self._or()
-        self._expect(Kind.CLOSE, "a comparison, AND, OR or ')'")
+        self._expect(TokenKind.CLOSE, "a comparison, AND, OR or ')'")
         self._nesting -= 1
         return _Part(found.node, opened.at, found.depth)
 
-    def _made(self, node: Node, at: int, *below: _Part) -> _Part:
+    def _made(self, node: SyntaxNode, at: int, *below: _Part) -> _Part:
         self._nodes += 1
         if self._nodes > NODES_MAX:
             raise InvalidExpression(
@@ -241,17 +243,17 @@ class _Parser:
 
     def _next(self) -> Token:
         token = self._here
-        if token.kind is not Kind.END:
+        if token.kind is not TokenKind.END:
             self._here = next(self._tokens)
         return token
 
-    def _took(self, kind: Kind) -> bool:
+    def _took(self, kind: TokenKind) -> bool:
         if self._here.kind is not kind:
             return False
         self._next()
         return True
 
-    def _expect(self, kind: Kind, expected: str) -> Token:
+    def _expect(self, kind: TokenKind, expected: str) -> Token:
         if self._here.kind is not kind:
             raise self._unexpected(expected)
         return self._next()
@@ -277,7 +279,7 @@ def _check_range(low: _Part, high: _Part) -> None:
         raise _refused(high, f"a number not below {low.node.value}, where the range begins")
 
 
-def _is_boolean(node: Node) -> bool:
+def _is_boolean(node: SyntaxNode) -> bool:
     return isinstance(node, Constant) and isinstance(node.value, bool)
 
 
@@ -287,7 +289,7 @@ def _refused(part: _Part, expected: str) -> InvalidExpression:
     )
 
 
-def _named(node: Node) -> str:
+def _named(node: SyntaxNode) -> str:
     match node:
         case Constant(None):
             return "NULL"

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
 
-from flaremq.filter.ast import Node, property_names
+from flaremq.filter.ast import SyntaxNode, property_names
 from flaremq.filter.evaluate import Evaluation, Properties, evaluation
 from flaremq.filter.parser import parse
 from flaremq.model.properties import decode_properties, decode_text, find_property
@@ -22,7 +22,7 @@ _KEPT: Final = 100  # As many as Java keeps.
 @dataclass(frozen=True, slots=True)
 class Predicate:
     text: str
-    tree: Node
+    tree: SyntaxNode
     names: frozenset[str]
     evaluate: Evaluation = field(repr=False, compare=False)
     """True, False or None for unknown; ValueError where RocketMQ's evaluation fails."""

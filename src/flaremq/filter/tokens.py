@@ -27,7 +27,7 @@ _LONG_DIGITS: Final = 19
 _SHOWN_MAX: Final = 24
 
 
-class Kind(Enum):
+class TokenKind(Enum):
     """What a token is, in the words of an error message."""
 
     NAME = "a property"
@@ -61,7 +61,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    kind: Kind
+    kind: TokenKind
     text: str
     at: int
     """Character of the expression where it begins."""
@@ -69,12 +69,22 @@ class Token:
     """Of a name, a text or a number."""
 
     def __str__(self) -> str:
-        return Kind.END.value if self.kind is Kind.END else shown(self.text)
+        return TokenKind.END.value if self.kind is TokenKind.END else shown(self.text)
 
 
-_BY_TEXT: Final = {kind.value: kind for kind in Kind if kind.value.isupper() or not kind.value[0].isalpha()}
+_BY_TEXT: Final = {
+    kind.value: kind for kind in TokenKind if kind.value.isupper() or not kind.value[0].isalpha()
+}
 _ENDS_A_VALUE: Final = frozenset(
-    {Kind.NAME, Kind.STRING, Kind.NUMBER, Kind.TRUE, Kind.FALSE, Kind.NULL, Kind.CLOSE}
+    {
+        TokenKind.NAME,
+        TokenKind.STRING,
+        TokenKind.NUMBER,
+        TokenKind.TRUE,
+        TokenKind.FALSE,
+        TokenKind.NULL,
+        TokenKind.CLOSE,
+    }
 )
 _LINE_END: Final = re.compile(r"[\n\r]")
 # No alternative can match the same characters in two ways, so none is ever tried twice.
@@ -107,7 +117,7 @@ def tokenize(text: str) -> Iterator[Token]:
             TEXT_LENGTH_MAX,
         )
     last_line_at = max(text.rfind("\n"), text.rfind("\r"))
-    at, kind = 0, Kind.END
+    at, kind = 0, TokenKind.END
     while at < len(text):
         match = _TOKEN.match(text, at)
         if match is None:
@@ -120,10 +130,10 @@ def tokenize(text: str) -> Iterator[Token]:
             kind, end = token.kind, at + len(token.text)
             yield token
         at = end
-    yield Token(Kind.END, "", len(text))
+    yield Token(TokenKind.END, "", len(text))
 
 
-def _behind_comment(text: str, at: int, last_line_at: int, before: Kind) -> int:
+def _behind_comment(text: str, at: int, last_line_at: int, before: TokenKind) -> int:
     """Where the comment ends that begins here; `at` if it is none."""
     if text[at] == "/":
         end = text.find("*/", at + 2)
@@ -142,15 +152,15 @@ def _token(piece: re.Match[str]) -> Token:
     found, at = piece[0], piece.start()
     match piece.lastgroup:
         case "word":
-            return Token(_BY_TEXT.get(found.upper(), Kind.NAME), found, at, found)
+            return Token(_BY_TEXT.get(found.upper(), TokenKind.NAME), found, at, found)
         case "sign":
             return Token(_BY_TEXT[found], found, at)
         case "comment":  # It was none: two signs.
-            return Token(Kind.MINUS, found[0], at)
+            return Token(TokenKind.MINUS, found[0], at)
         case "string":
-            return Token(Kind.STRING, found, at, found[1:-1].replace("''", "'"))
+            return Token(TokenKind.STRING, found, at, found[1:-1].replace("''", "'"))
         case _:
-            return Token(Kind.NUMBER, found, at, _number(found, at))
+            return Token(TokenKind.NUMBER, found, at, _number(found, at))
 
 
 def _unreadable(text: str, at: int) -> InvalidExpression:

@@ -12,7 +12,7 @@ from flaremq.base.settings import parse_properties
 from flaremq.model.record import crc31
 from flaremq.model.topic import DataVersion
 from flaremq.namesrv.kvconfig import KVConfig
-from flaremq.namesrv.routes import EXPIRE_MS, Registration, Routes
+from flaremq.namesrv.routes import EXPIRE_MS, BrokerRegistration, Routes
 from flaremq.namesrv.settings import NamesrvSettings
 from flaremq.protocol import beans, fields
 from flaremq.protocol.bodies.cluster import GetBrokerMemberGroupResponseBody, KVTable, TopicList
@@ -87,7 +87,7 @@ class Handlers:
         said = decode_registration(body, request.version) if body is not None else None
         wrapper = said.topic_config_serialize_wrapper if said is not None else None
         registered = self._routes.register(
-            Registration(
+            BrokerRegistration(
                 cluster=header.cluster_name,
                 broker_name=header.broker_name,
                 broker_id=header.broker_id,

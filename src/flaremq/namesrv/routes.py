@@ -21,7 +21,7 @@ BrokerKey = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Registration:
+class BrokerRegistration:
     """What a broker says of itself."""
 
     cluster: str
@@ -80,7 +80,7 @@ class Routes:
 
     # Brokers come and go.
 
-    def register(self, given: Registration, now_ms: int, peer: object) -> Registered | None:
+    def register(self, given: BrokerRegistration, now_ms: int, peer: object) -> Registered | None:
         """Enter a broker; None if it is refused (RouteInfoManager.registerBroker)."""
         broker = self._brokers.get(given.broker_name)
         known_id = broker is not None and given.broker_id in broker.addresses
@@ -102,7 +102,7 @@ class Routes:
             self._enter_topics(given, broker, changed)
         return self._master_of(given, broker)
 
-    def _is_older(self, given: Registration, broker: _Broker) -> bool:
+    def _is_older(self, given: BrokerRegistration, broker: _Broker) -> bool:
         """Its id is held by another address that has seen a later election."""
         other = broker.addresses.get(given.broker_id)
         if other is None or other == given.address:
@@ -111,19 +111,19 @@ class Routes:
         return live is not None and live.data_version.state_version > given.data_version.state_version
 
     @staticmethod
-    def _move_address(broker: _Broker, given: Registration) -> None:
+    def _move_address(broker: _Broker, given: BrokerRegistration) -> None:
         """A slave that became master keeps its address: its old id must not have it any more."""
         for broker_id, address in list(broker.addresses.items()):
             if address == given.address and broker_id != given.broker_id:
                 del broker.addresses[broker_id]
 
     @staticmethod
-    def _speaks_for_topics(given: Registration, broker: _Broker) -> bool:
+    def _speaks_for_topics(given: BrokerRegistration, broker: _Broker) -> bool:
         if given.broker_id == MASTER_ID:
             return True
         return given.acting_master is not None and given.broker_id == min(broker.addresses)
 
-    def _enter_topics(self, given: Registration, broker: _Broker, changed: bool) -> None:
+    def _enter_topics(self, given: BrokerRegistration, broker: _Broker, changed: bool) -> None:
         topics = given.topics or {}
         if self.delete_missing_topics:
             for topic in [t for t, queues in self._topics.items() if given.broker_name in queues]:
@@ -142,7 +142,7 @@ class Routes:
                     topic_sys_flag=config.topic_sys_flag,
                 )
 
-    def _master_of(self, given: Registration, broker: _Broker) -> Registered:
+    def _master_of(self, given: BrokerRegistration, broker: _Broker) -> Registered:
         master = broker.addresses.get(MASTER_ID)
         live = self._live.get((given.cluster, master)) if master else None
         if given.broker_id == MASTER_ID or live is None:

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Coroutine
 from typing import Any, Final, TypeVar
 
-from flaremq.client.blocking import Portal
+from flaremq.client.blocking import LoopThread
 from flaremq.client.client import Client
 
 R = TypeVar("R")
@@ -26,7 +26,7 @@ class Link:
     """A client, started in the loop of its portal."""
 
     def __init__(self, name_server: str) -> None:
-        self.portal = Portal(f"rocketmq-{name_server}")
+        self.portal = LoopThread(f"rocketmq-{name_server}")
         self.client = self.portal.run(_started(name_server))
         self.told: dict[tuple[str, str], int] = {}
         """By group and queue, the offsets that brokers have been told last."""

@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import Final, Self
 
 from flaremq.base.lifecycle import Owned
-from flaremq.client.blocking import Portal
+from flaremq.client.blocking import LoopThread
 
 _PIECE: Final = 64 << 10
 _BACKLOG: Final = 128
@@ -121,7 +121,7 @@ class Wires:
     """All wires of a test. Its methods may be called from any thread."""
 
     def __init__(self) -> None:
-        self._portal = Portal("flaremq-wires")
+        self._portal = LoopThread("flaremq-wires")
         self._wires: list[Wire] = []
 
     def __enter__(self) -> Self:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from flaremq.base.errors import CallTimeout, ConnectionLost, FlareError, Malformed, TopicNotFound
-from flaremq.client.api import Pulled
+from flaremq.client.api import PullResult
 from flaremq.client.client import Client
 from flaremq.client.consumer.bulkpull import PullFrames, PullLine
 from flaremq.client.producer.producer import Producer
@@ -39,10 +39,10 @@ class Basket:
     """Keeps what it is given."""
 
     def __init__(self) -> None:
-        self.pulls: dict[str, Pulled] = {}
+        self.pulls: dict[str, PullResult] = {}
         self.failures: dict[str, FlareError] = {}
 
-    def pulled(self, what: str, pulled: Pulled) -> None:
+    def pulled(self, what: str, pulled: PullResult) -> None:
         self.pulls[what] = pulled
 
     def failed(self, what: str, error: FlareError) -> None:

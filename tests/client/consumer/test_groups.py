@@ -23,9 +23,9 @@ from tests.client.consumer.tools import (
     send,
 )
 
-from flaremq.client.consumer.locks import Locks
-from flaremq.client.consumer.member import Member
-from flaremq.client.consumer.offsets import LocalOffsets
+from flaremq.client.consumer.locks import LockClient
+from flaremq.client.consumer.member import GroupMember
+from flaremq.client.consumer.offsets import LocalFileOffsetStore
 from flaremq.client.consumer.push import PushConsumer
 from flaremq.client.message import ReceivedMessage
 from flaremq.model.message import Message, MessageQueue
@@ -135,14 +135,14 @@ async def test_a_file_of_offsets_that_cannot_be_read_is_read_from_its_backup(
 ) -> None:
     queue = MessageQueue(topic, "broker-a", 0)
     async with a_client(servers, instance_name="me") as client:
-        member = Member(client, "G", quick(broadcasting=True, offsets_folder=tmp_path))
-        offsets = LocalOffsets(member)
+        member = GroupMember(client, "G", quick(broadcasting=True, offsets_folder=tmp_path))
+        offsets = LocalFileOffsetStore(member)
         assert await offsets.committed(queue) is None
         for offset in (3, 4):
             await offsets.store({queue: offset})
-        assert await LocalOffsets(member).committed(queue) == 4
+        assert await LocalFileOffsetStore(member).committed(queue) == 4
         offsets.path.write_text('{"offsetTable":{{')
-        assert await LocalOffsets(member).committed(queue) == 3
+        assert await LocalFileOffsetStore(member).committed(queue) == 3
     assert "cannot be read" in caplog.text
     with pytest.raises(json.JSONDecodeError):
         json.loads(offsets.path.with_name("offsets.json.bak").read_text())  # Java's dialect, not JSON.
@@ -155,7 +155,7 @@ async def test_offsets_that_cannot_be_written_are_told_and_end_nothing(
     queue = MessageQueue(topic, "broker-a", 0)
     async with a_client(servers, instance_name="me") as client:
         settings = quick(broadcasting=True, offsets_folder=tmp_path / "no-folder")
-        offsets = LocalOffsets(Member(client, "G", settings))
+        offsets = LocalFileOffsetStore(GroupMember(client, "G", settings))
         offsets._table = {}
         await offsets.store({queue: 3})
         assert await offsets.committed(queue) == 3
@@ -275,7 +275,7 @@ async def test_who_has_no_lock_does_not_consume(servers: EmbeddedThread, topic: 
         joined(servers, f"G-{topic}", topic, seen, orderly=True) as consumer,
     ):
         await owned(consumer, topic, 2)
-        held = consumer._holdings.queues
+        held = consumer._assignment.queues
         for each in held.values():
             each.locked = False
         await send(producer, topic, numbered(2))
@@ -285,7 +285,7 @@ async def test_who_has_no_lock_does_not_consume(servers: EmbeddedThread, topic: 
 
         await eventually("they are fetched", are_fetched)
         assert not seen.messages
-        for each in await consumer._holdings.locks.renew(held):
+        for each in await consumer._assignment.locks.renew(held):
             consumer._delivery.arrived(each)
         await seen.count(2)
 
@@ -300,10 +300,12 @@ async def test_queues_that_a_member_has_locked_are_refused_to_others_until_it_le
         await leaving.start()
         await owned(leaving, topic, 2)
         await leaving._tasks.aclose(5)
-        leaving._holdings.rest()
+        leaving._assignment.rest()
         queues = list(leaving.assignment)
         async with joined(servers, group, topic, seen, orderly=True) as heir:
-            locks = Locks(Member(heir.client, group, quick(orderly=True)), heir._holdings.troubles)
+            locks = LockClient(
+                GroupMember(heir.client, group, quick(orderly=True)), heir._assignment.warnings
+            )
             assert not await locks.ask([queue for queue in queues if queue.topic == topic])
             await leaving.stop()
             await owned(heir, topic, 2)

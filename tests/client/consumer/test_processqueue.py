@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flaremq.client.consumer.processqueue import LOCK_VALID_S, Limits, ProcessQueue, Run
+from flaremq.client.consumer.processqueue import LOCK_VALID_S, MessageRun, ProcessQueue, QueueLimits
 from flaremq.client.message import ReceivedMessage
 from flaremq.model.columns import Fact
 from flaremq.model.message import MessageQueue
 
 QUEUE = MessageQueue("TopicTest", "broker-a", 0)
-WIDE = Limits(10**6, 10**9, 10**6)
+WIDE = QueueLimits(10**6, 10**9, 10**6)
 
 
 def message(offset: int) -> ReceivedMessage:
@@ -135,19 +135,19 @@ def test_an_offset_that_is_kept_is_not_passed() -> None:
 @pytest.mark.parametrize(
     ("limits", "word"),
     [
-        (Limits(5, 10**6, 10**6), "5 messages"),
-        (Limits(6, 500, 10**6), "500 bytes"),
-        (Limits(6, 10**6, 40), "apart"),
+        (QueueLimits(5, 10**6, 10**6), "5 messages"),
+        (QueueLimits(6, 500, 10**6), "500 bytes"),
+        (QueueLimits(6, 10**6, 40), "apart"),
     ],
 )
-def test_each_limit_says_when_it_is_passed(limits: Limits, word: str) -> None:
+def test_each_limit_says_when_it_is_passed(limits: QueueLimits, word: str) -> None:
     held = filled([0, 1, 2, 3, 50])
     assert word in (held.excess(limits) or "")
     assert held.excess(WIDE) is None
 
 
 def test_order_knows_no_span() -> None:
-    assert filled([0, 5000]).excess(Limits(10, 10**6, None)) is None
+    assert filled([0, 5000]).excess(QueueLimits(10, 10**6, None)) is None
 
 
 def test_who_waits_for_room_is_told_of_it() -> None:
@@ -171,7 +171,7 @@ def test_a_lock_counts_for_a_while() -> None:
 
 @given(st.data())
 def test_whatever_ends_first_no_offset_is_stored_that_skips_a_message(data: st.DataObject) -> None:
-    held, unfinished, runs = ProcessQueue(QUEUE, 0), set[int](), list[Run]()
+    held, unfinished, runs = ProcessQueue(QUEUE, 0), set[int](), list[MessageRun]()
     for _ in range(data.draw(st.integers(1, 40))):
         act = data.draw(st.sampled_from(["put", "take", "done", "some", "back", "part"]))
         if act == "put":

@@ -25,7 +25,7 @@ from tests.client.consumer.tools import (
 )
 
 from flaremq.base.errors import ConfigError, InvalidExpression, InvalidName, UsageError
-from flaremq.client.consumer.member import Member
+from flaremq.client.consumer.member import GroupMember
 from flaremq.client.consumer.offsets import first_offset
 from flaremq.client.consumer.push import PushConsumer
 from flaremq.client.message import ReceivedMessage
@@ -196,7 +196,7 @@ async def test_a_group_that_is_new_starts_where_it_is_told_to(servers: EmbeddedT
         retry = MessageQueue(f"%RETRY%G-{topic}", queue.broker_name, 0)
 
         async def start(of: MessageQueue, **changes: Any) -> int:
-            return await first_offset(Member(client, f"G-{topic}", quick(**changes)), of)
+            return await first_offset(GroupMember(client, f"G-{topic}", quick(**changes)), of)
 
         hour_ms = 3_600_000
         now_ms = client.clock.now_ms()

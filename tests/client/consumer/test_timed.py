@@ -36,7 +36,7 @@ def test_an_orderly_consumer_renews_its_locks_every_twenty_seconds() -> None:
         async with FakeBroker() as broker, consuming(broker, Seen(), orderly=True) as consumer:
             await reach(130)
             assert QUEUE in consumer.assignment
-            assert consumer._holdings.queues[QUEUE].is_locked(now_s())
+            assert consumer._assignment.queues[QUEUE].is_locked(now_s())
             times = broker.times(LOCK)
             assert len(times) == 7
             assert gaps(times) == pytest.approx([20] * 6, abs=0.5)
@@ -65,7 +65,7 @@ def test_a_lock_that_nobody_renews_counts_for_thirty_seconds_and_then_nothing_is
             broker.put(b"too late")
             await reach(39)
             assert seen.bodies == [b"in time"]
-            assert consumer._holdings.queues[QUEUE].count == 1
+            assert consumer._assignment.queues[QUEUE].count == 1
             broker.answers_locks = True
             await seen.count(2, 60)
             assert now_s() < 70
@@ -125,12 +125,12 @@ def test_a_queue_of_which_nothing_was_asked_for_two_minutes_begins_anew(
             consuming(broker, seen, pull_timeout_s=10_000.0) as consumer,
         ):
             broker.put(b"one")
-            before = consumer._holdings.queues[QUEUE]
+            before = consumer._assignment.queues[QUEUE]
             await reach(119)
             assert not seen.messages and len(broker.times(PULL)) == 1
             await seen.count(1, 60)
             assert 120 < now_s() < 145  # The next round of sharing out finds it.
-            assert before.dropped and consumer._holdings.queues[QUEUE] is not before
+            assert before.dropped and consumer._assignment.queues[QUEUE] is not before
 
     leaping(story())
     warnings = [each for each in caplog.records if each.levelno == logging.WARNING]
@@ -159,10 +159,10 @@ def test_a_queue_that_waits_for_its_handler_is_not_begun_anew() -> None:
             await release.wait()
 
         async with FakeBroker() as broker, consuming(broker, handler, queue_count_max=2) as consumer:
-            before = consumer._holdings.queues[QUEUE]
+            before = consumer._assignment.queues[QUEUE]
             broker.put(*numbered(4))
             await reach(400)
-            assert consumer._holdings.queues[QUEUE] is before and not before.dropped
+            assert consumer._assignment.queues[QUEUE] is before and not before.dropped
             assert sorted(begun) == numbered(4)
             release.set()
             await reach(410)

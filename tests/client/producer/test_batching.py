@@ -10,16 +10,16 @@ import pytest
 
 from flaremq.base.errors import FlareError, MessageIllegal, ServiceStops
 from flaremq.client.message import Receipt
-from flaremq.client.producer.batching import Lanes
-from flaremq.client.producer.packing import Ready
+from flaremq.client.producer.batching import Batcher
+from flaremq.client.producer.packing import PackedMessage
 from flaremq.model.batch import FIXED_SIZE
 from flaremq.model.message import MessageQueue
 
 A, B = MessageQueue("T", "broker-a", 0), MessageQueue("T", "broker-a", 1)
 
 
-def message(number: int, *, alone: bool = False, size: int = 4, topic: str = "T") -> Ready:
-    return Ready(topic, f"{number:0{size}d}".encode(), "", f"id{number}", None, alone)
+def message(number: int, *, alone: bool = False, size: int = 4, topic: str = "T") -> PackedMessage:
+    return PackedMessage(topic, f"{number:0{size}d}".encode(), "", f"id{number}", None, alone)
 
 
 class Broker:
@@ -35,7 +35,7 @@ class Broker:
         """Requests that were under way together, all queues counted."""
 
     async def send_ready(
-        self, messages: Sequence[Ready], to: MessageQueue | None, timeout_s: float | None = None
+        self, messages: Sequence[PackedMessage], to: MessageQueue | None, timeout_s: float | None = None
     ) -> Receipt:
         self._under_way[to] += 1
         assert to is None or self._under_way[to] == 1, "two requests of one queue"
@@ -54,7 +54,7 @@ class Broker:
 
 async def test_what_gathers_goes_together_and_in_order() -> None:
     broker = Broker()
-    lanes = Lanes(broker, 1.0)
+    lanes = Batcher(broker, 1.0)
     broker.open.clear()
     for number in range(100):
         lanes.add((A, B)[number % 2], [message(number)])
@@ -70,7 +70,7 @@ async def test_what_gathers_goes_together_and_in_order() -> None:
 
 async def test_batches_end_at_their_size_and_at_messages_that_go_alone() -> None:
     broker = Broker()
-    lanes = Lanes(broker, 1.0, size_max=2 * (FIXED_SIZE + 4))
+    lanes = Batcher(broker, 1.0, size_max=2 * (FIXED_SIZE + 4))
     numbers = [message(n, alone=n == 3) for n in range(6)] + [message(6, size=100), message(7)]
     lanes.add(A, numbers)
     await lanes.finish()
@@ -80,7 +80,7 @@ async def test_batches_end_at_their_size_and_at_messages_that_go_alone() -> None
 async def test_a_passing_failure_is_tried_again_in_its_place() -> None:
     broker = Broker()
     broker.failures = [ServiceStops("broker-a is shutting down")]
-    lanes = Lanes(broker, 5.0)
+    lanes = Batcher(broker, 5.0)
     lanes.add(A, [message(n, alone=True) for n in range(3)])
     await lanes.finish()
     assert broker.stored[A] == [[0], [1], [2]]
@@ -89,7 +89,7 @@ async def test_a_passing_failure_is_tried_again_in_its_place() -> None:
 async def test_what_fails_for_good_ends_all_and_is_raised() -> None:
     broker = Broker()
     broker.failures = [MessageIllegal("no")]
-    lanes = Lanes(broker, 5.0)
+    lanes = Batcher(broker, 5.0)
     lanes.add(A, [message(n, alone=True) for n in range(3)])
     with pytest.raises(MessageIllegal, match="no"):
         await lanes.finish()
@@ -102,7 +102,7 @@ async def test_what_fails_for_good_ends_all_and_is_raised() -> None:
 async def test_whoever_feeds_waits_for_room() -> None:
     broker = Broker()
     broker.open.clear()
-    lanes = Lanes(broker, 5.0)
+    lanes = Batcher(broker, 5.0)
     lanes.add(A, [message(n, alone=True) for n in range(4)])
     waiting = asyncio.create_task(lanes.room(2))
     for _ in range(10):
@@ -116,7 +116,7 @@ async def test_whoever_feeds_waits_for_room() -> None:
 
 async def test_lanes_without_a_queue_take_any_topic_and_run_side_by_side() -> None:
     broker = Broker()
-    lanes = Lanes(broker, 1.0)
+    lanes = Batcher(broker, 1.0)
     broker.open.clear()
     lanes.add(0, [message(n, topic="T" if n < 3 else "U") for n in range(5)])
     lanes.add(1, [message(n) for n in range(5, 8)])

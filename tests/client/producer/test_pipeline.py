@@ -8,8 +8,8 @@ import pytest
 from tests.client.producer.test_packing import PACKER
 
 from flaremq.base.errors import ManyFailed
-from flaremq.client.producer.packing import Ready, message_text
-from flaremq.client.producer.pipeline import Pipeline
+from flaremq.client.producer.packing import PackedMessage, message_text
+from flaremq.client.producer.pipeline import SendPipeline
 from flaremq.client.producer.producer import Producer
 from flaremq.client.settings import ProducerSettings
 from flaremq.model.message import Message, MessageQueue
@@ -22,14 +22,14 @@ async def producer(servers: EmbeddedThread) -> AsyncIterator[Producer]:
         yield running
 
 
-def ready(topic: str, number: int, to: MessageQueue | None = None) -> Ready:
+def ready(topic: str, number: int, to: MessageQueue | None = None) -> PackedMessage:
     message, message_id = Message(topic, b"%d" % number, tags="t"), f"{number:032X}"
-    return Ready(topic, message.body, message_text(message, message_id), message_id, to)
+    return PackedMessage(topic, message.body, message_text(message, message_id), message_id, to)
 
 
 async def test_messages_that_are_ready_are_stored_with_their_own_ids(producer: Producer, topic: str) -> None:
     first, *_ = await producer.queues(topic)
-    pipeline = Pipeline(producer, 32, 3.0)
+    pipeline = SendPipeline(producer, 32, 3.0)
     for at in range(0, 320, 32):
         await pipeline.feed([ready(topic, n, first if n % 2 else None) for n in range(at, at + 32)])
     await pipeline.finish()
@@ -41,7 +41,7 @@ async def test_messages_that_are_ready_are_stored_with_their_own_ids(producer: P
 
 async def test_one_that_is_ready_is_packed_like_the_message_that_it_is() -> None:
     message = Message("T", b"x" * 10, tags="t", keys=["k"], properties={"a": "b"})
-    made = Ready("T", message.body, message_text(message, "0" * 32), "0" * 32)
+    made = PackedMessage("T", message.body, message_text(message, "0" * 32), "0" * 32)
     assert PACKER.pack(made) == PACKER.pack(message, "0" * 32)
     assert PACKER.pack_ready([made]) == PACKER.pack(made)
     batch = PACKER.pack_ready([made, made])
@@ -56,7 +56,7 @@ async def test_what_fails_for_good_is_told_while_more_is_fed(
         Embedded(tmp_path_factory.mktemp("one")) as one,
         Producer("fed", one.namesrv, settings=settings) as producer,
     ):
-        pipeline = Pipeline(producer, 64, 1.0, keeps=False)
+        pipeline = SendPipeline(producer, 64, 1.0, keeps=False)
         await pipeline.feed([ready("Fed", n) for n in range(10)])
         await pipeline.finish()
         await pipeline.check()

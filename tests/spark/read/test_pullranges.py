@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flaremq.client.api import Pulled
+from flaremq.client.api import PullResult
 from flaremq.model.layout import QUEUE_OFFSET_AT
 from flaremq.protocol.codes import ResponseCode
 from flaremq.spark.read.partitions import QueueRange
@@ -22,8 +22,8 @@ def records(first: int) -> bytes:
     return bytes(QUEUE_OFFSET_AT) + first.to_bytes(8, "big") + bytes(60)
 
 
-def answer(code: int, onward: int, least: int = 0, most: int = 10_000, body: bytes = b"") -> Pulled:
-    return Pulled(code, onward, least, most, 0, body)
+def answer(code: int, onward: int, least: int = 0, most: int = 10_000, body: bytes = b"") -> PullResult:
+    return PullResult(code, onward, least, most, 0, body)
 
 
 def test_the_first_answer_shows_the_stride_of_all_others() -> None:
@@ -94,7 +94,7 @@ def test_records_beyond_the_edges_of_a_piece_are_marked(first: int, onward: int)
         (answer(RETRY, 100), True, (Meaning.AGAIN, 100)),
     ],
 )
-def test_what_an_answer_means(pulled: Pulled, filtered: bool, means: tuple[Meaning, int]) -> None:
+def test_what_an_answer_means(pulled: PullResult, filtered: bool, means: tuple[Meaning, int]) -> None:
     assert meaning(Piece(a_range(), 100, 132), pulled, filtered=filtered) == means
 
 

@@ -18,10 +18,10 @@ from flaremq.model.topic import retry_topic
 from flaremq.protocol import beans, fields
 from flaremq.protocol.bodies.group import CheckClientRequestBody, ConsumerData, ConsumeType, HeartbeatData
 from flaremq.protocol.bodies.running import (
-    Connection,
+    ClientConnection,
     ConsumerConnection,
     ProducerConnection,
-    ProducerInfo,
+    ProducerTableEntry,
     ProducerTableInfo,
 )
 from flaremq.protocol.codes import RequestCode
@@ -185,17 +185,17 @@ def _shown(group: ConsumerGroup) -> ConsumerConnection:
     )
 
 
-def _connections(members: Iterable[Member]) -> tuple[Connection, ...]:
+def _connections(members: Iterable[Member]) -> tuple[ClientConnection, ...]:
     return tuple(
-        Connection(
+        ClientConnection(
             client_id=each.client_id, client_addr=each.address, language=each.language, version=each.version
         )
         for each in members
     )
 
 
-def _producer_info(member: Member) -> ProducerInfo:
-    return ProducerInfo(
+def _producer_info(member: Member) -> ProducerTableEntry:
+    return ProducerTableEntry(
         client_id=member.client_id,
         remote_ip="/" + member.address,  # As Java shows an address.
         language=member.language,

@@ -19,7 +19,7 @@ from flaremq.base.errors import FlareError
 from flaremq.cli.bench.histogram import Histogram
 from flaremq.client.client import Client
 from flaremq.client.message import Receipt
-from flaremq.client.producer.pipeline import Pipeline, Under
+from flaremq.client.producer.pipeline import InFlight, SendPipeline
 from flaremq.client.producer.producer import Producer
 from flaremq.client.settings import ClientSettings, ProducerSettings
 from flaremq.model.message import Message
@@ -185,7 +185,7 @@ def _share(plan: Plan, number: int) -> float:
     return math.ceil(round(batches, 6)) * plan.batch
 
 
-class Timed(Pipeline):
+class Timed(SendPipeline):
     """A pipeline that notes how long each message took, and keeps nothing else of it.
 
     What fails has failed: an attempt later would be another message to whoever measures.
@@ -207,19 +207,19 @@ class Timed(Pipeline):
         if unplaced:
             await asyncio.sleep(_REST_S)  # With nobody to send to, there is nothing to wait for either.
 
-    def stored(self, under: Under, receipt: Receipt) -> None:  # noqa: ARG002 - Only when it came matters.
+    def stored(self, under: InFlight, receipt: Receipt) -> None:  # noqa: ARG002 - Only when it came matters.
         self._outstanding -= 1
         self._progress.set()
         self._outcome.note(1, self._begun[under.place])
 
-    def answered(self, under: Under, address: str, answer: Command) -> None:
+    def answered(self, under: InFlight, address: str, answer: Command) -> None:
         super().answered(under, address, answer)
         if self._results[under.place] is not None:  # Stored, in other words than most receipts have.
             self._results[under.place] = None
             self._outcome.note(1, self._begun[under.place])
         self._count_failures()
 
-    def lost(self, under: Under, error: FlareError) -> None:
+    def lost(self, under: InFlight, error: FlareError) -> None:
         super().lost(under, error)
         self._count_failures()
 

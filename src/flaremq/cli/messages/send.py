@@ -21,7 +21,7 @@ from flaremq.cli.options import Namesrv, Profile, TopicName
 from flaremq.cli.render import BadValue, counted, dumps, note
 from flaremq.client.client import Client
 from flaremq.client.message import Receipt
-from flaremq.client.producer.pipeline import Pipeline
+from flaremq.client.producer.pipeline import SendPipeline
 from flaremq.client.producer.producer import Producer
 from flaremq.client.settings import ClientSettings, ProducerSettings
 from flaremq.model.message import Message, MessageQueue
@@ -59,7 +59,7 @@ class Mail:
         )
 
 
-class Batch(Pipeline):
+class Batch(SendPipeline):
     """`send_many` that can be looked into when it ends early: what was acknowledged by then is known."""
 
     @property

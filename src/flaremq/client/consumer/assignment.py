@@ -10,9 +10,9 @@ from typing import Final, Protocol
 
 from flaremq.base.errors import FlareError
 from flaremq.base.lifecycle import Owned, repeat
-from flaremq.client.consumer.locks import RENEW_S, Locks
-from flaremq.client.consumer.member import Member, Troubles
-from flaremq.client.consumer.offsets import Offsets
+from flaremq.client.consumer.locks import RENEW_S, LockClient
+from flaremq.client.consumer.member import GroupMember, Warnings
+from flaremq.client.consumer.offsets import OffsetStore
 from flaremq.client.consumer.processqueue import ProcessQueue
 from flaremq.client.consumer.pull import PUSH, Puller, PullKind
 from flaremq.model.message import MessageQueue
@@ -28,7 +28,7 @@ _CLOSE_LIMIT_S: Final = 5.0
 
 
 class Consumption(Protocol):
-    """Who consumes what is fetched, as the holdings see it."""
+    """Who consumes what is fetched, as the assignment see it."""
 
     def arrived(self, held: ProcessQueue) -> None:
         """There is something to take."""
@@ -44,17 +44,17 @@ class _Held:
     task: asyncio.Task[None]
 
 
-class Holdings:
+class Assignment:
     def __init__(
-        self, member: Member, offsets: Offsets, consumption: Consumption, kind: PullKind = PUSH
+        self, member: GroupMember, offsets: OffsetStore, consumption: Consumption, kind: PullKind = PUSH
     ) -> None:
         self._member = member
         self._clock = member.client.clock
         self.offsets = offsets
         self._consumption = consumption
         self._kind = kind
-        self.troubles = Troubles(member.group)
-        self.locks = Locks(member, self.troubles)
+        self.warnings = Warnings(member.group)
+        self.locks = LockClient(member, self.warnings)
         self._held: dict[MessageQueue, _Held] = {}
         self._leaving: dict[MessageQueue, asyncio.Task[None]] = {}
         self._tasks = Owned()
@@ -112,7 +112,7 @@ class Holdings:
         try:
             offset = await self.offsets.start(queue)
         except FlareError as error:
-            self.troubles.note(queue.broker_name, f"the start of {queue}", error)
+            self.warnings.note(queue.broker_name, f"the start of {queue}", error)
             return False
         if self._closed:
             return False

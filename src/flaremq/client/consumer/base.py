@@ -10,9 +10,9 @@ from typing import Self
 from flaremq.base.errors import FlareError, NotServed, UsageError
 from flaremq.base.lifecycle import Owned
 from flaremq.client.client import Client
-from flaremq.client.consumer.assignment import Consumption, Holdings
-from flaremq.client.consumer.member import Member
-from flaremq.client.consumer.offsets import LocalOffsets, RemoteOffsets
+from flaremq.client.consumer.assignment import Assignment, Consumption
+from flaremq.client.consumer.member import GroupMember
+from flaremq.client.consumer.offsets import LocalFileOffsetStore, RemoteBrokerOffsetStore
 from flaremq.client.consumer.pull import PullKind
 from flaremq.client.consumer.rebalance import Rebalancer
 from flaremq.client.consumer.runninginfo import running_info
@@ -28,13 +28,13 @@ class Consumer:
     """One member of a consumer group, from `start` to `stop`; `async with` does both."""
 
     def __init__(
-        self, member: Member, consumption: Consumption, kind: PullKind, *, owns_client: bool
+        self, member: GroupMember, consumption: Consumption, kind: PullKind, *, owns_client: bool
     ) -> None:
         self._member = member
         self._owns_client = owns_client
-        offsets = RemoteOffsets(member) if member.is_clustering else LocalOffsets(member)
-        self._holdings = Holdings(member, offsets, consumption, kind)
-        self._rebalancer = Rebalancer(member, self._holdings)
+        offsets = RemoteBrokerOffsetStore(member) if member.is_clustering else LocalFileOffsetStore(member)
+        self._assignment = Assignment(member, offsets, consumption, kind)
+        self._rebalancer = Rebalancer(member, self._assignment)
         self._tasks = Owned()
         self._started = False
         self._stopping: asyncio.Task[None] | None = None
@@ -75,7 +75,7 @@ class Consumer:
             await self._check_expressions()
             self._check_not_stopped()  # Somebody may have done it while servers were asked.
             self._begin()
-            self._holdings.start()
+            self._assignment.start()
             settled = await self._rebalancer.round()
             self._check_not_stopped()
             self._tasks.spawn("rebalance", self._rebalancer.run(settled))
@@ -136,10 +136,10 @@ class Consumer:
     async def _leave(self) -> None:
         try:
             await self._tasks.aclose(timeout_s=5)
-            self._holdings.rest()
+            self._assignment.rest()
             await self._finish()
         finally:
-            await self._holdings.close()
+            await self._assignment.close()
             await self.client.remove_consumer(self.group)
 
     async def __aenter__(self) -> Self:
@@ -165,7 +165,7 @@ class Consumer:
     @property
     def assignment(self) -> frozenset[MessageQueue]:
         """The queues that are ours now."""
-        return frozenset(self._holdings.queues)
+        return frozenset(self._assignment.queues)
 
     def _subscribed(self) -> None:
         """Subscriptions have changed."""
@@ -187,15 +187,15 @@ class Consumer:
 
     async def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
         for queue, offset in offsets.items():
-            if queue.topic == topic and self._holdings.get(queue) is not None:
+            if queue.topic == topic and self._assignment.get(queue) is not None:
                 log.warning("group %s: %s is reset to %d by an operator", self.group, queue, offset)
-                await self._holdings.move(queue, offset, sure=True)
+                await self._assignment.move(queue, offset, sure=True)
 
     def positions(self, topic: str) -> Mapping[MessageQueue, int]:
-        return {queue: at for queue, at in self._holdings.positions().items() if queue.topic == topic}
+        return {queue: at for queue, at in self._assignment.positions().items() if queue.topic == topic}
 
     def running_info(self, *, stacks: bool) -> ConsumerRunningInfo:
-        return running_info(self._member, self._holdings, stacks=stacks)
+        return running_info(self._member, self._assignment, stacks=stacks)
 
     async def consume_directly(self, record: bytes, broker_name: str) -> ConsumeMessageDirectlyResult:
         raise NotServed(

@@ -12,7 +12,7 @@ import struct
 from typing import Final, Generic, Protocol, TypeVar
 
 from flaremq.base.errors import FlareError, Malformed
-from flaremq.client.api import PULLED, Pulled
+from flaremq.client.api import PULLED, PullResult
 from flaremq.client.errors import error_for
 from flaremq.protocol import fields
 from flaremq.protocol.codes import CURRENT_VERSION, LanguageCode, RequestCode
@@ -53,7 +53,7 @@ class PullFrames:
 class PullTaker(Protocol[T_contra]):
     """Who takes the answers, in whichever order they come."""
 
-    def pulled(self, what: T_contra, pulled: Pulled) -> None: ...
+    def pulled(self, what: T_contra, pulled: PullResult) -> None: ...
     def failed(self, what: T_contra, error: FlareError) -> None: ...
 
 
@@ -115,7 +115,7 @@ class PullLine(Generic[T]):
             return
         found = response.fields
         try:
-            pulled = Pulled(
+            pulled = PullResult(
                 response.code,
                 int(found["nextBeginOffset"]),
                 int(found["minOffset"]),

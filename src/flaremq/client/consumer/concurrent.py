@@ -8,8 +8,8 @@ from typing import Final
 
 from flaremq.client.consumer.delivery import Delivery
 from flaremq.client.consumer.outcome import level_of
-from flaremq.client.consumer.processqueue import Run
-from flaremq.client.consumer.workers import Batch
+from flaremq.client.consumer.processqueue import MessageRun
+from flaremq.client.consumer.workers import HandlerBatch
 from flaremq.client.message import ReceivedMessage
 
 log = logging.getLogger(__name__)
@@ -18,12 +18,12 @@ _TIMEOUT_LEVEL: Final = 3  # 10 s.
 
 
 class Concurrent(Delivery):
-    def settle(self, run: Run, failures: list[tuple[Batch, BaseException]]) -> None:
+    def settle(self, run: MessageRun, failures: list[tuple[HandlerBatch, BaseException]]) -> None:
         if failures:
             self._failed(run, {each: level_of(error) for batch, error in failures for each in batch})
         run.queue.done(run)
 
-    def _failed(self, run: Run, levels: Mapping[ReceivedMessage, int]) -> None:
+    def _failed(self, run: MessageRun, levels: Mapping[ReceivedMessage, int]) -> None:
         held = run.queue
         if held.dropped:
             return
@@ -38,12 +38,12 @@ class Concurrent(Delivery):
         if parted is not None:
             self.give_back(parted, levels)
 
-    def stuck(self, run: Run) -> None:
+    def stuck(self, run: MessageRun) -> None:
         parted = run.queue.part(run, run.unbegun())
         if parted is not None:
             self.returned(parted)
 
-    def too_long(self, run: Run) -> None:
+    def too_long(self, run: MessageRun) -> None:
         late = [message for message in run.now if run.has(message)]
         if not late or run.queue.dropped:
             return

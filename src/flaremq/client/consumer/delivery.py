@@ -18,17 +18,17 @@ from time import monotonic
 from typing import Final
 
 from flaremq.base.lifecycle import Owned, repeat
-from flaremq.client.consumer.member import Member
+from flaremq.client.consumer.member import GroupMember
 from flaremq.client.consumer.outcome import Later
-from flaremq.client.consumer.processqueue import ProcessQueue, Run
+from flaremq.client.consumer.processqueue import MessageRun, ProcessQueue
 from flaremq.client.consumer.sendback import Returns
 from flaremq.client.consumer.workers import (
-    Batch,
     Callee,
     Crew,
-    Handler,
+    HandlerBatch,
+    HandlerReport,
     Manner,
-    Report,
+    MessageHandler,
     perform,
     perform_async,
 )
@@ -47,7 +47,7 @@ _STUCK_S: Final = 0.2
 class Delivery:
     """What both kinds have in common; `settle` is what they differ in."""
 
-    def __init__(self, member: Member, handlers: Mapping[str, Callee | None], returns: Returns) -> None:
+    def __init__(self, member: GroupMember, handlers: Mapping[str, Callee | None], returns: Returns) -> None:
         """A topic whose handler is None is read by iterators."""
         self._member = member
         self._settings = member.settings
@@ -57,8 +57,8 @@ class Delivery:
         self._tasks = Owned()
         self._ready: deque[ProcessQueue] = deque()
         self._unread: deque[ProcessQueue] = deque()
-        self._running: set[Run] = set()
-        self._lent: dict[ReceivedMessage, Run] = {}
+        self._running: set[MessageRun] = set()
+        self._lent: dict[ReceivedMessage, MessageRun] = {}
         self._pace_s: dict[str, float] = {}
         self._timers: set[asyncio.TimerHandle] = set()
         self._waiters: list[asyncio.Future[None]] = []
@@ -174,14 +174,14 @@ class Delivery:
         count = int(_RUN_S / max(self._pace_s.get(topic, 1.0), 1e-9))
         return max(min(count, RUN_MAX) // batch_max * batch_max, batch_max)
 
-    def _begin(self, run: Run, topic: str) -> None:
+    def _begin(self, run: MessageRun, topic: str) -> None:
         callee = self._handlers.get(topic)
         self._running.add(run)
         self.begun(run)
         if callee is None:  # A retry of a topic that nobody subscribes to any more.
             run.todo.clear()
             why = Later(f"nobody here subscribes to {topic} any more")
-            self._finished(Report(run, failures=[(run.left, why)]), topic)
+            self._finished(HandlerReport(run, failures=[(run.left, why)]), topic)
         elif callee.is_async:
             self._tasks.spawn("handle", self._handle(run, callee.handler, topic))
         else:
@@ -190,10 +190,10 @@ class Delivery:
                 lambda: perform(run, handler, manner), lambda report: self._finished(report, topic)
             )
 
-    def begun(self, run: Run) -> None:
+    def begun(self, run: MessageRun) -> None:
         """Somebody has it now."""
 
-    async def _handle(self, run: Run, handler: Handler, topic: str) -> None:
+    async def _handle(self, run: MessageRun, handler: MessageHandler, topic: str) -> None:
         try:
             report = await perform_async(run, handler, self._manner)
         except asyncio.CancelledError:
@@ -201,7 +201,7 @@ class Delivery:
             raise
         self._finished(report, topic)
 
-    def _finished(self, report: Report, topic: str) -> None:
+    def _finished(self, report: HandlerReport, topic: str) -> None:
         run, held = report.run, report.run.queue
         self._running.discard(run)
         if self._closed:
@@ -218,7 +218,7 @@ class Delivery:
         self._change()
         self.arrived(held)
 
-    def _told(self, batch: Batch, error: BaseException) -> None:
+    def _told(self, batch: HandlerBatch, error: BaseException) -> None:
         """One line for a failure; where it comes from is for those who look closely."""
         first, group = batch[0], self._member.group
         if isinstance(error, Later):
@@ -231,7 +231,7 @@ class Delivery:
         )
         log.debug("how it failed for message %s", first.message_id, exc_info=error)
 
-    def settle(self, run: Run, failures: list[tuple[Batch, BaseException]]) -> None:
+    def settle(self, run: MessageRun, failures: list[tuple[HandlerBatch, BaseException]]) -> None:
         """What a run has come to is noted in its queue."""
         raise NotImplementedError
 
@@ -240,7 +240,7 @@ class Delivery:
         callee = self._handlers.get(message.topic)
         if callee is None:
             return Later(f"{message.topic} has no handler here")
-        run = Run(ProcessQueue(message.queue, message.queue_offset), [message])
+        run = MessageRun(ProcessQueue(message.queue, message.queue_offset), [message])
         manner = Manner(self._settings.batch_max)
         if callee.is_async:
             report = await perform_async(run, callee.handler, manner)
@@ -250,12 +250,12 @@ class Delivery:
 
     # Giving back.
 
-    def give_back(self, run: Run, levels: Mapping[ReceivedMessage, int]) -> None:
+    def give_back(self, run: MessageRun, levels: Mapping[ReceivedMessage, int]) -> None:
         """All of the run, to its broker; what it does not take is tried here again."""
         self._returning += 1
         self._tasks.spawn("give-back", self._give_back(run, levels))
 
-    async def _give_back(self, run: Run, levels: Mapping[ReceivedMessage, int]) -> None:
+    async def _give_back(self, run: MessageRun, levels: Mapping[ReceivedMessage, int]) -> None:
         held = run.queue
         try:
             for message in run.left:
@@ -269,7 +269,7 @@ class Delivery:
             self._returning -= 1
             self._change()
 
-    def later(self, delay_s: float, run: Run) -> None:
+    def later(self, delay_s: float, run: MessageRun) -> None:
         """Deliver it once more, after a while."""
         if self._closed:
             return
@@ -319,9 +319,9 @@ class Delivery:
         if run is None:
             return
         took_s = monotonic() - run.began_s
-        failures: list[tuple[Batch, BaseException]] = [] if error is None else [((message,), error)]
+        failures: list[tuple[HandlerBatch, BaseException]] = [] if error is None else [((message,), error)]
         run.now = ()
-        self._finished(Report(run, 1, took_s, failures), message.topic)
+        self._finished(HandlerReport(run, 1, took_s, failures), message.topic)
 
     def take_back(self, message: ReceivedMessage) -> None:
         """Nobody has taken care of it: the next who asks gets it."""
@@ -329,7 +329,7 @@ class Delivery:
         if run is not None:
             self.returned(run)
 
-    def returned(self, run: Run) -> None:
+    def returned(self, run: MessageRun) -> None:
         run.queue.hand_back(run)
         self.arrived(run.queue)
 
@@ -344,8 +344,8 @@ class Delivery:
             if run.now and now_s - run.began_s > self._settings.consume_timeout_s:
                 self.too_long(run)
 
-    def stuck(self, run: Run) -> None:
+    def stuck(self, run: MessageRun) -> None:
         """A handler has had a message for a while."""
 
-    def too_long(self, run: Run) -> None:
+    def too_long(self, run: MessageRun) -> None:
         """It has had it for so long that it is not waited for any more."""

@@ -9,22 +9,22 @@ from flaremq.client.hooks import ConsumeContext, ConsumeHooks
 from flaremq.client.message import ReceivedMessage
 
 
-class Messages:
+class MessageIterator:
     """An async iterator over messages that have no handler; it ends when the consumer stops."""
 
-    def __init__(self, inbox: Inbox, *, acknowledges: bool) -> None:
-        self._inbox = inbox
+    def __init__(self, reader: MessageReader, *, acknowledges: bool) -> None:
+        self._reader = reader
         self._acknowledges = acknowledges
         self._last: ReceivedMessage | None = None
 
-    def __aiter__(self) -> Messages:
+    def __aiter__(self) -> MessageIterator:
         return self
 
     async def __anext__(self) -> ReceivedMessage:
         last, self._last = self._last, None
         if last is not None:
-            self._inbox.ended_by(last)
-        message = await self._inbox.next()
+            self._reader.ended_by(last)
+        message = await self._reader.next()
         if message is None:
             raise StopAsyncIteration
         if self._acknowledges:
@@ -35,26 +35,26 @@ class Messages:
         """The loop was left: its last message was not dealt with, so it is delivered again."""
         last, self._last = self._last, None
         if last is not None:
-            self._inbox.take_back(last)
+            self._reader.take_back(last)
 
 
-class Inbox:
+class MessageReader:
     def __init__(self, delivery: Delivery, hooks: ConsumeHooks | None = None) -> None:
         self.delivery = delivery
         self._hooks = hooks
         self._observed: dict[ReceivedMessage, ConsumeContext] = {}
-        self._current: Messages | None = None
+        self._current: MessageIterator | None = None
 
-    def read(self) -> Messages:
+    def read(self) -> MessageIterator:
         """One loop at a time. What an earlier one was left with comes first."""
         if self._current is not None:
             self._current.abandon()
-        self._current = Messages(self, acknowledges=True)
+        self._current = MessageIterator(self, acknowledges=True)
         return self._current
 
-    def read_explicitly(self) -> Messages:
+    def read_explicitly(self) -> MessageIterator:
         """Any number of loops; every message is to be told of."""
-        return Messages(self, acknowledges=False)
+        return MessageIterator(self, acknowledges=False)
 
     async def next(self) -> ReceivedMessage | None:
         """The next one; None when there will be no more."""

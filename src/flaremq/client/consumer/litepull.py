@@ -20,7 +20,7 @@ from typing import Final, Self
 from flaremq.base.errors import UsageError
 from flaremq.client.client import Client, client_of
 from flaremq.client.consumer.base import Consumer
-from flaremq.client.consumer.member import Member
+from flaremq.client.consumer.member import GroupMember
 from flaremq.client.consumer.processqueue import ProcessQueue
 from flaremq.client.consumer.pull import LITE
 from flaremq.client.message import ReceivedMessage
@@ -101,7 +101,7 @@ class LitePullConsumer(Consumer):
         if settings.orderly:
             raise UsageError("a consumer that asks has its messages of a queue in order: leave out orderly")
         used, is_own = client_of(namesrv, client, broadcasting=settings.broadcasting)
-        member = Member(used, group, settings, ConsumeType.CONSUME_ACTIVELY)
+        member = GroupMember(used, group, settings, ConsumeType.CONSUME_ACTIVELY)
         self._shelf = Shelf()
         super().__init__(member, self._shelf, LITE, owns_client=is_own)
 
@@ -170,7 +170,7 @@ class LitePullConsumer(Consumer):
         self._shelf.close()
 
     def _acknowledge(self) -> None:
-        for held in self._holdings.queues.values():
+        for held in self._assignment.queues.values():
             held.kept_offset = None
 
     # Offsets.
@@ -179,15 +179,15 @@ class LitePullConsumer(Consumer):
         """Store how far we are: behind all that polls have returned, or exactly these offsets."""
         self._check_running()
         if offsets is not None:
-            await self._holdings.offsets.store(offsets, sure=True)
+            await self._assignment.offsets.store(offsets, sure=True)
             return
         self._acknowledge()
-        await self._holdings.commit(sure=True)
+        await self._assignment.commit(sure=True)
 
     async def committed(self, queue: MessageQueue) -> int | None:
         """What is stored for the group; None if nothing is."""
         await self.client.routes.get(queue.topic)
-        return await self._holdings.offsets.committed(queue)
+        return await self._assignment.offsets.committed(queue)
 
     def position(self, queue: MessageQueue) -> int:
         """The offset of the next message that a poll returns from it."""
@@ -199,18 +199,18 @@ class LitePullConsumer(Consumer):
         begin, end = await self.begin_offset(queue), await self.end_offset(queue)
         if not begin <= offset <= end:
             raise UsageError(f"offset {offset} of {queue}: wanted is one from {begin} to {end}")
-        await self._holdings.move(queue, offset, sure=False)
+        await self._assignment.move(queue, offset, sure=False)
 
     async def seek_to_begin(self, queue: MessageQueue) -> None:
-        await self._holdings.move(self._held(queue).queue, await self.begin_offset(queue), sure=False)
+        await self._assignment.move(self._held(queue).queue, await self.begin_offset(queue), sure=False)
 
     async def seek_to_end(self, queue: MessageQueue) -> None:
-        await self._holdings.move(self._held(queue).queue, await self.end_offset(queue), sure=False)
+        await self._assignment.move(self._held(queue).queue, await self.end_offset(queue), sure=False)
 
     async def seek_to_time(self, queue: MessageQueue, timestamp_ms: int) -> None:
         """Go on from the first message that is not older."""
         self._held(queue)
-        await self._holdings.move(queue, await self.offset_for_time(queue, timestamp_ms), sure=False)
+        await self._assignment.move(queue, await self.offset_for_time(queue, timestamp_ms), sure=False)
 
     async def begin_offset(self, queue: MessageQueue) -> int:
         """Of the first message that is still there."""
@@ -231,18 +231,18 @@ class LitePullConsumer(Consumer):
 
     def pause(self, queues: Iterable[MessageQueue]) -> None:
         """Fetch nothing more of these, and return nothing of them, until `resume`."""
-        self._holdings.pause(queues, True)
+        self._assignment.pause(queues, True)
 
     def resume(self, queues: Iterable[MessageQueue]) -> None:
         queues = list(queues)
-        self._holdings.pause(queues, False)
+        self._assignment.pause(queues, False)
         for queue in queues:
-            held = self._holdings.get(queue)
+            held = self._assignment.get(queue)
             if held is not None:
                 self._shelf.arrived(held)
 
     def _held(self, queue: MessageQueue) -> ProcessQueue:
-        held = self._holdings.get(queue)
+        held = self._assignment.get(queue)
         if held is None:
             raise UsageError(f"{queue} is not ours now: see `assignment`")
         return held

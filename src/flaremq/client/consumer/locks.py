@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from flaremq.base.errors import FlareError
-from flaremq.client.consumer.member import Member, Troubles
+from flaremq.client.consumer.member import GroupMember, Warnings
 from flaremq.client.consumer.processqueue import ProcessQueue
 from flaremq.model.message import MessageQueue
 
@@ -18,10 +18,10 @@ RENEW_S: Final = 20.0
 """How often locks are asked for again; they count for half as long again."""
 
 
-class Locks:
-    def __init__(self, member: Member, troubles: Troubles) -> None:
+class LockClient:
+    def __init__(self, member: GroupMember, warnings: Warnings) -> None:
         self._member = member
-        self._troubles = troubles
+        self._warnings = warnings
 
     async def ask(self, queues: Iterable[MessageQueue]) -> frozenset[MessageQueue]:
         """Those that are ours now."""
@@ -60,7 +60,7 @@ class Locks:
         try:
             return await client.api.lock(address, group, client.client_id, queues)
         except FlareError as error:
-            self._troubles.note(broker_name, "a lock", error)
+            self._warnings.note(broker_name, "a lock", error)
             return None
 
     async def give_up(self, queues: Iterable[MessageQueue]) -> None:

@@ -23,7 +23,7 @@ from flaremq.protocol.bodies.group import (
 
 
 @dataclass(slots=True)
-class Member:
+class GroupMember:
     """What all parts of a consumer share."""
 
     client: Client
@@ -80,7 +80,7 @@ class Member:
 log = logging.getLogger(__name__)
 
 
-class Troubles:
+class Warnings:
     def __init__(self, group: str) -> None:
         self._group = group
         self._known: dict[str, set[type[FlareError]]] = {}

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from flaremq.base.errors import FlareError, Malformed, StoreError, Unreachable
 from flaremq.base.files import BackedFile
-from flaremq.client.consumer.member import Member
+from flaremq.client.consumer.member import GroupMember
 from flaremq.model.message import MessageQueue
 from flaremq.model.names import is_retry
 from flaremq.protocol import beans
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 _HALF_AN_HOUR_MS = 30 * 60 * 1000
 
 
-class Offsets(Protocol):
+class OffsetStore(Protocol):
     async def start(self, queue: MessageQueue) -> int:
         """Where a queue that has just become ours is to be read from."""
 
@@ -37,7 +37,7 @@ class Offsets(Protocol):
         """It is not ours any more."""
 
 
-async def first_offset(member: Member, queue: MessageQueue) -> int:
+async def first_offset(member: GroupMember, queue: MessageQueue) -> int:
     """Where a group begins that has no offset yet. Retries are never skipped by a group that starts late."""
     api, settings, address = member.client.api, member.settings, member.address(queue)
     if settings.start_from is ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET:
@@ -50,10 +50,10 @@ async def first_offset(member: Member, queue: MessageQueue) -> int:
     return 0 if is_retry(queue.topic) else await api.max_offset(address, queue)
 
 
-class RemoteOffsets:
+class RemoteBrokerOffsetStore:
     """At the brokers, for groups whose members share the queues."""
 
-    def __init__(self, member: Member) -> None:
+    def __init__(self, member: GroupMember) -> None:
         self._member = member
         self._stored: dict[MessageQueue, int] = {}
 
@@ -100,14 +100,14 @@ class OffsetSerializeWrapper:
     offset_table: Mapping[MessageQueue, int] = field(default_factory=dict)
 
 
-class LocalOffsets:
+class LocalFileOffsetStore:
     """In a file of ours, `<folder>/<client id>/<group>/offsets.json`, with the one before it as .bak.
 
     The client id is part of the place, as in Java: `ip@DEFAULT` unless ClientSettings has an `instance_name`.
     Two consumers of one group on one machine need such names, or they write to the same file.
     """
 
-    def __init__(self, member: Member) -> None:
+    def __init__(self, member: GroupMember) -> None:
         self._member = member
         folder = member.settings.offsets_folder
         self.path = folder / member.client.client_id / member.group / "offsets.json"

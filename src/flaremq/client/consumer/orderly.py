@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from flaremq.client.consumer.delivery import AGAIN_S, Delivery
-from flaremq.client.consumer.member import Member
+from flaremq.client.consumer.member import GroupMember
 from flaremq.client.consumer.outcome import DEAD, level_of
-from flaremq.client.consumer.processqueue import ProcessQueue, Run
+from flaremq.client.consumer.processqueue import MessageRun, ProcessQueue
 from flaremq.client.consumer.sendback import Returns
-from flaremq.client.consumer.workers import Batch, Callee, Manner
+from flaremq.client.consumer.workers import Callee, HandlerBatch, Manner
 from flaremq.client.message import ReceivedMessage
 from flaremq.model.message import MessageQueue
 
@@ -17,7 +17,7 @@ from flaremq.model.message import MessageQueue
 class Orderly(Delivery):
     """A queue is busy from the begin of a run to its end, the rests between two tries included."""
 
-    def __init__(self, member: Member, handlers: Mapping[str, Callee | None], returns: Returns) -> None:
+    def __init__(self, member: GroupMember, handlers: Mapping[str, Callee | None], returns: Returns) -> None:
         super().__init__(member, handlers, returns)
         self._busy: set[MessageQueue] = set()
         """By name: a queue that was moved, or came back, is a new object while a handler has the old."""
@@ -26,7 +26,7 @@ class Orderly(Delivery):
 
     # Whose turn it is.
 
-    def _may_go_on(self, run: Run) -> bool:
+    def _may_go_on(self, run: MessageRun) -> bool:
         """Asked before every message, also by threads: who has lost a queue must leave it alone at once."""
         held = run.queue
         return not held.dropped and not self.is_resting and self._is_ours(held)
@@ -40,7 +40,7 @@ class Orderly(Delivery):
             return False
         return not held.dropped and self._is_ours(held)
 
-    def begun(self, run: Run) -> None:
+    def begun(self, run: MessageRun) -> None:
         self._busy.add(run.queue.queue)
 
     def _free(self, queue: MessageQueue) -> None:
@@ -49,14 +49,14 @@ class Orderly(Delivery):
         if held is not None:
             self.arrived(held)
 
-    def returned(self, run: Run) -> None:
+    def returned(self, run: MessageRun) -> None:
         run.queue.hand_back(run)
         self._free(run.queue.queue)
         self.arrived(run.queue)
 
     # What runs come to.
 
-    def settle(self, run: Run, failures: list[tuple[Batch, BaseException]]) -> None:
+    def settle(self, run: MessageRun, failures: list[tuple[HandlerBatch, BaseException]]) -> None:
         held = run.queue
         failed = [message for batch, _ in failures for message in batch]
         unfinished = {message.queue_offset for message in (*failed, *run.todo)}
@@ -70,7 +70,7 @@ class Orderly(Delivery):
             held.hand_back(run)
         self._free(held.queue)
 
-    def _failed(self, run: Run, failed: list[ReceivedMessage], level: int) -> None:
+    def _failed(self, run: MessageRun, failed: list[ReceivedMessage], level: int) -> None:
         """Again after a rest; or to the dead letters, if it was tried often enough or the handler says so."""
         most = self._settings.attempts_max
         dead = [each for each in failed if level == DEAD or 0 <= most <= each.reconsume_times + 1]
@@ -82,7 +82,7 @@ class Orderly(Delivery):
         else:
             self.later(self._settings.suspend_s, run)
 
-    async def _bury(self, run: Run, dead: list[ReceivedMessage]) -> None:
+    async def _bury(self, run: MessageRun, dead: list[ReceivedMessage]) -> None:
         """The queue goes on behind them, but not before the broker has them."""
         delay_s = 0.0
         try:

@@ -23,7 +23,7 @@ LOCK_VALID_S: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class QueueLimits:
     """How much of a queue may wait here before no more is fetched."""
 
     count_max: int
@@ -32,7 +32,7 @@ class Limits:
     """Offsets between the first and the last; None where order makes it meaningless."""
 
 
-class Run:
+class MessageRun:
     """Neighbouring messages of a queue that one worker has.
 
     `todo` is what the worker has not begun: it may be shortened from another thread, when somebody
@@ -130,8 +130,8 @@ class ProcessQueue:
         self.on_room: Callable[[], None] = lambda: None
         """Told whenever there is less here than before."""
         self._waiting: deque[ReceivedMessage] = deque()
-        self._returned: deque[Run] = deque()
-        self._runs: set[Run] = set()
+        self._returned: deque[MessageRun] = deque()
+        self._runs: set[MessageRun] = set()
 
     def put(self, messages: Sequence[ReceivedMessage], next_offset: int) -> None:
         """What a pull has brought; the next one begins at `next_offset`."""
@@ -153,7 +153,7 @@ class ProcessQueue:
         """Whether there is something to take."""
         return bool(self._returned or self._waiting)
 
-    def take(self, count_max: int) -> Run | None:
+    def take(self, count_max: int) -> MessageRun | None:
         """The next messages, or a run that was handed back; None if nothing waits."""
         if self._returned:
             return self._returned.popleft()
@@ -161,11 +161,11 @@ class ProcessQueue:
         if not waiting:
             return None
         count = min(count_max, len(waiting))
-        run = Run(self, [waiting.popleft() for _ in range(count)])
+        run = MessageRun(self, [waiting.popleft() for _ in range(count)])
         self._runs.add(run)
         return run
 
-    def done(self, run: Run, messages: Sequence[ReceivedMessage] | None = None) -> None:
+    def done(self, run: MessageRun, messages: Sequence[ReceivedMessage] | None = None) -> None:
         """These of the run are consumed, or all that are left of it. Again is harmless."""
         if run not in self._runs:
             return
@@ -177,13 +177,13 @@ class ProcessQueue:
         if gone:
             self.on_room()
 
-    def hand_back(self, run: Run) -> None:
+    def hand_back(self, run: MessageRun) -> None:
         """What is left of it is the next to be taken."""
         if run in self._runs and len(run):
             run.rewind()
             self._returned.append(run)
 
-    def part(self, run: Run, messages: Iterable[ReceivedMessage]) -> Run | None:
+    def part(self, run: MessageRun, messages: Iterable[ReceivedMessage]) -> MessageRun | None:
         """These of the run as a run of their own, whose end is another; None if none of them is left."""
         if run not in self._runs:
             return None
@@ -192,7 +192,7 @@ class ProcessQueue:
             self._runs.discard(run)
         if not parted:
             return None
-        other = Run(self, parted)
+        other = MessageRun(self, parted)
         self._runs.add(other)
         return other
 
@@ -225,7 +225,7 @@ class ProcessQueue:
             return min(run.first_offset for run in self._returned)
         return self._waiting[0].queue_offset if self._waiting else self.next_offset
 
-    def excess(self, limits: Limits) -> str | None:
+    def excess(self, limits: QueueLimits) -> str | None:
         """Which limit is passed, if any."""
         if self.count >= limits.count_max:
             return f"{self.count} messages wait, limit is {limits.count_max}"

@@ -13,9 +13,9 @@ from typing import Final, Protocol
 
 from flaremq.base import errors
 from flaremq.base.errors import Busy, FlareError, NoRoute, NotServed
-from flaremq.client.api import Pulled
-from flaremq.client.consumer.member import Member, Troubles
-from flaremq.client.consumer.processqueue import Limits, ProcessQueue
+from flaremq.client.api import PullResult
+from flaremq.client.consumer.member import GroupMember, Warnings
+from flaremq.client.consumer.processqueue import ProcessQueue, QueueLimits
 from flaremq.client.message import ReceivedMessage, received
 from flaremq.protocol.bodies.group import SubscriptionData
 from flaremq.protocol.bodies.route import MASTER_ID
@@ -53,7 +53,7 @@ LITE: Final = PullKind(
 class Keeper(Protocol):
     """Who keeps the queue, as its puller sees it."""
 
-    troubles: Troubles
+    warnings: Warnings
 
     def arrived(self, held: ProcessQueue) -> None:
         """There is more to consume."""
@@ -68,14 +68,16 @@ class Keeper(Protocol):
 class Puller:
     """Fetches one queue, until it is cancelled or the queue is dropped."""
 
-    def __init__(self, member: Member, held: ProcessQueue, keeper: Keeper, kind: PullKind = PUSH) -> None:
+    def __init__(
+        self, member: GroupMember, held: ProcessQueue, keeper: Keeper, kind: PullKind = PUSH
+    ) -> None:
         self._member = member
         self._client = member.client
         self._held = held
         self._keeper = keeper
         self._kind = kind
         settings = member.settings
-        self._limits = Limits(
+        self._limits = QueueLimits(
             settings.queue_count_max,
             settings.queue_size_max,
             None if settings.orderly else settings.span_max,
@@ -133,7 +135,7 @@ class Puller:
         offset, began_s = held.next_offset, client.clock.monotonic_s()
         header = self._header(subscription, commits=address == client.routes.master(queue.broker_name))
         pulled = await client.api.pull(address, self._code, header, self._member.settings.pull_timeout_s)
-        keeper.troubles.over(queue.broker_name)
+        keeper.warnings.over(queue.broker_name)
         if held.dropped or held.next_offset != offset:
             return  # It was given away, or moved, while the broker looked.
         self._broker_id = pulled.suggested_broker_id
@@ -172,7 +174,9 @@ class Puller:
             bname=queue.broker_name,
         )
 
-    def _wanted(self, pulled: Pulled, subscription: SubscriptionData, offset: int) -> list[ReceivedMessage]:
+    def _wanted(
+        self, pulled: PullResult, subscription: SubscriptionData, offset: int
+    ) -> list[ReceivedMessage]:
         """What the answer holds for us: tags may share a hash, and a batch may begin before the offset."""
         messages = received(pulled.body, self._held.queue)
         if messages and messages[0].queue_offset < offset:
@@ -194,7 +198,7 @@ class Puller:
             log.debug("group %s: %s", self._member.group, error)
             self._client.beat_soon()
         else:
-            self._keeper.troubles.note(self._held.queue.broker_name, "a pull", error)
+            self._keeper.warnings.note(self._held.queue.broker_name, "a pull", error)
             self._broker_id = MASTER_ID
             self._client.refresh_soon()
         await asyncio.sleep(delay_s)

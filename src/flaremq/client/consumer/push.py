@@ -25,8 +25,8 @@ from flaremq.client.client import Client, client_of
 from flaremq.client.consumer.base import Consumer
 from flaremq.client.consumer.concurrent import Concurrent
 from flaremq.client.consumer.delivery import Delivery
-from flaremq.client.consumer.iterate import Inbox, Messages
-from flaremq.client.consumer.member import Member
+from flaremq.client.consumer.iterate import MessageIterator, MessageReader
+from flaremq.client.consumer.member import GroupMember
 from flaremq.client.consumer.orderly import Orderly
 from flaremq.client.consumer.outcome import Later
 from flaremq.client.consumer.pull import PUSH
@@ -63,13 +63,13 @@ class PushConsumer(Consumer):
             raise UsageError(
                 "auto_commit=False is for consumers that poll: here handlers say what is consumed"
             )
-        member = Member(used, group, settings)
+        member = GroupMember(used, group, settings)
         self._hooks = ConsumeHooks(hooks, group, used.clock) if hooks else None
         self._handlers: dict[str, Callee | None] = {}
         self._returns = Returns(member)
         kind = Orderly if member.settings.orderly else Concurrent
         self._delivery: Delivery = kind(member, self._handlers, self._returns)
-        self._inbox = Inbox(self._delivery, self._hooks)
+        self._reader = MessageReader(self._delivery, self._hooks)
         super().__init__(member, self._delivery, PUSH, owns_client=is_own)
 
     # Subscriptions.
@@ -134,7 +134,7 @@ class PushConsumer(Consumer):
         try:
             await self._delivery.close(self.settings.wait_at_stop_s)
         finally:
-            self._inbox.close()
+            self._reader.close()
             await self._returns.close()
 
     async def run(self) -> None:
@@ -155,39 +155,39 @@ class PushConsumer(Consumer):
 
     def suspend(self) -> None:
         """Rest: no more is fetched, and no handler begins. Queues stay ours."""
-        self._holdings.suspend(True)
+        self._assignment.suspend(True)
         self._delivery.rest(True)
 
     def resume(self) -> None:
-        self._holdings.suspend(False)
+        self._assignment.suspend(False)
         self._delivery.rest(False)
 
     # Without handlers.
 
-    def __aiter__(self) -> Messages:
+    def __aiter__(self) -> MessageIterator:
         """Messages of topics without a handler, one by one.
 
         Asking for the next one acknowledges the last. Who leaves the loop, by `break` or an exception, has
         not acknowledged it: it is delivered again, here in the next loop or to somebody else later.
         """
-        return self._inbox.read()
+        return self._reader.read()
 
-    def messages(self) -> Messages:
+    def messages(self) -> MessageIterator:
         """The same for who says of each message what became of it: `ack` or `retry`, in any order."""
-        return self._inbox.read_explicitly()
+        return self._reader.read_explicitly()
 
     async def ack(self, message: ReceivedMessage) -> None:
         """It is consumed."""
-        self._inbox.end(message)
+        self._reader.end(message)
 
     async def retry(self, message: ReceivedMessage, *, delay_level: int = 0) -> None:
         """Deliver it again later; level -1 lays it with the dead letters."""
-        self._inbox.end(message, Later("the program asks for it", delay_level=delay_level))
+        self._reader.end(message, Later("the program asks for it", delay_level=delay_level))
 
     async def commit(self) -> None:
         """Store offsets now, instead of within `commit_s`."""
         self._check_running()
-        await self._holdings.commit(sure=True)
+        await self._assignment.commit(sure=True)
 
     async def consume_directly(self, record: bytes, broker_name: str) -> ConsumeMessageDirectlyResult:
         return await directly(self._member, self._delivery, record, broker_name)

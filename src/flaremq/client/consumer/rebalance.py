@@ -8,8 +8,8 @@ import random
 from typing import Final
 
 from flaremq.base.errors import FlareError
-from flaremq.client.consumer.assignment import Holdings
-from flaremq.client.consumer.member import Member
+from flaremq.client.consumer.assignment import Assignment
+from flaremq.client.consumer.member import GroupMember
 from flaremq.client.routes import Route
 from flaremq.model.message import MessageQueue
 from flaremq.model.names import is_retry
@@ -21,17 +21,17 @@ _FIRST_DELAY_S: Final = 0.1
 
 
 class Rebalancer:
-    def __init__(self, member: Member, holdings: Holdings) -> None:
+    def __init__(self, member: GroupMember, assignment: Assignment) -> None:
         self._member = member
         self._client = member.client
-        self._holdings = holdings
+        self._assignment = assignment
         self._asked = asyncio.Event()
         self._one_at_a_time = asyncio.Lock()
         self._unknown: set[str] = set()
         self._again_s = _FIRST_DELAY_S
         self.assigned: tuple[MessageQueue, ...] | None = None
         """What the program has chosen; then nothing is shared out."""
-        holdings.on_left = self.soon
+        assignment.on_left = self.soon
 
     def soon(self) -> None:
         """Somebody came or went. Whoever says so while a round runs is served by the next one, together."""
@@ -67,16 +67,18 @@ class Rebalancer:
         if self.assigned is not None:
             return await self._take(self.assigned)
         subscribed = list(self._member.subscriptions)
-        await self._holdings.drop([queue for queue in self._holdings.queues if queue.topic not in subscribed])
+        await self._assignment.drop(
+            [queue for queue in self._assignment.queues if queue.topic not in subscribed]
+        )
         settled = True
         for topic in subscribed:
             try:
                 settled &= await self._topic(topic)
             except FlareError as error:
-                self._holdings.troubles.note(topic, "sharing out queues", error)
+                self._assignment.warnings.note(topic, "sharing out queues", error)
                 settled = False
             else:
-                self._holdings.troubles.over(topic)
+                self._assignment.warnings.over(topic)
         if not settled:
             log.debug("group %s is not settled yet", self._member.group)
         return settled
@@ -88,8 +90,8 @@ class Rebalancer:
                 if self._client.routes.known(topic) is None:
                     await self._client.routes.refresh(topic)
             except FlareError as error:
-                self._holdings.troubles.note(topic, "the route", error)
-        return await self._holdings.change(queues)
+                self._assignment.warnings.note(topic, "the route", error)
+        return await self._assignment.change(queues)
 
     async def _topic(self, topic: str) -> bool:
         route = self._client.routes.known(topic) or await self._client.routes.refresh(topic)
@@ -101,7 +103,7 @@ class Rebalancer:
             return False
         self._unknown.discard(topic)
         mine = await self._share(route)
-        return mine is not None and await self._holdings.change(mine, topic)
+        return mine is not None and await self._assignment.change(mine, topic)
 
     async def _share(self, route: Route) -> list[MessageQueue] | None:
         """None as long as the broker does not know that we are a member."""

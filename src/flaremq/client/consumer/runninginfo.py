@@ -9,9 +9,9 @@ import traceback
 from time import monotonic
 from typing import Any
 
-from flaremq.client.consumer.assignment import Holdings
+from flaremq.client.consumer.assignment import Assignment
 from flaremq.client.consumer.delivery import Delivery
-from flaremq.client.consumer.member import Member
+from flaremq.client.consumer.member import GroupMember
 from flaremq.client.consumer.outcome import Later
 from flaremq.client.consumer.processqueue import ProcessQueue
 from flaremq.client.message import received
@@ -25,7 +25,7 @@ from flaremq.protocol.codes import CURRENT_VERSION
 _MIB = 1024 * 1024
 
 
-def running_info(member: Member, holdings: Holdings, *, stacks: bool) -> ConsumerRunningInfo:
+def running_info(member: GroupMember, assignment: Assignment, *, stacks: bool) -> ConsumerRunningInfo:
     settings = member.settings
     return ConsumerRunningInfo(
         properties={
@@ -37,7 +37,7 @@ def running_info(member: Member, holdings: Holdings, *, stacks: bool) -> Consume
             names.PROP_CONSUMER_START_TIMESTAMP: str(member.started_ms),
         },
         subscription_set=tuple(member.subscriptions.values()),
-        mq_table={queue: _info(held) for queue, held in holdings.queues.items()},
+        mq_table={queue: _info(held) for queue, held in assignment.queues.items()},
         status_table=member.figures.statuses(),
         jstack=python_stacks() if stacks else None,
     )
@@ -83,7 +83,7 @@ def _waits(task: asyncio.Task[Any]) -> list[str]:
 
 
 async def directly(
-    member: Member, delivery: Delivery, record: bytes, broker_name: str
+    member: GroupMember, delivery: Delivery, record: bytes, broker_name: str
 ) -> ConsumeMessageDirectlyResult:
     """Consume one message now, whatever its offset, and tell what came of it. Nothing is stored of it."""
     stored = decode(record)

@@ -7,7 +7,7 @@ import logging
 from typing import Final
 
 from flaremq.base.errors import FlareError
-from flaremq.client.consumer.member import Member
+from flaremq.client.consumer.member import GroupMember
 from flaremq.client.consumer.outcome import DEAD
 from flaremq.client.message import InnerMessage, ReceivedMessage
 from flaremq.client.producer.packing import Parcel
@@ -25,7 +25,7 @@ _FIRST_LEVEL: Final = 3  # 10 s.
 
 
 class Returns:
-    def __init__(self, member: Member) -> None:
+    def __init__(self, member: GroupMember) -> None:
         self._member = member
         self._producer: Producer | None = None
         self._starting = asyncio.Lock()

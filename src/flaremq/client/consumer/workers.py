@@ -14,19 +14,19 @@ from time import monotonic
 from typing import Any, TypeAlias, TypeVar
 
 from flaremq.client.consumer.outcome import Later
-from flaremq.client.consumer.processqueue import Run
+from flaremq.client.consumer.processqueue import MessageRun
 from flaremq.client.hooks import ConsumeHooks
 from flaremq.client.message import ReceivedMessage
 
 T = TypeVar("T")
-Handler: TypeAlias = Callable[[Any], Any]
+MessageHandler: TypeAlias = Callable[[Any], Any]
 """Takes a message, or a list of them where `batch_max` is above 1; async or not."""
-Batch: TypeAlias = Sequence[ReceivedMessage]
+HandlerBatch: TypeAlias = Sequence[ReceivedMessage]
 
 _numbers = itertools.count(1)
 
 
-def is_async(handler: Handler) -> bool:
+def is_async(handler: MessageHandler) -> bool:
     call = getattr(handler, "__call__", None)  # noqa: B004 - An object may have an async one.
     return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(call)
 
@@ -36,17 +36,17 @@ class Callee:
 
     __slots__ = ("handler", "is_async")
 
-    def __init__(self, handler: Handler, hooks: ConsumeHooks | None = None) -> None:
+    def __init__(self, handler: MessageHandler, hooks: ConsumeHooks | None = None) -> None:
         self.is_async = is_async(handler)
         if hooks is not None:
             handler = (_observed_async if self.is_async else _observed)(handler, hooks)
         self.handler = handler
 
 
-def _observed(handler: Handler, hooks: ConsumeHooks) -> Handler:
+def _observed(handler: MessageHandler, hooks: ConsumeHooks) -> MessageHandler:
     """A plain handler with hooks called around it."""
 
-    def call(given: ReceivedMessage | Batch) -> Any:
+    def call(given: ReceivedMessage | HandlerBatch) -> Any:
         consume = hooks.begin((given,) if isinstance(given, ReceivedMessage) else tuple(given))
         try:
             result = handler(given)
@@ -59,10 +59,10 @@ def _observed(handler: Handler, hooks: ConsumeHooks) -> Handler:
     return call
 
 
-def _observed_async(handler: Handler, hooks: ConsumeHooks) -> Handler:
+def _observed_async(handler: MessageHandler, hooks: ConsumeHooks) -> MessageHandler:
     """The same for an async handler."""
 
-    async def call(given: ReceivedMessage | Batch) -> Any:
+    async def call(given: ReceivedMessage | HandlerBatch) -> Any:
         consume = hooks.begin((given,) if isinstance(given, ReceivedMessage) else tuple(given))
         try:
             result = await handler(given)
@@ -76,13 +76,13 @@ def _observed_async(handler: Handler, hooks: ConsumeHooks) -> Handler:
 
 
 @dataclass(slots=True)
-class Report:
+class HandlerReport:
     """What became of a run."""
 
-    run: Run
+    run: MessageRun
     handled: int = 0
     took_s: float = 0.0
-    failures: list[tuple[Batch, BaseException]] = field(default_factory=list)
+    failures: list[tuple[HandlerBatch, BaseException]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +90,10 @@ class Manner:
     """How a handler wants its messages."""
 
     batch_max: int = 1
-    may_go_on: Callable[[Run], bool] | None = None
+    may_go_on: Callable[[MessageRun], bool] | None = None
     """Asked before each message where order counts; then a failure also ends the run."""
 
-    def next(self, run: Run) -> Batch:
+    def next(self, run: MessageRun) -> HandlerBatch:
         """What the handler gets now; nothing if it is to get no more."""
         if self.may_go_on is not None and not self.may_go_on(run):
             return ()
@@ -109,9 +109,9 @@ class Manner:
         return found
 
 
-def perform(run: Run, handler: Handler, manner: Manner) -> Report:
+def perform(run: MessageRun, handler: MessageHandler, manner: Manner) -> HandlerReport:
     """Call a plain handler for all of a run. Whatever it raises is its answer."""
-    report, began_s = Report(run), monotonic()
+    report, began_s = HandlerReport(run), monotonic()
     is_single = manner.batch_max == 1
     while batch := manner.next(run):
         report.handled += len(batch)
@@ -131,9 +131,9 @@ def perform(run: Run, handler: Handler, manner: Manner) -> Report:
     return report
 
 
-async def perform_async(run: Run, handler: Handler, manner: Manner) -> Report:
+async def perform_async(run: MessageRun, handler: MessageHandler, manner: Manner) -> HandlerReport:
     """The same for an async one. When we are cancelled ourselves, the run has no end."""
-    report, began_s = Report(run), monotonic()
+    report, began_s = HandlerReport(run), monotonic()
     is_single = manner.batch_max == 1
     task = asyncio.current_task()
     while batch := manner.next(run):

@@ -12,7 +12,7 @@ from flaremq.base.errors import UsageError
 from flaremq.model.message import Message, MessageQueue
 from flaremq.model.tags import java_hash
 
-Selector: TypeAlias = Callable[[Sequence[MessageQueue], Message], MessageQueue]
+QueueSelector: TypeAlias = Callable[[Sequence[MessageQueue], Message], MessageQueue]
 """Chooses one of the queues for a message."""
 
 _AWAY_MS: Final = ((15_000, 30_000), (5_000, 10_000), (3_000, 6_000), (1_800, 5_000), (550, 2_000))
@@ -21,7 +21,7 @@ _FAILED_MS: Final = 10_000
 """What a failed send counts as."""
 
 
-def by_hash(key: str) -> Selector:
+def by_hash(key: str) -> QueueSelector:
     """Always the same queue for the same key, as long as the topic has the same queues. Java's choice."""
     code = java_hash(key)
 
@@ -90,7 +90,7 @@ class Balance:
         return (good or elsewhere)[0]
 
 
-def chosen_by(selector: Selector, queues: Sequence[MessageQueue], message: Message) -> MessageQueue:
+def chosen_by(selector: QueueSelector, queues: Sequence[MessageQueue], message: Message) -> MessageQueue:
     """What a program's own selector says, if it is one of the queues."""
     queue = selector(queues, message)
     if queue not in queues:

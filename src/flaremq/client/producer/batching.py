@@ -18,7 +18,7 @@ from typing import Final, Protocol, TypeAlias
 
 from flaremq.base.units import KiB
 from flaremq.client.message import Receipt
-from flaremq.client.producer.packing import Ready
+from flaremq.client.producer.packing import PackedMessage
 from flaremq.client.producer.retry import patiently
 from flaremq.model.message import MessageQueue
 
@@ -27,24 +27,24 @@ _BATCH_COUNT_MAX: Final = 1024
 """The answer names every message of a batch: a longer one would be an answer of many pages."""
 
 
-class Sends(Protocol):
+class BatchSender(Protocol):
     """What a producer does for lanes."""
 
     async def send_ready(
-        self, messages: Sequence[Ready], to: MessageQueue | None, timeout_s: float | None = None
+        self, messages: Sequence[PackedMessage], to: MessageQueue | None, timeout_s: float | None = None
     ) -> Receipt: ...
 
 
-Lane: TypeAlias = MessageQueue | int
+LaneKey: TypeAlias = MessageQueue | int
 """Of a queue, or of any."""
 
 
-class Lanes:
+class Batcher:
     """All lanes of one sender. What fails for good in one stops all: `room` and `finish` raise it."""
 
     def __init__(
         self,
-        sends: Sends,
+        sends: BatchSender,
         timeout_s: float,
         size_max: int = BATCH_SIZE_MAX,
         patience_s: float | None = None,
@@ -54,13 +54,13 @@ class Lanes:
         self._timeout_s = timeout_s
         self._patience_s = timeout_s if patience_s is None else patience_s
         self._size_max = size_max
-        self._waiting: dict[Lane, deque[Ready]] = {}
-        self._working: dict[Lane, asyncio.Task[None]] = {}
+        self._waiting: dict[LaneKey, deque[PackedMessage]] = {}
+        self._working: dict[LaneKey, asyncio.Task[None]] = {}
         self._outstanding = 0
         self._progress = asyncio.Event()
         self._error: Exception | None = None
 
-    def add(self, lane: Lane, messages: Iterable[Ready]) -> None:
+    def add(self, lane: LaneKey, messages: Iterable[PackedMessage]) -> None:
         """They go behind those that the lane was given before."""
         waiting = self._waiting.setdefault(lane, deque())
         before = len(waiting)
@@ -87,7 +87,7 @@ class Lanes:
             task.cancel()
         await asyncio.gather(*working, return_exceptions=True)
 
-    async def _work(self, lane: Lane, waiting: deque[Ready]) -> None:
+    async def _work(self, lane: LaneKey, waiting: deque[PackedMessage]) -> None:
         to = lane if isinstance(lane, MessageQueue) else None
         try:
             while waiting and self._error is None:
@@ -101,7 +101,7 @@ class Lanes:
             self._working.pop(lane, None)
             self._progress.set()
 
-    def _batch(self, waiting: deque[Ready]) -> list[Ready]:
+    def _batch(self, waiting: deque[PackedMessage]) -> list[PackedMessage]:
         first = waiting.popleft()
         batch, room = [first], self._size_max - first.batched_size
         while waiting and not first.alone and len(batch) < _BATCH_COUNT_MAX:
@@ -112,5 +112,5 @@ class Lanes:
             batch.append(waiting.popleft())
         return batch
 
-    async def _send(self, batch: list[Ready], to: MessageQueue | None) -> None:
+    async def _send(self, batch: list[PackedMessage], to: MessageQueue | None) -> None:
         await patiently(lambda: self._sends.send_ready(batch, to, self._timeout_s), self._patience_s)

@@ -42,7 +42,7 @@ class Parcel:
     is_batch: bool = False
     message_id: str = ""
     """UNIQ_KEY; of a batch all of them, with commas between."""
-    made_of: tuple[Message | Ready, ...] = field(default=(), compare=False, repr=False)
+    made_of: tuple[Message | PackedMessage, ...] = field(default=(), compare=False, repr=False)
     """What hooks are shown."""
 
     def __str__(self) -> str:
@@ -52,7 +52,7 @@ class Parcel:
         return f"a batch of {self.message_id.count(',') + 1} messages to {self.topic!r}"
 
 
-class Ready(NamedTuple):
+class PackedMessage(NamedTuple):
     """A message that is as good as written: who makes it by the thousand has checked it column by column."""
 
     topic: str
@@ -76,7 +76,7 @@ class Ready(NamedTuple):
         return FIXED_SIZE + len(self.body) + len(text if text.isascii() else text.encode())
 
 
-def as_message(source: Message | Ready) -> Message:
+def as_message(source: Message | PackedMessage) -> Message:
     """The message that a packed one was made of, for a hook."""
     if isinstance(source, Message):
         return source
@@ -107,10 +107,10 @@ class Packer:
         self._ids = ids
         self._checked: set[str] = set()  # Topics whose names can be.
 
-    def pack(self, message: Message | Ready, message_id: str | None = None) -> Parcel:
+    def pack(self, message: Message | PackedMessage, message_id: str | None = None) -> Parcel:
         """Raises MessageIllegal or InvalidName, before anything is sent."""
         self.check(message)
-        if isinstance(message, Ready):
+        if isinstance(message, PackedMessage):
             properties, message_id = decode_properties(message.text.encode()), message.message_id
         else:
             properties = message.property_map()
@@ -159,7 +159,7 @@ class Packer:
             made_of=tuple(messages),
         )
 
-    def pack_ready(self, messages: Sequence[Ready]) -> Parcel:
+    def pack_ready(self, messages: Sequence[PackedMessage]) -> Parcel:
         """The same for those that are written already: who makes them sees to it that they fit together."""
         if len(messages) == 1:
             return self.pack(messages[0])
@@ -175,7 +175,7 @@ class Packer:
             made_of=tuple(messages),
         )
 
-    def check(self, message: Message | Ready) -> None:
+    def check(self, message: Message | PackedMessage) -> None:
         if message.topic not in self._checked:
             check_topic(message.topic)
             self._checked.add(message.topic)
@@ -331,13 +331,18 @@ class FrameMaker:
         self._of_batches: dict[MessageQueue, tuple[bytes, bytes, bytes]] = {}
 
     def frame(
-        self, message: Message | Ready, queue: MessageQueue, message_id: str, born_ms: int, opaque: int
+        self,
+        message: Message | PackedMessage,
+        queue: MessageQueue,
+        message_id: str,
+        born_ms: int,
+        opaque: int,
     ) -> bytes:
         """Raises MessageIllegal or InvalidName for a message that no broker would take."""
         self._packer.check(message)
         template = self._templates.get(queue) or self._template(queue)
         body, sys_flag = self._packer.squeezed(message.body)
-        text = message.text if isinstance(message, Ready) else message_text(message, message_id)
+        text = message.text if isinstance(message, PackedMessage) else message_text(message, message_id)
         return send_frame(template, text, body, (sys_flag, born_ms, message.flag, opaque))
 
     def parcel_frame(self, parcel: Parcel, queue: MessageQueue, born_ms: int, opaque: int) -> bytes:

@@ -19,8 +19,8 @@ from typing import Final, NamedTuple, Protocol, TypeAlias
 from flaremq.base.errors import CallTimeout, FlareError, ManyFailed
 from flaremq.client.hooks import SendContext, SendHooks
 from flaremq.client.message import Receipt
-from flaremq.client.producer.balance import Selector
-from flaremq.client.producer.packing import FrameMaker, Ready, as_message
+from flaremq.client.producer.balance import QueueSelector
+from flaremq.client.producer.packing import FrameMaker, PackedMessage, as_message
 from flaremq.model.message import Message, MessageQueue
 from flaremq.protocol.codes import RequestCode
 from flaremq.protocol.command import Command
@@ -32,19 +32,19 @@ _AGAIN_AT_ONCE: Final = 64
 """Failed messages that are tried again at a time."""
 
 
-class Under(NamedTuple):
+class InFlight(NamedTuple):
     """A message that is under way."""
 
     place: int
     """Among the results."""
-    message: Message | Ready
+    message: Message | PackedMessage
     message_id: str
     queue: MessageQueue
     sent_s: float
     """When it was written, by the loop's clock."""
 
 
-class Sends(Protocol):
+class PipelineSender(Protocol):
     """What a producer does for a pipeline."""
 
     frames: FrameMaker
@@ -53,12 +53,12 @@ class Sends(Protocol):
     def next_ids(self, count: int) -> list[str]: ...
     def now_ms(self) -> int: ...
     def placed_nowait(
-        self, message: Message | Ready, to: MessageQueue | Selector | None
+        self, message: Message | PackedMessage, to: MessageQueue | QueueSelector | None
     ) -> tuple[MessageQueue, Connection] | None:
         """Where it goes, if that is known and connected."""
 
     async def placed(
-        self, message: Message | Ready, to: MessageQueue | Selector | None
+        self, message: Message | PackedMessage, to: MessageQueue | QueueSelector | None
     ) -> tuple[MessageQueue, Connection]: ...
     def receipt(
         self, answer: Command, queue: MessageQueue, address: str, code: int, message_id: str
@@ -67,15 +67,19 @@ class Sends(Protocol):
         """Whether more than one broker takes messages of a topic."""
 
     async def again(
-        self, under: Under, to: MessageQueue | Selector | None, error: FlareError, timeout_s: float
+        self,
+        in_flight: InFlight,
+        to: MessageQueue | QueueSelector | None,
+        error: FlareError,
+        timeout_s: float,
     ) -> Receipt:
         """Another attempt within the time that is left, which may be none: then raise the error."""
 
 
-class Pipeline:
+class SendPipeline:
     """One call of `send_many`, or messages that are fed to it for as long as there are any."""
 
-    def __init__(self, sends: Sends, window: int, timeout_s: float, *, keeps: bool = True) -> None:
+    def __init__(self, sends: PipelineSender, window: int, timeout_s: float, *, keeps: bool = True) -> None:
         """Without `keeps` no receipt is kept, so that there is no end to what can be fed; `check` tells."""
         self._sends = sends
         self._hooks = sends.hooks
@@ -87,12 +91,14 @@ class Pipeline:
         self._fed = 0
         self._errors: list[FlareError] = []  # Of messages that failed for good.
         self._lines: dict[Connection, Line] = {}
-        self._failed: list[tuple[Under, FlareError, float]] = []  # And how long it had been under way.
+        self._failed: list[tuple[InFlight, FlareError, float]] = []  # And how long it had been under way.
         self._outstanding = 0
         self._progress = asyncio.Event()
         self._now_s = asyncio.get_running_loop().time
 
-    async def run(self, messages: Iterable[Message], to: MessageQueue | Selector | None) -> list[Receipt]:
+    async def run(
+        self, messages: Iterable[Message], to: MessageQueue | QueueSelector | None
+    ) -> list[Receipt]:
         """Send all of them; the whole of `send_many`."""
         pending = iter(messages)
         try:
@@ -103,17 +109,19 @@ class Pipeline:
             self.close()
         return self._receipts()
 
-    async def feed(self, part: Sequence[Message | Ready], to: MessageQueue | Selector | None = None) -> None:
+    async def feed(
+        self, part: Sequence[Message | PackedMessage], to: MessageQueue | QueueSelector | None = None
+    ) -> None:
         """Write these as soon as the window has room for them; it must be large enough for all."""
         await self._until(self._window - len(part))
         await self._write(part, to)
 
-    async def finish(self, to: MessageQueue | Selector | None = None) -> None:
+    async def finish(self, to: MessageQueue | QueueSelector | None = None) -> None:
         """Wait for what is outstanding, and try again what failed."""
         await self._until(0)
         await self._again(to)
 
-    async def check(self, to: MessageQueue | Selector | None = None) -> None:
+    async def check(self, to: MessageQueue | QueueSelector | None = None) -> None:
         """Try again what failed until now; ManyFailed if something failed for good."""
         if self._failed:
             await self._again(to)
@@ -129,7 +137,9 @@ class Pipeline:
 
     # Out.
 
-    async def _write(self, part: Sequence[Message | Ready], to: MessageQueue | Selector | None) -> None:
+    async def _write(
+        self, part: Sequence[Message | PackedMessage], to: MessageQueue | QueueSelector | None
+    ) -> None:
         sends, lines, place = self._sends, self._lines, self._fed
         born_ms, ids, sent_s = sends.now_ms(), self._ids(part), self._now_s()
         self._fed += len(part)
@@ -141,7 +151,7 @@ class Pipeline:
                     message, to, message_id
                 )
                 line = lines.get(connection) or self._line(connection)
-                line.add(Under(place, message, message_id, queue, sent_s), sends.frames, born_ms)
+                line.add(InFlight(place, message, message_id, queue, sent_s), sends.frames, born_ms)
             except FlareError as error:
                 self._gave_up(place, error)  # It never left: nothing is to be tried again.
             place += 1
@@ -152,7 +162,7 @@ class Pipeline:
                 await self._something_comes(line)
 
     async def _placed(
-        self, message: Message | Ready, to: MessageQueue | Selector | None, message_id: str
+        self, message: Message | PackedMessage, to: MessageQueue | QueueSelector | None, message_id: str
     ) -> tuple[MessageQueue, Connection]:
         try:
             return await self._sends.placed(message, to)
@@ -162,8 +172,8 @@ class Pipeline:
                 hooks.end(hooks.begin([as_message(message)], [message_id], None, None), error)
             raise
 
-    def _ids(self, part: Sequence[Message | Ready]) -> list[str]:
-        own = [each.message_id for each in part if isinstance(each, Ready)]
+    def _ids(self, part: Sequence[Message | PackedMessage]) -> list[str]:
+        own = [each.message_id for each in part if isinstance(each, PackedMessage)]
         return own or self._sends.next_ids(len(part))
 
     def _line(self, connection: Connection) -> Line:
@@ -172,12 +182,12 @@ class Pipeline:
 
     # In.
 
-    def sent(self, under: Under, address: str) -> None:
+    def sent(self, in_flight: InFlight, address: str) -> None:
         """A message will be written with the next run."""
         self._outstanding += 1
         if self._hooks is not None:
-            self._observed[under.place] = self._hooks.begin(
-                [as_message(under.message)], [under.message_id], under.queue, address
+            self._observed[in_flight.place] = self._hooks.begin(
+                [as_message(in_flight.message)], [in_flight.message_id], in_flight.queue, address
             )
 
     def _observe_end(self, place: int, outcome: Receipt | BaseException) -> None:
@@ -185,33 +195,33 @@ class Pipeline:
         if send is not None and self._hooks is not None:
             self._hooks.end(send, outcome)
 
-    def stored(self, under: Under, receipt: Receipt) -> None:
+    def stored(self, in_flight: InFlight, receipt: Receipt) -> None:
         self._outstanding -= 1
         if self._hooks is not None:
-            self._observe_end(under.place, receipt)
+            self._observe_end(in_flight.place, receipt)
         if self._keeps:
-            self._results[under.place] = receipt
+            self._results[in_flight.place] = receipt
         self._progress.set()
 
-    def answered(self, under: Under, address: str, answer: Command) -> None:
+    def answered(self, in_flight: InFlight, address: str, answer: Command) -> None:
         self._outstanding -= 1
         self._progress.set()
         code = RequestCode.SEND_MESSAGE_V2
         try:
-            receipt = self._sends.receipt(answer, under.queue, address, code, under.message_id)
+            receipt = self._sends.receipt(answer, in_flight.queue, address, code, in_flight.message_id)
         except FlareError as error:
-            self._observe_end(under.place, error)
-            self._failed.append((under, error, self._now_s() - under.sent_s))
+            self._observe_end(in_flight.place, error)
+            self._failed.append((in_flight, error, self._now_s() - in_flight.sent_s))
         else:
-            self._observe_end(under.place, receipt)
+            self._observe_end(in_flight.place, receipt)
             if self._keeps:
-                self._results[under.place] = receipt
+                self._results[in_flight.place] = receipt
 
-    def lost(self, under: Under, error: FlareError) -> None:
+    def lost(self, in_flight: InFlight, error: FlareError) -> None:
         self._outstanding -= 1
         self._progress.set()
-        self._observe_end(under.place, error)
-        self._failed.append((under, error, self._now_s() - under.sent_s))
+        self._observe_end(in_flight.place, error)
+        self._failed.append((in_flight, error, self._now_s() - in_flight.sent_s))
 
     async def _until(self, at_most: int) -> None:
         """Wait until no more than so many are outstanding. Where no answer comes at all, they have failed."""
@@ -249,19 +259,19 @@ class Pipeline:
         if self._keeps:
             self._results[place] = error
 
-    async def _again(self, to: MessageQueue | Selector | None) -> None:
+    async def _again(self, to: MessageQueue | QueueSelector | None) -> None:
         failed, self._failed = self._failed, []
         slots = asyncio.Semaphore(_AGAIN_AT_ONCE)
 
-        async def again(under: Under, error: FlareError, spent_s: float) -> None:
+        async def again(in_flight: InFlight, error: FlareError, spent_s: float) -> None:
             async with slots:
                 try:
-                    receipt = await self._sends.again(under, to, error, self._timeout_s - spent_s)
+                    receipt = await self._sends.again(in_flight, to, error, self._timeout_s - spent_s)
                 except FlareError as last:
-                    self._gave_up(under.place, last)
+                    self._gave_up(in_flight.place, last)
                 else:
                     if self._keeps:
-                        self._results[under.place] = receipt
+                        self._results[in_flight.place] = receipt
 
         await asyncio.gather(*(again(*each) for each in failed))
 
@@ -281,12 +291,12 @@ class Pipeline:
 class Line:
     """What a pipeline has under way on one connection."""
 
-    def __init__(self, pipeline: Pipeline, connection: Connection) -> None:
+    def __init__(self, pipeline: SendPipeline, connection: Connection) -> None:
         self._pipeline = pipeline
         self.connection = connection
         host, port = connection.address
         self._address = f"{host}:{port}"
-        self._under: dict[int, Under] = {}
+        self._in_flight: dict[int, InFlight] = {}
         self.frames: list[bytes] = []
         self.topic = ""
         """Of the last message."""
@@ -296,60 +306,62 @@ class Line:
 
     def __len__(self) -> int:
         """How many are not answered yet."""
-        return len(self._under)
+        return len(self._in_flight)
 
-    def add(self, under: Under, frames: FrameMaker, born_ms: int) -> None:
+    def add(self, in_flight: InFlight, frames: FrameMaker, born_ms: int) -> None:
         pending = self.connection.pending
         opaque = pending.next_opaque()
-        self.frames.append(frames.frame(under.message, under.queue, under.message_id, born_ms, opaque))
-        if not self._under:
-            self.quiet_since_s, self.topic = under.sent_s, under.message.topic
-        self._under[opaque] = under
+        self.frames.append(
+            frames.frame(in_flight.message, in_flight.queue, in_flight.message_id, born_ms, opaque)
+        )
+        if not self._in_flight:
+            self.quiet_since_s, self.topic = in_flight.sent_s, in_flight.message.topic
+        self._in_flight[opaque] = in_flight
         pending.taken_by[opaque] = self
-        self._pipeline.sent(under, self._address)
+        self._pipeline.sent(in_flight, self._address)
 
     def write(self) -> None:
         self.connection.send_bytes(b"".join(self.frames))
         self.frames.clear()
 
     def stored(self, opaque: int, queue_id: int, queue_offset: int, offset_id: str) -> None:
-        under = self._under.pop(opaque, None)
-        if under is not None:
+        in_flight = self._in_flight.pop(opaque, None)
+        if in_flight is not None:
             self.quiet_since_s = self._time()
-            queue = under.queue
+            queue = in_flight.queue
             if queue.queue_id != queue_id:
                 queue = replace(queue, queue_id=queue_id)
-            self._pipeline.stored(under, Receipt(under.message_id, queue, queue_offset, offset_id))
+            self._pipeline.stored(in_flight, Receipt(in_flight.message_id, queue, queue_offset, offset_id))
 
     def answered(self, opaque: int, response: Command) -> None:
-        under = self._under.pop(opaque, None)
-        if under is not None:
+        in_flight = self._in_flight.pop(opaque, None)
+        if in_flight is not None:
             self.quiet_since_s = self._time()
-            self._pipeline.answered(under, self._address, response)
+            self._pipeline.answered(in_flight, self._address, response)
 
     def lost(self, opaque: int, error: Exception) -> None:
-        under = self._under.pop(opaque, None)
-        if under is not None:
+        in_flight = self._in_flight.pop(opaque, None)
+        if in_flight is not None:
             assert isinstance(error, FlareError)
-            self._pipeline.lost(under, error)
+            self._pipeline.lost(in_flight, error)
 
     def give_up(self, timeout_s: float) -> None:
         """Nothing has come for too long. Whatever else waits on this connection would wait in vain too."""
         error = CallTimeout(
-            f"{self._address} did not answer {len(self._under)} sends within {timeout_s:g} s: "
+            f"{self._address} did not answer {len(self._in_flight)} sends within {timeout_s:g} s: "
             "some may be stored all the same"
         )
-        for opaque in list(self._under):
+        for opaque in list(self._in_flight):
             self.connection.pending.forget(opaque)
             self.lost(opaque, error)
         self.connection.abort()
 
     def forget(self) -> None:
-        for opaque in self._under:
+        for opaque in self._in_flight:
             self.connection.pending.forget(opaque)
 
 
-Place: TypeAlias = tuple[int, int, str]
+StoredPosition: TypeAlias = tuple[int, int, str]
 """Where a message was stored: queue, offset, and the id that says so."""
 
 
@@ -359,7 +371,7 @@ class Single:
     __slots__ = ("answer",)
 
     def __init__(self) -> None:
-        self.answer: asyncio.Future[Place | Command] = asyncio.get_running_loop().create_future()
+        self.answer: asyncio.Future[StoredPosition | Command] = asyncio.get_running_loop().create_future()
 
     def stored(self, _opaque: int, queue_id: int, queue_offset: int, offset_id: str) -> None:
         if not self.answer.done():
@@ -374,7 +386,9 @@ class Single:
             self.answer.set_exception(error)
 
 
-async def ask(connection: Connection, frame: Callable[[int], bytes], limit_s: float) -> Place | Command:
+async def ask(
+    connection: Connection, frame: Callable[[int], bytes], limit_s: float
+) -> StoredPosition | Command:
     """Write the frame that is made for an opaque, and wait. Raises ConnectionLost or CallTimeout.
 
     The time is for both, as a peer that does not read lets nobody write. A connection whose peer lets a send

@@ -7,23 +7,23 @@ from typing import TypeAlias
 
 from flaremq.base.errors import NoNameServer, NoRoute, UsageError
 from flaremq.client.client import Client
-from flaremq.client.producer.balance import Balance, Selector, by_hash, chosen_by
-from flaremq.client.producer.packing import Ready
+from flaremq.client.producer.balance import Balance, QueueSelector, by_hash, chosen_by
+from flaremq.client.producer.packing import PackedMessage
 from flaremq.client.routes import Route
 from flaremq.model.message import Message, MessageQueue
 
-Target: TypeAlias = MessageQueue | Selector | None
+SendTarget: TypeAlias = MessageQueue | QueueSelector | None
 """A queue, what chooses one, or None: queues take turns."""
 
 
-def target_of(message: Message | Ready, to: Target) -> Target:
+def target_of(message: Message | PackedMessage, to: SendTarget) -> SendTarget:
     """What the program chose: here, with the message, or by its sharding key."""
-    if isinstance(message, Ready):
+    if isinstance(message, PackedMessage):
         return message.to
     return by_hash(message.sharding_key) if to is None and message.sharding_key else to
 
 
-class Placement:
+class QueuePlacement:
     """Finds places for the messages of one producer."""
 
     def __init__(self, client: Client, balance: Balance, topic_queues: int) -> None:
@@ -31,7 +31,7 @@ class Placement:
         self._balance = balance
         self._topic_queues = topic_queues
 
-    def known(self, message: Message | Ready, to: Target) -> tuple[MessageQueue, str] | None:
+    def known(self, message: Message | PackedMessage, to: SendTarget) -> tuple[MessageQueue, str] | None:
         """The place as far as it is known; None where a NameServer must be asked, or the broker is away."""
         route = self._client.routes.known(message.topic)
         if route is None or not route.writable:
@@ -43,8 +43,8 @@ class Placement:
     async def find(
         self,
         topic: str,
-        to: Target,
-        message: Message | Ready | None,
+        to: SendTarget,
+        message: Message | PackedMessage | None,
         deadline_s: float,
         not_at: str | None = None,
     ) -> tuple[MessageQueue, str]:
@@ -80,7 +80,7 @@ class Placement:
             ) from None
 
     def _queue(
-        self, route: Route, to: Target, not_at: str | None, message: Message | Ready | None
+        self, route: Route, to: SendTarget, not_at: str | None, message: Message | PackedMessage | None
     ) -> MessageQueue:
         if to is None:
             return self._balance.choose(route.writable, not_at)

@@ -17,10 +17,18 @@ from flaremq.client.client import Client, client_of
 from flaremq.client.errors import error_for
 from flaremq.client.hooks import SendHook, SendHooks
 from flaremq.client.message import Receipt, SendStatus
-from flaremq.client.producer.balance import Balance, Health, Selector
-from flaremq.client.producer.packing import FrameMaker, Packer, Parcel, Ready, Sender, receipt_of, shown
-from flaremq.client.producer.pipeline import Pipeline, Place, Under, ask
-from flaremq.client.producer.placement import Placement, target_of
+from flaremq.client.producer.balance import Balance, Health, QueueSelector
+from flaremq.client.producer.packing import (
+    FrameMaker,
+    PackedMessage,
+    Packer,
+    Parcel,
+    Sender,
+    receipt_of,
+    shown,
+)
+from flaremq.client.producer.pipeline import InFlight, SendPipeline, StoredPosition, ask
+from flaremq.client.producer.placement import QueuePlacement, target_of
 from flaremq.client.settings import ClientSettings, ProducerSettings
 from flaremq.model.message import Message, MessageQueue
 from flaremq.model.names import check_group, is_retry
@@ -62,7 +70,7 @@ class Producer:
         self._packer = Packer(self.settings, self.client.message_ids)
         self._sender = Sender(group, self.settings.topic_queues)
         self._health = Health(self.client.clock) if self.settings.avoid_slow else None
-        self._placement = Placement(self.client, Balance(self._health), self.settings.topic_queues)
+        self._placement = QueuePlacement(self.client, Balance(self._health), self.settings.topic_queues)
         self.frames = FrameMaker(self._sender, self._packer)
         self.hooks = SendHooks(hooks, group, self.client.clock) if hooks else None
         self._under_way: set[asyncio.Task[object]] = set()
@@ -105,7 +113,7 @@ class Producer:
         self,
         message: Message,
         *,
-        to: MessageQueue | Selector | None = None,
+        to: MessageQueue | QueueSelector | None = None,
         timeout_s: float | None = None,
     ) -> Receipt:
         """Send one message and wait until it is stored.
@@ -120,7 +128,7 @@ class Producer:
         self,
         messages: Sequence[Message],
         *,
-        to: MessageQueue | Selector | None = None,
+        to: MessageQueue | QueueSelector | None = None,
         timeout_s: float | None = None,
     ) -> Receipt:
         """Send many messages of one topic in one request, to one queue: all are stored or none.
@@ -130,7 +138,7 @@ class Producer:
         parcel = self._packer.pack_batch(messages)
         return await self._sent(parcel, target_of(messages[0], to), timeout_s, messages[0])
 
-    async def send_oneway(self, message: Message, *, to: MessageQueue | Selector | None = None) -> None:
+    async def send_oneway(self, message: Message, *, to: MessageQueue | QueueSelector | None = None) -> None:
         """Send and do not wait: whether it arrives, nobody will say."""
         parcel = self._packer.pack(message)
         deadline_s = self._now_s() + self.settings.timeout_s
@@ -145,7 +153,7 @@ class Producer:
         self,
         messages: Iterable[Message],
         *,
-        to: MessageQueue | Selector | None = None,
+        to: MessageQueue | QueueSelector | None = None,
         window: int | None = None,
         timeout_s: float | None = None,
     ) -> list[Receipt]:
@@ -159,7 +167,9 @@ class Producer:
         assert task is not None
         self._under_way.add(task)
         try:
-            pipeline = Pipeline(self, window or self.settings.window, timeout_s or self.settings.timeout_s)
+            pipeline = SendPipeline(
+                self, window or self.settings.window, timeout_s or self.settings.timeout_s
+            )
             return await pipeline.run(messages, to)
         finally:
             self._under_way.discard(task)
@@ -169,7 +179,7 @@ class Producer:
         return await self._sent(self._packer.pack_parcel(parcel), None, timeout_s, None)
 
     async def send_ready(
-        self, messages: Sequence[Ready], to: MessageQueue | None, timeout_s: float | None = None
+        self, messages: Sequence[PackedMessage], to: MessageQueue | None, timeout_s: float | None = None
     ) -> Receipt:
         """Messages of one topic that are written already, in one request to one queue.
 
@@ -187,7 +197,7 @@ class Producer:
     async def _sent(
         self,
         parcel: Parcel,
-        to: MessageQueue | Selector | None,
+        to: MessageQueue | QueueSelector | None,
         timeout_s: float | None,
         message: Message | None,
     ) -> Receipt:
@@ -204,9 +214,9 @@ class Producer:
     async def _attempts(
         self,
         parcel: Parcel,
-        to: MessageQueue | Selector | None,
+        to: MessageQueue | QueueSelector | None,
         limit_s: float,
-        message: Message | Ready | None,
+        message: Message | PackedMessage | None,
     ) -> Receipt:
         deadline_s = self._now_s() + limit_s
         attempts = self.settings.attempts if to is None else 1
@@ -242,8 +252,8 @@ class Producer:
     async def _find(
         self,
         parcel: Parcel,
-        to: MessageQueue | Selector | None,
-        message: Message | Ready | None,
+        to: MessageQueue | QueueSelector | None,
+        message: Message | PackedMessage | None,
         deadline_s: float,
         not_at: str | None = None,
     ) -> tuple[MessageQueue, str]:
@@ -283,7 +293,7 @@ class Producer:
 
     async def _request(self, parcel: Parcel, queue: MessageQueue, address: str, limit_s: float) -> Receipt:
         began_s, born_ms = self._now_s(), self.client.clock.now_ms()
-        answer: Place | Command
+        answer: StoredPosition | Command
         if is_retry(parcel.topic):
             request = self._sender.request(parcel, queue, born_ms)
             answer = await self.client.caller.call(address, request, limit_s)
@@ -348,7 +358,7 @@ class Producer:
         return self.client.clock.now_ms()
 
     def placed_nowait(
-        self, message: Message | Ready, to: MessageQueue | Selector | None
+        self, message: Message | PackedMessage, to: MessageQueue | QueueSelector | None
     ) -> tuple[MessageQueue, Connection] | None:
         """Where a message goes, and the connection to there; None where either must be asked for."""
         place = self._placement.known(message, target_of(message, to))
@@ -356,7 +366,7 @@ class Producer:
         return None if place is None or connection is None else (place[0], connection)
 
     async def placed(
-        self, message: Message | Ready, to: MessageQueue | Selector | None
+        self, message: Message | PackedMessage, to: MessageQueue | QueueSelector | None
     ) -> tuple[MessageQueue, Connection]:
         """The same, whatever it takes; a broker that cannot be reached is passed over once."""
         to = target_of(message, to)
@@ -379,19 +389,25 @@ class Producer:
         return self._placement.has_other(topic)
 
     async def again(
-        self, under: Under, to: MessageQueue | Selector | None, error: FlareError, timeout_s: float
+        self,
+        in_flight: InFlight,
+        to: MessageQueue | QueueSelector | None,
+        error: FlareError,
+        timeout_s: float,
     ) -> Receipt:
         """Another attempt for a message whose first one failed, or its error if none makes sense, or there is
         no time for one."""
-        to = target_of(under.message, to)
-        may_go_on = self._may_go_on(error, under.queue, under.message.topic)
+        to = target_of(in_flight.message, to)
+        may_go_on = self._may_go_on(error, in_flight.queue, in_flight.message.topic)
         if not may_go_on or to is not None or timeout_s <= 0:
             raise error
-        return await self.resend(under, to, timeout_s)
+        return await self.resend(in_flight, to, timeout_s)
 
-    async def resend(self, under: Under, to: MessageQueue | Selector | None, timeout_s: float) -> Receipt:
-        parcel = self._packer.pack(under.message, under.message_id)
-        return await self._attempts(parcel, target_of(under.message, to), timeout_s, under.message)
+    async def resend(
+        self, in_flight: InFlight, to: MessageQueue | QueueSelector | None, timeout_s: float
+    ) -> Receipt:
+        parcel = self._packer.pack(in_flight.message, in_flight.message_id)
+        return await self._attempts(parcel, target_of(in_flight.message, to), timeout_s, in_flight.message)
 
     def _now_s(self) -> float:
         return self.client.clock.monotonic_s()

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from flaremq.base.errors import FlareError, NoNameServer
 from flaremq.client.message import Receipt
-from flaremq.client.producer.balance import Selector
-from flaremq.client.producer.packing import Ready
-from flaremq.client.producer.pipeline import Under
+from flaremq.client.producer.balance import QueueSelector
+from flaremq.client.producer.packing import PackedMessage
+from flaremq.client.producer.pipeline import InFlight
 from flaremq.model.message import Message, MessageQueue
 from flaremq.protocol.command import Command
 from flaremq.remoting.connection import Connection
@@ -47,7 +47,7 @@ def may_pass(error: FlareError) -> bool:
     return error.retriable and not isinstance(error, NoNameServer)
 
 
-class Patient:
+class RetryingProducer:
     """A producer as pipelines know it, that waits where no broker takes a message."""
 
     def __init__(self, producer: Producer, patience_s: float) -> None:
@@ -63,12 +63,12 @@ class Patient:
         return self._producer.now_ms()
 
     def placed_nowait(
-        self, message: Message | Ready, to: MessageQueue | Selector | None
+        self, message: Message | PackedMessage, to: MessageQueue | QueueSelector | None
     ) -> tuple[MessageQueue, Connection] | None:
         return self._producer.placed_nowait(message, to)
 
     async def placed(
-        self, message: Message | Ready, to: MessageQueue | Selector | None
+        self, message: Message | PackedMessage, to: MessageQueue | QueueSelector | None
     ) -> tuple[MessageQueue, Connection]:
         return await patiently(lambda: self._producer.placed(message, to), self._patience_s)
 
@@ -81,12 +81,16 @@ class Patient:
         return self._producer.receipt(answer, queue, address, code, message_id)
 
     async def again(
-        self, under: Under, to: MessageQueue | Selector | None, error: FlareError, timeout_s: float
+        self,
+        in_flight: InFlight,
+        to: MessageQueue | QueueSelector | None,
+        error: FlareError,
+        timeout_s: float,
     ) -> Receipt:
         try:
-            return await self._producer.again(under, to, error, timeout_s)
+            return await self._producer.again(in_flight, to, error, timeout_s)
         except FlareError as last:
             if not may_pass(last):
                 raise
         each_s = self._producer.settings.timeout_s
-        return await patiently(lambda: self._producer.resend(under, to, each_s), self._patience_s)
+        return await patiently(lambda: self._producer.resend(in_flight, to, each_s), self._patience_s)

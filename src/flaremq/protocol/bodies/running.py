@@ -77,7 +77,7 @@ class ConsumerRunningInfo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Connection:
+class ClientConnection:
     client_id: str
     client_addr: str | None = None
     language: LanguageCode | None = None
@@ -86,7 +86,7 @@ class Connection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerConnection:
-    connection_set: tuple[Connection, ...] = ()
+    connection_set: tuple[ClientConnection, ...] = ()
     subscription_table: Mapping[str, SubscriptionData] = field(default_factory=dict)
     consume_type: ConsumeType | None = None
     message_model: MessageModel | None = None
@@ -95,11 +95,11 @@ class ConsumerConnection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerConnection:
-    connection_set: tuple[Connection, ...] = ()
+    connection_set: tuple[ClientConnection, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProducerInfo:
+class ProducerTableEntry:
     WIRE_NAMES: ClassVar[Mapping[str, str]] = {"remote_ip": "remoteIP"}
 
     client_id: str
@@ -111,4 +111,4 @@ class ProducerInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerTableInfo:
-    data: Mapping[str, tuple[ProducerInfo, ...]] = field(default_factory=dict)
+    data: Mapping[str, tuple[ProducerTableEntry, ...]] = field(default_factory=dict)

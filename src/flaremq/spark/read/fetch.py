@@ -26,7 +26,7 @@ from flaremq.base.errors import (
     TopicNotFound,
 )
 from flaremq.base.units import MiB
-from flaremq.client.api import Pulled
+from flaremq.client.api import PullResult
 from flaremq.client.client import Client
 from flaremq.client.consumer.bulkpull import PullFrames, PullLine
 from flaremq.protocol.bodies.group import ALL, SQL92, TAG
@@ -247,7 +247,7 @@ class Fetch:
 
     # Answers.
 
-    def pulled(self, what: Piece, pulled: Pulled) -> None:
+    def pulled(self, what: Piece, pulled: PullResult) -> None:
         self._stirred.set()
         broker = what.of.broker
         if broker not in self._masters_only:

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Final, TypeVar
 
 from flaremq.base.errors import FlareError, NoRoute, NotServed, PeerError, TopicNotFound
-from flaremq.client.api import Pulled, body_of
+from flaremq.client.api import PullResult, body_of
 from flaremq.client.client import Client
 from flaremq.client.message import received
 from flaremq.model.message import MessageQueue
@@ -241,7 +241,7 @@ _BACK: Final = 16
 _LOOKS_MAX: Final = 256
 
 
-async def peek(client: Client, queue: MessageQueue, offset: int) -> Pulled:
+async def peek(client: Client, queue: MessageQueue, offset: int) -> PullResult:
     """As many messages from an offset on as the broker gives at a time."""
     return await _pull(client, queue, offset, 32, 0.0)
 
@@ -252,7 +252,7 @@ async def await_more(client: Client, queue: MessageQueue, offset: int, hold_s: f
     return pulled.max_offset > offset or len(pulled.body) > 0
 
 
-async def _pull(client: Client, queue: MessageQueue, offset: int, count: int, hold_s: float) -> Pulled:
+async def _pull(client: Client, queue: MessageQueue, offset: int, count: int, hold_s: float) -> PullResult:
     address = client.routes.address(queue.broker_name)
     if address is None:
         raise NoRoute(f"no broker named {queue.broker_name!r} is known now: see that it runs")

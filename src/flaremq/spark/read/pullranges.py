@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, NamedTuple
 
-from flaremq.client.api import Pulled
+from flaremq.client.api import PullResult
 from flaremq.model.layout import QUEUE_OFFSET_AT
 from flaremq.protocol.bodies.route import MASTER_ID
 from flaremq.protocol.codes import ResponseCode
@@ -59,7 +59,7 @@ class Piece:
     def is_done(self) -> bool:
         return self.at >= self.end
 
-    def take(self, pulled: Pulled) -> None:
+    def take(self, pulled: PullResult) -> None:
         """Records that an answer brought."""
         body, begin = pulled.body, self.at
         if self.is_probe:
@@ -135,7 +135,7 @@ class Meaning(Enum):
     """It says nothing about the messages: ask once more."""
 
 
-def meaning(piece: Piece, pulled: Pulled, *, filtered: bool) -> tuple[Meaning, int]:
+def meaning(piece: Piece, pulled: PullResult, *, filtered: bool) -> tuple[Meaning, int]:
     """What an answer says, and where to go on."""
     at = piece.at
     if pulled.code == ResponseCode.SUCCESS:

@@ -20,11 +20,11 @@ from weakref import WeakKeyDictionary
 from flaremq.arrow.outgoing import Outgoing
 from flaremq.base.errors import UsageError
 from flaremq.client.producer.balance import by_hash
-from flaremq.client.producer.batching import BATCH_SIZE_MAX, Lanes
-from flaremq.client.producer.packing import Ready
-from flaremq.client.producer.pipeline import Pipeline
+from flaremq.client.producer.batching import BATCH_SIZE_MAX, Batcher
+from flaremq.client.producer.packing import PackedMessage
+from flaremq.client.producer.pipeline import SendPipeline
 from flaremq.client.producer.producer import Producer
-from flaremq.client.producer.retry import Patient
+from flaremq.client.producer.retry import RetryingProducer
 from flaremq.client.settings import ProducerSettings
 from flaremq.model.message import Message, MessageQueue
 from flaremq.model.names import is_retry
@@ -135,10 +135,10 @@ class Sending:
         self._task = task
         settings = producer.settings
         self._queues = Queues(producer)
-        patient = Patient(producer, options.broker_timeout_s)
-        self._pipeline = Pipeline(patient, options.window, settings.timeout_s, keeps=False)
+        retrying = RetryingProducer(producer, options.broker_timeout_s)
+        self._pipeline = SendPipeline(retrying, options.window, settings.timeout_s, keeps=False)
         size_max = min(BATCH_SIZE_MAX, settings.message_size_max)
-        self._lanes = Lanes(producer, settings.timeout_s, size_max, options.broker_timeout_s)
+        self._lanes = Batcher(producer, settings.timeout_s, size_max, options.broker_timeout_s)
         self._pace = None if options.rate_per_task is None else Pace(options.rate_per_task)
         most = min(options.window, max(1, (options.rate_per_task or 1 << 30) // 10))
         self._run, self._batch = min(_RUN, most), min(_BATCH, most)
@@ -149,7 +149,7 @@ class Sending:
         """Returns once all are on their way, but for as many as may be outstanding."""
         if rows.order_keys is None and rows.queue_ids is None and not self._options.ordered:
             anywhere, alone = repeat(None), rows.alone or repeat(False)
-            ready = map(Ready, rows.topics, rows.bodies, rows.texts, rows.ids, anywhere, alone)
+            ready = map(PackedMessage, rows.topics, rows.bodies, rows.texts, rows.ids, anywhere, alone)
             await self._feed(list(ready))
         else:
             await self._queues.learn(rows.topics)
@@ -166,9 +166,9 @@ class Sending:
         self._pipeline.close()
         await self._lanes.aclose()
 
-    async def _feed(self, messages: Sequence[Ready]) -> None:
+    async def _feed(self, messages: Sequence[PackedMessage]) -> None:
         """Those whose order does not count."""
-        alone: list[Ready] = []
+        alone: list[PackedMessage] = []
         if not self._go_together(messages):
             alone = [each for each in messages if not self._go_together((each,))]
             messages = [each for each in messages if self._go_together((each,))]
@@ -179,13 +179,13 @@ class Sending:
         await self._pipeline.check()
         await self._feed_lanes(messages)
 
-    def _go_together(self, messages: Sequence[Ready]) -> bool:
+    def _go_together(self, messages: Sequence[PackedMessage]) -> bool:
         """Whether all of these can be in batches. Column by column: mostly they all can."""
         topics, bodies, _, _, _, alone = zip(*messages, strict=True) if messages else [()] * 6
         longest = max(map(len, bodies), default=0)
         return longest < self._compress_over and not any(alone) and not any(map(is_retry, set(topics)))
 
-    async def _feed_lanes(self, messages: Sequence[Ready]) -> None:
+    async def _feed_lanes(self, messages: Sequence[PackedMessage]) -> None:
         for at in range(0, len(messages), self._batch):
             part = messages[at : at + self._batch]
             await self._wait(len(part))
@@ -200,10 +200,10 @@ class Sending:
             if wait_s > 0:
                 await asyncio.sleep(wait_s)
 
-    def _placed(self, rows: Outgoing) -> tuple[list[Ready], list[Ready]]:
+    def _placed(self, rows: Outgoing) -> tuple[list[PackedMessage], list[PackedMessage]]:
         """Those whose order counts, and all others; with their queues, where these are not any."""
-        in_order: list[Ready] = []
-        others: list[Ready] = []
+        in_order: list[PackedMessage] = []
+        others: list[PackedMessage] = []
         columns = zip(
             *(rows.topics, rows.bodies, rows.texts, rows.ids),
             rows.order_keys or repeat(None),
@@ -221,5 +221,5 @@ class Sending:
             else:
                 queue = None
             part = in_order if ordered else others
-            part.append(Ready(topic, body, text, message_id, queue, alone))
+            part.append(PackedMessage(topic, body, text, message_id, queue, alone))
         return in_order, others

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import signal
 import socket
 from collections.abc import AsyncIterator, Awaitable, Iterator
@@ -198,7 +199,7 @@ async def test_callers_of_a_peer_that_never_accepts_wait_together_and_not_in_lin
 
 async def test_name_servers_share_the_time_of_a_call(caller: Caller) -> None:
     async with never_reads() as first, never_reads() as second:
-        namesrvs = NameServerPool([first, second], caller)
+        namesrvs = NameServerPool([first, second], caller, random.Random(1))
 
         async def ask() -> None:
             with pytest.raises(NoNameServer):

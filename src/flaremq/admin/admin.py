@@ -10,6 +10,7 @@ Blocking programs take `flaremq.admin.sync.Admin`, which has the same parts and 
 
 from __future__ import annotations
 
+import random
 from typing import Self
 
 from flaremq.admin.brokers import Brokers
@@ -37,7 +38,7 @@ class Admin:
         self.settings = settings_of(namesrv, settings)
         caller_settings = CallerSettings(connect_timeout_ms=round(self.settings.connect_timeout_s * 1000))
         self._caller = Caller(caller_settings, None, self.settings.tls)
-        namesrvs = NameServerPool(self.settings.addresses, self._caller)
+        namesrvs = NameServerPool(self.settings.addresses, self._caller, random.Random())
         self._servers = servers = Servers(Api(self._caller, namesrvs, self.settings.timeout_s))
         self._stopped = False
         self.topics = Topics(servers)

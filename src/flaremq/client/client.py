@@ -2,6 +2,11 @@
 
 Each producer or consumer makes a client of its own unless it is given one, so most programs never
 meet this class. Sharing one saves connections where a program has many of them.
+
+Time and chance come in here too: producers and consumers take both from the client's `clock`, `sleep` and
+`rng`, so a seeded simulator that makes the client owns them. Deadlines that asyncio keeps (`asyncio.timeout`,
+`call_later`, and the `loop.time()` that pipelines compare with them) belong to the event loop, which a
+simulator brings along as well.
 """
 
 from __future__ import annotations
@@ -10,8 +15,8 @@ import asyncio
 import itertools
 import logging
 import os
+import random
 import socket
-import time
 from collections.abc import Coroutine, Iterable
 from dataclasses import replace
 from functools import partial
@@ -19,7 +24,7 @@ from typing import Any, Final, Self
 
 from flaremq.base.clock import Clock, SystemClock
 from flaremq.base.errors import FlareError, UsageError
-from flaremq.base.lifecycle import Owned, repeat
+from flaremq.base.lifecycle import Owned, Sleep, repeat
 from flaremq.client import forks
 from flaremq.client.api import Api
 from flaremq.client.incoming import Incoming
@@ -47,9 +52,13 @@ class Client:
         *,
         settings: ClientSettings | None = None,
         clock: Clock | None = None,
+        sleep: Sleep = asyncio.sleep,
+        rng: random.Random | None = None,
     ) -> None:
         self.settings = settings_of(namesrv, settings)
         self.clock = clock or SystemClock()
+        self.sleep = sleep
+        self.rng = rng or random.Random()
         self.members = Members()
         self.caller = Caller(
             CallerSettings(connect_timeout_ms=round(self.settings.connect_timeout_s * 1000)),
@@ -57,14 +66,14 @@ class Client:
             self.settings.tls,
         )
         self.caller.on_close = self._lost
-        self.namesrvs = NameServerPool(self.settings.addresses, self.caller)
+        self.namesrvs = NameServerPool(self.settings.addresses, self.caller, self.rng)
         self.api = Api(self.caller, self.namesrvs, self.settings.timeout_s)
         self.routes = RouteCache(self.api)
         self.routes.on_change.append(self._route_changed)
         self.routes.on_gone.append(self._gone)
         ip = own_ip(self.namesrvs.chosen)
-        self.client_id = client_id(ip, self.settings.instance_name, self.settings.unit_name)
-        self.message_ids = unique_ids(ip, self.clock)
+        self.client_id = client_id(ip, self.clock, self.settings.instance_name, self.settings.unit_name)
+        self.message_ids = unique_ids(ip, self.clock, self.rng)
         self._tasks = Owned()
         self._refresh_now, self._beat_now = asyncio.Event(), asyncio.Event()
         self._silent: set[str] = set()  # Brokers that did not take the last heartbeat.
@@ -185,7 +194,7 @@ class Client:
         try:
             await self.beat()
         finally:
-            await asyncio.sleep(min(_SOON_S, self.settings.heartbeat_s))
+            await self.sleep(min(_SOON_S, self.settings.heartbeat_s))
 
     # Routes.
 
@@ -196,7 +205,7 @@ class Client:
         try:
             await self.routes.refresh_all(self.members.topics())
         finally:
-            await asyncio.sleep(min(_SOON_S, self.settings.refresh_s))
+            await self.sleep(min(_SOON_S, self.settings.refresh_s))
 
     def _route_changed(self, topic: str) -> None:
         self._beat_now.set()  # A broker may be new, and must know us before it serves a pull.
@@ -275,13 +284,12 @@ def own_ip(towards: str) -> str:
         return "127.0.0.1"  # No network, or no such name yet: the id need only be our own.
 
 
-def client_id(ip: str, instance_name: str = "", unit_name: str = "") -> str:
+def client_id(ip: str, clock: Clock, instance_name: str = "", unit_name: str = "") -> str:
     """`ip@instance`, as members of a group are told apart. Without a name: process, time and a number."""
-    name = instance_name or f"{os.getpid()}#{time.monotonic_ns()}{next(_counter):02d}"
+    name = instance_name or f"{os.getpid()}#{round(clock.monotonic_s() * 1e9)}{next(_counter):02d}"
     return f"{ip}@{name}@{unit_name}" if unit_name else f"{ip}@{name}"
 
 
-def unique_ids(ip: str, clock: Clock) -> UniqueIds:
+def unique_ids(ip: str, clock: Clock, rng: random.Random) -> UniqueIds:
     """Of one client: the salt tells it from others of this process."""
-    salt = int.from_bytes(os.urandom(4), "big")
-    return UniqueIds(clock, ip=ip, pid=os.getpid(), salt=salt)
+    return UniqueIds(clock, ip=ip, pid=os.getpid(), salt=rng.getrandbits(32))

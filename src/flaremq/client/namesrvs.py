@@ -15,10 +15,10 @@ log = logging.getLogger(__name__)
 
 
 class NameServerPool:
-    def __init__(self, addresses: Sequence[str], caller: Caller) -> None:
+    def __init__(self, addresses: Sequence[str], caller: Caller, rng: random.Random) -> None:
         self.addresses = tuple(addresses)
         self._caller = caller
-        self._chosen = random.randrange(len(self.addresses))
+        self._chosen = rng.randrange(len(self.addresses))
 
     @property
     def chosen(self) -> str:

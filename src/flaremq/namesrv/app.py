@@ -7,7 +7,7 @@ from typing import Final
 
 from flaremq.base.clock import Clock, SystemClock
 from flaremq.base.errors import ConfigError
-from flaremq.base.lifecycle import Owned, repeat
+from flaremq.base.lifecycle import Owned, Sleep, repeat
 from flaremq.base.logs import fields, logger
 from flaremq.base.settings import Sources, dump, load
 from flaremq.base.settingsfile import SettingsFile
@@ -46,10 +46,12 @@ class NameServer:
         clock: Clock | None = None,
         *,
         tls: TlsSettings | None = None,
+        sleep: Sleep = asyncio.sleep,
     ) -> None:
         self._settings = settings
         self._server_settings = server
         self._clock = clock or SystemClock()
+        self._sleep = sleep
         self.routes = Routes(delete_missing_topics=settings.delete_topic_with_registration)
         self._kv = KVConfig(settings.kv_config_path)
         self._file = SettingsFile(settings.config_store_path)
@@ -67,7 +69,8 @@ class NameServer:
     async def start(self) -> None:
         self._kv.load()
         await self._server.start()
-        watch = repeat("the watch over silent brokers", self.expire, self._settings.scan_interval_ms / 1000)
+        period_s = self._settings.scan_interval_ms / 1000
+        watch = repeat("the watch over silent brokers", self.expire, period_s, sleep=self._sleep)
         self._tasks.spawn("watch-brokers", watch)
 
     async def stop(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from random import Random
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,12 +17,12 @@ MESSAGE = Message("T", b"x")
 
 
 def test_queues_take_turns() -> None:
-    balance = Balance(None)
+    balance = Balance(None, Random(1))
     assert Counter(balance.choose(QUEUES) for _ in range(60)) == dict.fromkeys(QUEUES, 10)
 
 
 def test_topics_take_turns_of_their_own() -> None:
-    balance = Balance(None)
+    balance = Balance(None, Random(1))
     others = [MessageQueue("U", "a", number) for number in range(2)]
     chosen = [(balance.choose(QUEUES), balance.choose(others)) for _ in range(6)]
     assert {queue for queue, _ in chosen} == set(QUEUES)
@@ -29,7 +30,7 @@ def test_topics_take_turns_of_their_own() -> None:
 
 
 def test_after_a_failure_another_broker_is_tried() -> None:
-    balance = Balance(None)
+    balance = Balance(None, Random(1))
     assert {balance.choose(QUEUES, "a").broker_name for _ in range(20)} == {"b", "c"}
     assert balance.choose(QUEUES[:2], "a").broker_name == "a"  # There is no other.
 
@@ -37,7 +38,7 @@ def test_after_a_failure_another_broker_is_tried() -> None:
 def test_a_broker_that_failed_is_left_alone_for_ten_seconds() -> None:
     clock = ManualClock()
     health = Health(clock)
-    balance = Balance(health)
+    balance = Balance(health, Random(1))
     health.failed("b")
     assert {balance.choose(QUEUES).broker_name for _ in range(20)} == {"a", "c"}
     clock.advance_ms(9_900)
@@ -67,7 +68,7 @@ def test_where_no_broker_is_good_any_will_do() -> None:
     health = Health(ManualClock())
     for broker in ("a", "b", "c"):
         health.failed(broker)
-    assert {Balance(health).choose(QUEUES, "a").broker_name for _ in range(20)} <= {"b", "c"}
+    assert {Balance(health, Random(1)).choose(QUEUES, "a").broker_name for _ in range(20)} <= {"b", "c"}
 
 
 def test_a_key_chooses_as_java_does() -> None:

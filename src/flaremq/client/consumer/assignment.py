@@ -235,10 +235,12 @@ class Assignment:
     # Life.
 
     def start(self) -> None:
-        period_s = self._member.settings.commit_s
-        self._tasks.spawn("commit-offsets", repeat("committing offsets", self._commit_due, period_s))
+        period_s, sleep = self._member.settings.commit_s, self._member.client.sleep
+        committing = repeat("committing offsets", self._commit_due, period_s, sleep=sleep)
+        self._tasks.spawn("commit-offsets", committing)
         if self._locks_queues:
-            self._tasks.spawn("renew-locks", repeat("renewing locks of queues", self._renew, RENEW_S))
+            renewing = repeat("renewing locks of queues", self._renew, RENEW_S, sleep=sleep)
+            self._tasks.spawn("renew-locks", renewing)
 
     async def _commit_due(self) -> None:
         if self._member.settings.auto_commit:

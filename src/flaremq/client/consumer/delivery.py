@@ -14,7 +14,6 @@ import functools
 import logging
 from collections import deque
 from collections.abc import Mapping
-from time import monotonic
 from typing import Final
 
 from flaremq.base.lifecycle import Owned, repeat
@@ -51,6 +50,7 @@ class Delivery:
         """A topic whose handler is None is read by iterators."""
         self._member = member
         self._settings = member.settings
+        self._now_s = member.client.clock.monotonic_s
         self._handlers = handlers
         self._returns = returns
         self._crew = Crew(f"flaremq-{member.group}", self._settings.concurrency)
@@ -63,7 +63,7 @@ class Delivery:
         self._timers: set[asyncio.TimerHandle] = set()
         self._waiters: list[asyncio.Future[None]] = []
         self._returning = 0
-        self._manner = Manner(self._settings.batch_max)
+        self._manner = Manner(self._now_s, self._settings.batch_max)
         self.is_resting = True
         """Nothing new is begun."""
         self._closing = self._closed = False
@@ -72,7 +72,9 @@ class Delivery:
 
     def start(self) -> None:
         self.is_resting = False
-        self._tasks.spawn("watch-handlers", repeat("the watch over handlers", self._watch, _STUCK_S))
+        sleep = self._member.client.sleep
+        watching = repeat("the watch over handlers", self._watch, _STUCK_S, sleep=sleep)
+        self._tasks.spawn("watch-handlers", watching)
 
     def rest(self, is_resting: bool) -> None:
         self.is_resting = is_resting
@@ -241,7 +243,7 @@ class Delivery:
         if callee is None:
             return Later(f"{message.topic} has no handler here")
         run = MessageRun(ProcessQueue(message.queue, message.queue_offset), [message])
-        manner = Manner(self._settings.batch_max)
+        manner = Manner(self._now_s, self._settings.batch_max)
         if callee.is_async:
             report = await perform_async(run, callee.handler, manner)
         else:
@@ -295,7 +297,7 @@ class Delivery:
             run = held.take(1)
             assert run is not None
             message = run.todo.popleft()
-            run.now, run.began_s = (message,), monotonic()
+            run.now, run.began_s = (message,), self._now_s()
             self._lent[message] = run
             self.begun(run)
             self.arrived(held)
@@ -318,7 +320,7 @@ class Delivery:
         run = self._lent.pop(message, None)
         if run is None:
             return
-        took_s = monotonic() - run.began_s
+        took_s = self._now_s() - run.began_s
         failures: list[tuple[HandlerBatch, BaseException]] = [] if error is None else [((message,), error)]
         run.now = ()
         self._finished(HandlerReport(run, 1, took_s, failures), message.topic)
@@ -336,7 +338,7 @@ class Delivery:
     # Handlers that take long.
 
     def _watch(self) -> None:
-        now_s = monotonic()
+        now_s = self._now_s()
         for run in list(self._running):
             if run.now and now_s - run.began_s > _STUCK_S:
                 self.stuck(run)

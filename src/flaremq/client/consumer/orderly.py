@@ -22,7 +22,7 @@ class Orderly(Delivery):
         self._busy: set[MessageQueue] = set()
         """By name: a queue that was moved, or came back, is a new object while a handler has the old."""
         self._waiting: dict[MessageQueue, ProcessQueue] = {}
-        self._manner = Manner(self._settings.batch_max, self._may_go_on)
+        self._manner = Manner(self._now_s, self._settings.batch_max, self._may_go_on)
 
     # Whose turn it is.
 

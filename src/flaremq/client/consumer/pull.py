@@ -104,7 +104,7 @@ class Puller:
                 await self._failed(error)
             else:
                 if settings.pull_interval_s:
-                    await asyncio.sleep(settings.pull_interval_s)
+                    await self._client.sleep(settings.pull_interval_s)
 
     async def _room(self) -> None:
         """Wait until the queue may have more, without looking again and again."""
@@ -149,9 +149,8 @@ class Puller:
         if messages:
             keeper.arrived(held)
         elif pulled.next_offset == offset and took_s < _QUICK_S:
-            await asyncio.sleep(
-                _IDLE_DELAY_S
-            )  # A broker that does not hold pulls would be asked without end.
+            # A broker that does not hold pulls would be asked without end.
+            await client.sleep(_IDLE_DELAY_S)
 
     def _header(self, subscription: SubscriptionData, *, commits: bool) -> headers.PullMessageRequestHeader:
         held, member, kind = self._held, self._member, self._kind
@@ -201,4 +200,4 @@ class Puller:
             self._keeper.warnings.note(self._held.queue.broker_name, "a pull", error)
             self._broker_id = MASTER_ID
             self._client.refresh_soon()
-        await asyncio.sleep(delay_s)
+        await self._client.sleep(delay_s)

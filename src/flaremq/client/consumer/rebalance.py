@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from typing import Final
 
 from flaremq.base.errors import FlareError
@@ -119,7 +118,7 @@ class Rebalancer:
     async def _members(self, route: Route) -> tuple[str, ...]:
         """As the first broker says that can be asked."""
         brokers = [data.broker_name for data in route.data.broker_datas]
-        random.shuffle(brokers)
+        self._client.rng.shuffle(brokers)
         failure: FlareError | None = None
         for name in brokers:
             address = self._client.routes.address(name)

@@ -6,7 +6,6 @@ import asyncio
 import sys
 import threading
 import traceback
-from time import monotonic
 from typing import Any
 
 from flaremq.client.consumer.assignment import Assignment
@@ -88,9 +87,10 @@ async def directly(
     """Consume one message now, whatever its offset, and tell what came of it. Nothing is stored of it."""
     stored = decode(record)
     (message,) = received(record, MessageQueue(stored.topic, broker_name, stored.queue_id))[:1]
-    began_s = monotonic()
+    now_s = member.client.clock.monotonic_s
+    began_s = now_s()
     failure = await delivery.call_once(message)
-    spent_ms = round((monotonic() - began_s) * 1000)
+    spent_ms = round((now_s() - began_s) * 1000)
     order = member.settings.orderly
     if failure is None:
         return ConsumeMessageDirectlyResult(

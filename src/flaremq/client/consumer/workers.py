@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from queue import SimpleQueue
-from time import monotonic
 from typing import Any, TypeAlias, TypeVar
 
 from flaremq.client.consumer.outcome import Later
@@ -89,6 +88,8 @@ class HandlerReport:
 class Manner:
     """How a handler wants its messages."""
 
+    now_s: Callable[[], float]
+    """The monotonic clock that handlers are timed by."""
     batch_max: int = 1
     may_go_on: Callable[[MessageRun], bool] | None = None
     """Asked before each message where order counts; then a failure also ends the run."""
@@ -104,14 +105,14 @@ class Manner:
                 found.append(todo.popleft())
         except IndexError:  # Not asked for before: somebody else may take what is left at any time.
             pass
-        run.began_s = monotonic()
+        run.began_s = self.now_s()
         run.now = found
         return found
 
 
 def perform(run: MessageRun, handler: MessageHandler, manner: Manner) -> HandlerReport:
     """Call a plain handler for all of a run. Whatever it raises is its answer."""
-    report, began_s = HandlerReport(run), monotonic()
+    report, began_s = HandlerReport(run), manner.now_s()
     is_single = manner.batch_max == 1
     while batch := manner.next(run):
         report.handled += len(batch)
@@ -127,13 +128,13 @@ def perform(run: MessageRun, handler: MessageHandler, manner: Manner) -> Handler
             if manner.may_go_on is not None:
                 break
     run.now = ()
-    report.took_s = monotonic() - began_s
+    report.took_s = manner.now_s() - began_s
     return report
 
 
 async def perform_async(run: MessageRun, handler: MessageHandler, manner: Manner) -> HandlerReport:
     """The same for an async one. When we are cancelled ourselves, the run has no end."""
-    report, began_s = HandlerReport(run), monotonic()
+    report, began_s = HandlerReport(run), manner.now_s()
     is_single = manner.batch_max == 1
     task = asyncio.current_task()
     while batch := manner.next(run):
@@ -154,7 +155,7 @@ async def perform_async(run: MessageRun, handler: MessageHandler, manner: Manner
             if manner.may_go_on is not None:
                 break
     run.now = ()
-    report.took_s = monotonic() - began_s
+    report.took_s = manner.now_s() - began_s
     return report
 
 

@@ -67,8 +67,9 @@ class Health:
 class Balance:
     """Queues in turn, beginning anywhere, so that many producers do not all begin at the same one."""
 
-    def __init__(self, health: Health | None) -> None:
+    def __init__(self, health: Health | None, rng: random.Random) -> None:
         self._health = health
+        self._rng = rng
         self._next: dict[str, int] = {}
 
     def choose(self, queues: Sequence[MessageQueue], not_at: str | None = None) -> MessageQueue:
@@ -79,7 +80,7 @@ class Balance:
         topic, count = queues[0].topic, len(queues)
         at = self._next.get(topic)
         if at is None:
-            at = random.randrange(count)
+            at = self._rng.randrange(count)
         self._next[topic] = at + 1
         health = self._health
         if not_at is None and (health is None or health.all_good):

@@ -70,7 +70,8 @@ class Producer:
         self._packer = Packer(self.settings, self.client.message_ids)
         self._sender = Sender(group, self.settings.topic_queues)
         self._health = Health(self.client.clock) if self.settings.avoid_slow else None
-        self._placement = QueuePlacement(self.client, Balance(self._health), self.settings.topic_queues)
+        balance = Balance(self._health, self.client.rng)
+        self._placement = QueuePlacement(self.client, balance, self.settings.topic_queues)
         self.frames = FrameMaker(self._sender, self._packer)
         self.hooks = SendHooks(hooks, group, self.client.clock) if hooks else None
         self._under_way: set[asyncio.Task[object]] = set()

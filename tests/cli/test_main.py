@@ -11,10 +11,11 @@ from importlib.util import find_spec
 import pytest
 from tests.cli.commands import flaremq
 
-from flaremq.base.errors import ConfigError, FlareError, GroupNotFound, TopicNotFound, Unreachable
+from flaremq.base.errors import ConfigError, FlareError, GroupNotFound, Hint, TopicNotFound, Unreachable
 from flaremq.cli import main as cli
 from flaremq.cli import profile
 from flaremq.cli.commands import ALIASES, COMMANDS
+from flaremq.cli.render import worded_error
 from flaremq.remoting.ports import free_port
 
 
@@ -142,9 +143,9 @@ def test_only_the_top_command_offers_to_install_completion(name: str) -> None:
 @pytest.mark.parametrize(
     ("error", "hint"),
     [
-        (TopicNotFound("topic 'x' is unknown: see `topics.list`"), "see `flaremq topic list`"),
-        (GroupNotFound("no master knows group 'x': see `groups.list`"), "see `flaremq group list`"),
-        (Unreachable("no: see whether one runs there, or name another"), "`flaremq up`"),
+        (TopicNotFound("topic 'x' is unknown").with_hint(Hint.LIST_TOPICS), "`flaremq topic list`"),
+        (GroupNotFound("no master knows 'x'").with_hint(Hint.LIST_GROUPS), "`flaremq group list`"),
+        (Unreachable("nobody answers").with_hint(Hint.START_NAMESRV), "`flaremq up`"),
     ],
 )
 def test_what_to_do_next_is_told_in_commands(
@@ -154,7 +155,14 @@ def test_what_to_do_next_is_told_in_commands(
         raise error
 
     monkeypatch.setattr(profile, "load_profiles", fails)
-    assert hint in flaremq("profile", "list").complaint
+    complaint = flaremq("profile", "list").complaint
+    assert error.fact in complaint and hint in complaint
+
+
+@pytest.mark.parametrize("hint", Hint)
+def test_every_hint_is_worded_for_a_terminal(hint: Hint) -> None:
+    error = FlareError("it failed").with_hint(hint)
+    assert worded_error(error).startswith("it failed; ") and worded_error(error) != str(error)
 
 
 def test_without_a_server_it_is_told_how_to_have_one() -> None:

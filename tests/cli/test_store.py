@@ -133,11 +133,11 @@ def test_messages_are_exported_by_key_time_and_number(whole: Path) -> None:
     ("status", "words", "hint"),
     [
         (1, ("--queue", "1"), "--topic"),
-        (1, ("--topic", "TopicTest", "--from-offset", "5", "--to-offset", "4"), "--to-offset"),
+        (1, ("--topic", "TopicTest", "--from-offset", "5", "--to-offset", "4"), "end offset 4"),
         (1, ("--topic", "Nowhere"), "TopicTest"),
         (1, ("--topic", "TopicTest", "--queue", "7"), "queue 7"),
         (2, ("--from", "soon"), "'soon'"),
-        (1, ("--from", "now", "--to", "1h"), "--to"),
+        (1, ("--from", "now", "--to", "1h"), "end time"),
     ],
 )
 def test_what_cannot_be_exported_is_told(whole: Path, status: int, words: tuple[str, ...], hint: str) -> None:
@@ -296,7 +296,7 @@ def test_export_of_a_damaged_queue_says_that_it_is_not_all(root: Path) -> None:
     ended = flaremq("store", "export", root, "--topic", "TopicTest", "--queue", 1)
     assert ended.status == 0
     assert len(ended.lines) == 5
-    assert "could be read up to 4 only" in ended.err
+    assert "could be read up to offset 4 only" in ended.err
 
 
 @pytest.mark.parametrize("command", ["inspect", "verify", "export"])

@@ -27,7 +27,7 @@ from flaremq.admin.wording import (
     version_name,
     whole,
 )
-from flaremq.base.errors import InvalidParameter, Refused
+from flaremq.base.errors import Hint, InvalidParameter, Refused
 from flaremq.client.api import body_of, header_of
 from flaremq.protocol.bodies.cluster import HARuntimeInfo, KVTable
 from flaremq.protocol.bodies.running import ProducerTableInfo
@@ -227,7 +227,7 @@ class Brokers:
     async def _named(self, broker: str) -> str:
         server = await self._servers.one(broker)
         if not server.cluster:
-            raise InvalidParameter(f"no NameServer knows a broker at {broker}: see `brokers.list`")
+            raise InvalidParameter(f"no NameServer knows a broker at {broker}").with_hint(Hint.LIST_BROKERS)
         return server.name
 
 

@@ -26,7 +26,7 @@ from flaremq.admin.values.groups import (
     is_own,
 )
 from flaremq.admin.values.outcome import Answers
-from flaremq.base.errors import FlareError, GroupNotFound, Incomplete, InvalidParameter
+from flaremq.base.errors import FlareError, GroupNotFound, Hint, Incomplete, InvalidParameter
 from flaremq.client.api import body_of
 from flaremq.model.names import check_group, check_topic, dlq_topic, is_system_group, retry_topic
 from flaremq.model.topic import GroupConfig
@@ -305,4 +305,4 @@ class Groups:
 
 def _not_found(group: str, failed: Mapping[str, FlareError]) -> GroupNotFound:
     asked = f"; {', '.join(failed)} could not be asked" if failed else ""
-    return GroupNotFound(f"no master knows group {group!r}: see `groups.list`{asked}")
+    return GroupNotFound(f"no master knows group {group!r}{asked}").with_hint(Hint.LIST_GROUPS)

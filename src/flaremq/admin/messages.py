@@ -28,6 +28,7 @@ from flaremq.admin.values.topics import TopicKind
 from flaremq.base.errors import (
     ConsumerOffline,
     FlareError,
+    Hint,
     InvalidParameter,
     Malformed,
     MessageNotFound,
@@ -99,11 +100,10 @@ class Messages:
                 failed.update(told.failed)
         of = f" of {len(topics):,}" if len(searched) < len(topics) else ""
         asked = f"; {', '.join(sorted(failed))} did not answer" if failed else ""
-        more = "; name the topic to search one of the others" if len(searched) < len(topics) else ""
         raise MessageNotFound(
             f"message {unique_key} was not found: no broker stores it at that place, and the index has no "
-            f"such id (topics searched: {len(searched):,}{of}), or no longer{asked}{more}"
-        )
+            f"such id (topics searched: {len(searched):,}{of}), or no longer{asked}"
+        ).with_hint(Hint.NAME_OTHER_TOPIC if of else None)
 
     async def _searched(self, topic: str, unique_key: str) -> Answers[FoundMessage]:
         try:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from flaremq.admin.values.outcome import Gathered
-from flaremq.base.errors import FlareError, Incomplete, InvalidParameter, TopicNotFound, UsageError
+from flaremq.base.errors import FlareError, Hint, Incomplete, InvalidParameter, TopicNotFound, UsageError
 from flaremq.client.api import Api
 from flaremq.protocol.bodies.cluster import ClusterInfo
 from flaremq.protocol.bodies.route import MASTER_ID, BrokerData
@@ -57,7 +57,7 @@ class Servers:
         if found:
             return tuple(found)
         where = f"broker {broker!r}" if broker else f"cluster {cluster!r}" if cluster else "any cluster"
-        raise InvalidParameter(f"{where} has no master now: see `brokers.list`, and start one")
+        raise InvalidParameter(f"{where} has no master now").with_hint(Hint.START_BROKER)
 
     async def all(self, cluster: str | None = None, broker: str | None = None) -> tuple[Server, ...]:
         """The same with slaves."""
@@ -83,9 +83,8 @@ class Servers:
 
     def topic_not_found(self, topic: str) -> TopicNotFound:
         return TopicNotFound(
-            f"topic {topic!r} is unknown to the NameServer {self.api.namesrvs.chosen}: "
-            "see `topics.list` for those that are there"
-        )
+            f"topic {topic!r} is unknown to the NameServer {self.api.namesrvs.chosen}"
+        ).with_hint(Hint.LIST_TOPICS)
 
     async def of_topic_or_none(self, topic: str) -> tuple[Server, ...] | None:
         route = await self.api.route(topic)

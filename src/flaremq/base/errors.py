@@ -53,14 +53,30 @@
 
 Each class says whether trying again can help (`retriable`) and which response code of the
 RocketMQ protocol tells a remote peer the same (`response_code`). A message gives the value,
-the limit and the next step. An error that a server has told us of also has `address` and `remark`.
+the limit and the next step. A next step that programs, commands and web pages take in different ways is
+a `hint`. An error reported by a server also has its `address` and `remark`.
 """
 
 from collections.abc import Mapping, Sequence
+from enum import Enum
+from typing import Self
+
+
+class Hint(Enum):
+    """The next step after an error. The value words it for a program; other faces word it themselves."""
+
+    LIST_TOPICS = "see `topics.list`"
+    LIST_GROUPS = "see `groups.list`"
+    LIST_BROKERS = "see `brokers.list`"
+    START_BROKER = "see `brokers.list`, and start one"
+    NAME_TOPIC = "name a topic"
+    NAME_OTHER_TOPIC = "name the topic to search one of the others"
+    START_NAMESRV = "see whether one runs there, or name another"
+    READ_LOG = "read the log instead: it also has messages without a queue"
 
 
 class FlareError(Exception):
-    """Base of all errors raised by this package."""
+    """Base of all errors raised by this package. Its text is `fact`, and the hint if there is one."""
 
     retriable = False
     response_code = 1  # SYSTEM_ERROR
@@ -68,6 +84,20 @@ class FlareError(Exception):
     """The words of the server that refused, if one did."""
     address: str | None = None
     """Of that server."""
+    hint: Hint | None = None
+    """What to do next, for a face that says it in its own words."""
+
+    @property
+    def fact(self) -> str:
+        """What happened, without the hint."""
+        return super().__str__()
+
+    def with_hint(self, hint: Hint | None) -> Self:
+        self.hint = hint
+        return self
+
+    def __str__(self) -> str:
+        return self.fact if self.hint is None else f"{self.fact}; {self.hint.value}"
 
 
 class UsageError(FlareError):

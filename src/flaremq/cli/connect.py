@@ -11,7 +11,7 @@ from flaremq.admin.sync import Admin
 from flaremq.admin.values.outcome import Failed
 from flaremq.base.logs import ROOT
 from flaremq.cli.profiles import choose
-from flaremq.cli.render import BadValue, note
+from flaremq.cli.render import BadValue, note, worded_error
 from flaremq.client.settings import ClientSettings
 
 _SILENT: Final = logging.NullHandler()
@@ -40,7 +40,7 @@ def failures(failed: Failed) -> dict[str, str]:
 def note_failures(failed: Failed) -> None:
     """For people: the result is incomplete."""
     for name, error in sorted(failed.items()):
-        note(f"incomplete: {name} did not answer: {error}")
+        note(f"incomplete: {name} did not answer: {worded_error(error)}")
 
 
 def pairs_of(words: list[str] | None, what: str) -> dict[str, str]:

@@ -21,7 +21,7 @@ from typer.main import get_command
 
 from flaremq.base.errors import FlareError, InvalidName, UsageError
 from flaremq.cli.commands import ALIASES, COMMANDS, Row
-from flaremq.cli.render import BadValue
+from flaremq.cli.render import BadValue, worded_error
 from flaremq.cli.tls import Ca, Cert, Enabled, Key, Tls
 from flaremq.cli.words import HABITS, reword, suggest, worded
 
@@ -30,16 +30,6 @@ _INTERRUPTED: Final = 130
 _MISUSED: Final = 2
 _MISUSE: Final = (BadValue, InvalidName)
 _DEBUG: Final = "FLAREMQ_DEBUG"
-_IN_COMMANDS: Final = {
-    "`topics.list`": "`flaremq topic list`",
-    "`groups.list`": "`flaremq group list`",
-    "`brokers.list`": "`flaremq cluster brokers`",
-    "name the topic": "name it with --topic",
-    "see whether one runs there, or name another": (
-        "see whether one runs there, name another with --namesrv, or start one with `flaremq up`"
-    ),
-}
-"""The next step that an error gives to a program, and the same for somebody at a terminal."""
 
 
 class Commands(TyperGroup):
@@ -67,7 +57,7 @@ class Commands(TyperGroup):
         except FlareError as error:
             if _is_debug():
                 traceback.print_exc()
-            typer.echo(f"flaremq: {_in_commands(_one_line(error))}", err=True)
+            typer.echo(f"flaremq: {_one_line(worded_error(error), error)}", err=True)
             raise typer.Exit(_MISUSED if isinstance(error, _MISUSE) else 1) from None
         except Exception as error:
             if _is_for_typer(error):
@@ -75,7 +65,7 @@ class Commands(TyperGroup):
             if _is_debug():
                 traceback.print_exc()
             hint = "" if _is_debug() else f"; {_DEBUG}=1 shows where it happened"
-            what = f"{type(error).__name__}: {_one_line(error)}"
+            what = f"{type(error).__name__}: {_one_line(str(error), error)}"
             typer.echo(f"flaremq: this is a bug of FlareMQ, please report it: {what}{hint}", err=True)
             raise typer.Exit(1) from None
 
@@ -117,14 +107,8 @@ def _is_debug() -> bool:
     return os.environ.get(_DEBUG, "") not in ("", "0", "false")
 
 
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
-
-
-def _in_commands(sentence: str) -> str:
-    for words, instead in _IN_COMMANDS.items():
-        sentence = sentence.replace(words, instead)
-    return sentence
+def _one_line(text: str, error: BaseException) -> str:
+    return " ".join(text.split()) or type(error).__name__
 
 
 app = typer.Typer(

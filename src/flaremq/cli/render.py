@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from typing import Any, Final, TextIO
 
 import typer
 
-from flaremq.base.errors import InvalidParameter, UsageError
+from flaremq.base.errors import FlareError, Hint, InvalidParameter, UsageError
 
 _C1: Final = (*range(0x7F, 0xA0),)
 _UNSEEN: Final = (0x061C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A), 0xFEFF)
@@ -25,6 +25,19 @@ _CONTROLS: Final = {
 }
 _IN_JSON: Final = {code: f"\\u{code:04x}" for code in (*_C1, *_UNSEEN, *range(0xD800, 0xE000))}
 """JSON has escapes of its own for the rest."""
+_HINTS: Final[Mapping[Hint, str]] = {
+    Hint.LIST_TOPICS: "see `flaremq topic list`",
+    Hint.LIST_GROUPS: "see `flaremq group list`",
+    Hint.LIST_BROKERS: "see `flaremq cluster brokers`",
+    Hint.START_BROKER: "see `flaremq cluster brokers`, and start one",
+    Hint.NAME_TOPIC: "add --topic",
+    Hint.NAME_OTHER_TOPIC: "add --topic to search one of the others",
+    Hint.START_NAMESRV: (
+        "see whether one runs there, name another with --namesrv, or start one with `flaremq up`"
+    ),
+    Hint.READ_LOG: "--by-log also finds messages without a queue",
+}
+"""The next step after an error, as flags and commands."""
 _SIZES: Final = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
@@ -93,6 +106,11 @@ class Output:
 def note(sentence: str) -> None:
     """For people, beside the result: it is no part of what a program reads."""
     typer.echo(f"flaremq: {safe(sentence)}", err=True)
+
+
+def worded_error(error: FlareError) -> str:
+    """What happened, and what to do at a terminal."""
+    return error.fact if error.hint is None else f"{error.fact}; {_HINTS[error.hint]}"
 
 
 def confirm(what: str, yes: bool) -> None:

@@ -89,12 +89,16 @@ def export(
         if by_log_order or topic is None:
             found = by_log(store, wanted, progress.at)
         else:
-            found = by_queue(store, wanted, note)
+            found = by_queue(store, wanted, _note_damage)
         for count, message in enumerate(found, 1):
             sys.stdout.write(dumps(message_document(message)) + "\n")
             if count == limit:
                 break
     sys.stdout.flush()
+
+
+def _note_damage(sentence: str) -> None:
+    note(f"{sentence}; `flaremq store verify` says why, and --by-log reads past the damage")
 
 
 def _facts_document(facts: StoreFacts) -> dict[str, object]:

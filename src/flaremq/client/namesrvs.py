@@ -7,7 +7,7 @@ import logging
 import random
 from collections.abc import Sequence
 
-from flaremq.base.errors import NoNameServer, Unreachable
+from flaremq.base.errors import Hint, NoNameServer, Unreachable
 from flaremq.protocol.command import Command
 from flaremq.remoting.caller import Caller
 
@@ -43,6 +43,4 @@ class NameServerPool:
             if failures:
                 log.warning("NameServer %s is used now: %s", address, "; ".join(failures))
             return address, answer
-        raise NoNameServer(
-            f"no NameServer answers ({'; '.join(failures)}): see whether one runs there, or name another"
-        )
+        raise NoNameServer(f"no NameServer answers ({'; '.join(failures)})").with_hint(Hint.START_NAMESRV)

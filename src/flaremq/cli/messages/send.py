@@ -381,7 +381,7 @@ def command(
     except FlareError as error:
         if not sending.stored and isinstance(error, UsageError):
             raise
-        raise FlareError(f"{sending.summary}: {error}") from error
+        raise FlareError(f"{sending.summary}: {error.fact}").with_hint(error.hint) from error
     if sending.is_interrupted:
         raise KeyboardInterrupt(sending.summary)
     if quiet and not json:

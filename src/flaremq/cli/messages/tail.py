@@ -16,7 +16,7 @@ from typing import Annotated, Final
 
 import typer
 
-from flaremq.base.errors import FlareError, NoRoute, TopicNotFound, Unreachable
+from flaremq.base.errors import FlareError, Hint, NoRoute, TopicNotFound, Unreachable
 from flaremq.cli.connect import client_settings
 from flaremq.cli.messages.documents import line_of, message_document
 from flaremq.cli.options import Namesrv, Profile, TopicName
@@ -140,7 +140,8 @@ class Tail:
             if route is not None:
                 return route.readable
             if not wait:
-                raise TopicNotFound(f"topic {self._wanted.topic!r} does not exist: see `flaremq topic list`")
+                missing = f"topic {self._wanted.topic!r} does not exist"
+                raise TopicNotFound(missing).with_hint(Hint.LIST_TOPICS)
             if "topic" not in self._complained:
                 self._complained.add("topic")
                 note(f"topic {self._wanted.topic} does not exist yet: waiting for it")
@@ -243,7 +244,7 @@ class Tail:
     def _complain(self, who: str, error: FlareError) -> None:
         if who not in self._complained:
             self._complained.add(who)
-            note(f"{error}; trying again")
+            note(f"{error.fact}; trying again")
 
 
 async def merged(lines: Sequence[AsyncIterator[ReceivedMessage]]) -> AsyncIterator[ReceivedMessage]:

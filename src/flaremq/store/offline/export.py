@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from flaremq.base.errors import InvalidParameter
+from flaremq.base.errors import Hint, InvalidParameter
 from flaremq.model.columns import Fact
 from flaremq.model.message import StoredMessage
 from flaremq.model.record import decode, stored_message
@@ -30,11 +30,11 @@ class Wanted:
 
     def __post_init__(self) -> None:
         if self.topic is None and (self.queue_id is not None or self.begin or self.end is not None):
-            raise InvalidParameter("a queue, or offsets in it, are of one topic: add --topic")
+            raise InvalidParameter("a queue and its offsets belong to one topic").with_hint(Hint.NAME_TOPIC)
         if self.end is not None and self.end < self.begin:
-            raise InvalidParameter(f"--to-offset {self.end} lies before --from-offset {self.begin}")
+            raise InvalidParameter(f"end offset {self.end} is less than the start offset {self.begin}")
         if self.end_ms < self.begin_ms:
-            raise InvalidParameter("--to lies before --from")
+            raise InvalidParameter("the end time is earlier than the start time")
 
     def has(self, message: StoredMessage) -> bool:
         return (
@@ -59,9 +59,8 @@ def by_queue(folder: StoreFolder, wanted: Wanted, complain: Callable[[str], None
         known = sorted({topic for topic, _ in folder.queues.names()})
         which = f"topic {wanted.topic!r}" + ("" if wanted.queue_id is None else f", queue {wanted.queue_id},")
         raise InvalidParameter(
-            f"{which} has no queue in {folder.root}, which has {', '.join(known[:20]) or 'none'}: "
-            "--by-log finds messages whose queue is gone"
-        )
+            f"{which} has no queue in {folder.root}; topics with queues: {', '.join(known[:20]) or 'none'}"
+        ).with_hint(Hint.READ_LOG)
     log_begin = next((file.offset for file in folder.scan.log_files()), 0)
     for number in numbers:
         queue = folder.queues.get(wanted.topic, number)
@@ -79,10 +78,7 @@ def by_queue(folder: StoreFolder, wanted: Wanted, complain: Callable[[str], None
             if wanted.has(message):
                 yield message
         if last < end - 1:
-            complain(
-                f"queue {wanted.topic}-{number} could be read up to {last} only, not {end - 1}: "
-                "`flaremq store verify` says why, and --by-log reads past its damage"
-            )
+            complain(f"queue {wanted.topic}-{number} could be read up to offset {last} only, not {end - 1}")
 
 
 def by_log(folder: StoreFolder, wanted: Wanted, at: Callable[[int], None]) -> Iterator[StoredMessage]:

@@ -58,7 +58,11 @@ COMMANDS: Final = (
     "tail orders --from beginning --no-follow --json",
     "send orders again --queue broker-a:0 --json",
 )
-STORE_COMMANDS: Final = ("store inspect {folder} --json", "store verify {folder} --json", "store export {folder}")
+STORE_COMMANDS: Final = (
+    "store inspect {folder} --json",
+    "store verify {folder} --json",
+    "store export {folder}",
+)
 _NAMES: Final = (
     (r'"runtime": \{[^{}]*"bootTimestamp"[^{}]*\}', '"runtime": {...}'),
     (r'"\d{4}-\d\d-\d\dT[\d:.]+Z"', '"TIME"'),

@@ -7,8 +7,8 @@ from datetime import datetime
 import pytest
 
 from flaremq.base.errors import InvalidParameter
-from flaremq.cli.render import NotConfirmed, Output, confirm, safe, size
-from flaremq.cli.times import both, iso, local, parse_time_ms, span
+from flaremq.cli.render import NotConfirmed, Output, confirm, safe
+from flaremq.cli.times import local, parse_time_ms
 
 NOW_MS = round(datetime(2024, 5, 1, 12, 0).timestamp() * 1000)
 
@@ -58,13 +58,6 @@ def test_at_a_terminal_the_user_is_asked(monkeypatch: pytest.MonkeyPatch, answer
 
 
 @pytest.mark.parametrize(
-    ("count", "text"), [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (1 << 30, "1.0 GiB")]
-)
-def test_sizes_are_for_people(count: int, text: str) -> None:
-    assert size(count) == text
-
-
-@pytest.mark.parametrize(
     ("text", "ms"),
     [
         ("now", NOW_MS),
@@ -91,16 +84,6 @@ def test_what_is_no_time_is_told(text: str) -> None:
         parse_time_ms(text, NOW_MS)
 
 
-def test_times_are_told_to_programs_twice() -> None:
-    assert both("at", 1_714_559_400_005) == {
-        "at": "2024-05-01T10:30:00.005Z",
-        "at_ms": 1_714_559_400_005,
-    }
-    assert (iso(0), local(0), iso(1 << 62), local(-1)) == (None, "-", None, "-")
-
-
-@pytest.mark.parametrize(
-    ("ms", "text"), [(12, "12 ms"), (90_000, "90 s"), (600_000, "10 min"), (9e6, "2 h"), (1e9, "12 days")]
-)
-def test_spans_are_for_people(ms: float, text: str) -> None:
-    assert span(ms) == text
+@pytest.mark.parametrize("at_ms", [0, -1, 1 << 62])
+def test_a_number_that_is_not_a_time_is_a_dash(at_ms: int) -> None:
+    assert local(at_ms) == "-"

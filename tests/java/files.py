@@ -10,10 +10,9 @@ from tests.java.driver import JavaStore
 from tests.java.sides import SMALL, Options
 from tests.java.values import PutResult
 
-from flaremq.model.layout import INDEX_ENTRY_FORMAT
+from flaremq.model.layout import INDEX_ENTRY_FORMAT, index_slots
 from flaremq.model.record import decode
 from flaremq.store.index.indexfile import Header, entry_at, key_hash
-from flaremq.store.offline.moment import index_slots
 from flaremq.store.offline.scan import StoreScan
 
 Topics = Mapping[str, Mapping[str, str]]

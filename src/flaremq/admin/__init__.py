@@ -2,6 +2,7 @@
 
 admin      the Admin, from which the others are reached
 brokers    brokers and clusters
+documents  values as JSON documents, for --json and for web pages
 groups     consumer groups
 health     a cluster judged by a few limits
 members    connected clients and what they report

@@ -21,6 +21,7 @@ from flaremq.admin.values.brokers import BrokerInfo, BrokerRuntime
 from flaremq.admin.values.health import ClusterHealth, Limits, Problem, Verdict
 from flaremq.admin.wording import bytes_of, first_number, whole
 from flaremq.base.errors import FlareError
+from flaremq.base.text import count
 from flaremq.client.api import body_of
 from flaremq.protocol.bodies.cluster import ClusterInfo
 from flaremq.protocol.codes import RequestCode
@@ -76,9 +77,9 @@ class Checkups:
         except FlareError as error:
             return {}, (f"brokers of ordered topics: {error}",)
         return {
-            name: f"the ordered topic {topic} is bound to {count} queues of it"
+            name: f"the ordered topic {topic} is bound to {count(queues, 'queue')} of it"
             for topic, conf in sorted(table.items())
-            for name, count in orderconf.lenient(conf).items()
+            for name, queues in orderconf.lenient(conf).items()
         }, ()
 
     async def _of_brokers(
@@ -110,7 +111,7 @@ class Checkups:
         except FlareError as error:
             return 0, [], (f"lag of consumer groups: {error}",)
         problems = [
-            Problem(each.name, "lag", f"is {each.lag:,} messages behind (limit {lag_max:,})")
+            Problem(each.name, "lag", f"is {count(each.lag, 'message')} behind (limit {lag_max:,})")
             for each in found
             if each.lag > lag_max
         ]

@@ -8,6 +8,7 @@ from typing import Final
 from flaremq.admin.servers import Server, Servers
 from flaremq.admin.values.messages import FoundMessage, Scan, found_in
 from flaremq.base.errors import FlareError, Incomplete, InvalidParameter, MessageNotFound
+from flaremq.base.text import count
 from flaremq.client.api import PullResult
 from flaremq.model.message import MessageQueue
 from flaremq.protocol.bodies.group import ALL, TAG, SubscriptionData
@@ -66,7 +67,7 @@ async def _queues(servers: Servers, wanted: Scan) -> list[tuple[Server, MessageQ
         if wanted.queue_id is None or wanted.queue_id == number
     ]
     if not found:
-        where = ", ".join(f"{name} with {count} queues" for name, count in sorted(counts.items()))
+        where = ", ".join(f"{name} with {count(queues, 'queue')}" for name, queues in sorted(counts.items()))
         raise InvalidParameter(
             f"topic {wanted.topic!r} has no queue to read with broker={wanted.broker!r}, "
             f"queue_id={wanted.queue_id}: there is {where or 'none'}"

@@ -32,11 +32,6 @@ def connected(namesrv: str | None, profile: str | None) -> Iterator[Admin]:
         yield admin
 
 
-def failures(failed: Failed) -> dict[str, str]:
-    """For a document: who could not be asked, and why."""
-    return {name: str(error) for name, error in sorted(failed.items())}
-
-
 def note_failures(failed: Failed) -> None:
     """For people: the result is incomplete."""
     for name, error in sorted(failed.items()):

@@ -38,7 +38,6 @@ _HINTS: Final[Mapping[Hint, str]] = {
     Hint.READ_LOG: "--by-log also finds messages without a queue",
 }
 """The next step after an error, as flags and commands."""
-_SIZES: Final = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 class BadValue(InvalidParameter):
@@ -149,14 +148,6 @@ def safe(text: str) -> str:
     return text.translate(_CONTROLS)
 
 
-def size(count: int) -> str:
-    """Bytes for people."""
-    number, unit = float(count), 0
-    while number >= 1024 and unit < len(_SIZES) - 1:
-        number, unit = number / 1024, unit + 1
-    return f"{number:.0f} {_SIZES[unit]}" if unit == 0 or number >= 100 else f"{number:.1f} {_SIZES[unit]}"
-
-
 def _plain_table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str) -> None:
     if title:
         typer.echo(title)
@@ -208,8 +199,3 @@ class Progress:
     def __exit__(self, *_: object) -> None:
         if self._bar is not None:
             self._bar.stop()
-
-
-def counted(count: int, what: str) -> str:
-    """`1 message`, `2,000 messages`."""
-    return f"{count:,} {what}{'' if count == 1 else 's'}"

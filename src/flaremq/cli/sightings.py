@@ -23,8 +23,9 @@ from typing import Any, Final
 
 from flaremq.admin.sync import Admin
 from flaremq.base.errors import FlareError, TopicNotFound
-from flaremq.cli.render import counted, note
-from flaremq.cli.times import both, local
+from flaremq.base.text import both, count
+from flaremq.cli.render import note
+from flaremq.cli.times import local
 
 _TOPICS_MAX: Final = 500
 _CLUSTERS_MAX: Final = 50
@@ -164,7 +165,7 @@ def missed(admin: Admin, topic: str) -> Iterator[None]:
 def note_missing(missing: Iterable[Missing], what: str = "") -> None:
     """For people: the result is not the whole."""
     for each in missing:
-        queues = "" if each.queues is None else f"; it held {counted(each.queues, 'queue')}{what}"
+        queues = "" if each.queues is None else f"; it held {count(each.queues, 'queue')}{what}"
         note(f"incomplete: {each.broker} is not registered now: {each.text}{queues}")
 
 

@@ -8,13 +8,15 @@ from typing import Annotated, Any
 
 import typer
 
-from flaremq.cli.messages.documents import message_document
+from flaremq.admin.documents import message_document
+from flaremq.base.text import count, size
 from flaremq.cli.options import Json
-from flaremq.cli.render import Output, Progress, dumps, note, size
-from flaremq.cli.times import both, local, parse_time_ms
+from flaremq.cli.render import Output, Progress, dumps, note
+from flaremq.cli.times import local, parse_time_ms
 from flaremq.protocol.configfiles import deleted_topics
-from flaremq.store.offline.export import Wanted, by_log, by_queue
-from flaremq.store.offline.folder import StoreFacts, StoreFolder
+from flaremq.store.offline.documents import facts_document, report_document
+from flaremq.store.offline.export import ExportFilter, by_log, by_queue
+from flaremq.store.offline.folder import OfflineStore, StoreFacts
 from flaremq.store.offline.report import VerifyReport
 from flaremq.store.offline.verify import Verifier
 
@@ -30,8 +32,8 @@ Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="storePathRootDir
 @app.command("inspect")
 def inspect(folder: Folder, json: Json = False) -> None:
     """Show files, offsets, queues, index and checkpoint."""
-    facts, out = StoreFolder(folder).facts(), Output(json)
-    out.show(_facts_document(facts), lambda: _show_facts(facts, out))
+    facts, out = OfflineStore(folder).facts(), Output(json)
+    out.show(facts_document(facts), lambda: _show_facts(facts, out))
 
 
 @app.command("verify")
@@ -41,12 +43,12 @@ def verify(
     json: Json = False,
 ) -> None:
     """Read everything and compare it. Ends with status 1 if anything is wrong."""
-    store, out = StoreFolder(folder), Output(json)
+    store, out = OfflineStore(folder), Output(json)
     total = sum(file.size for file in store.scan.log_files())
     with Progress("verifying", total) as progress:
         verifier = Verifier(store, progress.at, deleted=deleted_topics(store.root))
         report = verifier.run(with_index=index)
-    out.show(_report_document(folder, report), lambda: _show_report(folder, report, out))
+    out.show(report_document(folder, report), lambda: _show_report(folder, report, out))
     if not report.is_sound:
         raise typer.Exit(1)
 
@@ -82,72 +84,23 @@ def export(
         times["begin_ms"] = parse_time_ms(from_time)
     if to_time is not None:
         times["end_ms"] = parse_time_ms(to_time)
-    wanted = Wanted(topic=topic, queue_id=queue, begin=from_offset, end=to_offset, key=key, **times)
-    store = StoreFolder(folder)
+    wanted = ExportFilter(topic=topic, queue_id=queue, begin=from_offset, end=to_offset, key=key, **times)
+    store = OfflineStore(folder)
     total = sum(file.size for file in store.scan.log_files())
     with Progress("exporting", total) as progress:
         if by_log_order or topic is None:
             found = by_log(store, wanted, progress.at)
         else:
             found = by_queue(store, wanted, _note_damage)
-        for count, message in enumerate(found, 1):
+        for number, message in enumerate(found, 1):
             sys.stdout.write(dumps(message_document(message)) + "\n")
-            if count == limit:
+            if number == limit:
                 break
     sys.stdout.flush()
 
 
 def _note_damage(sentence: str) -> None:
     note(f"{sentence}; `flaremq store verify` says why, and --by-log reads past the damage")
-
-
-def _facts_document(facts: StoreFacts) -> dict[str, object]:
-    checkpoint = facts.checkpoint
-    return {
-        "folder": str(facts.root),
-        "held_by_pid": facts.holder,
-        "abort_file": facts.has_abort,
-        "log": {
-            "begin": facts.log_begin,
-            "end": facts.log_end,
-            "bytes": facts.log_bytes,
-            **both("first_stored_at", facts.first_ms),
-            **both("last_stored_at", facts.last_ms),
-            "files": [
-                {"path": str(file.path), "offset": file.offset, "size": file.size} for file in facts.log_files
-            ],
-        },
-        "queues": [
-            {
-                "topic": queue.topic,
-                "queue_id": queue.queue_id,
-                "min_offset": queue.min_offset,
-                "max_offset": queue.max_offset,
-                "files": queue.files,
-                "bytes": queue.bytes,
-            }
-            for queue in facts.queues
-        ],
-        "index": [
-            {
-                "path": str(each.path),
-                "size": each.size,
-                "entries": each.header.next_entry - 1,
-                "begin_offset": each.header.begin_offset,
-                "end_offset": each.header.end_offset,
-                **both("begin_at", each.header.begin_ms),
-                **both("end_at", each.header.end_ms),
-            }
-            for each in facts.index
-        ],
-        "checkpoint": checkpoint
-        and {
-            **both("log_time", checkpoint.log_time_ms),
-            **both("queue_time", checkpoint.queue_time_ms),
-            **both("index_time", checkpoint.index_time_ms),
-        },
-        "odd": facts.odd,
-    }
 
 
 def _show_facts(facts: StoreFacts, out: Output) -> None:
@@ -159,7 +112,7 @@ def _show_facts(facts: StoreFacts, out: Output) -> None:
     rows: list[tuple[str, object]] = [
         ("Folder", facts.root),
         ("Held", held),
-        ("Log", f"offsets {facts.log_begin} to {facts.log_end}, {len(facts.log_files)} files"),
+        ("Log", f"offsets {facts.log_begin} to {facts.log_end}, {count(len(facts.log_files), 'file')}"),
         ("", f"{size(facts.log_end - facts.log_begin)} of messages in {size(facts.log_bytes)} of files"),
         ("Stored", f"{local(facts.first_ms)} to {local(facts.last_ms)}"),
     ]
@@ -189,27 +142,16 @@ def _show_facts(facts: StoreFacts, out: Output) -> None:
         note(sentence)
 
 
-def _report_document(folder: Path, report: VerifyReport) -> dict[str, object]:
-    return {
-        "folder": str(folder),
-        "sound": report.is_sound,
-        "records": report.records,
-        "bytes": report.bytes,
-        "queue_entries": report.entries,
-        "index_entries": report.index_entries,
-        "problems_count": report.problems_count,
-        "problems": report.problems,
-        "notes": report.notes,
-    }
-
-
 def _show_report(folder: Path, report: VerifyReport, out: Output) -> None:
     rows = [("wrong", problem) for problem in report.problems] + [("note", each) for each in report.notes]
     if rows:
         out.table(("", "what"), rows)
-    read = f"{report.records:,} records ({size(report.bytes)}), {report.entries:,} queue entries and "
-    read += f"{report.index_entries:,} index entries were read"
+    read = (
+        f"{count(report.records, 'record')} ({size(report.bytes)}), "
+        f"{count(report.entries, 'queue entry', 'queue entries')} and "
+        f"{count(report.index_entries, 'index entry', 'index entries')} were read"
+    )
     if report.is_sound:
         typer.echo(f"{folder} is sound: {read}.")
     else:
-        typer.echo(f"{folder} is damaged in {report.problems_count:,} places: {read}.")
+        typer.echo(f"{folder} is damaged in {count(report.problems_count, 'place')}: {read}.")

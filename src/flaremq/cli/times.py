@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 import time
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Final
 
 from flaremq.base.errors import ConfigError
+from flaremq.base.text import moment
 from flaremq.base.units import parse_span_ms
 from flaremq.cli.render import BadValue
 
@@ -68,39 +69,9 @@ def _wrong(text: str) -> BadValue:
     )
 
 
-def iso(at_ms: int) -> str | None:
-    """For programs: UTC. None for a time that is none, as of a message that was never stored."""
-    moment = _moment(at_ms)
-    return None if moment is None else moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
 def local(at_ms: int) -> str:
     """For people: the time of this machine."""
-    moment = _moment(at_ms)
-    if moment is None:
+    at = moment(at_ms)
+    if at is None:
         return "-"
-    return moment.astimezone().strftime("%Y-%m-%d %H:%M:%S.") + f"{at_ms % 1000:03d}"
-
-
-def both(name: str, at_ms: int) -> dict[str, object]:
-    """Two keys of a document: `stored_at` and `stored_at_ms`."""
-    return {name: iso(at_ms), f"{name}_ms": at_ms}
-
-
-def span(ms: float) -> str:
-    """How long something is: 350 ms, 12 s, 5 min, 3 h, 2 days."""
-    if ms < 1000:
-        return f"{ms:.0f} ms"
-    for unit, size, up_to in (("s", 1e3, 120e3), ("min", 60e3, 7200e3), ("h", 3600e3, 172_800e3)):
-        if ms < up_to:
-            return f"{ms / size:.0f} {unit}"
-    return f"{ms / 86_400e3:.0f} days"
-
-
-def _moment(at_ms: int) -> datetime | None:
-    if at_ms <= 0:
-        return None
-    try:
-        return datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=at_ms)
-    except OverflowError:
-        return None
+    return at.astimezone().strftime("%Y-%m-%d %H:%M:%S.") + f"{at_ms % 1000:03d}"

@@ -96,3 +96,12 @@ DLEDGER_MAGIC: Final = 1
 DLEDGER_BLANK_MAGIC: Final = -1
 DLEDGER_HEADER_SIZE: Final = 48
 DLEDGER_HEADER_FORMAT: Final = ">iiqqqiiii"
+
+
+def index_slots(size: int) -> int | None:
+    """maxHashSlotNum of an index file of this size, if it has four entries per slot, as by default.
+
+    Nothing in the file says how it is divided.
+    """
+    slots, rest = divmod(size - INDEX_HEADER_SIZE, INDEX_SLOT_SIZE + 4 * INDEX_ENTRY_SIZE)
+    return slots if rest == 0 and slots > 0 else None

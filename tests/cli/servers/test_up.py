@@ -137,6 +137,13 @@ def test_a_usual_port_that_is_taken_is_told_and_another_is_found(tmp_path: Path)
             each.close()
 
 
+def test_port_0_is_any_free_port_and_nothing_is_said_of_the_usual_one(tmp_path: Path) -> None:
+    with up(tmp_path, "--port", 0, "--broker-port", 0) as running:
+        assert asyncio.run(sent_and_read(running.told["broker"], b"one")) == [b"one"]
+        assert running.end(signal.SIGINT) == 0
+        assert running.process.stderr is not None and running.process.stderr.read() == ""
+
+
 @pytest.mark.parametrize("step", [0, -2, 1])
 def test_a_port_that_was_asked_for_and_is_taken_is_an_error(tmp_path: Path, step: int) -> None:
     port = free_port(steps=BROKER)

@@ -21,7 +21,7 @@ from flaremq.protocol.configfiles import deleted_topics
 from flaremq.spark.pipelines.store.audit import Audit, audit
 from flaremq.spark.pipelines.store.rebuild import Shape, rebuild
 from flaremq.store.index.indexfile import entry_at
-from flaremq.store.offline.folder import StoreFolder as InspectedFolder
+from flaremq.store.offline.folder import OfflineStore as InspectedFolder
 from flaremq.store.offline.verify import Verifier
 from flaremq.store.store import MessageStore
 from flaremq.testing.fakes.builders import a_message, small_settings

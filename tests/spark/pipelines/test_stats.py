@@ -13,6 +13,7 @@ from tests.spark.pipelines.test_rebuild import written
 from tests.spark.servers import make_topic, send, servers
 
 from flaremq.base.errors import ConfigError, FlareError, UsageError
+from flaremq.base.text import size, span
 from flaremq.model.message import Message
 from flaremq.protocol import fastjson
 from flaremq.spark.archive.reader import read_archive
@@ -21,7 +22,7 @@ from flaremq.spark.pipelines.stats.groupoffsets import offsets_of_brokers, offse
 from flaremq.spark.pipelines.stats.plots import plot_stats
 from flaremq.spark.pipelines.stats.stats import COLUMNS_NEEDED, KEY_COLUMNS, StatsPlan, finer, stats
 from flaremq.spark.pipelines.stats.tables import TABLES, Marks, Stats, made_stats, write_stats
-from flaremq.spark.pipelines.stats.text import renderables, shown, size, span
+from flaremq.spark.pipelines.stats.text import renderables, shown
 from flaremq.spark.read.groupcommit import commit
 from flaremq.spark.read.options import Selection
 

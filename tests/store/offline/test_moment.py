@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from flaremq.model import layout
+from flaremq.model.layout import index_slots
 from flaremq.store.index.indexfile import Header
-from flaremq.store.offline.moment import index_slots, last_entry, moment_of, slot_leads_to, whole_header
+from flaremq.store.offline.moment import last_entry, moment_of, slot_leads_to, whole_header
 from flaremq.store.offline.scan import StoreScan
 from flaremq.store.store import MessageStore
 from flaremq.testing.fakes.builders import a_message, small_settings

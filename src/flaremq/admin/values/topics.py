@@ -194,3 +194,21 @@ class Connection:
     version_name: str
     brokers: tuple[str, ...] = ()
     """Those that know it."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicTraffic:
+    """Traffic of a topic and one of its groups over the last 24 hours; None where it is not known."""
+
+    topic: str
+    group: str | None
+    lag: int | None
+    in_tps: float
+    in_today: int | None
+    """None also where a broker has not counted yet: Apache's count a day for the first time after an hour."""
+    out_tps: float | None = None
+    out_today: int | None = None
+
+    @property
+    def is_active(self) -> bool:
+        return self.in_today is None or bool(self.in_today or self.out_today)

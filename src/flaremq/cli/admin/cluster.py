@@ -7,14 +7,21 @@ from typing import Annotated
 
 import typer
 
+from flaremq.admin.documents import (
+    brokers_document,
+    clusters_document,
+    producers_document,
+    status_document,
+)
 from flaremq.admin.values.brokers import BrokerInfo
+from flaremq.base.text import count
 from flaremq.cli.admin.config import config_app, kv_app, namesrv_app
 from flaremq.cli.admin.health import health
-from flaremq.cli.connect import connected, failures, note_failures
+from flaremq.cli.connect import connected, note_failures
 from flaremq.cli.options import Broker, Cluster, Json, Namesrv, Profile, Yes
 from flaremq.cli.render import Output, confirm
 from flaremq.cli.sightings import look_around, missing_documents, note_missing
-from flaremq.cli.times import both, local
+from flaremq.cli.times import local
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, help="Brokers and NameServers: health, status and settings."
@@ -30,9 +37,11 @@ def list_clusters(namesrv: Namesrv = None, profile: Profile = None, json: Json =
     out = Output(json)
     with connected(namesrv, profile) as admin:
         found = admin.brokers.clusters()
-    document = [{"cluster": each.name, "brokers": list(each.brokers)} for each in found]
     rows = [(each.name, ", ".join(each.brokers)) for each in found]
-    out.show(document, lambda: out.table(("cluster", "brokers"), rows, empty="No clusters found."))
+    out.show(
+        clusters_document(found),
+        lambda: out.table(("cluster", "brokers"), rows, empty="No clusters found."),
+    )
 
 
 @app.command("brokers")
@@ -61,11 +70,7 @@ def brokers(
         note_failures(found.failed)
         note_missing(missing)
 
-    document = {
-        "brokers": [_broker_document(each) for each in found],
-        "failed": failures(found.failed),
-        "missing": missing_documents(missing),
-    }
+    document = {**brokers_document(found), "missing": missing_documents(missing)}
     out.show(document, for_people)
 
 
@@ -96,15 +101,7 @@ def status(
             out.facts(table.items(), title if len(tables) > 1 else "")
         note_failures(found.failed)
 
-    document = {
-        "brokers": [
-            {"broker": each.name, "address": each.address, "runtime": dict(each.runtime.table)}
-            for each in found
-            if each.runtime is not None
-        ],
-        "failed": failures(found.failed),
-    }
-    out.show(document, for_people)
+    out.show(status_document(found), for_people)
 
 
 @app.command("producers")
@@ -131,21 +128,7 @@ def producers(
         )
         note_failures(found.failed)
 
-    document = {
-        "producers": [
-            {
-                "group": p.group,
-                "client_id": p.client_id,
-                "address": p.address,
-                "language": p.language,
-                "version": p.version_name,
-                **both("last_seen", p.last_seen_ms),
-            }
-            for p in found
-        ],
-        "failed": failures(found.failed),
-    }
-    out.show(document, for_people)
+    out.show(producers_document(found), for_people)
 
 
 class What(Enum):
@@ -200,7 +183,9 @@ def write_perm(
     topics = max(told.values(), default=0)
     may = "may send to" if on else "keep away from"
     Output(json).done(
-        f"Producers {may} {broker}: {topics} topics, at {', '.join(told)}.", broker=broker, topics=dict(told)
+        f"Producers {may} {broker}: {count(topics, 'topic')}, at {', '.join(told)}.",
+        broker=broker,
+        topics=dict(told),
     )
 
 
@@ -219,31 +204,3 @@ def _broker_row(each: BrokerInfo) -> tuple[object, ...]:
         return (*head, *(None,) * 6)
     disk = None if r.disk_ratio is None else f"{r.disk_ratio:.0%}"
     return (*head, r.version, r.put_tps, r.get_tps, r.put_today, r.get_today, disk)
-
-
-def _broker_document(each: BrokerInfo) -> dict[str, object]:
-    r = each.runtime
-    return {
-        "cluster": each.cluster,
-        "broker": each.name,
-        "id": each.id,
-        "address": each.address,
-        "runtime": None
-        if r is None
-        else {
-            "version": r.version,
-            "active": r.active,
-            "put_tps": r.put_tps,
-            "get_tps": r.get_tps,
-            "put_today": r.put_today,
-            "get_today": r.get_today,
-            "put_yesterday": r.put_yesterday,
-            "get_yesterday": r.get_yesterday,
-            "disk_ratio": r.disk_ratio,
-            "log_min_offset": r.log_min_offset,
-            "log_max_offset": r.log_max_offset,
-            "dispatch_behind": r.dispatch_behind,
-            **both("boot", r.boot_ms or 0),
-            **both("earliest_message", r.earliest_ms or 0),
-        },
-    }

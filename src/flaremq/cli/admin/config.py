@@ -7,10 +7,11 @@ from typing import Annotated
 
 import typer
 
+from flaremq.admin.documents import server_settings_document
 from flaremq.admin.values.brokers import Settings
 from flaremq.admin.values.outcome import Answers
 from flaremq.base.errors import InvalidParameter
-from flaremq.cli.connect import connected, failures, note_failures, pairs_of
+from flaremq.cli.connect import connected, note_failures, pairs_of
 from flaremq.cli.options import Broker, Cluster, DryRun, Json, Namesrv, Profile, Yes
 from flaremq.cli.render import Output, confirm, safe
 
@@ -179,7 +180,7 @@ def _show_settings(found: Answers[Settings], keys: list[str], out: Output) -> No
                 typer.echo(safe(f"{name}={value}"))
         note_failures(found.failed)
 
-    out.show({"servers": chosen, "failed": failures(found.failed)}, for_people)
+    out.show(server_settings_document(chosen, found.failed), for_people)
 
 
 def _chosen(settings: Settings, keys: list[str]) -> Mapping[str, str]:

@@ -6,18 +6,22 @@ from typing import Annotated
 
 import typer
 
+from flaremq.admin.documents import (
+    group_document,
+    members_document,
+    name_of,
+    names_document,
+    progress_document,
+    reset_document,
+    summaries_document,
+)
 from flaremq.admin.sync import Admin
 from flaremq.admin.values.groups import GroupChange
 from flaremq.base.errors import GroupNotFound, InvalidParameter
-from flaremq.cli.admin.offsets import (
-    position_of,
-    progress_document,
-    reset_document,
-    show_progress,
-    show_reset,
-)
+from flaremq.base.text import count
+from flaremq.cli.admin.offsets import position_of, show_progress, show_reset
 from flaremq.cli.admin.running import running
-from flaremq.cli.connect import connected, failures, note_failures, text_of
+from flaremq.cli.connect import connected, note_failures, text_of
 from flaremq.cli.names import group_names, topic_names
 from flaremq.cli.options import Broker, Cluster, DryRun, GroupName, Json, Namesrv, Profile, TopicName, Yes
 from flaremq.cli.render import BadValue, Output, confirm
@@ -68,12 +72,7 @@ def list_groups(
         if names_only:
             infos = admin.groups.list(cluster=cluster)
             out.show(
-                {
-                    "groups": [
-                        {"group": g.name, "system": g.is_system, "brokers": list(g.brokers)} for g in infos
-                    ],
-                    "failed": failures(infos.failed),
-                },
+                names_document(infos),
                 lambda: out.table(
                     ("group", "brokers"),
                     [(g.name, ", ".join(g.brokers)) for g in infos],
@@ -83,30 +82,12 @@ def list_groups(
             return
         found = admin.groups.summaries(cluster=cluster)
         missing = look_around(admin)
-    document = {
-        "groups": [
-            {
-                "group": g.name,
-                "members": g.members,
-                "version": g.version_name,
-                "type": None if g.consume_type is None else g.consume_type.name,
-                "model": None if g.message_model is None else g.message_model.name,
-                "tps": g.tps,
-                "lag": g.lag,
-            }
-            for g in found
-        ],
-        "failed": failures(found.failed),
-        "missing": missing_documents(missing),
-    }
 
     def for_people() -> None:
         rows = [
             (
                 *(g.name, g.members, g.version_name),
-                None if g.consume_type is None else g.consume_type.name,
-                None if g.message_model is None else g.message_model.name,
-                *(g.tps, g.lag),
+                *(name_of(g.consume_type), name_of(g.message_model), g.tps, g.lag),
             )
             for g in found
         ]
@@ -116,6 +97,7 @@ def list_groups(
         note_failures(found.failed)
         note_missing(missing)
 
+    document = {**summaries_document(found), "missing": missing_documents(missing)}
     out.show(document, for_people)
 
 
@@ -155,12 +137,7 @@ def show_group(
         )
         note_failures(details.failed)
 
-    document = {
-        "group": group,
-        "brokers": {name: config.to_dict() for name, config in sorted(details.brokers.items())},
-        "failed": failures(details.failed),
-    }
-    out.show(document, for_people)
+    out.show(group_document(group, details), for_people)
 
 
 @app.command("create")
@@ -298,7 +275,7 @@ def reset(
             out.show(reset_document(planned), lambda: show_reset(planned, out))
             return
         moved = [each for each in planned.moves if each.old != each.new]
-        confirm(f"This would move group {group} in {len(moved)} queues of topic {topic}", yes)
+        confirm(f"This would move group {group} in {count(len(moved), 'queue')} of topic {topic}", yes)
         done = admin.groups.reset(group, topic, position)
     out.show(reset_document(done), lambda: show_reset(done, out))
 
@@ -347,27 +324,7 @@ def clients(group: GroupName, namesrv: Namesrv = None, profile: Profile = None, 
         )
         note_failures(found.failed)
 
-    document = {
-        "group": group,
-        "type": None if found.consume_type is None else found.consume_type.name,
-        "model": None if found.message_model is None else found.message_model.name,
-        "from": None if found.consume_from_where is None else found.consume_from_where.name,
-        "clients": [
-            {
-                "client_id": m.client_id,
-                "address": m.address,
-                "language": m.language,
-                "version": m.version_name,
-                "brokers": list(m.brokers),
-            }
-            for m in found.members
-        ],
-        "subscriptions": [
-            {"topic": s.topic, "kind": s.kind, "expression": s.expression} for s in found.subscriptions
-        ],
-        "failed": failures(found.failed),
-    }
-    out.show(document, for_people)
+    out.show(members_document(group, found), for_people)
 
 
 app.command("running")(running)

@@ -6,16 +6,17 @@ from typing import Annotated, Final
 
 import typer
 
+from flaremq.admin.documents import health_document
 from flaremq.admin.values.health import BEHIND_MAX, LAG_MAX, ClusterHealth, Limits, Verdict
 from flaremq.base.errors import ConfigError
+from flaremq.base.text import count, size
 from flaremq.base.units import parse_size
 from flaremq.cli.connect import connected
 from flaremq.cli.options import Json, Namesrv, Profile
-from flaremq.cli.render import BadValue, Output, counted, note, safe
-from flaremq.cli.render import size as sized
+from flaremq.cli.render import BadValue, Output, note, safe
 from flaremq.cli.sightings import Sightings, sightings_path
 
-_BEHIND: Final = sized(BEHIND_MAX)
+_BEHIND: Final = size(BEHIND_MAX)
 _COLORS: Final = {Verdict.HEALTHY: "green", Verdict.DEGRADED: "yellow", Verdict.DOWN: "red"}
 
 LagMax = Annotated[
@@ -77,9 +78,9 @@ def _show(found: ClusterHealth, out: Output) -> None:
     alive = sum(each.runtime is not None for each in found.brokers)
     typer.secho(f"The cluster is {found.verdict.value}.", fg=_COLORS[found.verdict], bold=True)
     typer.echo(
-        f"{answering} of {counted(len(found.namesrvs), 'NameServer')} and {alive} of "
-        f"{counted(len(found.brokers), 'registered broker')} answer. "
-        f"Lag of {counted(found.groups, 'group')} checked."
+        f"{answering} of {count(len(found.namesrvs), 'NameServer')} and {alive} of "
+        f"{count(len(found.brokers), 'registered broker')} answer. "
+        f"Lag of {count(found.groups, 'group')} checked."
     )
     if found.problems:
         typer.echo()
@@ -91,23 +92,7 @@ def _show(found: ClusterHealth, out: Output) -> None:
 
 def _document(found: ClusterHealth) -> dict[str, object]:
     return {
-        "verdict": found.verdict.value,
-        "problems": [
-            {"kind": each.kind, "subject": each.subject, "text": each.text} for each in found.problems
-        ],
-        "namesrvs": dict(found.namesrvs),
-        "brokers": [
-            {
-                "cluster": each.cluster,
-                "broker": each.name,
-                "id": each.id,
-                "address": each.address,
-                "answers": each.runtime is not None,
-            }
-            for each in found.brokers
-        ],
-        "groups_checked": found.groups,
-        "unchecked": list(found.unchecked),
+        **health_document(found),
         "expectations": {
             "sources": ["ordered topics", "brokers seen by earlier commands"],
             "file": str(sightings_path()),

@@ -5,9 +5,10 @@ from __future__ import annotations
 import typer
 
 from flaremq.admin.values.groups import GroupProgress, OffsetReset, Position
-from flaremq.cli.connect import failures, note_failures
-from flaremq.cli.render import BadValue, Output, counted
-from flaremq.cli.times import BEGIN, both, local, parse_time_ms, place_of
+from flaremq.base.text import count
+from flaremq.cli.connect import note_failures
+from flaremq.cli.render import BadValue, Output
+from flaremq.cli.times import BEGIN, local, parse_time_ms, place_of
 from flaremq.model.message import MessageQueue
 
 
@@ -31,34 +32,6 @@ def position_of(topic: str, to: str | None, offsets: list[str]) -> Position:
     return Position.offsets(found)
 
 
-def progress_document(found: GroupProgress) -> dict[str, object]:
-    return {
-        "group": found.group,
-        "lag": found.lag,
-        "retry_lag": found.retry_lag,
-        "dead_letters": found.dead_letters,
-        "inflight": found.inflight,
-        "tps": found.tps,
-        "members": found.members,
-        "topics": dict(found.topics),
-        "queues": [
-            {
-                "topic": q.queue.topic,
-                "broker": q.queue.broker_name,
-                "queue_id": q.queue.queue_id,
-                "broker_offset": q.broker_offset,
-                "consumer_offset": q.consumer_offset,
-                "lag": q.lag,
-                "inflight": q.inflight,
-                "owner": q.owner,
-                **both("last_consumed", q.last_consumed_ms or 0),
-            }
-            for q in found.queues
-        ],
-        "failed": failures(found.failed),
-    }
-
-
 def show_progress(found: GroupProgress, out: Output) -> None:
     out.table(
         ("topic", "broker", ">queue", ">broker offset", ">group offset", ">lag", "last consumed", "owner"),
@@ -72,8 +45,8 @@ def show_progress(found: GroupProgress, out: Output) -> None:
         empty="No offsets found.",
     )
     retries = f", {found.retry_lag:,} of it retries" if found.retry_lag else ""
-    dead = f", {counted(found.dead_letters, 'dead letter')}" if found.dead_letters else ""
-    members = counted(found.members, "member")
+    dead = f", {count(found.dead_letters, 'dead letter')}" if found.dead_letters else ""
+    members = count(found.members, "member")
     typer.echo(f"Lag {found.lag:,}{retries}{dead}; {found.tps:,.1f} messages per second, {members}.")
     note_failures(found.failed)
 
@@ -91,16 +64,3 @@ def show_reset(found: OffsetReset, out: Output) -> None:
         empty="No queues to reset.",
     )
     typer.echo(f"Group {found.group} {'was' if found.applied else 'would be'} reset.")
-
-
-def reset_document(found: OffsetReset) -> dict[str, object]:
-    return {
-        "group": found.group,
-        "topic": found.topic,
-        "done": found.applied,
-        "dry_run": not found.applied,
-        "moves": [
-            {"broker": m.queue.broker_name, "queue_id": m.queue.queue_id, "old": m.old, "new": m.new}
-            for m in found.moves
-        ],
-    }

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from flaremq.admin.documents import shares_document
 from flaremq.cli.connect import connected
 from flaremq.cli.options import Json, Namesrv, Profile, TopicName, Yes
 from flaremq.cli.render import BadValue, Output, confirm, safe
@@ -26,12 +27,11 @@ def allocate(
         route = admin.topics.route(topic)
     queues = [MessageQueue(topic, each.broker, n) for each in route.queues for n in range(each.read_queues)]
     shares = {each: Average().allocate(each, queues, client) for each in client}
-    document = {
-        each: [{"broker": q.broker_name, "queue_id": q.queue_id} for q in share]
-        for each, share in shares.items()
-    }
     rows = [(each, q.broker_name, q.queue_id) for each, share in shares.items() for q in share]
-    out.show(document, lambda: out.table(("client", "broker", ">queue"), rows, empty="No queues."))
+    out.show(
+        shares_document(shares),
+        lambda: out.table(("client", "broker", ">queue"), rows, empty="No queues."),
+    )
 
 
 def order(

@@ -4,40 +4,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Annotated
 
 import typer
 
+from flaremq.admin.documents import topic_producers_document, traffic_document
 from flaremq.admin.sync import Admin
 from flaremq.admin.values.brokers import BrokerRates
 from flaremq.admin.values.groups import GroupProgress
-from flaremq.admin.values.topics import TopicKind
+from flaremq.admin.values.topics import TopicKind, TopicTraffic
 from flaremq.base.errors import FlareError
 from flaremq.base.units import DAY_MS
-from flaremq.cli.connect import connected, failures, note_failures
+from flaremq.cli.connect import connected, note_failures
 from flaremq.cli.names import topic_names
 from flaremq.cli.options import Json, Namesrv, Profile, TopicName
 from flaremq.cli.render import Output
 from flaremq.cli.sightings import look_around, note_missing
-
-
-@dataclass(frozen=True, slots=True)
-class Traffic:
-    """Of a topic and one of its groups, over the last 24 hours; None for what is not known."""
-
-    topic: str
-    group: str | None
-    lag: int | None
-    in_tps: float
-    in_today: int | None
-    """None also where a broker has not counted yet: Apache's count a day for the first time after an hour."""
-    out_tps: float | None = None
-    out_today: int | None = None
-
-    @property
-    def is_active(self) -> bool:
-        return self.in_today is None or bool(self.in_today or self.out_today)
 
 
 def rates(
@@ -56,7 +38,7 @@ def rates(
     The columns IN_24H and OUT_24H count messages of the last 24 hours since the brokers started.
     """
     out = Output(json)
-    found: list[Traffic] = []
+    found: list[TopicTraffic] = []
     with connected(namesrv, profile) as admin:
         kinds = (TopicKind.NORMAL, TopicKind.RETRY)
         names = [topic] if topic else [each.name for each in admin.topics.list() if each.kind in kinds]
@@ -64,30 +46,18 @@ def rates(
             found += _of_topic(admin, name)
         note_missing(look_around(admin))
     shown = [each for each in found if each.is_active or not active]
-    document = [
-        {
-            "topic": each.topic,
-            "group": each.group,
-            "lag": each.lag,
-            "in_tps": each.in_tps,
-            "out_tps": each.out_tps,
-            "in_today": each.in_today,
-            "out_today": each.out_today,
-        }
-        for each in shown
-    ]
     rows = [(e.topic, e.group, e.lag, e.in_tps, e.out_tps, e.in_today, e.out_today) for e in shown]
     columns = ("topic", "group", ">lag", ">in/s", ">out/s", ">in 24h", ">out 24h")
-    out.show(document, lambda: out.table(columns, rows, empty="No topics found."))
+    out.show(traffic_document(shown), lambda: out.table(columns, rows, empty="No topics found."))
 
 
-def _of_topic(admin: Admin, topic: str) -> list[Traffic]:
+def _of_topic(admin: Admin, topic: str) -> list[TopicTraffic]:
     in_tps, in_today = _sums(admin.brokers.rates("TOPIC_PUT_NUMS", topic))
     if in_today == 0 and _has_new_messages(admin, topic):
         in_today = None
     groups = admin.topics.consumers(topic)
     if not groups:
-        return [Traffic(topic, None, None, in_tps, in_today)]
+        return [TopicTraffic(topic, None, None, in_tps, in_today)]
     found = []
     for group in groups:
         out_tps, out_today = _sums(admin.brokers.rates("GROUP_GET_NUMS", f"{topic}@{group}"))
@@ -98,7 +68,7 @@ def _of_topic(admin: Admin, topic: str) -> list[Traffic]:
         )
         if out_today == 0 and _is_of_today(consumed_ms):
             out_today = None
-        found.append(Traffic(topic, group, lag, in_tps, in_today, out_tps, out_today))
+        found.append(TopicTraffic(topic, group, lag, in_tps, in_today, out_tps, out_today))
     return found
 
 
@@ -151,19 +121,4 @@ def producers(
         )
         note_failures(found.failed)
 
-    document = {
-        "topic": topic,
-        "group": group,
-        "clients": [
-            {
-                "client_id": c.client_id,
-                "address": c.address,
-                "language": c.language,
-                "version": c.version_name,
-                "brokers": list(c.brokers),
-            }
-            for c in found
-        ],
-        "failed": failures(found.failed),
-    }
-    out.show(document, for_people)
+    out.show(topic_producers_document(topic, group, found), for_people)

@@ -6,11 +6,12 @@ from typing import Annotated
 
 import typer
 
+from flaremq.admin.documents import running_document
 from flaremq.base.errors import ConsumerOffline
 from flaremq.cli.connect import connected
 from flaremq.cli.options import GroupName, Json, Namesrv, Profile
 from flaremq.cli.render import Output, safe
-from flaremq.cli.times import both, local
+from flaremq.cli.times import local
 from flaremq.protocol.bodies.running import ConsumerRunningInfo
 
 
@@ -37,8 +38,7 @@ def running(
             typer.secho(safe(client_id), bold=True)
             show_running(info, out)
 
-    document = {"group": group, "clients": {each: running_document(info) for each, info in found.items()}}
-    out.show(document, for_people)
+    out.show(running_document(group, found), for_people)
 
 
 def show_running(info: ConsumerRunningInfo, out: Output) -> None:
@@ -71,38 +71,3 @@ def show_running(info: ConsumerRunningInfo, out: Output) -> None:
     if info.jstack:
         typer.echo()
         typer.echo("\n".join(safe(line) for line in info.jstack.splitlines()))
-
-
-def running_document(info: ConsumerRunningInfo) -> dict[str, object]:
-    return {
-        "properties": dict(info.properties),
-        "subscriptions": [
-            {"topic": each.topic, "expression": each.sub_string} for each in info.subscription_set
-        ],
-        "queues": [
-            {
-                "topic": queue.topic,
-                "broker": queue.broker_name,
-                "queue_id": queue.queue_id,
-                "offset": state.commit_offset,
-                "cached_messages": state.cached_msg_count,
-                "cached_mib": state.cached_msg_size_in_mib,
-                "locked": state.locked,
-                **both("last_pull", state.last_pull_timestamp),
-                **both("last_consumed", state.last_consume_timestamp),
-            }
-            for queue, state in sorted(info.mq_table.items())
-        ],
-        "rates": {
-            topic: {
-                "pull_ms": s.pull_rt,
-                "pull_tps": s.pull_tps,
-                "consume_ms": s.consume_rt,
-                "ok_tps": s.consume_ok_tps,
-                "failed_tps": s.consume_failed_tps,
-                "failed_in_an_hour": s.consume_failed_msgs,
-            }
-            for topic, s in sorted(info.status_table.items())
-        },
-        "stacks": info.jstack,
-    }

@@ -7,15 +7,23 @@ from typing import Annotated, Final
 
 import typer
 
+from flaremq.admin.documents import (
+    route_document,
+    settings_document,
+    stats_document,
+    topic_document,
+    topics_document,
+)
 from flaremq.admin.values.brokers import BrokerInfo
 from flaremq.admin.values.topics import QUEUES_MAX, MessageType, Perm, TopicChange, TopicKind, TopicSettings
 from flaremq.base.errors import InvalidParameter, TopicNotFound
+from flaremq.base.text import count
 from flaremq.cli.admin import ordering, rates
-from flaremq.cli.connect import connected, failures, note_failures, pairs_of, text_of
+from flaremq.cli.connect import connected, note_failures, pairs_of, text_of
 from flaremq.cli.options import Broker, Cluster, DryRun, Json, Namesrv, Profile, TopicName, Yes
-from flaremq.cli.render import BadValue, Output, confirm, counted
+from flaremq.cli.render import BadValue, Output, confirm
 from flaremq.cli.sightings import look_around, missed, missing_documents, note_missing
-from flaremq.cli.times import both, local
+from flaremq.cli.times import local
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="List, create, inspect and delete topics.")
 
@@ -64,11 +72,11 @@ def list_topics(
         found = [
             each for each in admin.topics.list(cluster=cluster) if all_kinds or each.kind is TopicKind.NORMAL
         ]
-    document = [
-        {"topic": each.name, "kind": each.kind.value, "clusters": list(each.clusters)} for each in found
-    ]
     rows = [(each.name, each.kind.value, ", ".join(each.clusters)) for each in found]
-    out.show(document, lambda: out.table(("topic", "kind", "clusters"), rows, empty="No topics found."))
+    out.show(
+        topics_document(found),
+        lambda: out.table(("topic", "kind", "clusters"), rows, empty="No topics found."),
+    )
 
 
 @app.command("show")
@@ -80,7 +88,7 @@ def show_topic(
     with connected(namesrv, profile) as admin, missed(admin, topic):
         details = admin.topics.get(topic)
         groups = admin.topics.consumers(topic)
-        count = admin.topics.stats(topic).count
+        messages = admin.topics.stats(topic).count
         missing = look_around(admin, topic)
 
     def for_people() -> None:
@@ -88,7 +96,7 @@ def show_topic(
             [
                 ("Topic", topic),
                 ("Kind", details.kind.value),
-                ("Messages", f"{count:,}"),
+                ("Messages", f"{messages:,}"),
                 ("Groups", ", ".join(groups) or None),
                 ("Order", details.order_conf),
             ]
@@ -104,16 +112,7 @@ def show_topic(
         note_failures({**details.failed, **groups.failed})
         note_missing(missing, " of this topic")
 
-    document = {
-        "topic": topic,
-        "kind": details.kind.value,
-        "messages": count,
-        "groups": list(groups),
-        "order_conf": details.order_conf,
-        "brokers": {name: _settings_document(each) for name, each in sorted(details.brokers.items())},
-        "failed": failures({**details.failed, **groups.failed}),
-        "missing": missing_documents(missing),
-    }
+    document = {**topic_document(details, groups, messages), "missing": missing_documents(missing)}
     out.show(document, for_people)
 
 
@@ -154,7 +153,7 @@ def create_topic(
                 raise InvalidParameter(
                     f"topic {topic!r} already exists: change it with `flaremq topic update`"
                 )
-        facts: dict[str, object] = {"topic": topic, "settings": _settings_document(settings)}
+        facts: dict[str, object] = {"topic": topic, "settings": settings_document(settings)}
         if dry_run:
             names = _masters(admin.brokers.list(cluster=cluster, broker=broker, runtime=False))
             out.would([f"create topic {topic} with {_wording(settings)} on {', '.join(names)}"], **facts)
@@ -221,7 +220,7 @@ def delete_topic(
     out = Output(json)
     with connected(namesrv, profile) as admin:
         stats = admin.topics.stats(topic)
-        what = f"delete topic {topic} with {stats.count:,} messages"
+        what = f"delete topic {topic} with {count(stats.count, 'message')}"
         if dry_run:
             out.would([what], topic=topic, messages=stats.count)
             return
@@ -254,29 +253,12 @@ def topic_stats(
         rate = "" if stats.put_tps is None else f", {stats.put_tps:,.1f} incoming per second"
         absent = ", ".join((*sorted(stats.failed), *(each.broker for each in missing)))
         without = f", not counting {absent}" if absent else ""
-        count, queues = counted(stats.count, "message"), counted(len(stats.queues), "queue")
-        typer.echo(f"{count} in {queues}{rate}{without}.")
+        messages, queues = count(stats.count, "message"), count(len(stats.queues), "queue")
+        typer.echo(f"{messages} in {queues}{rate}{without}.")
         note_failures(stats.failed)
         note_missing(missing, " of this topic")
 
-    document = {
-        "topic": topic,
-        "messages": stats.count,
-        "put_tps": stats.put_tps,
-        "queues": [
-            {
-                "broker": q.queue.broker_name,
-                "queue_id": q.queue.queue_id,
-                "min_offset": q.min_offset,
-                "max_offset": q.max_offset,
-                "messages": q.count,
-                **both("newest", q.last_update_ms or 0),
-            }
-            for q in stats.queues
-        ],
-        "failed": failures(stats.failed),
-        "missing": missing_documents(missing),
-    }
+    document = {**stats_document(topic, stats), "missing": missing_documents(missing)}
     out.show(document, for_people)
 
 
@@ -302,27 +284,7 @@ def topic_route(
         if route.order_conf:
             typer.echo(f"Order: {route.order_conf}")
 
-    document = {
-        "topic": topic,
-        "queues": [
-            {
-                "broker": each.broker,
-                "read_queues": each.read_queues,
-                "write_queues": each.write_queues,
-                "perm": int(each.perm),
-            }
-            for each in route.queues
-        ],
-        "brokers": {
-            each.name: {
-                "cluster": each.cluster,
-                "addresses": {str(n): address for n, address in each.addresses.items()},
-            }
-            for each in route.brokers
-        },
-        "order_conf": route.order_conf,
-    }
-    out.show(document, for_people)
+    out.show(route_document(topic, route), for_people)
 
 
 RARE: Final = "Rarely needed"
@@ -342,20 +304,10 @@ def perm_text(perm: Perm) -> str:
     return {6: "rw", 4: "r", 2: "w", 0: "none"}.get(int(perm), str(int(perm)))
 
 
-def _settings_document(settings: TopicSettings) -> dict[str, object]:
-    return {
-        "read_queues": settings.read_queues,
-        "write_queues": settings.write_queues,
-        "perm": int(settings.perm),
-        "order": settings.order,
-        "attributes": dict(settings.attributes),
-    }
-
-
 def _wording(settings: TopicSettings) -> str:
-    queues = f"{settings.write_queues} queues"
+    queues = count(settings.write_queues, "queue")
     if settings.read_queues != settings.write_queues:
-        queues = f"{settings.read_queues} queues to read and {settings.write_queues} to write"
+        queues = f"{count(settings.read_queues, 'queue')} to read and {settings.write_queues} to write"
     rest = text_of(settings.attributes)
     return f"{queues}, perm {perm_text(settings.perm)}" + (f", {rest}" if rest else "")
 

@@ -7,11 +7,12 @@ from typing import Annotated
 
 import typer
 
+from flaremq.admin.documents import message_document
 from flaremq.admin.values.messages import Scan
 from flaremq.cli.aliases.options import Begin, End, Namesrv, RouteCluster, Topic, truth
 from flaremq.cli.connect import connected
 from flaremq.cli.messages import message, send
-from flaremq.cli.messages.documents import line_of, message_document
+from flaremq.cli.messages.lines import line_of
 from flaremq.cli.options import Json
 from flaremq.cli.render import BadValue, Output, dumps
 

@@ -13,6 +13,7 @@ import typer
 
 from flaremq.base.errors import FlareError
 from flaremq.base.lifecycle import new_loop
+from flaremq.base.text import count as counted
 from flaremq.cli.bench import load
 from flaremq.cli.bench.consume import STAMP_SIZE, Following, Received, follow, ping
 from flaremq.cli.bench.histogram import Histogram
@@ -138,7 +139,7 @@ def consume(
         }
 
     work = follow(wanted, client_settings(namesrv, profile), received)
-    _measured(work, lambda: f"{received.count:,} messages, {received.rate():,.0f}/s", facts, json)
+    _measured(work, lambda: f"{counted(received.count, 'message')}, {received.rate():,.0f}/s", facts, json)
     if not received.count:
         note(
             f"no messages came: group {group} has consumed all of {topic}, or other members took them; "
@@ -182,18 +183,19 @@ def latency(
     _measured(work, lambda: f"{_sent_line(outcome)}, {received.count:,} received", facts, json)
     _check(outcome)
     if received.count < outcome.stored:
-        raise FlareError(f"{outcome.stored - received.count} messages are stored and did not come in time")
+        late = counted(outcome.stored - received.count, "message")
+        raise FlareError(f"{late} of {outcome.stored:,} stored did not reach the consumer in time")
 
 
 def _check(outcome: load.Outcome) -> None:
     if outcome.failed:
-        raise FlareError(f"{outcome.failed} messages failed, the last one: {outcome.last_error}")
+        raise FlareError(f"{counted(outcome.failed, 'message')} failed, the last one: {outcome.last_error}")
 
 
 def _sent_line(outcome: load.Outcome) -> str:
     p99_ms = outcome.latency.percentile(0.99) * 1e3
     failed = f", {outcome.failed:,} failed" if outcome.failed else ""
-    return f"{outcome.stored:,} messages, {outcome.rate:,.0f}/s, p99 {p99_ms:.2f} ms{failed}"
+    return f"{counted(outcome.stored, 'message')}, {outcome.rate:,.0f}/s, p99 {p99_ms:.2f} ms{failed}"
 
 
 def _times(name: str, times: Histogram) -> Facts:

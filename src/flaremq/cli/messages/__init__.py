@@ -1,7 +1,7 @@
 """Commands about messages.
 
-documents  a message as JSON and as a line
-message    flaremq message
-send       flaremq send
-tail       flaremq tail
+lines    a message on one line, safe for a terminal
+message  flaremq message
+send     flaremq send
+tail     flaremq tail
 """

@@ -7,10 +7,17 @@ from typing import Annotated
 
 import typer
 
+from flaremq.admin.documents import (
+    direct_result_document,
+    message_document,
+    messages_document,
+    tracks_document,
+)
 from flaremq.admin.values.messages import FOUND_MAX, FoundMessage, Scan, TimeRange
 from flaremq.admin.values.outcome import Failed
-from flaremq.cli.connect import connected, failures, note_failures
-from flaremq.cli.messages.documents import message_document, shown_body
+from flaremq.base.text import count
+from flaremq.cli.connect import connected, note_failures
+from flaremq.cli.messages.lines import shown_body
 from flaremq.cli.names import group_names, topic_names
 from flaremq.cli.options import Broker, DryRun, Json, Namesrv, Profile, TopicName, Yes
 from flaremq.cli.render import BadValue, Output, confirm, dumps, safe
@@ -58,10 +65,7 @@ def get_message(
         tracks = admin.messages.track(found) if track else None
     document = message_document(found.stored, found.broker)
     if tracks is not None:
-        document["groups"] = [
-            {"group": t.group, "state": t.state.value, "online": t.online, "why": t.why} for t in tracks
-        ]
-        document["failed"] = failures(tracks.failed)
+        document |= tracks_document(tracks)
 
     def for_people() -> None:
         show_message(found, out)
@@ -173,15 +177,9 @@ def consume(
     with connected(namesrv, profile) as admin:
         result = admin.messages.consume_directly(admin.messages.get(message_id, topic), group, client)
     said = None if result.result is None else result.result.name
-    document = {
-        "group": result.group,
-        "client_id": result.client_id,
-        "result": said,
-        "remark": result.remark,
-        "spent_ms": result.spent_ms,
-    }
     words = f"{result.client_id} says {said} after {result.spent_ms} ms"
-    out.show(document, lambda: typer.echo(safe(words + (f": {result.remark}" if result.remark else ""))))
+    sentence = safe(words + (f": {result.remark}" if result.remark else ""))
+    out.show(direct_result_document(result), lambda: typer.echo(sentence))
 
 
 @app.command("resend")
@@ -236,11 +234,7 @@ def show_messages(found: Iterable[FoundMessage], failed: Failed, out: Output) ->
         )
         note_failures(failed)
 
-    document = {
-        "messages": [message_document(each.stored, each.broker) for each in listed],
-        "failed": failures(failed),
-    }
-    out.show(document, for_people)
+    out.show(messages_document(listed, failed), for_people)
 
 
 def show_message(found: FoundMessage, out: Output) -> None:
@@ -258,7 +252,7 @@ def show_message(found: FoundMessage, out: Output) -> None:
             ("Stored", f"{local(found.stored_ms)} at {stored.store_host}"),
             ("Redelivered", found.reconsume_times),
             ("Properties", dumps(dict(found.properties))),
-            ("Size", f"{stored.size:,} bytes"),
+            ("Size", count(stored.size, "byte")),
             ("Body", body_text(found, None)),
         ]
     )

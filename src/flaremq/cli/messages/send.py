@@ -15,10 +15,12 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from flaremq.admin.documents import receipt_document
 from flaremq.base.errors import FlareError, ManyFailed, UsageError
+from flaremq.base.text import count
 from flaremq.cli.connect import client_settings, pairs_of
 from flaremq.cli.options import Namesrv, Profile, TopicName
-from flaremq.cli.render import BadValue, counted, dumps, note
+from flaremq.cli.render import BadValue, dumps, note
 from flaremq.client.client import Client
 from flaremq.client.message import Receipt
 from flaremq.client.producer.pipeline import SendPipeline
@@ -149,7 +151,7 @@ class Sending:
     @property
     def summary(self) -> str:
         """How many messages were acknowledged, and how many were not, in a few words."""
-        words = [f"{counted(self.stored, 'message')} stored"]
+        words = [f"{count(self.stored, 'message')} stored"]
         if self.failed:
             words.append(f"{self.failed:,} failed")
         if self.unanswered:
@@ -160,16 +162,7 @@ class Sending:
         self.stored += 1
         queue = receipt.queue
         if self._json:
-            document = {
-                "message_id": receipt.message_id,
-                "offset_id": receipt.offset_id,
-                "topic": queue.topic,
-                "broker": queue.broker_name,
-                "queue_id": queue.queue_id,
-                "queue_offset": receipt.queue_offset,
-                "status": receipt.status.name,
-            }
-            typer.echo(dumps(document))
+            typer.echo(dumps(receipt_document(receipt)))
         elif not self._quiet:
             where = f"{queue.broker_name}:{queue.queue_id}/{receipt.queue_offset}"
             typer.echo(f"{receipt.message_id}  {where}  {receipt.status.name}")
@@ -385,6 +378,6 @@ def command(
     if sending.is_interrupted:
         raise KeyboardInterrupt(sending.summary)
     if quiet and not json:
-        typer.echo(f"{counted(sending.stored, 'message')} stored.")
+        typer.echo(f"{sending.summary}.")
     if not sending.stored:
         note("there was nothing to send")

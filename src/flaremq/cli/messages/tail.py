@@ -16,9 +16,10 @@ from typing import Annotated, Final
 
 import typer
 
+from flaremq.admin.documents import message_document
 from flaremq.base.errors import FlareError, Hint, NoRoute, TopicNotFound, Unreachable
 from flaremq.cli.connect import client_settings
-from flaremq.cli.messages.documents import line_of, message_document
+from flaremq.cli.messages.lines import line_of
 from flaremq.cli.options import Namesrv, Profile, TopicName
 from flaremq.cli.render import BadValue, dumps, note
 from flaremq.cli.times import BEGIN, END, parse_time_ms, place_of
@@ -46,7 +47,7 @@ Came = list[ReceivedMessage] | FlareError | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class TailFilter:
     """Which messages, where to start, and when to stop."""
 
     topic: str
@@ -80,7 +81,7 @@ class Tail:
     """Reads all queues at once. What they held at the start is merged by store time; what comes later is
     shown as it comes."""
 
-    def __init__(self, client: Client, wanted: Wanted) -> None:
+    def __init__(self, client: Client, wanted: TailFilter) -> None:
         self._client = client
         self._wanted = wanted
         # Once, at the start: "10m" means ten minutes before that, for every queue.
@@ -285,7 +286,7 @@ def _stored_ms(message: ReceivedMessage) -> int:
     return message.store_timestamp_ms
 
 
-async def run(wanted: Wanted, settings: ClientSettings, *, json: bool) -> int:
+async def run(wanted: TailFilter, settings: ClientSettings, *, json: bool) -> int:
     """How many messages were shown."""
     shown = 0
     async with Client(settings=settings) as client:
@@ -334,7 +335,7 @@ def command(
 
     Existing messages are merged by store time. No consumer group is involved and no offset is stored.
     """
-    wanted = Wanted(topic=topic, begin=begin, tags=tags, sql=sql, follow=follow, limit=limit)
+    wanted = TailFilter(topic=topic, begin=begin, tags=tags, sql=sql, follow=follow, limit=limit)
     shown = asyncio.run(run(wanted, client_settings(namesrv, profile), json=json))
     if not shown and not json:
         typer.echo("No messages found.")

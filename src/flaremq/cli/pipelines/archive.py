@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from flaremq.base.text import size
 from flaremq.base.units import parse_size, parse_span_ms
 from flaremq.cli.connect import client_settings, pairs_of
 from flaremq.cli.options import DryRun, Json, Namesrv, Profile
@@ -25,7 +26,7 @@ from flaremq.cli.pipelines.spark import (
     spark_for,
     watched,
 )
-from flaremq.cli.render import Output, note, size
+from flaremq.cli.render import Output, note
 from flaremq.cli.times import local, parse_time_ms
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ import typer
 
 from flaremq.base.errors import UsageError
 from flaremq.base.localpath import local_path
+from flaremq.base.text import size
 from flaremq.cli.connect import client_settings
 from flaremq.cli.options import Json, Namesrv, Profile
 from flaremq.cli.pipelines.spark import (
@@ -22,7 +23,7 @@ from flaremq.cli.pipelines.spark import (
     spark_for,
     watched,
 )
-from flaremq.cli.render import Output, note, size
+from flaremq.cli.render import Output, note
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

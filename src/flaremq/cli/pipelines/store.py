@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from flaremq.base.localpath import local_path
+from flaremq.base.text import size
 from flaremq.base.units import parse_size
 from flaremq.cli.options import Json, Yes
 from flaremq.cli.pipelines.spark import (
@@ -23,7 +24,7 @@ from flaremq.cli.pipelines.spark import (
     spark_for,
     watched,
 )  # fmt: skip
-from flaremq.cli.render import Output, confirm, note, size
+from flaremq.cli.render import Output, confirm, note
 
 if TYPE_CHECKING:
     from flaremq.arrow.storefolder import StoreFolder

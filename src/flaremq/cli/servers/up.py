@@ -31,6 +31,7 @@ from flaremq.remoting.ports import BROKER, are_free, free_port
 from flaremq.servers.config import NamesrvConfig, flags, load_broker
 from flaremq.servers.together import Broker, Together
 from flaremq.store.files.lock import holder
+from flaremq.store.offline.folder import file_sizes
 
 NAMESRV_PORT: Final = 9876
 BROKER_PORT: Final = 10911
@@ -143,7 +144,8 @@ def _prepare(data: Path) -> Path:
     try:
         data.mkdir(parents=True, exist_ok=True)
         if not config.exists():
-            chosen = _sizes_of(data / "store") if (data / "store" / "commitlog").is_dir() else dict(_NEW)
+            is_new = not (data / "store" / "commitlog").is_dir()
+            chosen = _NEW if is_new else file_sizes(data / "store")
             lines = [
                 "# Settings of the broker that `flaremq up` runs here, with RocketMQ's names.",
                 "# These sizes were chosen when the folder was new and may not change while it holds data.",
@@ -155,26 +157,6 @@ def _prepare(data: Path) -> Path:
             f"{data} cannot be used: {error.strerror or error}; choose another folder with --data"
         ) from error
     return config
-
-
-def _sizes_of(store: Path) -> dict[str, object]:
-    """Sizes of a folder that another broker has made. Those that no file tells are RocketMQ's own."""
-    found: dict[str, object] = {}
-    patterns = {
-        "mappedFileSizeCommitLog": "commitlog/[0-9]*",
-        "mappedFileSizeConsumeQueue": "consumequeue/*/*/[0-9]*",
-    }
-    for option, pattern in patterns.items():
-        file = next((path for path in store.glob(pattern) if path.stat().st_size), None)
-        if file is not None:
-            found[option] = file.stat().st_size
-    index = next((path for path in store.glob("index/[0-9]*") if path.stat().st_size), None)
-    if index is not None:
-        # Four entries for each slot, as RocketMQ has it by default and we have it too.
-        slots, rest = divmod(index.stat().st_size - layout.INDEX_HEADER_SIZE, 4 + 4 * layout.INDEX_ENTRY_SIZE)
-        if rest == 0:
-            found |= {"maxHashSlotNum": slots, "maxIndexNum": 4 * slots}
-    return found
 
 
 def data_folder(environ: Mapping[str, str] = os.environ) -> Path:
@@ -312,12 +294,12 @@ def command(
         folder,
         options,
     )
-    for what, wanted, got in (
-        ("NameServer", port or NAMESRV_PORT, plan.namesrv_port),
-        ("broker", broker_port or BROKER_PORT, plan.broker_port),
+    for server, asked, usual, got in (
+        ("NameServer", port, NAMESRV_PORT, plan.namesrv_port),
+        ("broker", broker_port, BROKER_PORT, plan.broker_port),
     ):
-        if got != wanted:
-            note(f"port {wanted} is taken; the {what} uses port {got}")
+        if asked is None and got != usual:
+            note(f"port {usual} is taken; the {server} uses port {got}")
     _warn_of_full_disk(folder)
     up = Up(plan)
     ready = _json_line if json else _panel

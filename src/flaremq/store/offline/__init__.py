@@ -1,5 +1,6 @@
 """A store folder read without its broker, or beside a running one. Never writes.
 
+documents   facts and findings as JSON documents
 export      messages one by one, by queue or as they are in the log
 folder      files, ranges, queues and owner of a folder
 moment      a consistent view of a store that is being written to

@@ -9,13 +9,13 @@ from flaremq.base.errors import Hint, InvalidParameter
 from flaremq.model.columns import Fact
 from flaremq.model.message import StoredMessage
 from flaremq.model.record import decode, stored_message
-from flaremq.store.offline.folder import StoreFolder
+from flaremq.store.offline.folder import OfflineStore
 
 _FOREVER_MS = 1 << 62
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class ExportFilter:
     """Which messages. All that is said must hold."""
 
     topic: str | None = None
@@ -47,7 +47,9 @@ class Wanted:
         )
 
 
-def by_queue(folder: StoreFolder, wanted: Wanted, complain: Callable[[str], None]) -> Iterator[StoredMessage]:
+def by_queue(
+    folder: OfflineStore, wanted: ExportFilter, complain: Callable[[str], None]
+) -> Iterator[StoredMessage]:
     """Messages of a topic, queue after queue, in the order in which a consumer would get them."""
     assert wanted.topic is not None
     numbers = [
@@ -81,7 +83,7 @@ def by_queue(folder: StoreFolder, wanted: Wanted, complain: Callable[[str], None
             complain(f"queue {wanted.topic}-{number} could be read up to offset {last} only, not {end - 1}")
 
 
-def by_log(folder: StoreFolder, wanted: Wanted, at: Callable[[int], None]) -> Iterator[StoredMessage]:
+def by_log(folder: OfflineStore, wanted: ExportFilter, at: Callable[[int], None]) -> Iterator[StoredMessage]:
     """Messages in the order in which they came, whatever queues say; of a damaged file as far as it goes."""
     done = 0
     for file in folder.scan.log_files():

@@ -70,7 +70,7 @@ class StoreFacts:
         return sum(file.size for file in self.log_files)
 
 
-class StoreFolder:
+class OfflineStore:
     """A folder that is looked at. InvalidParameter if it is none of ours."""
 
     def __init__(self, root: Path) -> None:
@@ -156,6 +156,28 @@ class StoreFolder:
         if min(found) < 0:
             odd.append(f"{path}: has negative values, so a broker would count them as none")
         return CheckpointFacts(*found[:3])
+
+
+def file_sizes(root: Path) -> dict[str, object]:
+    """Options with the file sizes of a store, as far as its files show them."""
+    found: dict[str, object] = {}
+    patterns = {
+        "mappedFileSizeCommitLog": "commitlog/[0-9]*",
+        "mappedFileSizeConsumeQueue": "consumequeue/*/*/[0-9]*",
+    }
+    for option, pattern in patterns.items():
+        size = _first_size(root, pattern)
+        if size:
+            found[option] = size
+    slots = layout.index_slots(_first_size(root, "index/[0-9]*"))
+    if slots is not None:
+        found |= {"maxHashSlotNum": slots, "maxIndexNum": 4 * slots}
+    return found
+
+
+def _first_size(root: Path, pattern: str) -> int:
+    """Size of the first file that has one; 0 if there is none."""
+    return next((size for path in root.glob(pattern) if (size := path.stat().st_size)), 0)
 
 
 def _last(all_walked: Iterator[Walked]) -> Walked | None:

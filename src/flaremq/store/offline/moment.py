@@ -105,19 +105,11 @@ def _headers(scan: StoreScan) -> Iterator[Header]:
             view = scan.disk.look(path)
         except CorruptStore:
             continue  # Deleted by the broker meanwhile.
-        slots = index_slots(len(view))
+        slots = layout.index_slots(len(view))
         # Of a file that is divided in another way only the header is known, which is whole almost always.
         header = Header.read(view) if slots is None else whole_header(view, slots)
         if header.next_entry > 1:
             yield header
-
-
-def index_slots(size: int) -> int | None:
-    """How many slots an index file of this size has. It does not say so itself, and neither does RocketMQ:
-    there are four entries for each slot unless somebody has changed that."""
-    per_slot = layout.INDEX_SLOT_SIZE + 4 * layout.INDEX_ENTRY_SIZE
-    slots, rest = divmod(size - layout.INDEX_HEADER_SIZE, per_slot)
-    return slots if rest == 0 and slots > 0 else None
 
 
 def whole_header(view: memoryview, slots: int) -> Header:

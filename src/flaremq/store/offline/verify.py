@@ -19,12 +19,13 @@ from typing import Final
 from flaremq.base.errors import CorruptStore
 from flaremq.model import layout
 from flaremq.model.columns import Check, Fact, Odd, facts_table
+from flaremq.model.layout import index_slots
 from flaremq.model.names import SCHEDULE_TOPIC
 from flaremq.model.record import walk
 from flaremq.model.sysflag import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from flaremq.store.index import indexfile
-from flaremq.store.offline.folder import StoreFolder
-from flaremq.store.offline.moment import index_slots, moment_of, wrong_links_now
+from flaremq.store.offline.folder import OfflineStore
+from flaremq.store.offline.moment import moment_of, wrong_links_now
 from flaremq.store.offline.queuefiles import Entry, QueueFiles
 from flaremq.store.offline.report import VerifyReport, why
 from flaremq.store.offline.scan import LogFile, Walked, agrees
@@ -49,7 +50,7 @@ class _Tally:
 class Verifier:
     def __init__(
         self,
-        folder: StoreFolder,
+        folder: OfflineStore,
         progress: Callable[[int], None] = lambda _bytes: None,
         *,
         deleted: Mapping[str, int] | None = None,
@@ -362,7 +363,7 @@ class Verifier:
         ]
 
 
-def _queue_ends(folder: StoreFolder) -> dict[tuple[str, int], int]:
+def _queue_ends(folder: OfflineStore) -> dict[tuple[str, int], int]:
     found = {}
     for topic, queue_id in folder.queues.names():
         queue = folder.queues.get(topic, queue_id)

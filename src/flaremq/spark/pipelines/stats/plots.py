@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from flaremq.base.errors import StoreError, UsageError
 from flaremq.base.localpath import local_path
+from flaremq.base.text import size, span
 from flaremq.spark.pipelines.stats.tables import Row, Stats
-from flaremq.spark.pipelines.stats.text import size, span
 
 _UNITS: Final = (("hour", 3600), ("minute", 60), ("second", 1))
 _COLOURS: Final = (

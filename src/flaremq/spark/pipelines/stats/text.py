@@ -8,9 +8,9 @@ from datetime import datetime
 from importlib import import_module
 from typing import Any, Final
 
+from flaremq.base.text import size, span
 from flaremq.spark.pipelines.stats.tables import Row, Stats
 
-_SIZES: Final = ("B", "KiB", "MiB", "GiB", "TiB")
 _COMMON: Final = (">messages", ">a second", ">size", ">mean", ">largest", ">p50", ">p99", ">slowest")
 _NONE: Final = "(none)"
 
@@ -111,24 +111,6 @@ def _backlog(stats: Stats) -> list[tuple[str, ...]]:
 
 
 # Numbers for people.
-
-
-def size(count: float) -> str:
-    number, unit = float(count), 0
-    while number >= 1024 and unit < len(_SIZES) - 1:
-        number, unit = number / 1024, unit + 1
-    return f"{number:.0f} {_SIZES[unit]}" if unit == 0 or number >= 100 else f"{number:.1f} {_SIZES[unit]}"
-
-
-def span(ms: float) -> str:
-    """A latency; messages that were delayed may have one of days."""
-    if ms < 10_000:
-        return f"{ms:,.0f} ms"
-    seconds = ms / 1000
-    for unit, length in (("d", 86_400), ("h", 3600), ("m", 60)):
-        if seconds >= 2 * length:
-            return f"{seconds / length:,.1f} {unit}"
-    return f"{seconds:.1f} s"
 
 
 def time(at: datetime, *, seconds: bool = False) -> str:

@@ -25,7 +25,7 @@ from pyspark.sql import DataFrame, SparkSession
 from flaremq.arrow.storefolder import StoreFolder
 from flaremq.base.errors import CorruptStore, StoreLocked, UsageError
 from flaremq.base.localpath import local_path
-from flaremq.model.layout import ENTRY_SIZE, INDEX_ENTRY_SIZE, INDEX_HEADER_SIZE, INDEX_SLOT_SIZE
+from flaremq.model.layout import ENTRY_SIZE, index_slots
 from flaremq.protocol.configfiles import deleted_topics
 from flaremq.spark.jobs import beside
 from flaremq.spark.options import cores
@@ -145,18 +145,16 @@ def rebuild(
 def shape_of(root: Path) -> Shape:
     """As the files say that are still there; where there are none, as RocketMQ has it by default.
 
-    The size of an index file does not say how it is divided. By default it has four entries to a slot, and
-    mostly those who change the one change the other.
+    An index file is taken to have four entries per slot, as by default: nothing in it says how it is divided.
     """
     queue_size = next((path.stat().st_size for path in root.glob("consumequeue/*/*/[0-9]*")), 0)
     index_size = next((path.stat().st_size for path in root.glob("index/[0-9]*")), 0)
     usual = Shape()
-    slots, odd = divmod(index_size - INDEX_HEADER_SIZE, INDEX_SLOT_SIZE + 4 * INDEX_ENTRY_SIZE)
-    fits = slots > 0 and not odd
+    slots = index_slots(index_size)
     return Shape(
         queue_size if queue_size and not queue_size % ENTRY_SIZE else usual.queue_file_size,
-        slots if fits else usual.index_slots,
-        4 * slots if fits else usual.index_entries,
+        slots or usual.index_slots,
+        4 * slots if slots else usual.index_entries,
     )
 
 

@@ -174,10 +174,10 @@ def test_a_file_in_the_place_of_a_folder_is_called_a_file(running: EmbeddedThrea
     assert f"{tmp_path / 'gone'} is not there" in told("replay", "--from", tmp_path / "gone", *orders)
     for words in (("audit", file), ("rebuild", file, "--yes"), ("stats", file)):
         assert "wanted is a store" in told(*words)
-    assert "is no archive of ours" in told("stats", "--archive", tmp_path)
+    assert "is not an archive of FlareMQ" in told("stats", "--archive", tmp_path)
     store = tmp_path / "store"
     written(store, 10)
-    assert "is no archive of ours" in told("audit", store, "--archive", tmp_path)
+    assert "is not an archive of FlareMQ" in told("audit", store, "--archive", tmp_path)
     assert "wanted is a store" in told("audit", store, file)
     assert not (tmp_path / "x").exists()
 

@@ -13,7 +13,8 @@ from tests.spark.pipelines.test_rebuild import written
 from flaremq.arrow.schema import COLUMNS
 from flaremq.base.errors import ConfigError, CorruptStore, UsageError
 from flaremq.spark.errors import spark_error
-from flaremq.spark.storesource import StoreOptions
+from flaremq.spark.schema import spark_schema
+from flaremq.spark.storesource import RocketMQStore, StoreOptions
 from flaremq.store.store import MessageStore
 from flaremq.testing.fakes.builders import NOW_MS, a_message, small_settings
 
@@ -114,9 +115,9 @@ def test_a_store_without_records_is_an_empty_table(spark: SparkSession, tmp_path
         ({"path": "s3://bucket/store"}, "s3://bucket/store is not a folder of this machine"),
         ({"path": ".", "logPath": "s3a://b/log"}, "s3a://b/log is not a folder of this machine"),
         ({"path": ".", "topik": "A"}, "unknown option 'topik': did you mean topic"),
-        ({"path": "STORE", "via": "air"}, "via='air': wanted is one of auto, log, queue"),
-        ({"path": "STORE", "via": "queue"}, "via=queue reads by queues: name topics"),
-        ({"path": "STORE", "topicPattern": "("}, "topicPattern='\\(': wanted is a regular expression"),
+        ({"path": "STORE", "via": "air"}, "via='air': expected one of auto, log, queue"),
+        ({"path": "STORE", "via": "queue"}, "via=queue needs topics: name them"),
+        ({"path": "STORE", "topicPattern": "("}, "topicPattern='\\(': expected a regular expression"),
         ({"path": "STORE", "columns": "bodi"}, "a message has no column 'bodi': did you mean 'body'"),
         ({"path": "STORE", "startingTimestamp": "2", "endingTimestamp": "1"}, "is after endingTimestamp=1"),
     ],
@@ -128,8 +129,9 @@ def test_a_wrong_option_is_refused_in_words(store: Path, options: dict[str, str]
 
 
 def test_a_topic_without_queues_is_refused_with_the_nearest(store: Path) -> None:
-    with pytest.raises(ConfigError, match="there are no queues of Be: did you mean Bee"):
-        StoreOptions.of({"path": str(store), "topic": "Be"}).pieces()
+    reader = RocketMQStore({"path": str(store), "topic": "Be"}).reader(spark_schema(COLUMNS))
+    with pytest.raises(ConfigError, match="has no queues of Be: did you mean Bee"):
+        reader.partitions()
 
 
 def test_times_choose_rows(spark: SparkSession, store: Path) -> None:

@@ -16,6 +16,6 @@ settings        text into frozen dataclasses, and back
 settingsfile    settings changed at run time, kept across restarts
 sources         settings from a file, the environment and flags, in that order
 text            sizes, spans, counts and times as text
-units           sizes and spans of time
+units           sizes, spans of time, cores
 watermark       a number that only grows, and those waiting for it
 """

@@ -1,8 +1,11 @@
-"""Small files that are written whole or not at all, with the one before as .bak.
+"""Small files, written whole or not at all.
 
-RocketMQ keeps its tables this way: `topics.json` beside `topics.json.bak`. The new file is on the disk
-before it takes the old one's place, and so is the change of names, so a crash at any moment leaves the
-old content or the new.
+    create_whole     a new file; the first of several writers wins
+    replace_whole    a new file, or new content for an existing one
+    BackedFile       the same, keeping the previous content as .bak, as RocketMQ does for its tables
+
+All three make one promise. The content is on disk before the file appears under its name, and the name is on
+disk before the call returns, so a crash at any moment leaves the old content or the new, never a part of it.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from __future__ import annotations
 import os
 import stat
 import threading
+import uuid
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -70,19 +74,54 @@ class BackedFile:
     def _write(self, data: bytes) -> None:
         fresh = self.path.with_name(self.path.name + ".tmp")
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with fresh.open("wb") as file:
-            if self.path.exists():  # Before anything is in it: what few may read, few may read.
-                before = self.path.stat()
-                os.fchmod(file.fileno(), stat.S_IMODE(before.st_mode))
-                with suppress(PermissionError):
-                    os.fchown(file.fileno(), before.st_uid, before.st_gid)
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+        fresh.unlink(missing_ok=True)  # Left by a crash.
+        before = self.path.stat() if self.path.exists() else None
+        _write_synced(fresh, data, None if before is None else stat.S_IMODE(before.st_mode), before)
         if self.path.exists():
             self.path.replace(self.backup)
         fresh.replace(self.path)
         sync_folder(self.path.parent)
+
+
+def create_whole(path: Path, data: bytes) -> bool:
+    """Create a file with this content. False, and nothing done, if it exists. Needs hard links."""
+    fresh = _unused_name(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            _write_synced(fresh, data)
+            os.link(fresh, path)
+        finally:
+            with suppress(OSError):
+                fresh.unlink()
+        sync_folder(path.parent)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        raise StoreError(
+            f"cannot write {path}: {error.strerror or error}; expected a writable folder on a file system "
+            "with hard links"
+        ) from error
+    return True
+
+
+def replace_whole(path: Path, data: bytes, mode: int | None = None) -> None:
+    """Give a file this content, whether it exists or not; of several writers at once, the last wins.
+
+    Without a `mode` its permissions are those of any new file.
+    """
+    fresh = _unused_name(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            _write_synced(fresh, data, mode)
+            fresh.replace(path)
+        except OSError:
+            fresh.unlink(missing_ok=True)
+            raise
+        sync_folder(path.parent)
+    except OSError as error:
+        raise StoreError(f"cannot write {path}: {error.strerror or error}") from error
 
 
 def sync_folder(folder: Path) -> None:
@@ -92,3 +131,22 @@ def sync_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def _unused_name(path: Path) -> Path:
+    return path.with_name(f".{path.name}-{uuid.uuid4().hex}")
+
+
+def _write_synced(
+    path: Path, data: bytes, mode: int | None = None, owner: os.stat_result | None = None
+) -> None:
+    """Permissions and owner are set while the file is still empty, so it is never readable by more users."""
+    with path.open("xb") as file:
+        if mode is not None:
+            os.fchmod(file.fileno(), mode)
+        if owner is not None:
+            with suppress(PermissionError):
+                os.fchown(file.fileno(), owner.st_uid, owner.st_gid)
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())

@@ -1,5 +1,6 @@
-"""Sizes and spans of time, as numbers and as people write them."""
+"""Sizes and spans of time, as numbers and as people write them; the number of cores."""
 
+import os
 import re
 from typing import Final
 
@@ -35,3 +36,8 @@ def _parse(text: str, units: dict[str, int], wanted: str) -> int:
     if match is None or factor is None:
         raise ConfigError(f"{text!r} is not {wanted}")
     return int(match[1]) * factor
+
+
+def cores() -> int:
+    """Cores of this machine that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from flaremq.base.errors import TopicNotFound
+from flaremq.base.errors import FlareError, NotServed, TopicNotFound
 from flaremq.client.errors import error_for
 from flaremq.client.namesrvs import NameServerPool
 from flaremq.model.message import MessageQueue
@@ -118,8 +118,17 @@ class Api:
         await self.ask(address, RequestCode.UNREGISTER_CLIENT, header)
 
     async def check_client(self, address: str, body: CheckClientRequestBody) -> None:
-        """Whether the broker can read an expression. Raises InvalidExpression, or what else is wrong."""
-        await self.ask(address, RequestCode.CHECK_CLIENT_CONFIG, None, beans.encode(body))
+        """Have a broker check an expression. Raises InvalidExpression, or whatever else it refuses.
+
+        Returns if the broker is too old to be asked, or cannot be reached: its pulls will tell.
+        """
+        try:
+            await self.ask(address, RequestCode.CHECK_CLIENT_CONFIG, None, beans.encode(body))
+        except NotServed:
+            pass
+        except FlareError as error:
+            if error.address is not None:
+                raise
 
     async def members(self, address: str, group: str) -> tuple[str, ...]:
         """Client ids of a group's consumers, as this broker knows them."""

@@ -1,14 +1,14 @@
-"""Options as Spark hands them over: names in any case, values as text. Read once, and nothing is guessed.
+"""Options as Spark hands them over: names in any case, values as text.
 
-A name that no option has is an error that says which one is near, and a wrong value is one that says
-what is wanted. Reading and writing have options of their own, and share this way of reading them.
+An unknown name raises an error with a suggestion, an invalid value one that says what was expected. Reading
+and writing have different options and share this way of reading them.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import os
+import re
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from difflib import get_close_matches
@@ -33,15 +33,15 @@ _KAFKAS: Final[Mapping[str, tuple[str, ...]]] = {
     "maxRecordsPerPartition": ("maxRowsPerPartition",),
     "includeHeaders": ("includeProperties",),
 }
-"""Options of Spark's format "kafka" and ours for the same thing: users of Kafka type theirs first."""
+"""Options of Spark's format "kafka", and ours for the same thing: users of Kafka try theirs first."""
 _BY_KAFKA: Final = {name.casefold(): own for name, own in _KAFKAS.items()}
 
 
 class Given:
-    """What somebody has said. Each value is read by the kind that it has."""
+    """The options of one read or write; a method for each kind of value."""
 
     def __init__(self, options: Mapping[str, str], names: Iterable[str]) -> None:
-        """`names` are all that there are; ConfigError for any other."""
+        """ConfigError for an option that is not among `names`."""
         self._names = {name.casefold(): name for name in names}
         self._values: dict[str, str] = {}
         for given, value in options.items():
@@ -53,14 +53,14 @@ class Given:
     def _unknown(self, given: str, value: str) -> ConfigError:
         if given.casefold() in ("path", "paths"):
             return ConfigError(
-                f"path={value!r}: this format reads no files; name topics, as in .option('topic', 'Orders'), "
-                "and call load() without a path"
+                f"path={value!r}: this format reads topics, not files; name them with .option('topic', "
+                "'Orders') and call load() without a path"
             )
         own = [name for name in _BY_KAFKA.get(given.casefold(), ()) if name in self._names.values()]
         if own:
             return ConfigError(f"unknown option {given!r}: did you mean {own[0]}? (That name is Kafka's.)")
         near = get_close_matches(given.casefold(), self._names, 1, 0.6)
-        hint = f"did you mean {self._names[near[0]]}?" if near else f"there are {', '.join(self.names)}"
+        hint = f"did you mean {self._names[near[0]]}?" if near else f"expected one of {', '.join(self.names)}"
         return ConfigError(f"unknown option {given!r}: {hint}")
 
     @property
@@ -72,28 +72,28 @@ class Given:
         return name in self._values
 
     def first_of(self, names: Iterable[str]) -> str | None:
-        """The first of these that somebody has set."""
+        """The first of these that is set."""
         return next((name for name in names if self.has(name)), None)
 
     def one_of(self, *names: str) -> str | None:
         """Which of these is set; ConfigError if it is more than one."""
         found = [name for name in names if self.has(name)]
         if len(found) > 1:
-            raise ConfigError(f"{' and '.join(found)} are both set, and only one can be: remove the others")
+            raise ConfigError(f"{' and '.join(found)} are set, and they exclude each other: keep one of them")
         return found[0] if found else None
 
     # Values.
 
     def text(self, name: str) -> str | None:
-        """None if it is not set. An empty text is an error: nobody sets an option to nothing on purpose."""
+        """None if it is not set. An empty text is an error: it is never meant."""
         if not self.has(name):
             return None
         if not self._values[name]:
-            raise ConfigError(f"{name} is set, but empty: give it a value, or remove it")
+            raise ConfigError(f"{name} is empty: give it a value, or remove it")
         return self._values[name]
 
     def words(self, name: str) -> tuple[str, ...]:
-        """Of a list with commas, each once, in the order given."""
+        """A list separated by commas, without duplicates, in the given order."""
         text = self.text(name)
         return tuple(dict.fromkeys(part.strip() for part in (text or "").split(",") if part.strip()))
 
@@ -106,7 +106,7 @@ class Given:
         return text.lower() == "true"
 
     def number(self, name: str, minimum: int = 1) -> int | None:
-        wanted = f"a whole number from {minimum} on"
+        wanted = f"a whole number of at least {minimum}"
         text = self.text(name)
         if text is None:
             return None
@@ -115,10 +115,10 @@ class Given:
         return int(text)
 
     def size(self, name: str) -> int | None:
-        return self._positive(name, parse_size, "a size above 0", "64MiB")
+        return self._positive(name, parse_size, "a size greater than 0", "64MiB")
 
     def span_ms(self, name: str) -> int | None:
-        return self._positive(name, parse_span_ms, "a span of time above 0", "15m")
+        return self._positive(name, parse_span_ms, "a duration greater than 0", "15m")
 
     def _positive(self, name: str, parse: Callable[[str], int], wanted: str, example: str) -> int | None:
         text = self.text(name)
@@ -133,7 +133,7 @@ class Given:
         return value
 
     def time_ms(self, name: str) -> int | None:
-        """Milliseconds since 1970, or ISO-8601. Without a zone it is UTC, on whichever machine it is read."""
+        """Milliseconds since 1970, or ISO-8601. Without a zone it is UTC, on any machine."""
         text = self.text(name)
         if text is None or (text.isdecimal() and text.isascii() and int(text) < 1 << 62):
             return None if text is None else int(text)
@@ -141,10 +141,21 @@ class Given:
             said = datetime.fromisoformat(text)
             seconds = (said if said.tzinfo else said.replace(tzinfo=UTC)).timestamp()
         except (ValueError, OverflowError):
-            raise wrong(name, text, "milliseconds or ISO-8601", "2026-05-01T12:30:00Z") from None
+            raise wrong(name, text, "milliseconds since 1970 or ISO-8601", "2026-05-01T12:30:00Z") from None
         if seconds < 0:
             raise wrong(name, text, "a time after 1970", "2026-05-01T12:30:00Z")
         return math.ceil(seconds * 1000)
+
+    def pattern(self, name: str) -> str | None:
+        """A regular expression, as text."""
+        text = self.text(name)
+        if text is None:
+            return None
+        try:
+            re.compile(text)
+        except re.error as error:
+            raise wrong(name, text, f"a regular expression ({error})", "order-.*") from None
+        return text
 
     def json(self, name: str, example: str) -> object:
         """The value that a JSON text stands for."""
@@ -153,16 +164,16 @@ class Given:
         try:
             return json.loads(text)
         except ValueError as error:
-            raise wrong(name, text, f"JSON (it is none: {error})", example) from None
+            raise wrong(name, text, f"JSON ({error})", example) from None
 
 
 def wrong(name: str, value: object, wanted: str, example: str) -> ConfigError:
-    """Raise it: a value that cannot be, with what is allowed and an example."""
-    return ConfigError(f"{name}={str(value)[:200]!r}: wanted is {wanted}, as in {name}={example}")
+    """The error for an invalid value: what was expected, with an example."""
+    return ConfigError(f"{name}={str(value)[:200]!r}: expected {wanted}, for example {name}={example}")
 
 
 def wanted_columns(given: Given) -> tuple[str, ...]:
-    """The wanted columns, in the order in which they are named."""
+    """The columns to read, in the order in which they are named."""
     named = given.words("columns")
     with_properties = given.flag("includeProperties", True)
     try:
@@ -171,17 +182,14 @@ def wanted_columns(given: Given) -> tuple[str, ...]:
     except UsageError as error:
         raise ConfigError(f"columns={','.join(named)}: {error}") from None
     if "properties" in named and not with_properties:
-        raise ConfigError("columns names properties and includeProperties=false leaves them out: remove one")
+        raise ConfigError(
+            "columns names properties, and includeProperties=false leaves them out: remove one of the two"
+        )
     return named or tuple(name for name in COLUMNS if with_properties or name != "properties")
 
 
-def cores() -> int:
-    """Of this machine, which is the driver's; a cluster's are not known to a Python source."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 DEFAULT_GROUP: Final = "flaremq-spark"
-"""Group used for reading and writing when the option is not set. No offset is ever committed for it."""
+"""Group used for reading and writing when the option is not set. Offsets are never committed for it."""
 BROKER_TIMEOUT_MS: Final = 60_000
 
 
@@ -189,7 +197,7 @@ def name_server_of(given: Given) -> str:
     address = given.text("nameServer") or named_by_environment()
     if not address:
         raise ConfigError(
-            "nameServer is not set: give host:port, as in nameServer=127.0.0.1:9876, or set "
-            f"{' or '.join(ENVIRONMENT)} in the environment of the driver"
+            "nameServer is not set: expected host:port, for example nameServer=127.0.0.1:9876; or set "
+            f"{' or '.join(ENVIRONMENT)} in the driver's environment"
         )
     return ClientSettings(namesrv=address).namesrv

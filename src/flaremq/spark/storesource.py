@@ -2,8 +2,8 @@
 
     spark.read.format("rocketmq-store").load("path/of/a/store")
 
-The whole log is read in parallel by stretches of its files. Where only some topics are wanted their queues
-lead to the records, so that nothing else is read. Beside a running broker only what it has confirmed is seen.
+The whole log is read in parallel, in stretches of its files. If topics are named, their consume queues lead
+to the records and nothing else is read. While the broker runs, only messages that it has confirmed are read.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from flaremq.arrow.columnspec import Only
 from flaremq.arrow.storefolder import Piece, QueuePiece, StoreFolder, Times, share
 from flaremq.base.errors import ConfigError
 from flaremq.base.localpath import local_path
-from flaremq.spark.options import Given, cores, wanted_columns, wrong
+from flaremq.base.units import cores
+from flaremq.spark.options import Given, wanted_columns, wrong
 from flaremq.spark.schema import columns_of, row_schema, spark_schema
 
 NAMES: Final = (
@@ -40,7 +41,7 @@ class StoreOptions:
     topics: tuple[str, ...]
     pattern: str | None
     via: str
-    """log, queue, or auto: by queues if they are there and topics are named."""
+    """log, queue, or auto: by queues if there are any and topics are named."""
     times: Times
     columns: tuple[str, ...]
     broker_name: str | None
@@ -48,11 +49,13 @@ class StoreOptions:
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> StoreOptions:
-        """Raises ConfigError, and UsageError where no store is."""
+        """Raises ConfigError, or UsageError if there is no store at the path."""
         given = Given(options, NAMES)
         root = given.text("path")
         if root is None:
-            raise ConfigError("no path is given: name the folder of a store, as in load('/data/store')")
+            raise ConfigError(
+                "path is not set: expected the folder of a store, for example load('/data/store')"
+            )
         skips = _choice(given, "onDamage", ("fail", "skip")) == "skip"
         logs = tuple(local_path(part) for part in given.words("logPath"))
         folder = StoreFolder(local_path(root), logs, skips)
@@ -61,7 +64,7 @@ class StoreOptions:
         options_ = cls(
             folder=folder,
             topics=given.words(name) if name in ("topic", "topics") else (),
-            pattern=given.text("topicPattern"),
+            pattern=given.pattern("topicPattern"),
             via=_choice(given, "via", ("auto", "log", "queue")),
             times=_times(given),
             columns=wanted_columns(given),
@@ -72,66 +75,28 @@ class StoreOptions:
         return options_
 
     def _check(self) -> None:
-        if self.pattern is not None:
-            try:
-                re.compile(self.pattern)
-            except re.error as error:
-                wanted = f"a regular expression (it is none: {error})"
-                raise wrong("topicPattern", self.pattern, wanted, "order-.*") from None
         if self.via == "queue" and not self.names_topics:
-            raise ConfigError("via=queue reads by queues: name topics, as in topic=Orders, or use via=log")
+            raise ConfigError("via=queue needs topics: name them, for example topic=Orders, or use via=log")
 
     @property
     def names_topics(self) -> bool:
         return bool(self.topics) or self.pattern is not None
 
-    def pieces(self) -> list[Piece]:
-        """All that is to be read. Asks the folder as it is now."""
-        there = self.folder.queues(pattern=".*") if self.names_topics and self.via != "log" else []
-        queues = [queue for queue in there if self._takes(queue[0])]
-        missing = sorted(set(self.topics) - {topic for topic, _ in queues})
-        if there or self.via == "queue":
-            if missing or not queues:
-                names = ", ".join(missing) or f"topics like {self.pattern}"
-                near = get_close_matches(names, {topic for topic, _ in there}, 1)
-                hint = f"did you mean {near[0]}?" if near else "via=log reads without queues"
-                raise ConfigError(f"{self.folder.root}: there are no queues of {names}: {hint}")
-            return list(self.folder.queue_pieces(queues))
-        return list(self.folder.log_pieces(self.times, tasks=self.tasks))
-
-    def _takes(self, topic: str) -> bool:
+    def takes(self, topic: str) -> bool:
         return topic in self.topics or (
             self.pattern is not None and re.fullmatch(self.pattern, topic) is not None
         )
 
-    def batches(self, piece: Piece, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
-        """The rows of one piece."""
-        only = Only(time_begin_ms=self.times.begin_ms, time_end_ms=self.times.end_ms)
-        if isinstance(piece, QueuePiece):
-            only = replace(only, topics=(piece.topic.encode(),), queue_id=piece.queue_id)
-        elif self.topics:
-            only = replace(only, topics=tuple(topic.encode() for topic in self.topics))
-        if self.pattern is None or isinstance(piece, QueuePiece):
-            yield from self.folder.read(piece, Decoder(columns, broker_name=self.broker_name, only=only))
-            return
-        # No queue says which topics there are, so the topic of each row must be looked at.
-        with_topic = columns if "topic" in columns else (*columns, "topic")
-        for batch in self.folder.read(piece, Decoder(with_topic, broker_name=self.broker_name, only=only)):
-            topics = batch.column(with_topic.index("topic"))
-            wanted = {topic for topic in topics.unique().to_pylist() if self._takes(topic)}
-            found = batch.filter(pa.array([topic in wanted for topic in topics.to_pylist()]))
-            yield found.select(list(columns))
-
 
 @dataclass(frozen=True, slots=True)
 class StorePartition(InputPartition):
-    """What one task reads, in this order."""
+    """The pieces that one task reads, in order."""
 
     pieces: tuple[Piece, ...]
 
 
 class StoreReader(DataSourceReader):
-    """Holds no file: each process opens what it needs."""
+    """Plans tasks and reads them. It holds no open file: each process opens what it needs."""
 
     def __init__(self, options: StoreOptions, schema: StructType) -> None:
         self._options = options
@@ -140,15 +105,50 @@ class StoreReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         # Spark asks for a partition without a value if there is none, so there is always one.
-        tasks = share(self._options.pieces(), self._options.tasks)
+        tasks = share(self.pieces(), self._options.tasks)
         return [StorePartition(task) for task in tasks] or [StorePartition(())]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, StorePartition)
         for piece in partition.pieces:
-            for batch in self._options.batches(piece, self._columns):
+            for batch in self._batches(piece):
                 if batch.num_rows:
                     yield batch if batch.schema == self._schema else batch.cast(self._schema)
+
+    def pieces(self) -> list[Piece]:
+        """Everything to read, as the folder is now."""
+        options, folder = self._options, self._options.folder
+        there = folder.queues(pattern=".*") if options.names_topics and options.via != "log" else []
+        queues = [queue for queue in there if options.takes(queue[0])]
+        missing = sorted(set(options.topics) - {topic for topic, _ in queues})
+        if there or options.via == "queue":
+            if missing or not queues:
+                names = ", ".join(missing) or f"topics matching {options.pattern}"
+                near = get_close_matches(names, {topic for topic, _ in there}, 1)
+                hint = f"did you mean {near[0]}?" if near else "via=log reads without queues"
+                raise ConfigError(f"{folder.root} has no queues of {names}: {hint}")
+            return list(folder.queue_pieces(queues))
+        return list(folder.log_pieces(options.times, tasks=options.tasks))
+
+    def _batches(self, piece: Piece) -> Iterator[pa.RecordBatch]:
+        options, columns = self._options, self._columns
+        only = Only(time_begin_ms=options.times.begin_ms, time_end_ms=options.times.end_ms)
+        if isinstance(piece, QueuePiece):
+            only = replace(only, topics=(piece.topic.encode(),), queue_id=piece.queue_id)
+        elif options.topics:
+            only = replace(only, topics=tuple(topic.encode() for topic in options.topics))
+        if options.pattern is None or isinstance(piece, QueuePiece):
+            decoder = Decoder(columns, broker_name=options.broker_name, only=only)
+            yield from options.folder.read(piece, decoder)
+            return
+        # Without queues there is no list of topics, so the topic of each row must be looked at.
+        with_topic = columns if "topic" in columns else (*columns, "topic")
+        decoder = Decoder(with_topic, broker_name=options.broker_name, only=only)
+        for batch in options.folder.read(piece, decoder):
+            topics = batch.column(with_topic.index("topic"))
+            wanted = {topic for topic in topics.unique().to_pylist() if options.takes(topic)}
+            found = batch.filter(pa.array([topic in wanted for topic in topics.to_pylist()]))
+            yield found.select(list(columns))
 
 
 class RocketMQStore(DataSource):
@@ -164,7 +164,7 @@ class RocketMQStore(DataSource):
 
 
 def _choice(given: Given, name: str, allowed: tuple[str, ...]) -> str:
-    """One of some words; the first is taken where none is given."""
+    """One of these words; the first is the default."""
     text = (given.text(name) or allowed[0]).lower()
     if text not in allowed:
         raise wrong(name, text, f"one of {', '.join(allowed)}", allowed[-1])
@@ -176,5 +176,5 @@ def _times(given: Given) -> Times:
     usual = Times()
     found = Times(usual.begin_ms if begin is None else begin, usual.end_ms if end is None else end)
     if found.begin_ms > found.end_ms:
-        raise ConfigError(f"startingTimestamp={begin} is after endingTimestamp={end}: nothing can lie there")
+        raise ConfigError(f"startingTimestamp={begin} is after endingTimestamp={end}: exchange them")
     return found

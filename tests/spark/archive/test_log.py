@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from flaremq.base.errors import CorruptStore
-from flaremq.spark.archive.log import Batch, Commit, CommitLog, State, Verdict, create_whole
+from flaremq.base.files import create_whole
+from flaremq.spark.archive.log import Batch, Commit, CommitLog, State, Verdict
 from flaremq.spark.archive.partitions import DataFile
 from flaremq.spark.archive.publish import HIDDEN_SUFFIX, SHOWN_SUFFIX, Shown
 

@@ -21,9 +21,9 @@ from flaremq.base.errors import ConfigError, CorruptStore, StoreError, UsageErro
 from flaremq.spark.archive.identity import FORMATS
 from flaremq.spark.archive.log import Batch
 from flaremq.spark.archive.partitions import DataFile, Part
+from flaremq.spark.archive.plain import PlainTable
 from flaremq.spark.archive.reader import archived_files, opened_table, read_archive
 from flaremq.spark.archive.staging import Stage, StagePlan
-from flaremq.spark.archive.table import PlainTable
 from flaremq.spark.pipelines.compact import bins, compact, vacuum
 from flaremq.spark.schema import spark_schema
 
@@ -307,9 +307,11 @@ def test_a_missing_package_is_named_with_the_command_that_brings_it(tmp_path: Pa
 
 def test_wrong_folders_times_and_limits_are_told(spark: SparkSession, plain: Filled, tmp_path: Path) -> None:
     at = datetime(2026, 5, 1)
-    with pytest.raises(UsageError, match="none is not there: give the folder that an archive was written to"):
+    with pytest.raises(
+        UsageError, match="none does not exist: expected the folder that an archive was written to"
+    ):
         read_archive(spark, tmp_path / "none")
-    with pytest.raises(UsageError, match="is no archive of ours"):
+    with pytest.raises(UsageError, match="is not an archive of FlareMQ"):
         compact(None, tmp_path)
     with pytest.raises(UsageError, match="there is no time: exchange the two"):
         read_archive(spark, plain.folder, begin=at, end=at)
@@ -319,7 +321,7 @@ def test_wrong_folders_times_and_limits_are_told(spark: SparkSession, plain: Fil
         compact(None, plain.folder, small_below=9, target=8)
     with pytest.raises(UsageError, match="an age of -1 s cannot be"):
         vacuum(plain.folder, -1)
-    with pytest.raises(ConfigError, match=r"format='orc': wanted is one of parquet, delta, iceberg"):
+    with pytest.raises(ConfigError, match=r"format='orc': expected one of parquet, delta, iceberg"):
         Filled(tmp_path / "orc", "orc")
     with pytest.raises(ConfigError, match=r"cannot hold an archive in format delta: # %"):
         Filled(tmp_path / "a#%20", "delta")

@@ -20,7 +20,7 @@ from tests.spark.servers import fill, make_topic, servers
 from flaremq.base.errors import ConfigError, CorruptStore, FlareError, SparkFailed, StoreLocked, UsageError
 from flaremq.client.sync import Producer
 from flaremq.model.message import Message
-from flaremq.spark.archive.identity import Claim, check_run
+from flaremq.spark.archive.lease import WriterLease, check_run
 from flaremq.spark.archive.reader import read_archive
 from flaremq.spark.clients import close_links
 from flaremq.spark.pipelines.archive import Archived, ArchivePlan, RunningArchive, archive, start_archive
@@ -46,11 +46,11 @@ class GoneWithItsJvm:
 
 def test_an_archive_whose_jvm_is_killed_says_so_and_lets_go(tmp_path: Path) -> None:
     plan = ArchivePlan(namesrv="127.0.0.1:1", topics=("Orders",), to=tmp_path)
-    running = RunningArchive(None, plan, Claim(tmp_path).take(), 0)  # type: ignore[arg-type]
+    running = RunningArchive(None, plan, WriterLease(tmp_path).take(), 0)  # type: ignore[arg-type]
     running._query = GoneWithItsJvm()  # type: ignore[assignment]
     with pytest.raises(SparkFailed, match="the JVM in which Spark runs is gone"), running:
         running.wait(1)
-    Claim(tmp_path).take().let_go()
+    WriterLease(tmp_path).take().release()
 
 
 @pytest.fixture(scope="module")
@@ -167,7 +167,7 @@ def test_a_stream_archives_what_comes_until_it_is_stopped_and_goes_on_where_it_w
         sent(running, "live-b", range(100, 150))
         sent(running, "live-a", range(150, 200))
         archiving.wait_for(live, 200)
-        with pytest.raises(StoreLocked, match=f"is being filled by process {os.getpid()} on "):
+        with pytest.raises(StoreLocked, match=f"is being written by process {os.getpid()} on "):
             start_archive(archiving.spark, plan)
         assert compact(None, archiving.folder).rows == 200
         sent(running, "live-b", range(200, 210))
@@ -244,9 +244,9 @@ def test_wrong_folders_and_plans_are_told(
     make_topic(running.namesrv, "Wrong", queues=1)
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "notes.txt").write_text("mine")
-    with pytest.raises(UsageError, match=r"holds something else \(notes.txt\): an archive needs a folder"):
+    with pytest.raises(UsageError, match=r"is not empty \(notes.txt\): expected an empty or new folder"):
         archiving.once("Wrong", to=tmp_path / "full")
-    with pytest.raises(UsageError, match=r"notes.txt is a file: an archive needs a folder of its own"):
+    with pytest.raises(UsageError, match=r"notes.txt is a file: expected an empty or new folder"):
         archiving.once("Wrong", to=tmp_path / "full" / "notes.txt")
     archiving.once("Wrong")
     with pytest.raises(UsageError, match="is an archive in format parquet, and delta is wanted"):
@@ -289,13 +289,13 @@ def test_one_process_fills_an_archive_and_the_lock_of_a_dead_one_is_none(tmp_pat
             run = holder.stdout.readline().strip()
             check_run(tmp_path, run)
             with pytest.raises(
-                StoreLocked, match=f"is being filled by process {holder.pid} on .*: stop that one"
+                StoreLocked, match=f"is being written by process {holder.pid} on .*: stop it first"
             ):
-                Claim(tmp_path).take()
+                WriterLease(tmp_path).take()
         finally:
             holder.kill()
-    with Claim(tmp_path).take() as claim:
+    with WriterLease(tmp_path).take() as claim:
         check_run(tmp_path, claim.run)
         with pytest.raises(StoreLocked, match="this run was taken for dead and has to end"):
             check_run(tmp_path, run)
-    Claim(tmp_path).take().let_go()
+    WriterLease(tmp_path).take().release()

@@ -11,7 +11,8 @@ from flaremq.base.errors import ConfigError
 pytest.importorskip("pyspark", reason="the options of the formats are checked by themselves")
 
 from flaremq.spark.pipelines.recipe.describe import describe
-from flaremq.spark.pipelines.recipe.parse import Recipe, Trigger, load_recipe
+from flaremq.spark.pipelines.recipe.load import load_recipe
+from flaremq.spark.pipelines.recipe.model import Recipe, Trigger
 from flaremq.spark.pipelines.recipe.sqlnames import named_views
 
 GOOD = """\
@@ -204,12 +205,11 @@ def test_errors_say_where_and_what_was_meant(tmp_path: Path, old: str, new: str,
 def test_values_of_options_are_read_by_the_formats_themselves(tmp_path: Path) -> None:
     told = error(tmp_path, changed("topic: Orders", "topic: Orders, maxOffsetsPerTrigger: many"))
     assert told == (
-        "p.yaml:3: sources.orders.maxOffsetsPerTrigger: maxOffsetsPerTrigger='many': wanted "
-        "is a whole number "
-        "from 1 on, as in maxOffsetsPerTrigger=1000"
+        "p.yaml:3: sources.orders.maxOffsetsPerTrigger: maxOffsetsPerTrigger='many': expected "
+        "a whole number of at least 1, for example maxOffsetsPerTrigger=1000"
     )
     told = error(tmp_path, changed("topic: Paid", "topic: Paid, delivery: twice"))
-    assert told.startswith("p.yaml:9: sinks.out.delivery: delivery='twice': wanted is at-least-once or")
+    assert told.startswith("p.yaml:9: sinks.out.delivery: delivery='twice': expected at-least-once or")
     told = error(tmp_path, changed("topic: Orders", "topic: Orders, endingOffsets: latest"))
     assert told.startswith(
         "p.yaml:3: sources.orders.endingOffsets: endingOffsets is set, but a stream has no end"

@@ -13,7 +13,8 @@ from tests.spark.servers import fill, make_topic, servers
 
 from flaremq.base.errors import ConfigError, FlareError, SparkFailed, UsageError
 from flaremq.spark.pipelines.archive import ArchivePlan, archive
-from flaremq.spark.pipelines.recipe.parse import Recipe, load_recipe
+from flaremq.spark.pipelines.recipe.load import load_recipe
+from flaremq.spark.pipelines.recipe.model import Recipe
 from flaremq.spark.pipelines.recipe.progress import Progress, lag_of
 from flaremq.spark.pipelines.recipe.run import Pipeline, SinkResult, _Running, run
 from flaremq.testing.embedded import EmbeddedThread

@@ -82,54 +82,60 @@ def test_writing_and_reading_stores_name_their_own_options_for_kafkas() -> None:
         WriteOptions.of({"kafka.group.id": "g"}, streaming=False)
     with pytest.raises(ConfigError, match="did you mean topic"):
         StoreOptions.of({"subscribe": "Orders"})
-    with pytest.raises(ConfigError, match=r"unknown option 'kafka.bootstrap.servers': there are"):
+    with pytest.raises(ConfigError, match=r"unknown option 'kafka.bootstrap.servers': expected one of"):
         StoreOptions.of({"kafka.bootstrap.servers": "x"})
 
 
-def test_an_option_that_is_near_to_none_is_told_all_there_are() -> None:
-    with pytest.raises(ConfigError, match="unknown option 'zzz': there are") as caught:
+def test_an_option_that_is_near_to_none_lists_them_all() -> None:
+    with pytest.raises(ConfigError, match="unknown option 'zzz': expected one of") as caught:
         read(zzz="1")
     assert all(name in str(caught.value) for name in NAMES)
 
 
 def test_a_path_is_no_topic() -> None:
-    with pytest.raises(ConfigError, match="reads no files"):
+    with pytest.raises(ConfigError, match="reads topics, not files"):
         read(path="/data/orders")
 
 
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"maxOffsetsPerTrigger": "many"}, "wanted is a whole number from 1 on, as in maxOffsetsPerTrigger="),
-        ({"maxOffsetsPerTrigger": "0"}, "from 1 on"),
-        ({"maxBytesPerTrigger": "5 apples"}, "as in maxBytesPerTrigger=64MiB"),
-        ({"brokerTimeout": "soon"}, "as in brokerTimeout=15m"),
-        ({"brokerTimeout": "0s"}, "above 0"),
+        (
+            {"maxOffsetsPerTrigger": "many"},
+            "expected a whole number of at least 1, for example maxOffsetsPerTrigger=",
+        ),
+        ({"maxOffsetsPerTrigger": "0"}, "of at least 1"),
+        ({"maxBytesPerTrigger": "5 apples"}, "for example maxBytesPerTrigger=64MiB"),
+        ({"brokerTimeout": "soon"}, "for example brokerTimeout=15m"),
+        ({"brokerTimeout": "0s"}, "greater than 0"),
         ({"failOnDataLoss": "maybe"}, "true or false"),
         ({"startingOffsets": "first"}, "earliest, latest, group or JSON"),
         ({"startingOffsets": "time"}, "earliest, latest, group or JSON"),
         ({"startingOffsets": '{"Orders": 1}'}, "names no queue"),
         ({"startingOffsets": '{"Orders@b:0": -3}'}, "an object of queues and offsets"),
         ({"startingOffsets": '{"Orders@b:0": "5"}'}, "an object of queues and offsets"),
-        ({"startingOffsets": "{broken"}, "it is none"),
-        ({"startingOffsets": "group"}, "no group is named"),
-        ({"startingOffsets": "earliest", "startingTimestamp": "1"}, "are both set"),
-        ({"startingTimestamp": "yesterday"}, "as in startingTimestamp=2026"),
-        ({"tags": "||"}, "tags with || between"),
-        ({"tags": "a", "sql": "b = 1"}, "tags and sql are both set"),
+        ({"startingOffsets": "{broken"}, "expected JSON (Expecting property name"),
+        ({"startingOffsets": "group"}, "group is not set"),
+        ({"startingOffsets": "earliest", "startingTimestamp": "1"}, "exclude each other"),
+        ({"startingTimestamp": "yesterday"}, "for example startingTimestamp=2026"),
+        ({"tags": "||"}, "tags separated by ||"),
+        ({"tags": "a", "sql": "b = 1"}, "tags and sql are set, and they exclude"),
         ({"columns": "bdy"}, "did you mean 'body'"),
         ({"columns": "properties", "includeProperties": "false"}, "remove one"),
         ({"topic": "A,B"}, "use the option topics"),
-        ({"topics": "A"}, "topic and topics are both set"),
-        ({"topic": ""}, "set, but empty"),
+        ({"topics": "A"}, "topic and topics are set, and they exclude"),
+        ({"topic": ""}, "topic is empty"),
         ({"topic": "no blanks"}, "holds ' '"),
         ({"group": "no blanks"}, "holds ' '"),
-        ({"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "5"}, "no batch could have both"),
+        (
+            {"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "5"},
+            "is greater than maxOffsetsPerTrigger=5",
+        ),
         ({"maxTriggerDelay": "5m"}, "nothing to wait for"),
         ({"nameServer": "somewhere"}, "host:port"),
     ],
 )
-def test_a_wrong_value_is_an_error_that_says_what_is_wanted(options: dict[str, str], says: str) -> None:
+def test_a_wrong_value_is_an_error_that_says_what_was_expected(options: dict[str, str], says: str) -> None:
     with pytest.raises(UsageError) as caught:
         read(None, **options)
     assert says in str(caught.value)
@@ -140,7 +146,7 @@ def test_a_stream_has_no_end_and_a_batch_no_triggers() -> None:
         read(streaming=True, endingOffsets="latest")
     with pytest.raises(ConfigError, match="endingTimestamp is set, but a stream has no end"):
         read(streaming=True, endingTimestamp="5")
-    with pytest.raises(ConfigError, match="maxOffsetsPerTrigger is set, but belongs to streams"):
+    with pytest.raises(ConfigError, match="maxOffsetsPerTrigger is set, but applies only to streams"):
         read(streaming=False, maxOffsetsPerTrigger="5")
 
 

@@ -73,7 +73,7 @@ def test_all_options_have_their_place() -> None:
     assert said.producer.message_size_max == 2 << 20
 
 
-def test_what_nobody_says_is_as_usual() -> None:
+def test_options_that_are_not_set_have_their_defaults() -> None:
     said = options()
     assert (said.topic, said.group, said.is_idempotent, said.ordered) == (None, "flaremq-spark", False, None)
     stream = of_stream(checkpointLocation="/c", delivery="idempotent")
@@ -84,8 +84,8 @@ def test_what_nobody_says_is_as_usual() -> None:
     ("given", "says"),
     [
         ({"topik": "T"}, "did you mean topic?"),
-        ({"delivery": "exactly-once"}, "wanted is at-least-once or idempotent"),
-        ({"delivery": "idempotent"}, "wants a writeId"),
+        ({"delivery": "exactly-once"}, "expected at-least-once or idempotent"),
+        ({"delivery": "idempotent"}, "needs a writeId"),
         ({"writeId": "w"}, "only delivery=idempotent uses it"),
         ({"window": "0"}, "window='0'"),
         ({"timeout": "soon"}, "timeout='soon'"),
@@ -94,14 +94,14 @@ def test_what_nobody_says_is_as_usual() -> None:
         ({"ratePerTask": "-1"}, "ratePerTask='-1'"),
     ],
 )
-def test_a_wrong_option_is_refused_with_what_is_wanted(given: dict[str, str], says: str) -> None:
+def test_a_wrong_option_is_refused_with_what_was_expected(given: dict[str, str], says: str) -> None:
     with pytest.raises(ConfigError) as caught:
         options(**given)
     assert says in str(caught.value)
 
 
 def test_a_stream_brings_an_id_of_its_own() -> None:
-    with pytest.raises(ConfigError, match="a stream has its query id"):
+    with pytest.raises(ConfigError, match="a stream uses its query id"):
         of_stream(delivery="idempotent", writeId="w")
 
 
@@ -117,16 +117,16 @@ def test_names_are_checked_before_anything_is_sent() -> None:
     [
         ("body binary, boddy string", {"topic": "T"}, "did you mean body?"),
         ("body binary, storeHost string", {"topic": "T"}, "Use select"),
-        ("body int", {"topic": "T"}, "column body is int, wanted is binary or string"),
+        ("body int", {"topic": "T"}, "column body is int: expected binary or string"),
         ("tags string", {"topic": "T"}, "no column body"),
-        ("body string", {}, "no topic is named"),
+        ("body string", {}, "topic is not set"),
         ("body string, keys array<int>", {"topic": "T"}, "keys is array<int>"),
         ("body string, properties map<string,int>", {"topic": "T"}, "map<string,string>"),
         ("body string, properties string", {"topic": "T"}, "map<string,string>"),
-        ("body string, queueId bigint", {"topic": "T"}, "wanted is int"),
+        ("body string, queueId bigint", {"topic": "T"}, "expected int"),
         ("body string, deliverTimestamp string", {"topic": "T"}, "timestamp, or bigint"),
         ("body string, brokerName string", {"topic": "T"}, "without queueId"),
-        ("body string, msgId string", {"topic": "T"}, "only taken with delivery=idempotent"),
+        ("body string, msgId string", {"topic": "T"}, "only allowed with delivery=idempotent"),
     ],
 )
 def test_a_frame_that_cannot_be_written_is_refused(columns: str, given: dict[str, str], says: str) -> None:

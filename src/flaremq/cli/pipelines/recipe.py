@@ -33,7 +33,7 @@ def plan(file: File) -> None:
     """Show what a pipeline would do. Everything that can be wrong without Spark is told with its line."""
     check_installed()
     from flaremq.spark.pipelines.recipe.describe import describe
-    from flaremq.spark.pipelines.recipe.parse import load_recipe
+    from flaremq.spark.pipelines.recipe.load import load_recipe
 
     typer.echo(describe(load_recipe(file)))
 
@@ -55,7 +55,7 @@ def run(
     The file is checked before Spark is started. A stream runs until Ctrl-C, unless its trigger ends it.
     """
     check_installed()
-    from flaremq.spark.pipelines.recipe.parse import load_recipe
+    from flaremq.spark.pipelines.recipe.load import load_recipe
 
     recipe = load_recipe(file)
     settings = [*(f"{name}={value}" for name, value in recipe.spark.items()), *(conf or [])]

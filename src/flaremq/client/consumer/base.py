@@ -7,7 +7,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Self
 
-from flaremq.base.errors import FlareError, NotServed, UsageError
+from flaremq.base.errors import NotServed, UsageError
 from flaremq.base.lifecycle import Owned
 from flaremq.client.client import Client
 from flaremq.client.consumer.assignment import Assignment, Consumption
@@ -108,16 +108,7 @@ class Consumer:
             for broker in route.data.broker_datas:
                 address = self.client.routes.address(broker.broker_name)
                 if address is not None:
-                    await self._check(address, body)
-
-    async def _check(self, address: str, body: CheckClientRequestBody) -> None:
-        try:
-            await self.client.api.check_client(address, body)
-        except NotServed:
-            pass  # Too old to be asked: its pulls will tell.
-        except FlareError as error:
-            if error.address is not None:  # Else it is away, and says nothing about the expression.
-                raise
+                    await self.client.api.check_client(address, body)
 
     async def stop(self) -> None:
         """Fetch no more, end what is under way, store offsets and leave. Again is harmless."""

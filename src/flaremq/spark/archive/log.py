@@ -11,11 +11,9 @@ batch that is in the archive already, or a merge of files that are no more, is r
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import time
-import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -23,6 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from flaremq.base.errors import CorruptStore, StoreError
+from flaremq.base.files import create_whole
 from flaremq.spark.archive.partitions import DataFile
 
 _EVERY: Final = 100
@@ -237,51 +236,3 @@ class CommitLog:
                 self._version(number).unlink()
             except FileNotFoundError:
                 break
-
-
-def create_whole(path: Path, data: bytes) -> bool:
-    """A new file that has all its content when it appears, and is on the disk. False if it exists."""
-    written = path.with_name(f".{path.name}-{uuid.uuid4().hex}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with written.open("xb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            os.link(written, path)
-        finally:
-            with contextlib.suppress(OSError):
-                written.unlink()
-        sync_folder(path.parent)
-    except FileExistsError:
-        return False
-    except OSError as error:
-        raise StoreError(
-            f"cannot write {path}: {error.strerror or error}; wanted is a folder that can be written, on a "
-            "file system with hard links"
-        ) from error
-    return True
-
-
-def replace_whole(path: Path, data: bytes) -> None:
-    """The same for a file that may be there: nobody ever sees half of it."""
-    written = path.with_name(f".{path.name}-{uuid.uuid4().hex}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with written.open("xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        written.replace(path)
-        sync_folder(path.parent)
-    except OSError as error:
-        raise StoreError(f"cannot write {path}: {error.strerror or error}") from error
-
-
-def sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

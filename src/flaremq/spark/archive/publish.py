@@ -23,7 +23,8 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from flaremq.base.errors import StoreError
-from flaremq.spark.archive.log import Commit, CommitLog, State, replace_whole, sync_folder
+from flaremq.base.files import replace_whole, sync_folder
+from flaremq.spark.archive.log import Commit, CommitLog, State
 
 HIDDEN_SUFFIX: Final = ".pq"
 """Not the usual one, so that a search for *.parquet in all folders finds every row once."""

@@ -25,10 +25,15 @@ from flaremq.base.localpath import local_path
 from flaremq.model.names import check_topic
 from flaremq.spark.archive.identity import known_identity
 from flaremq.spark.archive.partitions import PART_COLUMNS, DataFile, Wanted
-from flaremq.spark.archive.table import PlainTable, Table, stage_of
+from flaremq.spark.archive.plain import PlainTable
+from flaremq.spark.archive.table import Table, stage_of
 from flaremq.spark.schema import spark_schema
 
-_ELSEWHERE: Final = {"delta": ("deltaformat", "DeltaFormat"), "iceberg": ("icebergformat", "IcebergFormat")}
+OPTIONAL_FORMATS: Final = {
+    "delta": ("flaremq.spark.archive.delta", "DeltaFormat"),
+    "iceberg": ("flaremq.spark.archive.iceberg", "IcebergFormat"),
+}
+"""Table formats that need an extra package: the module and class of each, imported on first use."""
 _SCHEMA: Final[StructType] = (
     spark_schema([name for name in COLUMNS if name not in PART_COLUMNS])
     .add("topic", StringType())
@@ -55,10 +60,9 @@ def opened_table(folder: Path, format_name: str | None = None) -> Iterator[Table
 
 
 def _loaded(format_name: str, folder: Path) -> Table:
-    """Formats of others are packages that not everybody has, so they are loaded when they are wanted."""
-    module, name = _ELSEWHERE[format_name]
+    module, name = OPTIONAL_FORMATS[format_name]
     try:
-        found = importlib.import_module(f"flaremq.spark.{module}")
+        found = importlib.import_module(module)
     except ImportError as error:
         raise ConfigError(
             f"format {format_name} needs a package that is not installed ({error.name}): "

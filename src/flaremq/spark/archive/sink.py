@@ -19,7 +19,8 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, Writ
 from pyspark.sql.types import StructType
 
 from flaremq.base.errors import FlareError, UsageError
-from flaremq.spark.archive.identity import check_run, known_identity
+from flaremq.spark.archive.identity import known_identity
+from flaremq.spark.archive.lease import check_run
 from flaremq.spark.archive.log import Batch
 from flaremq.spark.archive.partitions import DataFile
 from flaremq.spark.archive.reader import opened_table

@@ -20,8 +20,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from flaremq.base.errors import StoreError
+from flaremq.base.files import sync_folder
 from flaremq.base.units import MiB
-from flaremq.spark.archive.log import sync_folder
 from flaremq.spark.archive.partitions import DAY, FILE_SCHEMA, FULL_SCHEMA, HOUR, HOUR_US, DataFile, Part
 
 _GROUP_BYTES: Final = 64 * MiB

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
 from flaremq.base.errors import CorruptStore
-from flaremq.spark.archive.identity import OWN
-from flaremq.spark.archive.log import Batch, Commit, CommitLog, Verdict
+from flaremq.spark.archive.log import Batch
 from flaremq.spark.archive.partitions import DataFile
-from flaremq.spark.archive.publish import HIDDEN_SUFFIX, Shown
+from flaremq.spark.archive.publish import HIDDEN_SUFFIX
 from flaremq.spark.archive.staging import StagePlan
 
 DATA: Final = "_data"
@@ -68,66 +66,6 @@ class Table(Protocol):
         """Finish what a process that died has left half done."""
 
     def close(self) -> None: ...
-
-
-class PlainTable:
-    """Parquet files, hidden until they are committed, and shown to everybody from then on."""
-
-    errors: tuple[type[Exception], ...] = ()
-
-    def __init__(self, folder: Path) -> None:
-        own = folder / OWN
-        self._data = folder / DATA
-        self._log = CommitLog(own / "log")
-        self._shown = Shown(folder, self._data, own, self._log)
-
-    def create(self) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
-
-    def files(self) -> list[DataFile]:
-        return list(self._log.state().files.values())
-
-    def last_batch(self, query: str) -> int:
-        return self._log.state().batches.get(query, -1)
-
-    def add(self, files: Sequence[DataFile], batch: Batch) -> bool:
-        check_there(self._data, files)
-        is_new = self._log.commit(Commit(tuple(files), batch=batch)) is Verdict.FITS
-        self._shown.catch_up()
-        return is_new
-
-    def replace(self, removed: Sequence[DataFile], added: Sequence[DataFile]) -> bool:
-        check_there(self._data, added)
-        commit = Commit(tuple(added), tuple(file.path for file in removed))
-        is_made = self._log.commit(commit) is Verdict.FITS
-        self._shown.catch_up()
-        return is_made
-
-    def optimize(self, target: int) -> bool:  # noqa: ARG002
-        return False
-
-    def settle(self) -> None:
-        self._shown.catch_up()
-
-    def vacuum(self, age_s: float) -> Vacuumed:
-        """Removed files by the time of their removal, files of dead attempts by their own."""
-        self.settle()  # Names go before files, so that no reader is led to one that is not there.
-        before_s, names = time.time() - age_s, list(walked(self._data))
-        state = self._log.state()  # After the names: what was committed meanwhile is known, too.
-        due = [path for path, time_ms in state.removed.items() if time_ms <= before_s * 1000]
-        orphans = [
-            path
-            for path, changed_s in names
-            if path not in state.files and path not in state.removed and changed_s <= before_s
-        ]
-        done = deleted(self._data, [*due, *orphans])
-        if due:
-            self._log.commit(Commit(forgotten=tuple(due)))
-            self._shown.catch_up()
-        return done
 
 
 def check_there(base: Path, files: Iterable[DataFile]) -> None:

@@ -1,8 +1,10 @@
-"""A folder for what is dear to make and cheap to make again: a Java's front door, class archives, logs.
+"""A folder for files that take long to make and can be made again: a launcher for Java, class archives, logs.
 
-Several processes use it at once, so whatever lies in it is written under another name and renamed.
-Where no such folder can be had, as in a container without a home, one that dies with this process serves.
+Several processes use it at once, so files in it appear whole. Where there is no such folder, as in a
+container without a home, a temporary one is used and removed when the process ends.
 """
+
+from __future__ import annotations
 
 import atexit
 import functools
@@ -12,6 +14,7 @@ import tempfile
 from pathlib import Path
 
 from flaremq.base.errors import StoreError
+from flaremq.base.files import replace_whole
 
 
 def cache_folder() -> Path:
@@ -35,20 +38,12 @@ def temporary_cache() -> Path:
     return folder
 
 
-def write_whole(path: Path, text: str, mode: int = 0o644) -> None:
-    """Nobody ever sees half a file, whoever writes the same one meanwhile."""
+def keep_file(path: Path, text: str, mode: int = 0o644) -> None:
+    """Write a file unless it already has this content and these permissions."""
+    data = text.encode()
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if path.is_file() and path.read_text() == text and path.stat().st_mode & 0o777 == mode:
+        if path.is_file() and path.read_bytes() == data and path.stat().st_mode & 0o777 == mode:
             return
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
-        try:
-            with os.fdopen(handle, "w") as file:
-                file.write(text)
-            Path(name).chmod(mode)
-            Path(name).replace(path)
-        except OSError:
-            Path(name).unlink(missing_ok=True)
-            raise
     except OSError as error:
-        raise StoreError(f"cannot write {path}: {error.strerror or error}") from error
+        raise StoreError(f"cannot read {path}: {error.strerror or error}") from error
+    replace_whole(path, data, mode)

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Final
 
 from flaremq.base.errors import NoJava, StoreError
-from flaremq.spark.launch.cache import cache_folder, temporary_cache, write_whole
+from flaremq.spark.launch.cache import cache_folder, keep_file, temporary_cache
 
 log = logging.getLogger(__name__)
 
@@ -185,7 +185,7 @@ def _with_front_door(java: Java) -> Java:
     for root in (cache_folder(), temporary_cache()):
         door = root / name / "bin" / "java"
         try:
-            write_whole(door, text, mode=0o755)
+            keep_file(door, text, mode=0o755)
         except StoreError:
             continue
         if os.access(door, os.X_OK):  # Not so on a file system that is mounted noexec.

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from flaremq.base.errors import ConfigError
-from flaremq.spark.launch.cache import write_whole
+from flaremq.spark.launch.cache import keep_file
 
 _PACKAGES: Final = ("flaremq", "pyspark_rocketmq", "pyspark_rocketmq_store")
 """The last two hold nothing but the names by which Spark finds our formats."""
@@ -65,4 +65,4 @@ def stand_in_env(folder: Path) -> None:
     under the same relative path. Nobody unpacks the environment here.
     """
     text = f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n'
-    write_whole(folder / ENV_NAME / "bin" / "python", text, mode=0o755)
+    keep_file(folder / ENV_NAME / "bin" / "python", text, mode=0o755)

@@ -29,13 +29,13 @@ from flaremq.base.units import GiB
 from flaremq.model.queuekey import queue_of
 from flaremq.spark.archive.identity import (
     CHECKPOINT,
-    Claim,
     check_checkpoint,
     check_format,
     checked_identity,
     made_identity,
     prepare_checkpoint,
 )
+from flaremq.spark.archive.lease import WriterLease
 from flaremq.spark.archive.reader import opened_table
 from flaremq.spark.archive.sink import NAME, ArchiveSink
 from flaremq.spark.errors import is_worker_late, planned, spark_error
@@ -148,7 +148,7 @@ class RunningArchive:
     A batch that is interrupted is done anew by the next run.
     """
 
-    def __init__(self, spark: SparkSession, plan: ArchivePlan, claim: Claim, rows_before: int) -> None:
+    def __init__(self, spark: SparkSession, plan: ArchivePlan, claim: WriterLease, rows_before: int) -> None:
         self._spark = spark
         self._plan = plan
         self._claim = claim
@@ -229,7 +229,7 @@ class RunningArchive:
             with contextlib.suppress(*RAISED):
                 self._spark.streams.removeListener(listener)
                 self._tell_last()
-        self._claim.let_go()
+        self._claim.release()
 
     def _tell_last(self) -> None:
         """Of the last batch a listener may not have heard yet when it is removed."""
@@ -302,7 +302,7 @@ def start_archive(spark: SparkSession, plan: ArchivePlan) -> RunningArchive:
 def _started(spark: SparkSession, plan: ArchivePlan, *, once: bool) -> RunningArchive:
     check_plan(plan)
     identity = made_identity(plan.folder, plan.format)
-    claim = Claim(plan.folder).take(_jvm_of(spark))
+    claim = WriterLease(plan.folder).take(_jvm_of(spark))
     try:
         with opened_table(plan.folder, plan.format) as table:
             table.create()
@@ -317,10 +317,10 @@ def _started(spark: SparkSession, plan: ArchivePlan, *, once: bool) -> RunningAr
             running.stop()
             raise
     except RAISED as error:
-        claim.let_go()
+        claim.release()
         raise spark_error(error) from error
     except BaseException:
-        claim.let_go()
+        claim.release()
         raise
 
 

@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 
 from flaremq.base.errors import ConfigError, CorruptStore, StoreError, UsageError
 from flaremq.base.localpath import local_path
-from flaremq.base.units import MiB
+from flaremq.base.units import MiB, cores
 from flaremq.spark.archive.identity import OWN, known_identity
 from flaremq.spark.archive.partitions import DataFile, Part
 from flaremq.spark.archive.publish import locked
@@ -29,7 +29,6 @@ from flaremq.spark.archive.reader import opened_table
 from flaremq.spark.archive.staging import Stage, StagePlan
 from flaremq.spark.archive.table import Table, Vacuumed, deleted, stage_of
 from flaremq.spark.errors import spark_error
-from flaremq.spark.options import cores
 
 DAY_S: Final = 24 * 3600.0
 _AT_ONCE: Final = 32

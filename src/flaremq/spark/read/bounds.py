@@ -1,4 +1,4 @@
-"""Places: where reading begins or ends, as somebody said it, before any broker was asked."""
+"""Where a read begins or ends, as the options say it, before any broker is asked."""
 
 from __future__ import annotations
 
@@ -21,23 +21,22 @@ class Kind(Enum):
     EARLIEST = "earliest"
     LATEST = "latest"
     GROUP = "group"
-    """Where a consumer group is."""
+    """The committed offsets of a consumer group."""
     TIME = "time"
     OFFSETS = "offsets"
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One place for all queues, or one for each."""
+    """One position for all queues, or one for each."""
 
     kind: Kind
     time_ms: int = 0
     offsets: Mapping[str, int] = field(default_factory=dict, hash=False)
-    """By queue, where it is said so; -2 is the earliest, -1 the latest. Others are where they would be
-    if nobody had said anything."""
+    """By queue; -2 is the earliest, -1 the latest. Queues that are not named get the default."""
 
     def to_dict(self) -> dict[str, object]:
-        """Always the same text for the same place: Spark compares texts."""
+        """The same text for the same bound, always: Spark compares texts."""
         found: dict[str, object] = {"at": self.kind.value}
         if self.kind is Kind.TIME:
             found["ms"] = self.time_ms
@@ -53,13 +52,13 @@ class Place:
             return cls(Kind(found["at"]), int(found.get("ms", 0)), _offsets(found.get("q", {})))
         except (AssertionError, KeyError, ValueError, TypeError, UsageError):
             raise UsageError(
-                f"{json.dumps(found)[:200]} is no place to begin at: the checkpoint was written by something "
-                "else; use another checkpointLocation"
+                f"{json.dumps(found)[:200]} is not a starting position: the checkpoint was written by "
+                "another program; use another checkpointLocation"
             ) from None
 
 
 def place_of(given: Given, which: str) -> Place | None:
-    """What `startingOffsets` and `startingTimestamp` say, or the two of the end; None if neither is set."""
+    """From `startingOffsets` or `startingTimestamp`, or the two for the end; None if neither is set."""
     name = given.one_of(f"{which}Offsets", f"{which}Timestamp")
     if name is None:
         return None
@@ -75,7 +74,7 @@ def place_of(given: Given, which: str) -> Place | None:
     if kind in (Kind.TIME, Kind.OFFSETS):
         raise wrong(name, text, "earliest, latest, group or JSON by queue", _EXAMPLE)
     if kind is Kind.GROUP and not given.has("group"):
-        raise ConfigError(f"{name}=group, but no group is named: set the option group, as in group=reports")
+        raise ConfigError(f"{name}=group, but group is not set: set it, for example group=reports")
     return Place(kind)
 
 

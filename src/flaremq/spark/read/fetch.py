@@ -29,19 +29,25 @@ from flaremq.base.units import MiB
 from flaremq.client.api import PullResult
 from flaremq.client.client import Client
 from flaremq.client.consumer.bulkpull import PullFrames, PullLine
-from flaremq.protocol.bodies.group import ALL, SQL92, TAG
 from flaremq.protocol.bodies.route import MASTER_ID
-from flaremq.protocol.headers.pull import SUBSCRIPTION, PullMessageRequestHeader
 from flaremq.spark.clients import link_to
 from flaremq.spark.options import DEFAULT_GROUP
 from flaremq.spark.read.options import NO_FILTER, Filter, ReadOptions
 from flaremq.spark.read.partitions import QueueRange
-from flaremq.spark.read.pullranges import COUNT_MAX, Meaning, Part, Piece, Strides, cut, meaning
+from flaremq.spark.read.pullranges import (
+    COUNT_MAX,
+    TOOLS_GROUP,
+    Meaning,
+    Part,
+    Piece,
+    Strides,
+    cut,
+    meaning,
+    pull_header,
+)
 
 log = logging.getLogger(__name__)
 
-TOOLS_GROUP: Final = "TOOLS_CONSUMER"
-"""Every broker has it, also those that do not make groups by themselves."""
 CHUNK_SIZE: Final = 2 * MiB
 _WAITING_CHUNKS: Final = 3
 _WINDOW: Final = 64
@@ -349,24 +355,6 @@ class Fetch:
         if joined:
             data = joined[0] if len(joined) == 1 else b"".join(joined)
             await self._out.put(Chunk(self._joined_broker, data))
-
-
-def pull_header(of: QueueRange, group: str, wanted: Filter) -> PullMessageRequestHeader:
-    """A pull that brings its subscription along, so that nobody need be registered, and commits nothing."""
-    return PullMessageRequestHeader(
-        consumer_group=group,
-        topic=of.topic,
-        queue_id=of.queue,
-        queue_offset=of.begin,
-        max_msg_nums=COUNT_MAX,
-        sys_flag=SUBSCRIPTION,
-        commit_offset=0,
-        suspend_timeout_millis=0,
-        subscription=wanted.sql or " || ".join(wanted.tags) or ALL,
-        sub_version=0,
-        expression_type=SQL92 if wanted.sql is not None else TAG,
-        bname=of.broker,
-    )
 
 
 def _behind(piece: Piece, most: int) -> DataLost:

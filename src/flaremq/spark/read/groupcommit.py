@@ -16,9 +16,9 @@ from flaremq.client.client import Client
 from flaremq.model.queuekey import queue_of
 from flaremq.protocol.codes import RequestCode
 from flaremq.spark.clients import Link, link_to
-from flaremq.spark.read.fetch import pull_header
 from flaremq.spark.read.options import NO_FILTER
 from flaremq.spark.read.partitions import QueueRange
+from flaremq.spark.read.pullranges import pull_header
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, TypeVar
 
-from flaremq.base.errors import FlareError, NoRoute, NotServed, PeerError, TopicNotFound
+from flaremq.base.errors import FlareError, NoRoute, PeerError, TopicNotFound
 from flaremq.client.api import PullResult, body_of
 from flaremq.client.client import Client
 from flaremq.client.message import received
@@ -27,10 +27,10 @@ from flaremq.protocol.bodies.stats import TopicStatsTable
 from flaremq.protocol.codes import RequestCode
 from flaremq.protocol.headers.pull import SUBSCRIPTION, SUSPEND
 from flaremq.protocol.headers.topic import GetTopicStatsInfoRequestHeader
-from flaremq.spark.read.fetch import TOOLS_GROUP, pull_header
 from flaremq.spark.read.offsets import Span
 from flaremq.spark.read.options import NO_FILTER, Selection
 from flaremq.spark.read.partitions import QueueRange
+from flaremq.spark.read.pullranges import TOOLS_GROUP, pull_header
 
 log = logging.getLogger(__name__)
 
@@ -112,13 +112,9 @@ class Heads:
             body = CheckClientRequestBody(
                 client_id=self._client.client_id, group=group, subscription_data=asked
             )
-            try:
-                await self._client.api.check_client(self._address(broker), body)
-            except NotServed:
-                pass  # Too old to be asked: its pulls will tell.
-            except FlareError as error:
-                if error.address is not None:  # Else it is away, and says nothing about the expression.
-                    raise
+            address = self._client.routes.address(broker)
+            if address is not None:  # Else it is away now: its pulls will tell.
+                await self._client.api.check_client(address, body)
 
     # Where they begin and end.
 

@@ -1,7 +1,7 @@
-"""The options of reading: what to read, from where to where, how much at a time, and what of it.
+"""Options of a read: topics, bounds, limits, filters, columns.
 
-Spark hands all options over as text, to every process that has to do with a query. They are read here,
-once in each, into values that check themselves and travel with the tasks.
+Spark hands all options over as text, to every process of a query. Each process reads them here once, into
+checked values that travel with the tasks.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Final
 
 from flaremq.arrow.schema import COLUMNS
 from flaremq.base.errors import ConfigError, UsageError
+from flaremq.base.units import cores
 from flaremq.model.message import MessageQueue
 from flaremq.model.names import check_group, check_topic
 from flaremq.model.queuekey import queue_of
@@ -20,7 +21,6 @@ from flaremq.spark.options import (
     BROKER_TIMEOUT_MS,
     DEFAULT_GROUP,
     Given,
-    cores,
     name_server_of,
     wanted_columns,
     wrong,
@@ -40,7 +40,7 @@ NAMES: Final = (
     *("failOnDataLoss", "brokerTimeout", "tags", "sql", "columns", "includeProperties"),
     *("tasks", "minPartitions", "maxRowsPerPartition"),
 )
-"""All that there are, as the guide spells them."""
+"""All options, as the guide spells them."""
 
 _HASTY_S: Final = 10.0
 _TRIGGER_DELAY_MS: Final = 15 * 60_000
@@ -49,14 +49,14 @@ _QUEUES: Final = '{"Orders": {"broker-a": [0, 1]}} or ["Orders@broker-a:0"]'
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which queues: those of topics, of topics that a pattern matches, or these and no others."""
+    """Which queues: those of topics, of topics that match a pattern, or exactly these."""
 
     topics: tuple[str, ...] = ()
     pattern: str | None = None
     queues: tuple[MessageQueue, ...] = ()
 
     def takes(self, queue: MessageQueue) -> bool:
-        """Whether it could be one of them, by its name."""
+        """Whether the queue is one of them, by its name."""
         if self.queues:
             return queue in self.queues
         return queue.topic in self.topics or (
@@ -73,7 +73,7 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """What a broker leaves out: by tags or by an SQL expression; nothing if neither is set."""
+    """Which messages a broker returns: by tags or by an SQL expression; all if neither is set."""
 
     tags: tuple[str, ...] = ()
     sql: str | None = None
@@ -88,7 +88,7 @@ NO_FILTER: Final = Filter()
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much a batch of a stream takes at most, and for how much it waits at least."""
+    """The most that a micro-batch takes, and the least that it waits for."""
 
     offsets_max: int | None = None
     bytes_max: int | None = None
@@ -98,10 +98,10 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How ranges of queues are made into tasks."""
+    """How ranges of queues are divided into tasks."""
 
     tasks: int
-    """As many as there are at most, unless one of the two others wants more."""
+    """The most tasks, unless one of the other two needs more."""
     partitions_min: int = 1
     rows_max: int | None = None
 
@@ -117,18 +117,18 @@ class ReadOptions:
     shape: Shape
     columns: tuple[str, ...] = COLUMNS
     group: str | None = None
-    """Whose progress is kept in the brokers; None: nobody's."""
+    """Consumer group whose offsets are committed in the brokers; None: no offsets are committed."""
     fail_on_data_loss: bool = True
     broker_timeout_s: float = BROKER_TIMEOUT_MS / 1000
 
     @property
     def reading_group(self) -> str:
-        """In whose name is pulled."""
+        """Consumer group used for pulls."""
         return self.group or DEFAULT_GROUP
 
     @classmethod
     def of(cls, options: Mapping[str, str], *, streaming: bool | None = None) -> ReadOptions:
-        """Raises ConfigError. Where it is not known yet whether a stream will be, neither kind is refused."""
+        """Raises ConfigError. With `streaming=None`, options of batches and of streams are both accepted."""
         given = Given(options, NAMES)
         _check_kind(given, streaming)
         timeout_ms = given.span_ms("brokerTimeout") or BROKER_TIMEOUT_MS
@@ -149,7 +149,7 @@ class ReadOptions:
 
 
 def hasty(options: ReadOptions) -> ReadOptions:
-    """The same, but nobody is waited for long: to look whether what was said can be right at all."""
+    """The same with a short broker timeout, to check early whether the options can be right."""
     return replace(options, broker_timeout_s=min(options.broker_timeout_s, _HASTY_S))
 
 
@@ -162,29 +162,24 @@ def _check_kind(given: Given, streaming: bool | None) -> None:
     if streaming:
         raise ConfigError(
             f"{found} is set, but a stream has no end: remove it, or read a batch with spark.read; "
-            "trigger(availableNow=True) stops at what is there now"
+            "trigger(availableNow=True) stops at the current end"
         )
-    raise ConfigError(f"{found} is set, but belongs to streams: remove it, or use spark.readStream")
+    raise ConfigError(f"{found} is set, but applies only to streams: remove it, or use spark.readStream")
 
 
 def _selection(given: Given) -> Selection:
     name = given.one_of(*_WHAT)
     if name is None:
-        raise ConfigError(f"nothing to read is named: set one of {', '.join(_WHAT)}, as in topic=Orders")
+        raise ConfigError(f"no topic is set: set one of {', '.join(_WHAT)}, for example topic=Orders")
     if name == "topicPattern":
-        text = given.text(name) or ""
-        try:
-            re.compile(text)
-        except re.error as error:
-            raise wrong(name, text, f"a regular expression (it is none: {error})", "order-.*") from None
-        return Selection(pattern=text)
+        return Selection(pattern=given.pattern(name))
     if name == "queues":
         return Selection(queues=_queues(given))
     topics = given.words(name)
     if name == "topic" and len(topics) > 1:
         raise ConfigError(f"topic={','.join(topics)} names {len(topics)} topics: use the option topics")
     if not topics:
-        raise wrong(name, given.text(name), "names with commas between", "Orders,Payments")
+        raise wrong(name, given.text(name), "names separated by commas", "Orders,Payments")
     for topic in topics:
         check_topic(topic)
     return Selection(topics=topics)
@@ -228,7 +223,7 @@ def _filter(given: Given) -> Filter:
         return Filter()
     tags = tuple(dict.fromkeys(part.strip() for part in text.split("||") if part.strip()))
     if not tags:
-        raise wrong("tags", text, "tags with || between", "paid || refunded")
+        raise wrong("tags", text, "tags separated by ||", "paid || refunded")
     return Filter(tags=tags)
 
 
@@ -236,12 +231,12 @@ def _limits(given: Given) -> Limits:
     if given.has("maxTriggerDelay") and not given.has("minOffsetsPerTrigger"):
         raise ConfigError(
             "maxTriggerDelay is set without minOffsetsPerTrigger, so there is nothing to wait for: "
-            "set both, or neither"
+            "set both or neither"
         )
     most, least = given.number("maxOffsetsPerTrigger"), given.number("minOffsetsPerTrigger") or 0
     if most is not None and least > most:
         raise ConfigError(
-            f"minOffsetsPerTrigger={least} is above maxOffsetsPerTrigger={most}: no batch could have both"
+            f"minOffsetsPerTrigger={least} is greater than maxOffsetsPerTrigger={most}: lower it"
         )
     delay_ms = given.span_ms("maxTriggerDelay") or _TRIGGER_DELAY_MS
     return Limits(most, given.size("maxBytesPerTrigger"), least, delay_ms / 1000)

@@ -15,8 +15,11 @@ from typing import Final, NamedTuple
 
 from flaremq.client.api import PullResult
 from flaremq.model.layout import QUEUE_OFFSET_AT
+from flaremq.protocol.bodies.group import ALL, SQL92, TAG
 from flaremq.protocol.bodies.route import MASTER_ID
 from flaremq.protocol.codes import ResponseCode
+from flaremq.protocol.headers.pull import SUBSCRIPTION, PullMessageRequestHeader
+from flaremq.spark.read.options import Filter
 from flaremq.spark.read.partitions import QueueRange
 
 COUNT_MAX: Final = 1024
@@ -148,3 +151,25 @@ def meaning(piece: Piece, pulled: PullResult, *, filtered: bool) -> tuple[Meanin
     if at >= pulled.max_offset:
         return Meaning.BEHIND, at
     return Meaning.AGAIN, at
+
+
+TOOLS_GROUP: Final = "TOOLS_CONSUMER"
+"""Every broker has it, also those that do not make groups by themselves."""
+
+
+def pull_header(of: QueueRange, group: str, wanted: Filter) -> PullMessageRequestHeader:
+    """A pull that brings its subscription along, so that nobody need be registered, and commits nothing."""
+    return PullMessageRequestHeader(
+        consumer_group=group,
+        topic=of.topic,
+        queue_id=of.queue,
+        queue_offset=of.begin,
+        max_msg_nums=COUNT_MAX,
+        sys_flag=SUBSCRIPTION,
+        commit_offset=0,
+        suspend_timeout_millis=0,
+        subscription=wanted.sql or " || ".join(wanted.tags) or ALL,
+        sub_version=0,
+        expression_type=SQL92 if wanted.sql is not None else TAG,
+        bname=of.broker,
+    )

@@ -1,4 +1,4 @@
-"""The options of writing, and the columns that it takes: checked in the driver, before anything is sent."""
+"""Options and columns of a write, checked in the driver before anything is sent."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ NAMES: Final = (
     *("nameServer", "topic", "producerGroup", "delivery", "writeId", "ordered"),
     *("window", "timeout", "brokerTimeout", "compressAbove", "maxMessageSize", "ratePerTask"),
 )
-"""All that there are, as the guide spells them."""
+"""All options, as the guide spells them."""
 _OF_SPARK: Final = ("checkpointLocation", "queryName")
-"""What Spark hands over with the options of a stream, and means for itself."""
+"""Options of Spark itself that it hands over with those of a stream."""
 
 AT_LEAST_ONCE: Final = "at-least-once"
 IDEMPOTENT: Final = "idempotent"
@@ -45,7 +45,7 @@ _TEXT: Final = (StringType,)
 COLUMNS: Final[Mapping[str, tuple[tuple[type[DataType], ...], str]]] = {
     "body": ((BinaryType, StringType), "binary or string"),
     "topic": (_TEXT, "string"),
-    "keys": ((StringType, ArrayType), "string with blanks between keys, or array<string>"),
+    "keys": ((StringType, ArrayType), "string of keys separated by spaces, or array<string>"),
     "tags": (_TEXT, "string"),
     "properties": ((MapType,), "map<string,string>"),
     "shardingKey": (_TEXT, "string"),
@@ -56,25 +56,25 @@ COLUMNS: Final[Mapping[str, tuple[tuple[type[DataType], ...], str]]] = {
     "deliverTimestamp": ((TimestampType, LongType), "timestamp, or bigint in milliseconds"),
     "msgId": (_TEXT, "string"),
 }
-"""What can be written, each with the types that it may have, and how they are called."""
+"""Columns that can be written, each with its types and their names."""
 
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
     name_server: str
     topic: str | None = None
-    """Of rows that name none."""
+    """For rows without a topic."""
     group: str = DEFAULT_GROUP
     is_idempotent: bool = False
     write_id: str | None = None
-    """What makes the ids of a batch its own; a stream has its query for that."""
+    """Part of the message ids of a batch write; a stream uses its query id instead."""
     ordered: bool | None = None
-    """None: rows that have a key are, others are not."""
+    """None: rows with a key are sent in order, others are not."""
     window: int = _WINDOW
     rate_per_task: int | None = None
     """Messages per second."""
     broker_timeout_s: float = BROKER_TIMEOUT_MS / 1000
-    """For how long a message waits for brokers that cannot take it now."""
+    """How long a message waits for brokers that are away."""
     producer: ProducerSettings = field(default_factory=ProducerSettings)
 
     @classmethod
@@ -113,12 +113,12 @@ def _is_idempotent(given: Given) -> bool:
 def _write_id(given: Given, is_idempotent: bool, streaming: bool) -> str | None:
     said = given.text("writeId")
     if said is not None and (streaming or not is_idempotent):
-        because = "a stream has its query id for that" if streaming else f"only delivery={IDEMPOTENT} uses it"
+        because = "a stream uses its query id" if streaming else f"only delivery={IDEMPOTENT} uses it"
         raise ConfigError(f"writeId={said!r} is set, but {because}: remove it")
     if said is None and is_idempotent and not streaming:
         raise ConfigError(
-            f"delivery={IDEMPOTENT} wants a writeId in a batch: give a text that is the same when this write "
-            "is repeated and is used for no other, as in writeId=orders-2026-05-01"
+            f"delivery={IDEMPOTENT} needs a writeId in a batch: expected a text that stays the same when "
+            "this write is repeated, and that no other write uses, for example writeId=orders-2026-05-01"
         )
     return said
 
@@ -134,30 +134,35 @@ def _producer(given: Given) -> ProducerSettings:
 
 
 def check_columns(schema: StructType, options: WriteOptions) -> None:
-    """Raises UsageError for a frame that cannot be written with these options."""
+    """Raises UsageError for a DataFrame that cannot be written with these options."""
     for column in schema.fields:
         if column.name not in COLUMNS:
             raise _unknown(column.name)
         _check_type(column.name, column.dataType)
     found = set(schema.fieldNames())
     if "body" not in found:
-        raise UsageError("there is no column body: select one, as in to_json(struct('*')).alias('body')")
+        raise UsageError(
+            "the DataFrame has no column body: add one, for example to_json(struct('*')).alias('body')"
+        )
     if "topic" not in found and options.topic is None:
         raise ConfigError(
-            "no topic is named: set the option topic, as in topic=Orders, or add a column topic to the frame"
+            "topic is not set: set the option, for example topic=Orders, or add a column topic to the "
+            "DataFrame"
         )
     if "brokerName" in found and "queueId" not in found:
-        raise UsageError("column brokerName says nothing without queueId: add it, or drop brokerName")
+        raise UsageError("column brokerName has no meaning without queueId: add queueId, or drop brokerName")
     if "msgId" in found and not options.is_idempotent:
         raise UsageError(
-            f"column msgId is only taken with delivery={IDEMPOTENT}: drop it, and messages get new ids"
+            f"column msgId is only allowed with delivery={IDEMPOTENT}: drop it to have new ids made"
         )
 
 
 def _unknown(name: str) -> UsageError:
     near = get_close_matches(name, COLUMNS, 1, 0.5)
-    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(COLUMNS)}."
-    return UsageError(f"column {name!r} cannot be written: {hint} Use select to leave out what is not sent")
+    hint = f"did you mean {near[0]}?" if near else f"expected {', '.join(COLUMNS)}."
+    return UsageError(
+        f"column {name!r} cannot be written: {hint} Use select to leave out columns that are not sent"
+    )
 
 
 def _check_type(name: str, kind: DataType) -> None:
@@ -170,4 +175,4 @@ def _check_type(name: str, kind: DataType) -> None:
             and not (isinstance(kind.keyType, StringType) and isinstance(kind.valueType, StringType))
         )
     ):
-        raise UsageError(f"column {name} is {kind.simpleString()}, wanted is {wanted}: cast it")
+        raise UsageError(f"column {name} is {kind.simpleString()}: expected {wanted}; cast it")

@@ -2,6 +2,8 @@
 
 checks    options checked before Spark starts
 describe  a recipe explained without running it
+load      a YAML file into a checked recipe
+model     sources, steps, sinks, trigger
 parse     YAML into a recipe
 progress  a stream's progress in a few numbers
 run       a recipe carried out

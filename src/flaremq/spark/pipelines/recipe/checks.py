@@ -15,7 +15,7 @@ from typing import Final
 from flaremq.base.errors import ConfigError, FlareError
 from flaremq.base.localpath import local_path
 from flaremq.spark.archive.identity import known_identity
-from flaremq.spark.pipelines.recipe.parse import Recipe, Sink, Source, Step
+from flaremq.spark.pipelines.recipe.model import Recipe, Sink, Source, Step
 from flaremq.spark.pipelines.recipe.yamltree import Node, Text, near
 from flaremq.spark.read.options import NAMES as READ_NAMES
 from flaremq.spark.read.options import ReadOptions

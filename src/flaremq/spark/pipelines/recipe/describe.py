@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from flaremq.spark.pipelines.recipe.parse import Recipe, Sink, Trigger, usual_mode
+from flaremq.spark.pipelines.recipe.model import Recipe, Sink, Trigger, usual_mode
 from flaremq.spark.pipelines.recipe.yamltree import Text
 
 _SECRET: Final = re.compile(r"pass(word|wd)?|secret|token|credential|accesskey", re.IGNORECASE)

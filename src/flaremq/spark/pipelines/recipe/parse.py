@@ -1,24 +1,16 @@
-"""A user's own pipeline: sources, steps and sinks in a YAML file, read and checked before Spark is started.
-
-    recipe = load_recipe(Path("paid-orders.yaml"))
-    print(describe(recipe))  # Of the room beside this one.
-
-Every error says the file, the line and the key, and what was probably meant. Only what Spark alone can know,
-as whether a column exists, is left to it.
-"""
+"""YAML into a recipe. Every error names the file, the line and the key, and suggests what was meant."""
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from importlib import import_module
 from pathlib import Path
 from typing import Final
 
 from flaremq.base.errors import ConfigError, FlareError
 from flaremq.base.units import parse_span_ms
+from flaremq.spark.launch.plan import SessionPlan
+from flaremq.spark.pipelines.recipe.model import Recipe, Sink, Source, Step, Trigger
 from flaremq.spark.pipelines.recipe.sqlnames import named_views
 from flaremq.spark.pipelines.recipe.yamltree import Node, Text, Tree, near
 
@@ -31,96 +23,13 @@ _ELSEWHERE: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _WORDS: Final = {"true": True, "false": False}
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
-    name: str
-    format: str
-    stream: bool
-    options: Mapping[str, Text]
-    schema: str | None
-    node: Node
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """Either the text of a query, or a function of the user's."""
-
-    name: str
-    sql: Text | None
-    python: str | None
-    inputs: tuple[str, ...]
-    """Of SQL those views that its text names."""
-    node: Node
-
-
-@dataclass(frozen=True, slots=True)
-class Sink:
-    name: str
-    view: str
-    format: str
-    mode: str | None
-    """None: what is usual."""
-    partition_by: tuple[str, ...]
-    options: Mapping[str, Text]
-    node: Node
-
-
-@dataclass(frozen=True, slots=True)
-class Trigger:
-    """When a stream makes its next batch; neither is set: as soon as the last one is done."""
-
-    once: bool = False
-    """All that is there when it begins, in as many batches as limits want, and then it ends."""
-    every_ms: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Recipe:
-    tree: Tree
-    name: str
-    sources: tuple[Source, ...]
-    steps: tuple[Step, ...]
-    sinks: tuple[Sink, ...]
-    trigger: Trigger
-    checkpoint: str
-    """A folder; each sink that streams has one below it."""
-    spark: Mapping[str, str] = field(default_factory=dict)
-    """Settings of Spark."""
-
-    @property
-    def file(self) -> Path:
-        return self.tree.file
-
-    @property
-    def folder(self) -> Path:
-        """Relative paths begin here, and modules are found here."""
-        return self.file.absolute().parent
-
-    @property
-    def streaming(self) -> frozenset[str]:
-        """Views that never end, as far as can be told before Spark has seen them."""
-        found = {source.name for source in self.sources if source.stream}
-        for step in self.steps:
-            if found.intersection(step.inputs):
-                found.add(step.name)
-        return frozenset(found)
-
-    @property
-    def is_streaming(self) -> bool:
-        return bool(self.streaming)
-
-    def checkpoint_of(self, sink: Sink) -> str:
-        return f"{self.checkpoint.rstrip('/')}/{sink.name}"
-
-
-def load_recipe(file: Path, environment: Mapping[str, str] | None = None) -> Recipe:
-    """Read and check a file. Raises ConfigError; the environment is this process's if none is given."""
-    tree = Tree(file, os.environ if environment is None else environment)
+def parse_recipe(tree: Tree) -> Recipe:
+    """The recipe in a file. Raises ConfigError with the line."""
     return _Reading(tree).recipe(tree.load())
 
 
 class _Reading:
-    """From nodes to a recipe. Whatever cannot be is raised with its place."""
+    """From nodes to a recipe."""
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
@@ -149,7 +58,6 @@ class _Reading:
             spark=self._settings(fields["spark"]) if "spark" in fields else {},
         )
         self._check_kind(found, fields)
-        import_module("flaremq.spark.pipelines.recipe.checks").check(found)
         return found
 
     def _check_kind(self, found: Recipe, fields: Mapping[str, Node]) -> None:
@@ -298,10 +206,9 @@ class _Reading:
 
     def _settings(self, node: Node) -> dict[str, str]:
         found = {name: self._text(each) for name, each in self._mapping(node).items()}
-        plan = import_module("flaremq.spark.launch.plan")
         for name, value in found.items():
             try:
-                plan.SessionPlan(conf={name: value})
+                SessionPlan(conf={name: value})
             except FlareError as error:
                 raise self._wrong(self._mapping(node)[name], str(error)) from None
         return found
@@ -362,8 +269,3 @@ class _Reading:
         if text not in _WORDS:
             raise self._wrong(node, f"{text!r}: wanted is true or false")
         return _WORDS[text]
-
-
-def usual_mode(sink: Sink, is_stream: bool) -> str:
-    """Messages are only ever added; files of an earlier run are not touched unless somebody says so."""
-    return "append" if is_stream or sink.format in ("rocketmq", "console", "noop") else "error"

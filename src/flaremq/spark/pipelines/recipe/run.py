@@ -21,7 +21,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from flaremq.base.logs import logger
 from flaremq.spark.errors import is_worker_late
 from flaremq.spark.launch.session import RAISED
-from flaremq.spark.pipelines.recipe.parse import Recipe, Sink, usual_mode
+from flaremq.spark.pipelines.recipe.model import Recipe, Sink, usual_mode
 from flaremq.spark.pipelines.recipe.progress import Progress, progress_of, rows_of
 from flaremq.spark.pipelines.recipe.views import Views, about
 from flaremq.spark.read.groupcommit import commit

@@ -21,7 +21,7 @@ from flaremq.spark.archive.reader import read_archive
 from flaremq.spark.errors import planned, spark_error
 from flaremq.spark.launch.session import RAISED
 from flaremq.spark.pipelines.recipe.checks import ARCHIVE, time_of
-from flaremq.spark.pipelines.recipe.parse import Recipe, Source, Step
+from flaremq.spark.pipelines.recipe.model import Recipe, Source, Step
 from flaremq.spark.pipelines.recipe.yamltree import Node, near
 
 _NOT_THERE: Final = re.compile(r"table or view `?([^`\s]+)`? cannot be found", re.IGNORECASE)

@@ -19,11 +19,10 @@ from pyspark.sql import SparkSession
 from flaremq.arrow.storefolder import Moment, StoreFolder
 from flaremq.base.errors import UsageError
 from flaremq.base.localpath import local_path
-from flaremq.base.units import MiB
+from flaremq.base.units import MiB, cores
 from flaremq.model.layout import ENTRY_SIZE
 from flaremq.protocol.configfiles import deleted_topics
 from flaremq.spark.errors import planned
-from flaremq.spark.options import cores
 from flaremq.spark.pipelines.store.auditarchive import compare_archive
 from flaremq.spark.pipelines.store.auditindex import chain_findings, index_files
 from flaremq.spark.pipelines.store.auditlogs import compare_logs

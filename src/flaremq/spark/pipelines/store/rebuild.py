@@ -25,10 +25,10 @@ from pyspark.sql import DataFrame, SparkSession
 from flaremq.arrow.storefolder import StoreFolder
 from flaremq.base.errors import CorruptStore, StoreLocked, UsageError
 from flaremq.base.localpath import local_path
+from flaremq.base.units import cores
 from flaremq.model.layout import ENTRY_SIZE, index_slots
 from flaremq.protocol.configfiles import deleted_topics
 from flaremq.spark.jobs import beside
-from flaremq.spark.options import cores
 from flaremq.spark.pipelines.store.derive import Tally, Work, derive, tallies_of
 from flaremq.spark.pipelines.store.indexfiles import IndexPart, IndexShape, first_part, parts_of, write_index
 from flaremq.spark.pipelines.store.queuefiles import REPORT, files_of, report, write_file

@@ -24,7 +24,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from flaremq.arrow.batches import Decoder
-from flaremq.arrow.storefolder import StoreFolder
+from flaremq.arrow.storefolder import ArrowStore
 from flaremq.spark.launch.plan import SessionPlan
 from flaremq.spark.launch.session import opened_session
 from flaremq.spark.pipelines.store.audit import audit
@@ -57,7 +57,7 @@ class ReadyReader(DataSourceReader):
         return [InputPartition(each) for each in range(4)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # noqa: ARG002
-        folder = StoreFolder(self._store)
+        folder = ArrowStore(self._store)
         pieces = folder.log_pieces(tasks=4)
         some = list(itertools.islice(folder.read(pieces[0], Decoder(tuple(NINE.split(",")))), 1, 9))
         left = self._rows // 4

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flaremq.arrow.columnspec import Number, Only, Pairs, Text
+from flaremq.arrow.columnspec import Number, Only, Pairs, TextColumn
 from flaremq.model.columns import Check, Fact, facts_table
 from flaremq.model.host import Host
 from flaremq.model.message import StoredMessage
@@ -68,7 +68,7 @@ class Walk:
         return self.data, self.facts, self.count
 
 
-def texts(found: Text) -> list[bytes | None]:
+def texts(found: TextColumn) -> list[bytes | None]:
     offsets = array("i", found.offsets)
     valid = found.valid
     return [

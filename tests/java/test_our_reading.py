@@ -18,11 +18,11 @@ from flaremq.client.sync import Producer
 from flaremq.model.message import Message
 from flaremq.model.queuekey import key_of
 from flaremq.spark.clients import close_links
-from flaremq.spark.read.bounds import Kind, Place
+from flaremq.spark.read.bounds import Bound, BoundKind
 from flaremq.spark.read.fetch import FetchPlan
 from flaremq.spark.read.groupcommit import commit
-from flaremq.spark.read.options import Filter, Limits, ReadOptions
-from flaremq.spark.read.planner import Course
+from flaremq.spark.read.options import BatchLimits, Filter, ReadOptions
+from flaremq.spark.read.planner import StreamPlanner
 
 pytestmark = pytest.mark.java
 
@@ -50,7 +50,7 @@ def test_ranges_come_whole_and_filters_leave_out(namesrv: str) -> None:
     assert read(FetchPlan(namesrv, filter=Filter(tags=("never",))), whole(got)) == []
     wrong = {"nameServer": namesrv, "topic": "Ranges", "sql": "n >="}
     with pytest.raises(InvalidExpression):  # Its pulls would say nothing, and bring whatever they like.
-        Course(ReadOptions.of(wrong, streaming=True)).begin(Place(Kind.EARLIEST))
+        StreamPlanner(ReadOptions.of(wrong, streaming=True)).begin(Bound(BoundKind.EARLIEST))
 
 
 def test_large_messages_come_in_short_answers(namesrv: str) -> None:
@@ -62,12 +62,12 @@ def test_large_messages_come_in_short_answers(namesrv: str) -> None:
 def test_a_stream_waits_is_woken_and_tells_its_progress(namesrv: str) -> None:
     make_topic(namesrv, "Course", queues=2)
     options = {"nameServer": namesrv, "topicPattern": "Cour.*", "group": "course"}
-    run = Course(ReadOptions.of(options, streaming=True))
-    known = run.begin(Place(Kind.EARLIEST))
+    run = StreamPlanner(ReadOptions.of(options, streaming=True))
+    known = run.begin(Bound(BoundKind.EARLIEST))
     assert known.keys() == {key for key in known if key.startswith("Course@")} and len(known) == 2
     with Producer("p", namesrv) as producer, ThreadPoolExecutor(1) as waiting:
         for _ in range(5):
-            after = waiting.submit(run.next, known, Limits(), 60)
+            after = waiting.submit(run.next, known, BatchLimits(), 60)
             receipt = producer.send(Message("Course", b"x"))
             known = {**known, key_of(receipt.queue): receipt.queue_offset + 1}
             assert after.result(30) == known
@@ -75,9 +75,9 @@ def test_a_stream_waits_is_woken_and_tells_its_progress(namesrv: str) -> None:
     while time.time_ns() // 1_000_000 <= between_ms:
         pass
     fill(namesrv, "Course", 20)
-    assert run.begin(Place(Kind.TIME, between_ms)) == known
+    assert run.begin(Bound(BoundKind.TIME, between_ms)) == known
     commit(namesrv, "course", known)
-    assert run.begin(Place(Kind.GROUP)) == known
+    assert run.begin(Bound(BoundKind.GROUP)) == known
     with Admin(namesrv) as admin:
         found = admin.groups.progress("course", "Course", owners=False).queues
     assert sum(each.broker_offset - each.consumer_offset for each in found) == 20

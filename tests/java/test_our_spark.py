@@ -13,11 +13,11 @@ from tests.java.test_from_java import put_variety_by_java
 from tests.spark.conftest import java, spark  # noqa: F401 - Fixtures.
 
 from flaremq.spark.pipelines.store.audit import audit
-from flaremq.spark.pipelines.store.rebuild import Shape, rebuild
+from flaremq.spark.pipelines.store.rebuild import FileShape, rebuild
 
 pytestmark = pytest.mark.java
 
-SHAPE = Shape(
+SHAPE = FileShape(
     int(str(SMALL["mappedFileSizeConsumeQueue"])),
     int(str(SMALL["maxHashSlotNum"])),
     int(str(SMALL["maxIndexNum"])),

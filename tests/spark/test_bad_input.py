@@ -27,9 +27,9 @@ from flaremq.spark.archive.reader import archived_files
 from flaremq.spark.errors import spark_error
 from flaremq.spark.launch.java import Java
 from flaremq.spark.read import planner as course_room
-from flaremq.spark.read.bounds import Kind, Place
-from flaremq.spark.read.options import Limits, ReadOptions
-from flaremq.spark.read.planner import Course
+from flaremq.spark.read.bounds import Bound, BoundKind
+from flaremq.spark.read.options import BatchLimits, ReadOptions
+from flaremq.spark.read.planner import StreamPlanner
 from flaremq.testing.embedded import EmbeddedThread
 
 FLAREMQ = str(Path(sys.executable).parent / "flaremq")
@@ -202,15 +202,15 @@ def test_a_broker_that_goes_away_before_all_was_read_is_not_taken_for_the_end(
         fill(running.namesrv, "Orders", 100)
         given = {"nameServer": running.namesrv, "topic": "Orders", "brokerTimeout": "1s"}
         options = ReadOptions.of(given, streaming=True)
-        course = Course(options)
+        course = StreamPlanner(options)
         course.freeze()
-        known = course.next(course.begin(Place(Kind.EARLIEST)), Limits(offsets_max=10), 5)
+        known = course.next(course.begin(Bound(BoundKind.EARLIEST)), BatchLimits(offsets_max=10), 5)
         assert sum(known.values()) == 10
         running.stop("broker-a")
         with pytest.raises(PeerError, match=r"for 1 s \(brokerTimeout\)"):
-            course.next(known, Limits(offsets_max=10), 5)
+            course.next(known, BatchLimits(offsets_max=10), 5)
         with pytest.raises(TopicNotFound):  # The next run: to end at once would look as if all had been read.
-            Course(options).freeze()
+            StreamPlanner(options).freeze()
         running.start("broker-a")
         course.close()
 
@@ -241,7 +241,7 @@ def test_a_damaged_store_is_told_by_its_place(java: Java, tmp_path: Path) -> Non
     assert not (to / "consumequeue").exists()
     audit = in_process("audit", store, *shape)
     assert (audit.returncode, audit.stderr) == (1, "")
-    assert "at offset 1872 there is no whole record" in audit.stdout
+    assert "no whole record at offset 1872" in audit.stdout
     assert contents(store) == before
 
 

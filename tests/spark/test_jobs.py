@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from flaremq.spark.jobs import Aside, beside
+from flaremq.spark.jobs import SparkJob, beside
 
 
 def forever(_batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -38,7 +38,7 @@ def test_an_error_here_ends_what_is_done_beside(spark: SparkSession) -> None:
         begun.set()
         return spark.range(1, numPartitions=1).mapInArrow(forever, "id long").count()
 
-    others: list[Aside[int]] = []
+    others: list[SparkJob[int]] = []
 
     def fail() -> None:
         with beside(spark, endless) as other:

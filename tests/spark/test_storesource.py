@@ -83,7 +83,7 @@ def test_damage_ends_the_query_with_its_place_unless_it_is_skipped(
     with pytest.raises(PySparkException) as failure:
         table(spark, tmp_path).count()
     told = spark_error(failure.value)
-    assert isinstance(told, CorruptStore) and "onDamage=skip reads what can be read" in str(told)
+    assert isinstance(told, CorruptStore) and "onDamage=skip skips what cannot be read" in str(told)
     assert table(spark, tmp_path, onDamage="skip").count() == 299
 
 
@@ -110,8 +110,8 @@ def test_a_store_without_records_is_an_empty_table(spark: SparkSession, tmp_path
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({}, "no path is given: name the folder of a store"),
-        ({"path": "/no/such/folder"}, "no such folder: wanted is a store"),
+        ({}, "path is not set: expected the folder of a store"),
+        ({"path": "/no/such/folder"}, "does not exist: expected a store"),
         ({"path": "s3://bucket/store"}, "s3://bucket/store is not a folder of this machine"),
         ({"path": ".", "logPath": "s3a://b/log"}, "s3a://b/log is not a folder of this machine"),
         ({"path": ".", "topik": "A"}, "unknown option 'topik': did you mean topic"),

@@ -8,7 +8,7 @@ from libc.stdio cimport snprintf
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcmp, memcpy, memmove, memset
 
-from flaremq.arrow.columnspec import Number, Pairs, Text
+from flaremq.arrow.columnspec import Number, Pairs, TextColumn
 from flaremq.model import layout, sysflag
 from flaremq.model.columns import Fact
 from flaremq.model.host import Host
@@ -146,7 +146,7 @@ def gather(data, extra, places, int64_t width, int64_t column, int64_t count, bi
             total += size
             left -= size
             offset[i + 1] = <int32_t>total
-    return Text(bits(place, width, count) if nullable and missing else None, offsets, values)
+    return TextColumn(bits(place, width, count) if nullable and missing else None, offsets, values)
 
 
 cdef bytes bits(int64_t* place, int64_t width, int64_t count):
@@ -199,7 +199,7 @@ def ids(data, facts, int64_t count):
                 out = hexed(out, record + PHYSICAL_OFFSET_AT, 8)
             offset[i + 1] = <int32_t>(out - begin)
             f += WIDTH
-    return Text(None, offsets, values)
+    return TextColumn(None, offsets, values)
 
 
 cdef char* hexed(char* out, const uint8_t* p, int64_t size) noexcept nogil:
@@ -242,7 +242,7 @@ def hosts(data, facts, int64_t count, bint store):
         out += length
         offset[i + 1] = <int32_t>(out - begin)
         f += WIDTH
-    return Text(None, offsets, room[: out - begin])
+    return TextColumn(None, offsets, room[: out - begin])
 
 
 def pairs(data, facts, int64_t count):
@@ -324,7 +324,7 @@ cdef object side(Source source, Pair* found, int64_t count, bint names):
             total += size
             left -= size
             offset[i + 1] = <int32_t>total
-    return Text(None, offsets, values)
+    return TextColumn(None, offsets, values)
 
 
 def sift(data, facts, int64_t count, only):

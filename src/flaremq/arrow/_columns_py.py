@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from flaremq.arrow.columnspec import Number, Only, Pairs, Text
+from flaremq.arrow.columnspec import Number, Only, Pairs, TextColumn
 from flaremq.model import layout, sysflag
 from flaremq.model.columns import Bytes, Fact
 from flaremq.model.host import Host
@@ -52,7 +52,7 @@ def numbers(data: Bytes, facts: array[int], count: int, which: int) -> bytes:
 
 def gather(
     data: Bytes, extra: Bytes, places: array[int], width: int, column: int, count: int, nullable: bool
-) -> Text:
+) -> TextColumn:
     """The bytes at the places in two columns (where, how many) of a table that is `width` columns wide.
 
     A place below zero is in `extra`, at -place - 1. If `nullable`, what is empty is not there.
@@ -66,13 +66,13 @@ def gather(
             bytes(other[-a - 1 : -a - 1 + s] if a < 0 else main[a : a + s])
             for a, s in zip(at.tolist(), size.tolist(), strict=True)
         ]
-        text = Text(None, _offsets(size), b"".join(joined))
+        text = TextColumn(None, _offsets(size), b"".join(joined))
     if not nullable or (size > 0).all():
         return text
     return text._replace(valid=np.packbits(size > 0, bitorder="little").tobytes())
 
 
-def ids(data: Bytes, facts: array[int], count: int) -> Text:
+def ids(data: Bytes, facts: array[int], count: int) -> TextColumn:
     """The ids that senders gave (UNIQ_KEY); where there is none, the one that says where the record lies."""
     view = memoryview(data)
     table = _table(facts, count)
@@ -88,7 +88,7 @@ def ids(data: Bytes, facts: array[int], count: int) -> Text:
     return gather(data, extra, array("q", places.tobytes()), 2, 0, count, False)
 
 
-def hosts(data: Bytes, facts: array[int], count: int, store: bool) -> Text:
+def hosts(data: Bytes, facts: array[int], count: int, store: bool) -> TextColumn:
     """Addresses with their ports, of the sender or of the broker, as text."""
     view = memoryview(data)
     table = _table(facts, count)
@@ -96,7 +96,7 @@ def hosts(data: Bytes, facts: array[int], count: int, store: bool) -> Text:
     for begin, flag in zip(_begins(table).tolist(), table[:, Fact.SYS_FLAG].tolist(), strict=True):
         at, size = _host_place(flag, store=store)
         texts.append(str(Host.decode(bytes(view[begin + at : begin + at + size]))).encode())
-    return Text(None, _offsets(np.array([len(text) for text in texts], np.int64)), b"".join(texts))
+    return TextColumn(None, _offsets(np.array([len(text) for text in texts], np.int64)), b"".join(texts))
 
 
 def pairs(data: Bytes, facts: array[int], count: int) -> Pairs:
@@ -156,10 +156,10 @@ def _offsets(sizes: npt.NDArray[Any]) -> bytes:
     return np.concatenate((np.zeros(1, np.int64), np.cumsum(sizes))).astype("<i4").tobytes()
 
 
-def _gathered(octets: Octets, at: Longs, size: Longs) -> Text:
+def _gathered(octets: Octets, at: Longs, size: Longs) -> TextColumn:
     ends = np.cumsum(size)
     index = np.repeat(at - (ends - size), size) + np.arange(int(ends[-1]) if len(ends) else 0)
-    return Text(None, _offsets(size), octets[index].tobytes())
+    return TextColumn(None, _offsets(size), octets[index].tobytes())
 
 
 def _host_place(flag: int, *, store: bool) -> tuple[int, int]:

@@ -16,7 +16,7 @@ from typing import Final, TypeAlias
 import pyarrow as pa
 
 from flaremq.arrow import columns as buffers
-from flaremq.arrow.columnspec import Number, Only, Text
+from flaremq.arrow.columnspec import Number, Only, TextColumn
 from flaremq.arrow.schema import COLUMNS, TYPES, arrow_schema
 from flaremq.arrow.unwrap import open_bodies, unwrapped
 from flaremq.base.errors import Malformed
@@ -26,7 +26,7 @@ from flaremq.model.properties import decode_text
 from flaremq.model.record import walk
 
 BATCH_BYTES: Final = 256 * KiB
-"""What a batch should hold about: below 0.2 MiB its fixed costs show, and a larger one costs the JVM more."""
+"""The target size of a batch: below 0.2 MiB its fixed costs show, and a larger one costs the JVM more."""
 ROWS_MAX: Final = 8192
 _ROWS_MIN: Final = 16
 _FIRST_ROWS: Final = 1024
@@ -35,7 +35,7 @@ _Build: TypeAlias = "Callable[[Bytes, Bytes, array[int], int], pa.Array]"
 
 
 class Decoder:
-    """Makes batches with the same columns of one piece of bytes after the other."""
+    """Decodes records into batches that all have the same columns."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Decoder:
         tags: Collection[str] | None = None,
         only: Only | None = None,
     ) -> None:
-        """`tags` are compared in full, as a broker compares hashes only. `only` sifts by more than that."""
+        """`tags` are compared in full, because a broker compares only hashes. `only` filters further."""
         self.schema = arrow_schema(columns)
         wanted = tuple(sorted(tag.encode() for tag in tags)) if tags else ()
         self._only = replace(only or Only(), tags=wanted) if wanted else only or Only()
@@ -60,8 +60,8 @@ class Decoder:
     ) -> Iterator[pa.RecordBatch]:
         """Rows of the records that lie back to back in `data`, those with begin <= queue offset < end.
 
-        `check` is for bytes that no broker has vouched for (model.columns.Check). Malformed where the
-        bytes are no records; rows before that place have been given then.
+        `check` is for bytes that no broker has vouched for (model.columns.Check). Raises Malformed at the
+        first byte that does not begin a record, after yielding the rows before it.
         """
         only = self._only
         if begin or end is not None:
@@ -73,19 +73,19 @@ class Decoder:
             begun = at
             count, at, stop = walk(data, at, len(data), 0, facts, check)
             if not count and stop != Stop.LIMIT:
-                raise Malformed(f"at byte {at} of {len(data)} there is no record ({stop})", at)
+                raise Malformed(f"no record at byte {at} of {len(data)} ({stop})", at)
             self._learn(at - begun, count)
             yield from self._rows(data, facts, count, only)
 
     def of_walk(self, data: Bytes, facts: array[int], count: int) -> Iterator[pa.RecordBatch]:
-        """Rows of records that were walked already. The table of facts is used up by it."""
+        """Rows of records that have been walked already. It changes the table of facts."""
         last = (count - 1) * Fact.WIDTH
         self._learn(facts[last + Fact.OFFSET] + facts[last + Fact.SIZE] - facts[Fact.OFFSET], count)
         yield from self._rows(data, facts, count, self._only)
 
     @property
     def rows_next(self) -> int:
-        """How many rows make a batch of a good size, as far as is known."""
+        """How many rows make a batch of the target size, as far as is known."""
         return max(_ROWS_MIN, min(ROWS_MAX, BATCH_BYTES // self._row_bytes))
 
     def _learn(self, size: int, count: int) -> None:
@@ -171,7 +171,7 @@ def _properties(data: Bytes, _extra: Bytes, facts: array[int], count: int) -> pa
     return pa.MapArray.from_arrays(rows, names, values)
 
 
-def _text(kind: pa.DataType, found: Text, count: int) -> pa.Array:
+def _text(kind: pa.DataType, found: TextColumn, count: int) -> pa.Array:
     valid = None if found.valid is None else pa.py_buffer(found.valid)
     held = [valid, pa.py_buffer(found.offsets), pa.py_buffer(found.values)]
     if kind != pa.string() or found.values.isascii():

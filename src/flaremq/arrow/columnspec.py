@@ -1,4 +1,4 @@
-"""What both twins of the columns are asked for."""
+"""What the twins of `columns` are asked for, and what they return."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class Number:
     NARROW: Final = frozenset({QUEUE_ID, SYS_FLAG, RECONSUME_TIMES})
 
 
-class Text(NamedTuple):
-    """A column of bytes of any length: Arrow's bit map of what is there, int32 offsets, and the bytes."""
+class TextColumn(NamedTuple):
+    """A column of bytes of any length: Arrow's validity bitmap, int32 offsets, and the bytes."""
 
     valid: bytes | None
-    """None: all are there."""
+    """None: no value is missing."""
     offsets: bytes
     values: bytes
 
@@ -34,13 +34,13 @@ class Pairs(NamedTuple):
     """A column of maps: where each row's pairs begin, and the pairs."""
 
     rows: bytes
-    names: Text
-    values: Text
+    names: TextColumn
+    values: TextColumn
 
 
 @dataclass(frozen=True, slots=True)
 class Only:
-    """Which rows are wanted. Bounds are [begin, end)."""
+    """Which rows to return. Bounds are [begin, end)."""
 
     offset_begin: int = 0
     """Of the queue offset, as the next two."""

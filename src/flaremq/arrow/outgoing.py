@@ -1,8 +1,7 @@
-"""Rows on their way out: the columns of a batch become bodies and property texts, a column at a time.
+"""Rows to send: the columns of a batch become bodies and property texts, a column at a time.
 
-What a text says, and what is refused, is what a Message with the same fields would say and refuse. A row at
-a time that costs several microseconds; here a row is touched by Arrow only, until the finished columns
-become Python's own lists.
+The texts, and what is refused, are those of a Message with the same fields. Row by row that takes several
+microseconds each; here only Arrow touches rows, until the finished columns become Python lists.
 """
 
 from __future__ import annotations
@@ -27,24 +26,24 @@ _ID: Final = "^(?:[0-9A-F]{32}|[0-9A-F]{56})$"
 
 
 class Outgoing(NamedTuple):
-    """Messages that are ready to go, by columns. None: no row has such a thing."""
+    """Messages ready to send, by columns. None: no row has a value."""
 
     topics: list[str]
     bodies: list[bytes]
     texts: list[str]
-    """All properties, as they go into a request; the id is one of them."""
+    """All properties as they go into a request, the id among them."""
     ids: list[str]
     order_keys: list[str | None] | None = None
     queue_ids: list[int | None] | None = None
     broker_names: list[str | None] | None = None
     alone: list[bool] | None = None
-    """Whether a message cannot be in a batch."""
+    """Whether a message must be sent alone, not in a batch."""
 
 
 def outgoing(batch: pa.RecordBatch, topic: str | None, make_ids: Callable[[int], Sequence[str]]) -> Outgoing:
-    """All rows of a batch. Raises MessageIllegal for the first that cannot be sent; then none is.
+    """All rows of a batch. Raises MessageIllegal for the first row that cannot be sent; then none is sent.
 
-    `topic` is for rows that name none; `make_ids` gives ids, which rows with an id of their own do not use.
+    `topic` is for rows without a topic; `make_ids` makes the ids of rows without an id.
     """
     count = batch.num_rows
     delays, delivers = _delays(batch), _delivers(batch)
@@ -82,7 +81,7 @@ def outgoing(batch: pa.RecordBatch, topic: str | None, make_ids: Callable[[int],
 
 
 def _column(batch: pa.RecordBatch, name: str, kind: pa.DataType) -> Any | None:
-    """None where there is no such column, or nothing in it."""
+    """None if there is no such column, or it holds only nulls."""
     at = batch.schema.get_field_index(name)
     if at < 0:
         return None
@@ -93,7 +92,7 @@ def _column(batch: pa.RecordBatch, name: str, kind: pa.DataType) -> Any | None:
 
 
 def _texts(batch: pa.RecordBatch, name: str) -> Any | None:
-    """An empty text is as good as none."""
+    """An empty text counts as none."""
     column = _column(batch, name, pa.string())
     if column is None:
         return None
@@ -130,7 +129,7 @@ def _list(column: Any) -> list[Any]:
         found: list[Any] = column.to_pylist()
     except UnicodeDecodeError as error:
         raise MessageIllegal(
-            f"a property is no UTF-8 ({error.reason}): bytes that are no text belong in the body"
+            f"a property is not UTF-8 ({error.reason}): send binary data in the body"
         ) from None
     return found
 
@@ -149,18 +148,20 @@ def _topics(batch: pa.RecordBatch, topic: str | None) -> list[str]:
     if column is None and topic is not None:
         return [topic] * batch.num_rows
     if batch.num_rows and (column is None or column.null_count):
-        raise MessageIllegal("a row has no topic: fill the column, or set the option topic for such rows")
+        raise MessageIllegal("a row has no topic: fill the column, or set the option topic as a default")
     return [] if column is None else _list(column)
 
 
 def _bodies(batch: pa.RecordBatch) -> list[bytes]:
     column = batch.column("body")
     if column.null_count:
-        raise MessageIllegal("a row has no body (null): filter such rows out, or give them one")
+        raise MessageIllegal("a row has a null body: filter such rows out, or give them a body")
     if not column.type.equals(pa.binary()):
         column = column.cast(pa.binary())
     if pc.any(pc.equal(pc.binary_length(column), 0)).as_py():
-        raise MessageIllegal("a row has an empty body: brokers refuse it; filter it out, or send a byte")
+        raise MessageIllegal(
+            "a row has an empty body, which brokers reject: filter such rows out, or send at least a byte"
+        )
     found: list[bytes] = column.to_pylist()
     return found
 
@@ -173,7 +174,7 @@ def _ids(batch: pa.RecordBatch, made: Sequence[str]) -> Any:
     if pc.any(wrong).as_py():
         word = pc.filter(own, wrong)[0].as_py()
         raise MessageIllegal(
-            f"msgId {word!r}: wanted are 32 or 56 hexadecimal digits in upper case, as in {made[0]}"
+            f"msgId {word!r}: expected 32 or 56 upper-case hexadecimal digits, for example {made[0]}"
         )
     return pc.coalesce(own, fresh)
 
@@ -186,7 +187,7 @@ def _order_keys(batch: pa.RecordBatch, sharding: Any | None) -> Any | None:
 
 
 def _pair(name: str, values: Any | None) -> Any | None:
-    """null where there is no value."""
+    """Null if there is no value."""
     if values is None:
         return None
     return pc.binary_join_element_wise(pa.scalar(name + names.NAME_END), values, _PAIR_END, _NOTHING)
@@ -209,20 +210,20 @@ def _key_lists(column: Any) -> Any | None:
         return None
     words = pc.list_flatten(column).cast(pa.string())
     if words.null_count:
-        raise MessageIllegal("keys hold a null: leave it out of the array")
+        raise MessageIllegal("keys contain a null: leave it out of the array")
     # Few batches have such a key, and a Message says which it is.
     doubt = pc.match_substring_regex(words, r"[\s\pZ]|^$")
     for word in pc.filter(words, doubt).to_pylist():
         check_word("keys", word)
         if any(char.isspace() for char in word):
-            raise MessageIllegal(f"key {word!r} holds a blank, which separates keys: replace it")
+            raise MessageIllegal(f"key {word!r} contains a space, which separates keys: replace it")
     _check(words, "keys")
     joined = pc.binary_join(column.cast(pa.list_(pa.string())), names.KEY_SEPARATOR)
     return pc.if_else(pc.equal(pc.binary_length(joined), 0), pa.scalar(None, pa.string()), joined)
 
 
 def _map(batch: pa.RecordBatch, sharding: Any | None) -> Any | None:
-    """The user's own properties. A value that is null is none."""
+    """The user's own properties. A null value is left out."""
     at = batch.schema.get_field_index("properties")
     if at < 0 or batch.column(at).null_count == batch.num_rows:
         return None
@@ -243,8 +244,8 @@ def _check_map(words: Any, values: Any) -> None:
     if pc.any(reserved).as_py():
         word = pc.filter(words, reserved)[0].as_py()
         raise MessageIllegal(
-            f"property {word!r} belongs to the system: choose another name; those of a message that was read "
-            "are left out by map_filter(properties, ...)"
+            f"property {word!r} is reserved: choose another name; to leave out those of a message that was "
+            "read, use map_filter(properties, ...)"
         )
     for what, column in (("property name", words), ("value of a property", values)):
         if pc.any(pc.equal(pc.binary_length(column), 0)).as_py():
@@ -259,7 +260,7 @@ def _check_sharding(column: Any, sharding: Any) -> None:
     for key, pairs in zip(sharding.to_pylist(), column.to_pylist(), strict=True):
         if key is not None and any(name == names.SHARDING_KEY for name, _ in pairs or ()):
             raise MessageIllegal(
-                f"shardingKey {key!r}, and property {names.SHARDING_KEY} besides: give one of them"
+                f"shardingKey {key!r} and property {names.SHARDING_KEY} are both set: keep one of them"
             )
 
 
@@ -271,7 +272,7 @@ def _delays(batch: pa.RecordBatch) -> Any | None:
     if column is None:
         return None
     if (least := pc.min(column).as_py()) < 0:
-        raise MessageIllegal(f"delayLevel {least}: wanted is 0 or null for none, or a level from 1 upwards")
+        raise MessageIllegal(f"delayLevel {least}: expected a level of at least 1, or 0 or null for none")
     return pc.if_else(pc.equal(column, 0), pa.scalar(None, pa.string()), column.cast(pa.string()))
 
 
@@ -283,7 +284,7 @@ def _delivers(batch: pa.RecordBatch) -> Any | None:
     if pa.types.is_timestamp(column.type):
         column = column.cast(pa.timestamp("ms", column.type.tz), safe=False).cast(pa.int64())
     if (least := pc.min(column).as_py()) <= 0:
-        raise MessageIllegal(f"deliverTimestamp {least}: wanted is a time after 1970, or null for none")
+        raise MessageIllegal(f"deliverTimestamp {least}: expected a time after 1970, or null for none")
     return column.cast(pa.string())
 
 
@@ -292,5 +293,5 @@ def _alone(delays: Any | None, delivers: Any | None) -> list[bool] | None:
         column = delays if delays is not None else delivers
         return None if column is None else _list(column.is_valid())
     if pc.any(pc.and_(delays.is_valid(), delivers.is_valid())).as_py():
-        raise MessageIllegal("a row has both delayLevel and deliverTimestamp: give one of them")
+        raise MessageIllegal("a row has both delayLevel and deliverTimestamp: keep one of them")
     return _list(pc.or_(delays.is_valid(), delivers.is_valid()))

@@ -1,4 +1,4 @@
-"""The columns that a message becomes, and their Arrow types: those that Spark makes of its own types."""
+"""The columns of a message and their Arrow types, the ones that Spark converts its own types to."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ TYPES: Final[Mapping[str, pa.DataType]] = MappingProxyType(
         "preparedTransactionOffset": pa.int64(),
     }
 )
-"""In the order of a whole row. `keys` is the text of KEYS, with blanks between the keys; `msgId` is the
-sender's id, or where it gave none the one that says where the message lies."""
+"""In the order of a whole row. `keys` is the text of KEYS, keys separated by spaces; `msgId` is the sender's
+id, or, if it set none, the one made of the store host and physical offset."""
 
 COLUMNS: Final = tuple(TYPES)
 
@@ -51,5 +51,5 @@ def type_of(column: str) -> pa.DataType:
     if found is not None:
         return found
     near = get_close_matches(column, COLUMNS, 1, 0.5)
-    hint = f"did you mean {near[0]!r}?" if near else f"columns are {', '.join(COLUMNS)}"
+    hint = f"did you mean {near[0]!r}?" if near else f"expected {', '.join(COLUMNS)}"
     raise UsageError(f"a message has no column {column!r}: {hint}")

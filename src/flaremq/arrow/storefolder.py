@@ -1,7 +1,7 @@
-"""A store folder as batches, without its broker: planned in one process, read piece by piece in others.
+"""A store folder as Arrow batches, without its broker: planned in one process, read in pieces by others.
 
-A piece is a stretch of the log in which records begin and end, or a stretch of one queue. Reading a piece
-again gives the same rows: what lies below the confirmed end never changes.
+A piece is a stretch of the log that begins and ends between records, or a stretch of one queue. Reading a
+piece again gives the same rows, because nothing below the confirmed end ever changes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, TypeAlias, TypeVar
 import pyarrow as pa
 
 from flaremq.arrow.batches import Decoder
-from flaremq.base.errors import CorruptStore, Malformed, UsageError
+from flaremq.base.errors import CorruptStore, Malformed, StoreError, UsageError
 from flaremq.base.units import MiB
 from flaremq.model.columns import Check, Fact
 from flaremq.store.offline.moment import Moment, last_entry, moment_of
@@ -23,12 +23,12 @@ from flaremq.store.offline.scan import LogFile, StoreScan, Walked
 
 __all__ = [
     "ALWAYS",
+    "ArrowStore",
     "Damage",
     "LogPiece",
     "Moment",
     "Piece",
     "QueuePiece",
-    "StoreFolder",
     "Times",
     "Walked",
     "share",
@@ -46,13 +46,13 @@ class LogPiece:
     end: int
     file_offset: int
     size: int
-    """Bytes to read, about: what weighs a piece against others."""
+    """Bytes to read, about: its weight against other pieces."""
     is_last: bool
-    """Nothing need follow it: the log may end within."""
+    """The log may end within it."""
 
 
 class Damage(NamedTuple):
-    """A stretch of the log in which there is no whole record."""
+    """A stretch of the log without a whole record."""
 
     begin: int
     end: int
@@ -78,7 +78,7 @@ P = TypeVar("P", LogPiece, Piece)
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Which store times are wanted: [begin, end), in ms. They are taken as never falling along the log."""
+    """Store times to read: [begin, end), in ms. They are assumed never to fall along the log."""
 
     begin_ms: int = -(1 << 63)
     end_ms: int = (1 << 63) - 1
@@ -88,44 +88,44 @@ ALWAYS: Final = Times()
 
 
 @dataclass(frozen=True, slots=True)
-class StoreFolder:
-    """Where a store lies. Its log may lie elsewhere, in several folders."""
+class ArrowStore:
+    """A store folder. Its log may lie elsewhere, in several folders."""
 
     root: Path
     log_folders: tuple[Path, ...] = ()
     skips_damage: bool = False
-    """Whether to go on behind what cannot be read, instead of raising CorruptStore."""
+    """Whether to continue after damage, instead of raising CorruptStore."""
     scan: StoreScan = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "scan", StoreScan(self.root, self.log_folders))
 
-    def __reduce__(self) -> tuple[type[StoreFolder], tuple[object, ...]]:
-        return StoreFolder, (self.root, self.log_folders, self.skips_damage)
+    def __reduce__(self) -> tuple[type[ArrowStore], tuple[object, ...]]:
+        return ArrowStore, (self.root, self.log_folders, self.skips_damage)
 
     def check(self) -> None:
-        """Raises UsageError where there is no store."""
+        """Raises UsageError if there is no store."""
         logs = self.log_folders or (self.root / "commitlog",)
         for folder in (self.root, *logs):
             if not folder.is_dir():
                 raise UsageError(
-                    f"{folder}: no such folder: wanted is a store, the folder that holds commitlog/ "
-                    "(storePathRootDir of its broker)"
+                    f"{folder} does not exist: expected a store, the folder that holds commitlog/ "
+                    "(its broker's storePathRootDir)"
                 )
 
     # Planning.
 
     def moment(self) -> Moment | None:
-        """How far a broker that has the store open has come; None if none has."""
+        """How far the broker that has the store open has come; None if no broker has it open."""
         return moment_of(self.scan)
 
     def log_pieces(
         self, times: Times = ALWAYS, *, tasks: int = 1, moment: Moment | None = None
     ) -> list[LogPiece]:
-        """All of the log that can be believed and that may hold these times, in order.
+        """The trusted part of the log that may hold these times, in order.
 
         With fewer files than tasks the files are cut, which takes a walk over them; else each is a piece.
-        Who compares the log with more than itself gives the moment that all of it is looked at.
+        To compare the log with other files as of the same moment, pass that moment.
         """
         moment = moment or self.moment()  # Before the files: one that is made meanwhile lies behind it.
         end = None if moment is None else moment.log_end
@@ -146,7 +146,7 @@ class StoreFolder:
         return pieces
 
     def _files_of(self, times: Times) -> list[tuple[LogFile, bool]]:
-        """Files that may hold these times, and whether nothing comes behind each."""
+        """Files that may hold these times, and whether each is the last."""
         files = self.scan.log_files()
         while files and not self._has_records(files[-1]):
             files.pop()  # Made ahead by the broker: the log ends before it.
@@ -169,7 +169,7 @@ class StoreFolder:
         return otherwise if walked is None else walked.facts[Fact.STORE_TIMESTAMP]
 
     def queues(self, topics: Sequence[str] = (), pattern: str | None = None) -> list[tuple[str, int]]:
-        """Queues of these topics, or of those whose whole name fits the pattern."""
+        """Queues of these topics, or of those whose whole name matches the pattern."""
         wanted, fits = frozenset(topics), re.compile(pattern) if pattern is not None else None
         return [
             (topic, queue_id)
@@ -178,7 +178,7 @@ class StoreFolder:
         ]
 
     def queue_pieces(self, queues: Sequence[tuple[str, int]]) -> list[QueuePiece]:
-        """All entries of these queues that can be believed."""
+        """The trusted entries of these queues."""
         is_live = self.scan.is_live
         found = []
         for topic, queue_id in queues:
@@ -206,22 +206,22 @@ class StoreFolder:
                 if self.skips_damage:
                     continue
                 raise CorruptStore(
-                    f"{self.root}: queue {piece.queue_id} of {piece.topic} points at what is no record: "
-                    f"{error}; `flaremq store verify` tells more, and via=log reads without queues"
+                    f"{self.root}: queue {piece.queue_id} of {piece.topic} points at something that is not a "
+                    f"record: {error}"
                 ) from None
 
     def walks(
         self, piece: LogPiece, rows: Callable[[], int], damage: list[Damage] | None = None
     ) -> Iterator[Walked]:
-        """The records of a piece, as many at a time as `rows` says then.
+        """The records of a piece, `rows()` at a time.
 
-        With a list for `damage` nothing is raised: what cannot be read is noted there and passed over.
+        With a list for `damage`, unreadable stretches are appended to it and skipped instead of raised.
         """
         file = next((f for f in self.scan.log_files() if f.offset == piece.file_offset), None)
         if file is None:
-            raise CorruptStore(
-                f"{self.root}: the log file at offset {piece.file_offset} is gone: its broker deletes the "
-                "oldest; plan again, or copy the store first"
+            raise StoreError(
+                f"{self.root}: the log file at offset {piece.file_offset} is gone: its broker deletes old "
+                "files; read again, or copy the store first"
             )
         at = piece.begin
         while True:
@@ -235,7 +235,7 @@ class StoreFolder:
             at = found
 
     def _behind(self, file: LogFile, at: int, piece: LogPiece, damage: list[Damage] | None) -> int | None:
-        """Where to go on if a walk has ended too early at offset `at`; None if it ended where it should."""
+        """Where to continue if a walk ended too early at offset `at`; None if it ended where it should."""
         if at >= piece.end or self.scan.ends(file, at - file.offset):
             return None
         place = self.scan.next_record(file, at - file.offset)
@@ -245,16 +245,13 @@ class StoreFolder:
         if damage is not None:
             damage.append(Damage(at, piece.end if found is None else min(found, piece.end)))
         elif not self.skips_damage:
-            lost = "" if found is None else f", the next one at {found}"
-            raise CorruptStore(
-                f"{file.path}: at offset {at} there is no whole record{lost}; `flaremq store verify` tells "
-                "more, and onDamage=skip reads what can be read"
-            )
+            following = "" if found is None else f", the next one is at {found}"
+            raise CorruptStore(f"{file.path}: no whole record at offset {at}{following}")
         return found if found is not None and found < piece.end else None
 
 
 def share(pieces: Sequence[P], tasks: int) -> list[tuple[P, ...]]:
-    """Neighbours together, in about equal shares, one for each task. Large queues are split for it."""
+    """Adjacent pieces together, in about equal shares, one for each task. Large queues are split."""
     fair = max(1, -(-sum(piece.size for piece in pieces) // max(1, tasks)))
     shares: list[list[P]] = []
     room = 0

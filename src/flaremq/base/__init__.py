@@ -1,5 +1,6 @@
 """Floor 1: what every process needs. Standard library only; every other package may import it.
 
+backoff         attempts repeated with growing pauses, until a deadline
 clock           wall-clock and monotonic time behind one seam
 descriptors     the limit on open files, and the share reserved for the store
 errors          every exception that FlareMQ raises, in one tree

@@ -16,13 +16,13 @@ from flaremq.client.client import Client
 
 R = TypeVar("R")
 
-_links: Final[dict[tuple[str, int], Link]] = {}
-_left_to_the_parent: Final[list[Link]] = []
+_links: Final[dict[tuple[str, int], ClusterClient]] = {}
+_left_to_the_parent: Final[list[ClusterClient]] = []
 """What a forked process inherited: kept, because collecting it would close what the parent still uses."""
 _making = threading.Lock()
 
 
-class Link:
+class ClusterClient:
     """A client, started in the loop of its portal."""
 
     def __init__(self, name_server: str) -> None:
@@ -46,13 +46,13 @@ async def _started(name_server: str) -> Client:
     return client
 
 
-def link_to(name_server: str) -> Link:
+def cluster_client(name_server: str) -> ClusterClient:
     """The link of this process, made on first use."""
     key = name_server, os.getpid()
     with _making:
         found = _links.get(key)
         if found is None:
-            found = _links[key] = Link(name_server)
+            found = _links[key] = ClusterClient(name_server)
         return found
 
 

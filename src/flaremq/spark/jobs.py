@@ -15,7 +15,7 @@ T = TypeVar("T")
 _AGAIN_S: Final = 0.2
 
 
-class Aside(Generic[T]):
+class SparkJob(Generic[T]):
     """What is done in a thread of its own, and what came of it."""
 
     def __init__(self, spark: SparkSession, work: Callable[[], T]) -> None:
@@ -58,9 +58,9 @@ class Aside(Generic[T]):
 
 
 @contextmanager
-def beside(spark: SparkSession, work: Callable[[], T]) -> Iterator[Aside[T]]:
+def beside(spark: SparkSession, work: Callable[[], T]) -> Iterator[SparkJob[T]]:
     """Do `work` while the body of the `with` runs. Both have ended when it is left, also by an error."""
-    aside = Aside(spark, work)
+    aside = SparkJob(spark, work)
     aside.start()
     try:
         yield aside

@@ -37,7 +37,7 @@ _KAFKAS: Final[Mapping[str, tuple[str, ...]]] = {
 _BY_KAFKA: Final = {name.casefold(): own for name, own in _KAFKAS.items()}
 
 
-class Given:
+class OptionReader:
     """The options of one read or write; a method for each kind of value."""
 
     def __init__(self, options: Mapping[str, str], names: Iterable[str]) -> None:
@@ -172,7 +172,7 @@ def wrong(name: str, value: object, wanted: str, example: str) -> ConfigError:
     return ConfigError(f"{name}={str(value)[:200]!r}: expected {wanted}, for example {name}={example}")
 
 
-def wanted_columns(given: Given) -> tuple[str, ...]:
+def wanted_columns(given: OptionReader) -> tuple[str, ...]:
     """The columns to read, in the order in which they are named."""
     named = given.words("columns")
     with_properties = given.flag("includeProperties", True)
@@ -193,7 +193,7 @@ DEFAULT_GROUP: Final = "flaremq-spark"
 BROKER_TIMEOUT_MS: Final = 60_000
 
 
-def name_server_of(given: Given) -> str:
+def name_server_of(given: OptionReader) -> str:
     address = given.text("nameServer") or named_by_environment()
     if not address:
         raise ConfigError(

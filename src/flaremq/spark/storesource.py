@@ -20,11 +20,11 @@ from pyspark.sql.types import StructType
 
 from flaremq.arrow.batches import Decoder
 from flaremq.arrow.columnspec import Only
-from flaremq.arrow.storefolder import Piece, QueuePiece, StoreFolder, Times, share
-from flaremq.base.errors import ConfigError
+from flaremq.arrow.storefolder import ArrowStore, Piece, QueuePiece, Times, share
+from flaremq.base.errors import ConfigError, CorruptStore
 from flaremq.base.localpath import local_path
 from flaremq.base.units import cores
-from flaremq.spark.options import Given, wanted_columns, wrong
+from flaremq.spark.options import OptionReader, wanted_columns, wrong
 from flaremq.spark.schema import columns_of, row_schema, spark_schema
 
 NAMES: Final = (
@@ -37,7 +37,7 @@ NAMES: Final = (
 class StoreOptions:
     """What to read of a store folder."""
 
-    folder: StoreFolder
+    folder: ArrowStore
     topics: tuple[str, ...]
     pattern: str | None
     via: str
@@ -50,7 +50,7 @@ class StoreOptions:
     @classmethod
     def of(cls, options: Mapping[str, str]) -> StoreOptions:
         """Raises ConfigError, or UsageError if there is no store at the path."""
-        given = Given(options, NAMES)
+        given = OptionReader(options, NAMES)
         root = given.text("path")
         if root is None:
             raise ConfigError(
@@ -58,7 +58,7 @@ class StoreOptions:
             )
         skips = _choice(given, "onDamage", ("fail", "skip")) == "skip"
         logs = tuple(local_path(part) for part in given.words("logPath"))
-        folder = StoreFolder(local_path(root), logs, skips)
+        folder = ArrowStore(local_path(root), logs, skips)
         folder.check()
         name = given.one_of("topic", "topics", "topicPattern")
         options_ = cls(
@@ -111,9 +111,17 @@ class StoreReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, StorePartition)
         for piece in partition.pieces:
-            for batch in self._batches(piece):
-                if batch.num_rows:
-                    yield batch if batch.schema == self._schema else batch.cast(self._schema)
+            try:
+                for batch in self._batches(piece):
+                    if batch.num_rows:
+                        yield batch if batch.schema == self._schema else batch.cast(self._schema)
+            except CorruptStore as error:
+                way = (
+                    "via=log reads without queues"
+                    if isinstance(piece, QueuePiece)
+                    else "onDamage=skip skips what cannot be read"
+                )
+                raise CorruptStore(f"{error}; {way}, and `flaremq store verify` shows all damage") from None
 
     def pieces(self) -> list[Piece]:
         """Everything to read, as the folder is now."""
@@ -163,7 +171,7 @@ class RocketMQStore(DataSource):
         return StoreReader(StoreOptions.of(self.options), schema)
 
 
-def _choice(given: Given, name: str, allowed: tuple[str, ...]) -> str:
+def _choice(given: OptionReader, name: str, allowed: tuple[str, ...]) -> str:
     """One of these words; the first is the default."""
     text = (given.text(name) or allowed[0]).lower()
     if text not in allowed:
@@ -171,7 +179,7 @@ def _choice(given: Given, name: str, allowed: tuple[str, ...]) -> str:
     return text
 
 
-def _times(given: Given) -> Times:
+def _times(given: OptionReader) -> Times:
     begin, end = given.time_ms("startingTimestamp"), given.time_ms("endingTimestamp")
     usual = Times()
     found = Times(usual.begin_ms if begin is None else begin, usual.end_ms if end is None else end)

@@ -40,14 +40,14 @@ def test_each_command_explains_itself(command: str) -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("audit", "/no/such/store"), "/no/such/store: no such folder: wanted is a store"),
-        (("rebuild", "/no/such/store", "--yes"), "/no/such/store: no such folder: wanted is a store"),
+        (("audit", "/no/such/store"), "/no/such/store does not exist: expected a store"),
+        (("rebuild", "/no/such/store", "--yes"), "/no/such/store does not exist: expected a store"),
         (("archive", "--to", "x", "-n", "127.0.0.1:1"), "give topics or a pattern, one of both"),
         (("archive", "--to", "x", "-t", "A", "--format", "csv", "-n", "127.0.0.1:1"), "csv"),
         (("archive", "--to", "x", "-t", "A", "-o", "tagz=a", "-n", "127.0.0.1:1"), "did you mean tags"),
         (("replay", "--from", "x", "-t", "a b", "-n", "127.0.0.1:1"), "a b"),
         (("compact", "/no/such/archive"), "/no/such/archive"),
-        (("audit", ".", "--master", "sparc://x"), "no such folder"),
+        (("audit", ".", "--master", "sparc://x"), "does not exist: expected a store"),
         (("stats",), "nothing to count is named"),
         (("stats", ".", "--archive", "x"), "one of them at a time"),
         (("run", "/no/such/file.yaml"), "/no/such/file.yaml"),

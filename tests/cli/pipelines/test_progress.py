@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import pytest
 
-from flaremq.cli.pipelines.progress import STARTING, Batch, line_of
+from flaremq.cli.pipelines.progress import STARTING, BatchSpeed, line_of
 from flaremq.cli.pipelines.spark import told_of
 
 IDLE = {"message": "Waiting for next trigger", "isDataAvailable": False, "isTriggerActive": False}
 READING = {"message": "Processing new data", "isDataAvailable": True, "isTriggerActive": True}
 LOOKING = {"message": "Getting offsets", "isDataAvailable": False, "isTriggerActive": True}
-FULL = Batch(rows_per_s=1200.0, seconds=1.5, waiting=0)
+FULL = BatchSpeed(rows_per_s=1200.0, seconds=1.5, waiting=0)
 
 
 @pytest.mark.parametrize("status", [IDLE, LOOKING, {}])
 def test_before_the_first_offsets_are_known_it_is_starting(status: dict[str, object]) -> None:
     assert line_of(status, 0, None) == STARTING
-    assert line_of(status, 0, Batch(0.0, 0.1, None)) == STARTING  # The empty first batch.
+    assert line_of(status, 0, BatchSpeed(0.0, 0.1, None)) == STARTING  # The empty first batch.
 
 
 def test_it_waits_for_messages_only_when_nothing_is_there_and_nothing_is_done() -> None:
-    assert line_of(IDLE, 0, Batch(0.0, 0.1, 0)) == "0 messages; waiting for messages"
-    assert line_of(IDLE, 0, Batch(0.0, 0.1, 236_626)) == "0 messages; 236,626 are waiting"
-    assert line_of(LOOKING, 0, Batch(0.0, 0.1, 0)) == "0 messages; waiting for messages"
-    assert line_of(READING, 0, Batch(0.0, 0.1, 0)) == "0 messages; reading"
+    assert line_of(IDLE, 0, BatchSpeed(0.0, 0.1, 0)) == "0 messages; waiting for messages"
+    assert line_of(IDLE, 0, BatchSpeed(0.0, 0.1, 236_626)) == "0 messages; 236,626 are waiting"
+    assert line_of(LOOKING, 0, BatchSpeed(0.0, 0.1, 0)) == "0 messages; waiting for messages"
+    assert line_of(READING, 0, BatchSpeed(0.0, 0.1, 0)) == "0 messages; reading"
     assert line_of(READING, 0, None) == "0 messages; reading"
 
 

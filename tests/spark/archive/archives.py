@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 
 from flaremq.arrow.schema import COLUMNS, TYPES
 from flaremq.spark.archive.identity import made_identity
-from flaremq.spark.archive.log import Batch
+from flaremq.spark.archive.log import QueryBatch
 from flaremq.spark.archive.partitions import DataFile
 from flaremq.spark.archive.reader import opened_table
 from flaremq.spark.archive.sink import ArchiveSink, ArchiveWriter
@@ -77,7 +77,7 @@ class Filled:
         """As the next batch of a query."""
         files = self.stage(*batches)
         with opened_table(self.folder, self.format) as table:
-            assert table.add(files, Batch(QUERY, self.batches))
+            assert table.add(files, QueryBatch(QUERY, self.batches))
         self.batches += 1
         return files
 
@@ -85,7 +85,7 @@ class Filled:
         """The last batch once more; whether it was added."""
         files = self.stage(*batches)
         with opened_table(self.folder, self.format) as table:
-            return table.add(files, Batch(QUERY, self.batches - 1))
+            return table.add(files, QueryBatch(QUERY, self.batches - 1))
 
 
 class CrashingSink(ArchiveSink):

@@ -14,9 +14,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from flaremq.base.errors import CorruptStore
 from flaremq.base.files import create_whole
-from flaremq.spark.archive.log import Batch, Commit, CommitLog, State, Verdict
+from flaremq.spark.archive.log import ArchiveLog, ArchiveState, Commit, CommitVerdict, QueryBatch
 from flaremq.spark.archive.partitions import DataFile
-from flaremq.spark.archive.publish import HIDDEN_SUFFIX, SHOWN_SUFFIX, Shown
+from flaremq.spark.archive.publish import HIDDEN_SUFFIX, SHOWN_SUFFIX, PublishedFiles
 
 PARTS = tuple(f"topic=T/day=2026-05-01/hour={hour}" for hour in range(3))
 
@@ -25,7 +25,7 @@ class Died(Exception):
     """A process ends at this point."""
 
 
-class DyingShown(Shown):
+class DyingShown(PublishedFiles):
     """Ends after so many steps."""
 
     steps = 0
@@ -44,7 +44,7 @@ class Archive(RuleBasedStateMachine):
         super().__init__()
         self.root = Path(tempfile.mkdtemp(prefix="manifest-"))
         self.data, self.own = self.root / "_data", self.root / "_flaremq"
-        self.log = CommitLog(self.own / "log", every=3)
+        self.log = ArchiveLog(self.own / "log", every=3)
         self.names = 0
         self.batch = 0
         self.rows = 0
@@ -89,7 +89,7 @@ class Archive(RuleBasedStateMachine):
         if not commits:
             self.rows -= sum(counts)  # The batch comes again, with the same rows.
             return
-        assert self.log.commit(Commit(files, batch=Batch("q", self.batch))) is Verdict.FITS
+        assert self.log.commit(Commit(files, batch=QueryBatch("q", self.batch))) is CommitVerdict.FITS
         self.wanted += [number for numbers in rows.values() for number in numbers]
         self.last, self.batch = rows, self.batch + 1
         self.show(steps)
@@ -97,8 +97,8 @@ class Archive(RuleBasedStateMachine):
     @precondition(lambda self: self.batch)
     @rule()
     def the_last_batch_is_run_again(self) -> None:
-        commit = Commit(self.files(self.last), batch=Batch("q", self.batch - 1))
-        assert self.log.commit(commit) is Verdict.REPEATED
+        commit = Commit(self.files(self.last), batch=QueryBatch("q", self.batch - 1))
+        assert self.log.commit(commit) is CommitVerdict.REPEATED
 
     @rule(part=st.sampled_from(PARTS), count=st.integers(1, 4))
     def a_merge_is_prepared(self, part: str, count: int) -> None:
@@ -115,7 +115,7 @@ class Archive(RuleBasedStateMachine):
         live = self.log.state().files
         is_possible = all(file.path in live for file in files)
         commit = Commit((merged,), tuple(file.path for file in files))
-        assert (self.log.commit(commit) is Verdict.FITS) is is_possible
+        assert (self.log.commit(commit) is CommitVerdict.FITS) is is_possible
         self.show(steps)
 
     @rule()
@@ -134,7 +134,7 @@ class Archive(RuleBasedStateMachine):
 
     @invariant()
     def readers_see_every_row_once(self) -> None:
-        state = CommitLog(self.own / "log").state()
+        state = ArchiveLog(self.own / "log").state()
         found = [each for path in state.files for each in (self.data / path).read_text().split()]
         assert sorted(map(int, found)) == sorted(self.wanted)
 
@@ -160,59 +160,62 @@ def a_file(number: int) -> DataFile:
 
 
 def test_of_many_who_commit_at_once_each_gets_a_version_and_each_batch_is_taken_once(tmp_path: Path) -> None:
-    def commit(number: int) -> Verdict:
-        return CommitLog(tmp_path, every=5).commit(
-            Commit((a_file(number),), batch=Batch(f"q{number % 10}", number // 20))
+    def commit(number: int) -> CommitVerdict:
+        return ArchiveLog(tmp_path, every=5).commit(
+            Commit((a_file(number),), batch=QueryBatch(f"q{number % 10}", number // 20))
         )
 
     with ThreadPoolExecutor(8) as pool:
         verdicts = list(pool.map(commit, range(200)))
-    state = CommitLog(tmp_path).state()
-    assert verdicts.count(Verdict.FITS) == state.version == len(state.files)
+    state = ArchiveLog(tmp_path).state()
+    assert verdicts.count(CommitVerdict.FITS) == state.version == len(state.files)
     assert set(state.batches.values()) == {9} and len(state.batches) == 10
 
 
 def test_a_state_is_written_down_now_and_then_and_what_lies_before_it_is_removed(tmp_path: Path) -> None:
-    log = CommitLog(tmp_path, every=10, now_s=lambda: 5.0)
+    log = ArchiveLog(tmp_path, every=10, now_s=lambda: 5.0)
     for number in range(47):
-        log.commit(Commit((a_file(number),), batch=Batch("q", number)))
+        log.commit(Commit((a_file(number),), batch=QueryBatch("q", number)))
     names = sorted(path.name for path in tmp_path.iterdir())
     assert names[0].startswith("00000000000000000030") and len(names) == 2 + 17
     assert len(log.state().files) == 47 and log.state().version == 47
     assert log.between(10, 47) is None
     recent = log.between(45, 47)
-    assert recent is not None and [commit.batch for commit in recent] == [Batch("q", 45), Batch("q", 46)]
+    assert recent is not None and [commit.batch for commit in recent] == [
+        QueryBatch("q", 45),
+        QueryBatch("q", 46),
+    ]
     assert recent[0].time_ms == 5000
 
 
 def test_a_writer_that_slept_while_the_log_went_on_does_not_believe_that_it_has_committed(
     tmp_path: Path,
 ) -> None:
-    class Sleepy(CommitLog):
+    class Sleepy(ArchiveLog):
         slept = False
 
-        def _read(self, known: State) -> State:
+        def _read(self, known: ArchiveState) -> ArchiveState:
             found = super()._read(known)
             if not self.slept:
                 self.slept = True
                 for number in range(1, 40):
-                    CommitLog(tmp_path, every=5).commit(Commit((a_file(number),)))
+                    ArchiveLog(tmp_path, every=5).commit(Commit((a_file(number),)))
             return found
 
-    assert Sleepy(tmp_path, every=5).commit(Commit((a_file(0),))) is Verdict.FITS
-    state = CommitLog(tmp_path).state()
+    assert Sleepy(tmp_path, every=5).commit(Commit((a_file(0),))) is CommitVerdict.FITS
+    state = ArchiveLog(tmp_path).state()
     assert len(state.files) == 40 and a_file(0).path in state.files
     assert not (tmp_path / f"{1:020}.json").exists()
 
 
 def test_an_empty_log_is_an_empty_archive(tmp_path: Path) -> None:
-    assert CommitLog(tmp_path / "none").state() == State()
+    assert ArchiveLog(tmp_path / "none").state() == ArchiveState()
 
 
 def test_a_damaged_log_is_told_and_not_guessed_at(tmp_path: Path) -> None:
     create_whole(tmp_path / f"{1:020}.json", b'{"add": 7}')
     with pytest.raises(CorruptStore, match="restore it from a copy"):
-        CommitLog(tmp_path).state()
+        ArchiveLog(tmp_path).state()
 
 
 def test_a_file_appears_whole_and_only_once(tmp_path: Path) -> None:

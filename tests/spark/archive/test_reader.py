@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 import threading
 from collections.abc import Iterator
@@ -19,10 +20,10 @@ from tests.spark.archive.archives import HOUR_US, QUERY, START_US, Filled, some_
 from flaremq.arrow.schema import COLUMNS
 from flaremq.base.errors import ConfigError, CorruptStore, StoreError, UsageError
 from flaremq.spark.archive.identity import FORMATS
-from flaremq.spark.archive.log import Batch
-from flaremq.spark.archive.partitions import DataFile, Part
+from flaremq.spark.archive.log import QueryBatch
+from flaremq.spark.archive.partitions import DataFile, HourPartition
 from flaremq.spark.archive.plain import PlainTable
-from flaremq.spark.archive.reader import archived_files, opened_table, read_archive
+from flaremq.spark.archive.reader import OPTIONAL_FORMATS, archived_files, opened_table, read_archive
 from flaremq.spark.archive.staging import Stage, StagePlan
 from flaremq.spark.pipelines.compact import bins, compact, vacuum
 from flaremq.spark.schema import spark_schema
@@ -107,7 +108,7 @@ def test_of_two_who_commit_a_batch_at_once_one_does(filled: Filled) -> None:
     def commit(files: tuple[DataFile, ...]) -> bool:
         with opened_table(filled.folder) as table:
             together.wait(60)
-            return table.add(files, Batch(QUERY, 0))
+            return table.add(files, QueryBatch(QUERY, 0))
 
     with ThreadPoolExecutor(len(staged)) as pool:
         assert sorted(pool.map(commit, staged)) == [False, False, False, True]
@@ -207,7 +208,7 @@ def test_what_a_process_that_died_has_not_shown_is_shown_by_the_next(plain: Fill
             self._shown = None  # type: ignore[assignment]
 
     with pytest.raises(AttributeError):
-        Dying(plain.folder).add(plain.stage(some_rows(range(5))), Batch(QUERY, 0))
+        Dying(plain.folder).add(plain.stage(some_rows(range(5))), QueryBatch(QUERY, 0))
     assert shown(plain.folder) == [] and len(archived_files(plain.folder)[1]) == 1
     PlainTable(plain.folder).settle()
     assert len(shown(plain.folder)) == 1
@@ -244,7 +245,7 @@ def test_a_file_that_is_gone_before_its_commit_is_no_part_of_the_archive(filled:
     (base / files[0].path).unlink()
     with opened_table(filled.folder) as table:
         with pytest.raises(CorruptStore, match="must be the same on the driver and on all executors"):
-            table.add(files, Batch(QUERY, 0))
+            table.add(files, QueryBatch(QUERY, 0))
         assert table.files() == [] and table.last_batch(QUERY) == -1
 
 
@@ -256,7 +257,9 @@ def test_files_are_sorted_by_queue_in_row_groups_with_their_least_and_greatest(t
         stage.add(some_rows([hour], stored_us=START_US + hour * HOUR_US))
     files = stage.finish()
     assert sum(file.rows for file in files) == 65
-    assert {file.part for file in files} == {Part("Orders", date(2026, 5, 1), 13 + hour) for hour in range(5)}
+    assert {file.part for file in files} == {
+        HourPartition("Orders", date(2026, 5, 1), 13 + hour) for hour in range(5)
+    }
     first = pq.ParquetFile(tmp_path / max(files, key=lambda file: file.rows).path)
     assert first.metadata.num_row_groups > 1 and "topic" not in first.schema_arrow.names
     group = first.metadata.row_group(0)
@@ -326,7 +329,7 @@ def test_wrong_folders_times_and_limits_are_told(spark: SparkSession, plain: Fil
     with pytest.raises(ConfigError, match=r"cannot hold an archive in format delta: # %"):
         Filled(tmp_path / "a#%20", "delta")
     with pytest.raises(CorruptStore, match="is no file of an archive"):
-        Part.of_path("topic=a/hour=3/day=2026-05-01/x")
+        HourPartition.of_path("topic=a/hour=3/day=2026-05-01/x")
 
 
 def test_an_iceberg_table_is_vacuumed_while_somebody_adds_to_it(tmp_path: Path) -> None:
@@ -361,3 +364,13 @@ def test_errors_of_a_format_are_told_in_one_line(tmp_path: Path) -> None:
         path.unlink()
     with pytest.raises(StoreError, match=r"archive \(delta\): \w+: "):
         archived_files(filled.folder)
+
+
+@pytest.mark.parametrize("format_name", sorted(OPTIONAL_FORMATS))
+def test_a_format_that_is_imported_on_first_use_can_be_found(format_name: str) -> None:
+    module, name = OPTIONAL_FORMATS[format_name]
+    assert isinstance(getattr(importlib.import_module(module), name), type)
+
+
+def test_every_format_has_a_table() -> None:
+    assert {"parquet", *OPTIONAL_FORMATS} == set(FORMATS)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from flaremq.spark.launch.appcds import Archive, archive_for, discard
+from flaremq.spark.launch.appcds import ClassArchive, archive_for, discard
 from flaremq.spark.launch.java import Java
 
 HEADER = struct.pack("=I", 0xF00BABA8)
@@ -34,12 +34,12 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "archives"
 
 
-def made_at(archive: Archive) -> Path:
+def made_at(archive: ClassArchive) -> Path:
     (option,) = [option for option in archive.options if option.startswith("-XX:ArchiveClassesAtExit=")]
     return Path(option.partition("=")[2])
 
 
-def used(archive: Archive) -> Path:
+def used(archive: ClassArchive) -> Path:
     (option,) = [option for option in archive.options if option.startswith("-XX:SharedArchiveFile=")]
     return Path(option.partition("=")[2])
 
@@ -69,7 +69,7 @@ def test_the_first_start_makes_it_and_the_next_one_uses_it(
 def test_while_one_makes_it_another_goes_without(java: Java, spark_home: Path, folder: Path) -> None:
     first = archive_for(java, spark_home, folder)
     made_at(first).write_bytes(HEADER)  # Whole or not: its JVM still has the lock.
-    assert archive_for(java, spark_home, folder) == Archive()
+    assert archive_for(java, spark_home, folder) == ClassArchive()
     first.handed_over()
     assert used(archive_for(java, spark_home, folder)).exists()
 
@@ -89,7 +89,7 @@ def test_after_three_vain_attempts_nobody_tries_again(java: Java, spark_home: Pa
         attempt = archive_for(java, spark_home, folder)
         assert attempt.is_made_now
         attempt.handed_over()
-    assert archive_for(java, spark_home, folder) == Archive()
+    assert archive_for(java, spark_home, folder) == ClassArchive()
 
 
 @pytest.mark.parametrize("damage", [HEADER, b"", b"\0" * 11], ids=["cut", "empty", "no header"])
@@ -127,13 +127,13 @@ def test_without_a_place_to_write_to_spark_starts_without(
     java: Java, spark_home: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "a-file").write_bytes(b"")
-    assert archive_for(java, spark_home, tmp_path / "a-file" / "archives") == Archive()
-    assert archive_for(java, spark_home, tmp_path / "with:colon") == Archive()
-    assert archive_for(java, spark_home, tmp_path / "with blank") == Archive()
+    assert archive_for(java, spark_home, tmp_path / "a-file" / "archives") == ClassArchive()
+    assert archive_for(java, spark_home, tmp_path / "with:colon") == ClassArchive()
+    assert archive_for(java, spark_home, tmp_path / "with blank") == ClassArchive()
 
 
 def test_a_java_that_can_make_no_archive_of_its_own_classes_has_none(
     java: Java, spark_home: Path, folder: Path
 ) -> None:
     (java.real_home / "lib" / "server" / "classes.jsa").unlink()
-    assert archive_for(java, spark_home, folder) == Archive()
+    assert archive_for(java, spark_home, folder) == ClassArchive()

@@ -19,7 +19,7 @@ from flaremq.cli.pipelines.spark import records_counted
 from flaremq.model.layout import ENTRY_FORMAT
 from flaremq.protocol.configfiles import deleted_topics
 from flaremq.spark.pipelines.store.audit import Audit, audit
-from flaremq.spark.pipelines.store.rebuild import Shape, rebuild
+from flaremq.spark.pipelines.store.rebuild import FileShape, rebuild
 from flaremq.store.index.indexfile import entry_at
 from flaremq.store.offline.folder import OfflineStore as InspectedFolder
 from flaremq.store.offline.verify import Verifier
@@ -66,7 +66,7 @@ def test_nothing_is_found_in_a_sound_store(spark: SparkSession, sound: Path, tmp
 def break_body(store: Path) -> str:
     path = sorted((store / "commitlog").iterdir())[1]
     change(path, path.read_bytes().index(b"." * 20), b"x")
-    return r"log: at offset \d+ there is no whole record"
+    return r"log: no whole record at offset \d+"
 
 
 def break_entry(store: Path) -> str:
@@ -157,7 +157,7 @@ def test_a_store_beside_its_running_broker_is_sound_as_far_as_it_is_confirmed(
 
 def test_an_index_of_another_shape_is_no_finding_but_a_question(spark: SparkSession, sound: Path) -> None:
     with pytest.raises(UsageError, match="say what maxHashSlotNum and maxIndexNum are"):
-        audit(spark, sound, shape=Shape(1000, 51, 200))
+        audit(spark, sound, shape=FileShape(1000, 51, 200))
 
 
 def test_a_deleted_topic_is_no_finding_and_is_not_brought_back(spark: SparkSession, tmp_path: Path) -> None:

@@ -11,11 +11,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from flaremq.base.errors import CorruptStore, StoreLocked, UsageError
-from flaremq.spark.pipelines.store.rebuild import Shape, rebuild, shape_of
+from flaremq.spark.pipelines.store.rebuild import FileShape, rebuild, shape_of
 from flaremq.store.store import MessageStore
 from flaremq.testing.fakes.builders import a_message, small_settings
 
-SMALL = Shape(queue_file_size=1000, index_slots=50, index_entries=200)
+SMALL = FileShape(queue_file_size=1000, index_slots=50, index_entries=200)
 
 
 def written(root: Path, count: int = 1500, **settings: Any) -> None:
@@ -120,7 +120,7 @@ def test_damage_ends_it_before_anything_is_replaced(spark: SparkSession, tmp_pat
     data = bytearray(path.read_bytes())
     data[3000] ^= 0xFF
     path.write_bytes(data)
-    with pytest.raises(Exception, match="there is no whole record") as failure:
+    with pytest.raises(Exception, match="no whole record at offset") as failure:
         rebuild(spark, tmp_path, shape=SMALL)
     assert CorruptStore.__name__ in str(failure.value)
     assert contents(tmp_path / "consumequeue") == before
@@ -139,6 +139,6 @@ def test_nothing_is_overwritten(spark: SparkSession, tmp_path: Path) -> None:
 def test_the_size_of_files_is_that_of_those_which_are_there(tmp_path: Path) -> None:
     written(tmp_path, 10)
     assert shape_of(tmp_path).queue_file_size == 1000
-    assert shape_of(tmp_path / "elsewhere") == Shape()
+    assert shape_of(tmp_path / "elsewhere") == FileShape()
     with pytest.raises(UsageError, match="queue files of 30 bytes cannot be"):
-        Shape(queue_file_size=30)
+        FileShape(queue_file_size=30)

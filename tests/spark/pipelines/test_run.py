@@ -15,8 +15,8 @@ from flaremq.base.errors import ConfigError, FlareError, SparkFailed, UsageError
 from flaremq.spark.pipelines.archive import ArchivePlan, archive
 from flaremq.spark.pipelines.recipe.load import load_recipe
 from flaremq.spark.pipelines.recipe.model import Recipe
-from flaremq.spark.pipelines.recipe.progress import Progress, lag_of
-from flaremq.spark.pipelines.recipe.run import Pipeline, SinkResult, _Running, run
+from flaremq.spark.pipelines.recipe.progress import SinkProgress, lag_of
+from flaremq.spark.pipelines.recipe.run import RecipeRun, SinkResult, _RunningSink, run
 from flaremq.testing.embedded import EmbeddedThread
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "pipeline.yaml"
@@ -65,8 +65,8 @@ def test_a_stream_whose_jvm_is_killed_is_told_with_its_sink(tmp_path: Path) -> N
     found = load_recipe(file, {"NS": "127.0.0.1:1"})
     gone: Any = GoneWithItsJvm()
     sink, message = found.sinks[0], r"p\.yaml:2.*the JVM in which Spark runs is gone"
-    with Pipeline(gone, found) as pipeline:
-        pipeline._running.append(_Running(sink, gone, SinkResult(sink.name, True)))
+    with RecipeRun(gone, found) as pipeline:
+        pipeline._running.append(_RunningSink(sink, gone, SinkResult(sink.name, True)))
         with pytest.raises(SparkFailed, match=message):
             pipeline.wait()
 
@@ -75,7 +75,7 @@ def test_the_example_goes_on_where_it_has_ended(
     spark: SparkSession, running: EmbeddedThread, tmp_path: Path
 ) -> None:
     environment = {"NAMESRV_ADDR": running.namesrv, "OUT": str(tmp_path)}
-    told: list[Progress] = []
+    told: list[SinkProgress] = []
     ran = run(spark, load_recipe(EXAMPLE, environment), told.append)
     assert {each.name: each.rows for each in ran.sinks} == {"topic": COUNT // 3, "files": COUNT // 3}
     assert all(each.stream and each.batches for each in ran.sinks)
@@ -195,11 +195,11 @@ def test_a_stream_runs_until_it_is_stopped_and_one_that_fails_ends_the_others(
     )
     seen = threading.Event()
 
-    def tell(progress: Progress) -> None:
+    def tell(progress: SinkProgress) -> None:
         if progress.rows:
             seen.set()
 
-    with Pipeline(spark, recipe(tmp_path, text, running), tell) as pipeline:
+    with RecipeRun(spark, recipe(tmp_path, text, running), tell) as pipeline:
         pipeline.start()
         waiting = threading.Thread(target=pipeline.wait)
         waiting.start()
@@ -209,7 +209,7 @@ def test_a_stream_runs_until_it_is_stopped_and_one_that_fails_ends_the_others(
         assert not waiting.is_alive()
     assert pipeline.ran().sinks[0].rows == COUNT
     failing = text + "  failing: {from: bad, format: noop}\nname: failing\n"
-    with Pipeline(spark, recipe(tmp_path, failing, running)) as pipeline:
+    with RecipeRun(spark, recipe(tmp_path, failing, running)) as pipeline:
         pipeline.start()
         with pytest.raises(FlareError, match=r"p\.yaml:6: sinks\.failing: .*wrong tag") as caught:
             pipeline.wait(120)

@@ -21,7 +21,7 @@ from flaremq.spark.pipelines.archive import ArchivePlan, archive
 from flaremq.spark.pipelines.stats.groupoffsets import offsets_of_brokers, offsets_of_store
 from flaremq.spark.pipelines.stats.plots import plot_stats
 from flaremq.spark.pipelines.stats.stats import COLUMNS_NEEDED, KEY_COLUMNS, StatsPlan, finer, stats
-from flaremq.spark.pipelines.stats.tables import TABLES, Marks, Stats, made_stats, write_stats
+from flaremq.spark.pipelines.stats.tables import TABLES, Marks, StatsTables, made_stats, write_stats
 from flaremq.spark.pipelines.stats.text import renderables, shown
 from flaremq.spark.read.groupcommit import commit
 from flaremq.spark.read.options import Selection
@@ -50,7 +50,7 @@ def messages(spark: SparkSession) -> DataFrame:
 
 
 @pytest.fixture(scope="module")
-def found(spark: SparkSession) -> Stats:
+def found(spark: SparkSession) -> StatsTables:
     offsets = {
         "slow": {"Orders@b:0": 250, "Orders@b:9": 3},
         "quick": {"Orders@b:0": 1000, "Bills@b:1": 990, "Gone@b:0": 1},
@@ -58,7 +58,7 @@ def found(spark: SparkSession) -> Stats:
     return stats(spark, messages(spark), StatsPlan(keys_max=5, tags_max=3, offsets=offsets))
 
 
-def test_everything_is_counted_in_one_pass(found: Stats) -> None:
+def test_everything_is_counted_in_one_pass(found: StatsTables) -> None:
     assert (found.messages, found.bytes) == (2000, 1000 * 10 + 1000 * 11)
     orders = next(row for row in found.rows("topics") if row["topic"] == "Orders")
     assert (orders["messages"], orders["bytes"], orders["sizeMax"], orders["sizeMean"]) == (
@@ -94,7 +94,7 @@ def test_everything_is_counted_in_one_pass(found: Stats) -> None:
     ]
 
 
-def test_a_backlog_is_exact_and_leaves_out_what_is_in_no_queue(found: Stats) -> None:
+def test_a_backlog_is_exact_and_leaves_out_what_is_in_no_queue(found: StatsTables) -> None:
     backlog = {(row["group"], row["topic"]): row for row in found.rows("backlog")}
     assert {key: row["waiting"] for key, row in backlog.items()} == {
         ("slow", "Orders"): 750 - 15,
@@ -108,7 +108,7 @@ def test_a_backlog_is_exact_and_leaves_out_what_is_in_no_queue(found: Stats) -> 
     assert grown == [49 + 98 * hour for hour in range(8)]
 
 
-def test_results_are_written_shown_and_drawn(found: Stats, tmp_path: Path) -> None:
+def test_results_are_written_shown_and_drawn(found: StatsTables, tmp_path: Path) -> None:
     (tmp_path / "mine.parquet").write_text("stays")
     for _ in range(2):
         assert [path.stem for path in write_stats(found, tmp_path)] == list(TABLES)

@@ -21,7 +21,7 @@ from flaremq.spark.read import fetch as room
 from flaremq.spark.read.fetch import FetchPlan, chunks
 from flaremq.spark.read.options import Filter
 from flaremq.spark.read.partitions import QueueRange
-from flaremq.spark.read.pullranges import Piece
+from flaremq.spark.read.pullranges import PullRange
 from flaremq.testing.cluster import Cluster
 from flaremq.testing.embedded import EmbeddedThread
 
@@ -119,13 +119,13 @@ def test_whoever_stops_reading_early_leaves_nothing_behind(two: EmbeddedThread) 
     assert len(read(FetchPlan(two.namesrv), whole(got))) == 3000
 
 
-class CountedLine(PullLine[Piece]):
+class CountedLine(PullLine[PullRange]):
     """Tells what goes over it."""
 
     asked = 0
     given_up = threading.Event()
 
-    def ask(self, what: Piece, frames: PullFrames, offset: int, count: int) -> None:
+    def ask(self, what: PullRange, frames: PullFrames, offset: int, count: int) -> None:
         CountedLine.asked += 1
         super().ask(what, frames, offset, count)
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from flaremq.base.errors import UsageError
 from flaremq.spark.read import offsets
-from flaremq.spark.read.bounds import Kind, Place
-from flaremq.spark.read.offsets import Gap, Span
+from flaremq.spark.read.bounds import Bound, BoundKind
+from flaremq.spark.read.offsets import Gap, OffsetSpan
 
 KEYS = st.builds(
     lambda topic, broker, queue: f"{topic}@{broker}:{queue}",
@@ -34,14 +34,14 @@ def test_the_same_offsets_have_the_same_text_in_whichever_order_they_come(found:
 @pytest.mark.parametrize(
     "place",
     [
-        Place(Kind.LATEST),
-        Place(Kind.TIME, 5),
-        Place(Kind.GROUP),
-        Place(Kind.OFFSETS, offsets={"B@b:1": -1, "A@a:0": 7}),
+        Bound(BoundKind.LATEST),
+        Bound(BoundKind.TIME, 5),
+        Bound(BoundKind.GROUP),
+        Bound(BoundKind.OFFSETS, offsets={"B@b:1": -1, "A@a:0": 7}),
     ],
     ids=lambda place: place.kind.value,
 )
-def test_a_start_is_read_back_as_it_was_written(place: Place) -> None:
+def test_a_start_is_read_back_as_it_was_written(place: Bound) -> None:
     text = json.dumps(offsets.dump_start(place))
     assert offsets.load(json.loads(text)) == place
     assert json.dumps(offsets.dump_start(place)) == text
@@ -56,8 +56,8 @@ def test_a_start_is_read_back_as_it_was_written(place: Place) -> None:
         ({"v": 1, "q": {"A@b:0": "7"}}, "wanted are queues"),
         ({"v": 1}, "wanted are queues"),
         ({"v": 1, "q": {"A": 7}}, "names no queue"),
-        ({"v": 1, "start": {"at": "somewhere"}}, "no place to begin at"),
-        ({"v": 1, "start": "latest"}, "no place to begin at"),
+        ({"v": 1, "start": {"at": "somewhere"}}, "is not a starting position"),
+        ({"v": 1, "start": "latest"}, "is not a starting position"),
     ],
 )
 def test_a_checkpoint_of_something_else_is_refused(offset: object, says: str) -> None:
@@ -113,14 +113,14 @@ def test_large_messages_take_a_smaller_share_of_bytes() -> None:
 
 
 def test_what_was_deleted_unread_is_a_gap() -> None:
-    spans = {"A@b:0": Span(50, 100), "A@b:1": Span(0, 10)}
+    spans = {"A@b:0": OffsetSpan(50, 100), "A@b:1": OffsetSpan(0, 10)}
     assert offsets.gaps({"A@b:0": 20, "A@b:1": 5, "A@b:2": 1}, spans) == [Gap("A@b:0", 20, 50)]
     assert str(Gap("A@b:0", 20, 50)) == "A@b:0 [20, 50)"
     assert offsets.backlog({"A@b:0": 20, "A@b:1": 5}, spans) == {"A@b:0": 50, "A@b:1": 5}
 
 
 def test_a_head_that_has_moved_back_is_nothing_new_and_nothing_lost() -> None:
-    spans = {"A@b:0": Span(0, 80)}
+    spans = {"A@b:0": OffsetSpan(0, 80)}
     assert offsets.gaps({"A@b:0": 100}, spans) == []
     assert offsets.backlog({"A@b:0": 100}, spans) == {"A@b:0": 0}
     assert offsets.advanced({"A@b:0": 100}, spans, {}) == {"A@b:0": 100}
@@ -128,17 +128,17 @@ def test_a_head_that_has_moved_back_is_nothing_new_and_nothing_lost() -> None:
 
 def test_a_new_queue_is_put_where_it_begins_and_a_vanished_one_stays() -> None:
     known = {"A@b:0": 100, "Gone@b:0": 7}
-    spans = {"A@b:0": Span(0, 150), "New@b:0": Span(30, 90)}
+    spans = {"A@b:0": OffsetSpan(0, 150), "New@b:0": OffsetSpan(30, 90)}
     assert offsets.advanced(known, spans, {"A@b:0": 25}) == {"A@b:0": 125, "Gone@b:0": 7, "New@b:0": 30}
 
 
 def test_going_on_behind_a_gap_counts_from_its_end() -> None:
-    assert offsets.advanced({"A@b:0": 20}, {"A@b:0": Span(50, 100)}, {"A@b:0": 10}) == {"A@b:0": 60}
+    assert offsets.advanced({"A@b:0": 20}, {"A@b:0": OffsetSpan(50, 100)}, {"A@b:0": 10}) == {"A@b:0": 60}
 
 
 @given(BACKLOGS, st.integers(1, 5000))
 def test_batch_after_batch_takes_all_there_is_and_ends(backlog: dict[str, int], limit: int) -> None:
-    spans = {key: Span(0, count % 5000) for key, count in backlog.items()}
+    spans = {key: OffsetSpan(0, count % 5000) for key, count in backlog.items()}
     known = dict.fromkeys(spans, 0)
     rounds = 0
     while any(offsets.backlog(known, spans).values()):

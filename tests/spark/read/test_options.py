@@ -9,7 +9,7 @@ import pytest
 from flaremq.arrow.schema import COLUMNS
 from flaremq.base.errors import ConfigError, UsageError
 from flaremq.model.message import MessageQueue
-from flaremq.spark.read.bounds import Kind
+from flaremq.spark.read.bounds import BoundKind
 from flaremq.spark.read.options import NAMES, ReadOptions
 from flaremq.spark.storesource import StoreOptions
 from flaremq.spark.write.options import WriteOptions
@@ -28,12 +28,12 @@ def selected(**options: str) -> ReadOptions:
 def test_a_topic_is_enough() -> None:
     options = read()
     assert options.selection.topics == ("Orders",)
-    assert (options.starting.kind, options.ending.kind) == (Kind.EARLIEST, Kind.LATEST)
+    assert (options.starting.kind, options.ending.kind) == (BoundKind.EARLIEST, BoundKind.LATEST)
     assert options.columns == COLUMNS
     assert options.fail_on_data_loss
     assert options.broker_timeout_s == 60
     assert options.shape.tasks >= 2
-    assert read(streaming=True).starting.kind is Kind.LATEST
+    assert read(streaming=True).starting.kind is BoundKind.LATEST
 
 
 def test_names_are_read_in_any_case_as_spark_gives_them() -> None:
@@ -186,7 +186,7 @@ def test_times_are_milliseconds_or_iso() -> None:
     assert read(startingTimestamp="1767225600000").starting.time_ms == 1_767_225_600_000
     for text in ("2026-01-01", "2026-01-01T00:00:00", "2026-01-01T00:00:00Z", "2026-01-01T02:00:00+02:00"):
         assert read(startingTimestamp=text).starting.time_ms == 1_767_225_600_000
-    assert read(endingTimestamp="2026-01-01").ending.kind is Kind.TIME
+    assert read(endingTimestamp="2026-01-01").ending.kind is BoundKind.TIME
 
 
 def test_limits_have_units() -> None:

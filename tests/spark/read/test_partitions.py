@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flaremq.spark.read.options import Shape
+from flaremq.spark.read.options import Partitioning
 from flaremq.spark.read.partitions import TASK_ROWS, QueueRange, pack, ranges
 
 QUEUES = st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 9)), unique=True, max_size=20).flatmap(
@@ -20,11 +20,15 @@ QUEUES = st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 9)), unique=Tr
         )
     )
 )
-SHAPES = st.builds(Shape, st.integers(1, 16), st.integers(1, 40), st.none() | st.integers(1000, 100_000))
+SHAPES = st.builds(
+    Partitioning, st.integers(1, 16), st.integers(1, 40), st.none() | st.integers(1000, 100_000)
+)
 
 
 @given(QUEUES, SHAPES)
-def test_tasks_cover_the_ranges_exactly_and_in_order(whole: tuple[QueueRange, ...], shape: Shape) -> None:
+def test_tasks_cover_the_ranges_exactly_and_in_order(
+    whole: tuple[QueueRange, ...], shape: Partitioning
+) -> None:
     parts = [part for task in pack(whole, shape) for part in task]
     for each in whole:
         mine = [part for part in parts if part.key == each.key]
@@ -38,7 +42,7 @@ def test_tasks_cover_the_ranges_exactly_and_in_order(whole: tuple[QueueRange, ..
 
 @given(QUEUES, SHAPES)
 def test_tasks_are_of_equal_size_and_not_more_than_wanted(
-    whole: tuple[QueueRange, ...], shape: Shape
+    whole: tuple[QueueRange, ...], shape: Partitioning
 ) -> None:
     tasks = pack(whole, shape)
     sizes = [sum(part.rows for part in task) for task in tasks]
@@ -57,19 +61,19 @@ def test_tasks_are_of_equal_size_and_not_more_than_wanted(
 
 def test_many_small_queues_share_one_task() -> None:
     whole = [QueueRange("T", "b", number, 0, 10) for number in range(100)]
-    (task,) = pack(whole, Shape(8))
+    (task,) = pack(whole, Partitioning(8))
     assert len(task) == 100
 
 
 def test_a_large_queue_is_split() -> None:
-    tasks = pack([QueueRange("T", "b", 0, 5, 5 + 100 * TASK_ROWS)], Shape(4))
+    tasks = pack([QueueRange("T", "b", 0, 5, 5 + 100 * TASK_ROWS)], Partitioning(4))
     assert len(tasks) == 4
     assert [task[0].begin for task in tasks] == [5 + number * 25 * TASK_ROWS for number in range(4)]
 
 
 def test_queues_of_one_broker_lie_together() -> None:
     whole = [QueueRange("T", broker, number, 0, 5) for number in range(3) for broker in ("b", "a")]
-    (task,) = pack(whole, Shape(4))
+    (task,) = pack(whole, Partitioning(4))
     assert [part.broker for part in task] == ["a", "a", "a", "b", "b", "b"]
 
 

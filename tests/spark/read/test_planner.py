@@ -18,13 +18,13 @@ from flaremq.model.message import Message, MessageQueue
 from flaremq.model.queuekey import key_of
 from flaremq.spark.read import planner
 from flaremq.spark.read import planner as room
-from flaremq.spark.read.bounds import Kind, Place
+from flaremq.spark.read.bounds import Bound, BoundKind
 from flaremq.spark.read.groupcommit import commit
-from flaremq.spark.read.options import Limits, ReadOptions
-from flaremq.spark.read.planner import Course
+from flaremq.spark.read.options import BatchLimits, ReadOptions
+from flaremq.spark.read.planner import StreamPlanner
 from flaremq.testing.embedded import EmbeddedThread
 
-ALL = Limits()
+ALL = BatchLimits()
 SMALL_FILES: dict[str, object] = {
     "maxMessageSize": 16 << 10,
     "mappedFileSizeCommitLog": 64 << 10,
@@ -44,8 +44,8 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(room, "_LIST_S", 0.05)
 
 
-def course(running: EmbeddedThread, **options: str) -> Course:
-    return Course(ReadOptions.of({"nameServer": running.namesrv, **options}, streaming=True))
+def course(running: EmbeddedThread, **options: str) -> StreamPlanner:
+    return StreamPlanner(ReadOptions.of({"nameServer": running.namesrv, **options}, streaming=True))
 
 
 def by_key(got: dict[MessageQueue, int]) -> dict[str, int]:
@@ -60,10 +60,10 @@ def test_a_stream_begins_where_it_is_told_and_takes_what_is_there(two: EmbeddedT
     make_topic(two.namesrv, "Begin", queues=2)
     got = by_key(fill(two.namesrv, "Begin", 100))
     run = course(two, topic="Begin")
-    assert run.begin(Place(Kind.EARLIEST)) == zero(got)
-    assert run.begin(Place(Kind.LATEST)) == got
+    assert run.begin(Bound(BoundKind.EARLIEST)) == zero(got)
+    assert run.begin(Bound(BoundKind.LATEST)) == got
     one = min(got)
-    given = run.begin(Place(Kind.OFFSETS, offsets={one: 3}))
+    given = run.begin(Bound(BoundKind.OFFSETS, offsets={one: 3}))
     assert given == {**got, one: 3}
     assert run.next(zero(got), ALL, 0) == got
     assert run.ends == got
@@ -80,12 +80,12 @@ def test_a_time_and_a_group_are_places_to_begin_at(two: EmbeddedThread) -> None:
         pass
     both = {key: count + first[key] for key, count in by_key(fill(two.namesrv, "Places", 50)).items()}
     run = course(two, topic="Places", group="readers")
-    assert run.begin(Place(Kind.TIME, between_ms)) == first
-    assert run.begin(Place(Kind.TIME, 1)) == zero(first)
-    assert run.begin(Place(Kind.TIME, between_ms + 10_000_000)) == both
-    assert run.begin(Place(Kind.GROUP)) == both  # It has no offsets yet.
+    assert run.begin(Bound(BoundKind.TIME, between_ms)) == first
+    assert run.begin(Bound(BoundKind.TIME, 1)) == zero(first)
+    assert run.begin(Bound(BoundKind.TIME, between_ms + 10_000_000)) == both
+    assert run.begin(Bound(BoundKind.GROUP)) == both  # It has no offsets yet.
     commit(two.namesrv, "readers", dict.fromkeys(first, 7))
-    assert run.begin(Place(Kind.GROUP)) == dict.fromkeys(first, 7)
+    assert run.begin(Bound(BoundKind.GROUP)) == dict.fromkeys(first, 7)
     run.close()
 
 
@@ -94,7 +94,7 @@ def test_a_limit_is_shared_until_everything_is_taken(two: EmbeddedThread) -> Non
     got = by_key(fill(two.namesrv, "Limits", 1000))
     run, known, sizes = course(two, topic="Limits"), zero(got), []
     while known != got:
-        after = run.next(known, Limits(offsets_max=300), 0)
+        after = run.next(known, BatchLimits(offsets_max=300), 0)
         taken = {key: after[key] - known[key] for key in got}
         assert all(taken.values())
         sizes.append(sum(taken.values()))
@@ -107,9 +107,9 @@ def test_a_limit_in_bytes_counts_messages_by_their_size(two: EmbeddedThread) -> 
     make_topic(two.namesrv, "Bytes", queues=1)
     got = by_key(fill(two.namesrv, "Bytes", 400, size=3000))
     run = course(two, topic="Bytes")
-    after = run.next(zero(got), Limits(bytes_max=330_000), 0)
+    after = run.next(zero(got), BatchLimits(bytes_max=330_000), 0)
     assert 80 <= sum(after.values()) <= 110  # A record is the body and some 200 bytes.
-    both = run.next(zero(got), Limits(offsets_max=20, bytes_max=330_000), 0)
+    both = run.next(zero(got), BatchLimits(offsets_max=20, bytes_max=330_000), 0)
     assert sum(both.values()) == 20
     run.close()
 
@@ -122,7 +122,7 @@ def test_a_wait_ends_soon_after_a_message_arrives_in_any_queue(
         monkeypatch.setattr(planner, "_QUEUES_MAX", 0)
     make_topic(two.namesrv, "Wake", queues=4)
     run = course(two, topic="Wake")
-    known = run.begin(Place(Kind.LATEST))
+    known = run.begin(Bound(BoundKind.LATEST))
     with Producer("wake", two.namesrv) as producer:
         for _ in range(5):
             with ThreadPoolExecutor(1) as waiting:
@@ -137,7 +137,7 @@ def test_a_wait_without_anything_new_gives_the_same_again(two: EmbeddedThread) -
     make_topic(two.namesrv, "Quiet", queues=1)
     fill(two.namesrv, "Quiet", 10)
     run = course(two, topic="Quiet")
-    known = run.begin(Place(Kind.LATEST))
+    known = run.begin(Bound(BoundKind.LATEST))
     assert run.next(known, ALL, 0.2) == known
     run.close()
 
@@ -145,14 +145,14 @@ def test_a_wait_without_anything_new_gives_the_same_again(two: EmbeddedThread) -
 def test_few_messages_wait_for_more_but_not_for_ever(two: EmbeddedThread) -> None:
     make_topic(two.namesrv, "Least", queues=1)
     run = course(two, topic="Least")
-    empty = run.begin(Place(Kind.LATEST))
+    empty = run.begin(Bound(BoundKind.LATEST))
     fill(two.namesrv, "Least", 5)
-    least = Limits(offsets_min=10, delay_s=3600)
+    least = BatchLimits(offsets_min=10, delay_s=3600)
     known = run.next(empty, least, 0)
     assert sum(known.values()) == 5  # The first batch waits for nobody.
     fill(two.namesrv, "Least", 5)
     assert run.next(known, least, 0.1) == known
-    assert sum(run.next(known, Limits(offsets_min=10, delay_s=0.001), 0).values()) == 10
+    assert sum(run.next(known, BatchLimits(offsets_min=10, delay_s=0.001), 0).values()) == 10
     fill(two.namesrv, "Least", 5)
     assert sum(run.next(known, least, 30).values()) == 15
     run.close()
@@ -164,10 +164,10 @@ def test_what_comes_after_the_freeze_is_not_taken(two: EmbeddedThread) -> None:
     run = course(two, topic="Frozen")
     run.freeze()
     fill(two.namesrv, "Frozen", 50)
-    half = run.next(zero(got), Limits(offsets_max=60), 60)
+    half = run.next(zero(got), BatchLimits(offsets_max=60), 60)
     assert sum(half.values()) == 60
-    assert run.next(half, Limits(offsets_max=60), 60) == got
-    assert run.next(got, Limits(offsets_max=60), 60) == got
+    assert run.next(half, BatchLimits(offsets_max=60), 60) == got
+    assert run.next(got, BatchLimits(offsets_max=60), 60) == got
     run.close()
 
 
@@ -176,7 +176,7 @@ def test_new_topics_of_a_pattern_and_new_queues_begin_at_their_first_message(
 ) -> None:
     make_topic(two.namesrv, "pat-one", queues=1)
     run = course(two, topicPattern="pat-.*")
-    known = run.begin(Place(Kind.LATEST))
+    known = run.begin(Bound(BoundKind.LATEST))
     assert known == {"pat-one@broker-a:0": 0, "pat-one@broker-b:0": 0}
     make_topic(two.namesrv, "pat-two", queues=1)
     make_topic(two.namesrv, "other", queues=1)
@@ -185,7 +185,7 @@ def test_new_topics_of_a_pattern_and_new_queues_begin_at_their_first_message(
     assert pinned == {**known, "pat-two@broker-a:0": 0, "pat-two@broker-b:0": 0}
     assert sum(run.next(pinned, ALL, 30).values()) == 20
     make_topic(two.namesrv, "pat-one", queues=2)
-    assert run.next(pinned, Limits(offsets_max=1), 30).keys() >= pinned.keys()
+    assert run.next(pinned, BatchLimits(offsets_max=1), 30).keys() >= pinned.keys()
     run.close()
 
 
@@ -193,22 +193,22 @@ def test_special_topics_are_read_only_where_a_pattern_names_them(two: EmbeddedTh
     make_topic(two.namesrv, "%DLQ%billing", queues=1)
     make_topic(two.namesrv, "billing", queues=1)
     usual, dead = course(two, topicPattern=".*billing"), course(two, topicPattern="%DLQ%.*")
-    assert {key.partition("@")[0] for key in usual.begin(Place(Kind.EARLIEST))} == {"billing"}
-    assert {key.partition("@")[0] for key in dead.begin(Place(Kind.EARLIEST))} == {"%DLQ%billing"}
-    everything = course(two, topicPattern=".*").begin(Place(Kind.EARLIEST))
+    assert {key.partition("@")[0] for key in usual.begin(Bound(BoundKind.EARLIEST))} == {"billing"}
+    assert {key.partition("@")[0] for key in dead.begin(Bound(BoundKind.EARLIEST))} == {"%DLQ%billing"}
+    everything = course(two, topicPattern=".*").begin(Bound(BoundKind.EARLIEST))
     assert not [key for key in everything if key.startswith(("%", "TBW", "rmq_", "RMQ_", "broker-"))]
 
 
 def test_what_cannot_be_read_is_said_at_the_start(two: EmbeddedThread) -> None:
     make_topic(two.namesrv, "Said", queues=1)
     with pytest.raises(TopicNotFound, match="'Sayd' is unknown"):
-        course(two, topic="Sayd").begin(Place(Kind.LATEST))
+        course(two, topic="Sayd").begin(Bound(BoundKind.LATEST))
     with pytest.raises(TopicNotFound, match="Said@broker-a:5 are not there"):
-        course(two, queues='["Said@broker-a:5"]').begin(Place(Kind.LATEST))
+        course(two, queues='["Said@broker-a:5"]').begin(Bound(BoundKind.LATEST))
     with pytest.raises(ConfigError, match="offset 9 is given for Said@broker-a:0, which ends at 0"):
-        course(two, topic="Said").begin(Place(Kind.OFFSETS, offsets={"Said@broker-a:0": 9}))
+        course(two, topic="Said").begin(Bound(BoundKind.OFFSETS, offsets={"Said@broker-a:0": 9}))
     with pytest.raises(ConfigError, match="Other@broker-a:0, which is not read here"):
-        course(two, topic="Said").begin(Place(Kind.OFFSETS, offsets={"Other@broker-a:0": 9}))
+        course(two, topic="Said").begin(Bound(BoundKind.OFFSETS, offsets={"Other@broker-a:0": 9}))
     with pytest.raises(UsageError, match="belongs to another query"):
         course(two, topic="Said").next({"Other@broker-a:0": 9}, ALL, 0)
 
@@ -216,7 +216,7 @@ def test_what_cannot_be_read_is_said_at_the_start(two: EmbeddedThread) -> None:
 def test_single_queues_can_be_chosen(two: EmbeddedThread) -> None:
     make_topic(two.namesrv, "Single", queues=3)
     run = course(two, queues='{"Single": {"broker-b": [2]}}')
-    assert run.begin(Place(Kind.EARLIEST)) == {"Single@broker-b:2": 0}
+    assert run.begin(Bound(BoundKind.EARLIEST)) == {"Single@broker-b:2": 0}
 
 
 def test_lost_data_is_an_error_or_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -239,7 +239,7 @@ def test_a_broker_that_is_away_keeps_its_place_and_the_others_go_on(tmp_path: Pa
     with servers(tmp_path, brokers=2) as both:
         make_topic(both.namesrv, "T", queues=1)
         run = course(both, topic="T")
-        known = run.begin(Place(Kind.LATEST))
+        known = run.begin(Bound(BoundKind.LATEST))
         both.stop("broker-a")
         fill(both.namesrv, "T", 10)
         after = run.next(known, ALL, 30)
@@ -255,7 +255,7 @@ def test_a_broker_that_stays_away_is_an_error_when_the_time_is_over(tmp_path: Pa
     with servers(tmp_path) as one:
         make_topic(one.namesrv, "T", queues=1)
         run = course(one, topic="T", brokerTimeout="300ms")
-        assert run.begin(Place(Kind.LATEST)) == {"T@broker-a:0": 0}
+        assert run.begin(Bound(BoundKind.LATEST)) == {"T@broker-a:0": 0}
         one.stop("broker-a")
         with pytest.raises(PeerError, match="brokerTimeout"):
             run.next({"T@broker-a:0": 0}, ALL, 4)  # Before the queues are listed anew.

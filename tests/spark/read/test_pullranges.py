@@ -8,7 +8,7 @@ from flaremq.client.api import PullResult
 from flaremq.model.layout import QUEUE_OFFSET_AT
 from flaremq.protocol.codes import ResponseCode
 from flaremq.spark.read.partitions import QueueRange
-from flaremq.spark.read.pullranges import COUNT_MAX, Meaning, Piece, Strides, cut, meaning
+from flaremq.spark.read.pullranges import COUNT_MAX, Meaning, PullRange, Strides, cut, meaning
 
 FOUND, NOT_FOUND = ResponseCode.SUCCESS, ResponseCode.PULL_NOT_FOUND
 RETRY, MOVED = ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED
@@ -61,7 +61,7 @@ def test_a_larger_stride_is_tried_again_after_many_full_answers() -> None:
 
 
 def test_a_short_answer_leaves_the_rest_to_be_asked_for() -> None:
-    piece = Piece(a_range(), 64, 96)
+    piece = PullRange(a_range(), 64, 96)
     piece.take(answer(FOUND, 70, body=records(64)))
     assert (piece.at, piece.is_done) == (70, False)
     piece.take(answer(FOUND, 96, body=records(70)))
@@ -71,7 +71,7 @@ def test_a_short_answer_leaves_the_rest_to_be_asked_for() -> None:
 
 @pytest.mark.parametrize(("first", "onward"), [(60, 96), (64, 100)])
 def test_records_beyond_the_edges_of_a_piece_are_marked(first: int, onward: int) -> None:
-    piece = Piece(a_range(), 64, 96)
+    piece = PullRange(a_range(), 64, 96)
     piece.take(answer(FOUND, onward, body=records(first)))
     (part,) = piece.parts
     assert (part.begin, part.end, part.is_whole) == (64, 96, False)
@@ -95,11 +95,11 @@ def test_records_beyond_the_edges_of_a_piece_are_marked(first: int, onward: int)
     ],
 )
 def test_what_an_answer_means(pulled: PullResult, filtered: bool, means: tuple[Meaning, int]) -> None:
-    assert meaning(Piece(a_range(), 100, 132), pulled, filtered=filtered) == means
+    assert meaning(PullRange(a_range(), 100, 132), pulled, filtered=filtered) == means
 
 
 def test_a_piece_skips_what_is_gone_but_never_beyond_its_end() -> None:
-    piece = Piece(a_range(), 100, 132, is_probe=True)
+    piece = PullRange(a_range(), 100, 132, is_probe=True)
     piece.skip(50)
     assert (piece.at, piece.is_probe) == (100, True)
     piece.skip(5000)

@@ -19,7 +19,7 @@ from pyspark.sql.types import (
 
 from flaremq.base.errors import ConfigError, InvalidName, UsageError
 from flaremq.spark.write.options import COLUMNS, WriteOptions, check_columns
-from flaremq.spark.write.sender import Pace
+from flaremq.spark.write.sender import RateLimit
 
 BASIC = {"nameServer": "127.0.0.1:9876"}
 
@@ -149,7 +149,7 @@ def test_every_column_can_be_written_in_each_of_its_types() -> None:
 
 
 def test_a_pace_spreads_messages_and_saves_nothing_up() -> None:
-    pace = Pace(100)
+    pace = RateLimit(100)
     assert pace.wait_s(10, 5.0) == 0
     assert pace.wait_s(10, 5.0) == pytest.approx(0.1)
     assert pace.wait_s(10, 5.05) == pytest.approx(0.15)

@@ -16,7 +16,7 @@ import pytest
 from tests.spark.servers import make_topic, servers, wait_until_holds
 
 from flaremq.base.errors import FlareError, MessageIllegal, UsageError
-from flaremq.spark.clients import link_to
+from flaremq.spark.clients import cluster_client
 from flaremq.spark.read.batch import planned
 from flaremq.spark.read.fetch import FetchPlan
 from flaremq.spark.read.options import ReadOptions
@@ -24,7 +24,7 @@ from flaremq.spark.read.task import ReadTask, RowReader
 from flaremq.spark.schema import spark_schema
 from flaremq.spark.write.ids import derived_ids
 from flaremq.spark.write.options import WriteOptions
-from flaremq.spark.write.writer import Part, send_rows
+from flaremq.spark.write.writer import WriteTask, send_rows
 from flaremq.testing.cluster import Cluster
 from flaremq.testing.patience import load_factor
 
@@ -37,13 +37,13 @@ def namesrv(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 def send(namesrv: str, topic: str, *batches: dict[str, pa.Array], **options: str) -> int:
     said = WriteOptions.of({"nameServer": namesrv, "topic": topic, **options}, streaming=False)
-    return send_rows(said, (pa.RecordBatch.from_pydict(each) for each in batches), Part("write", 3))
+    return send_rows(said, (pa.RecordBatch.from_pydict(each) for each in batches), WriteTask("write", 3))
 
 
 def stored(namesrv: str, topic: str, count: int) -> list[dict[str, Any]]:
     """All of them, once there are so many, in the order of their queues."""
     wait_until_holds(namesrv, topic, count)
-    options, link = ReadOptions.of({"nameServer": namesrv, "topic": topic}), link_to(namesrv)
+    options, link = ReadOptions.of({"nameServer": namesrv, "topic": topic}), cluster_client(namesrv)
     task = ReadTask(link.run(planned(link.client, options)), FetchPlan.of(options))
     rows = [row for batch in RowReader(spark_schema()).rows(task) for row in batch.to_pylist()]
     return sorted(rows, key=lambda row: (row["brokerName"], row["queueId"], row["queueOffset"]))

@@ -94,12 +94,12 @@ class SparkHalf:
         return done.count
 
     def _audit(self, spark: Any, name: str, store: Path, archive: Path) -> Any:
-        from flaremq.spark.pipelines.store.audit import Archive, audit
+        from flaremq.spark.pipelines.store.audit import AuditedArchive, audit
 
         with self._step(
             f"the store of {name} is audited beside its broker, and against the archive"
         ) as facts:
-            found = audit(spark, store, against=Archive(archive, name))
+            found = audit(spark, store, against=AuditedArchive(archive, name))
             facts.append(f"{found.records:,} records, {found.archived:,} archived, {found.found} deviations")
             facts += found.findings[:5]
         return found

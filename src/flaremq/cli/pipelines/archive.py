@@ -13,7 +13,7 @@ from flaremq.base.text import size
 from flaremq.base.units import parse_size, parse_span_ms
 from flaremq.cli.connect import client_settings, pairs_of
 from flaremq.cli.options import DryRun, Json, Namesrv, Profile
-from flaremq.cli.pipelines.progress import Watched
+from flaremq.cli.pipelines.progress import QueryStatus
 from flaremq.cli.pipelines.spark import (
     Conf,
     Master,
@@ -118,7 +118,7 @@ def _until_interrupted(running: RunningArchive) -> Archived:
         signal.signal(number, lambda got, _frame: stopping.append(got))
     note("archiving until Ctrl-C")
     try:
-        with running, Watched(running.query) as shown:
+        with running, QueryStatus(running.query) as shown:
             while not running.wait(_LOOK_S) and not stopping:
                 shown.look()
             return running.archived()

@@ -16,7 +16,7 @@ STARTING: Final = "starting: asking brokers where their queues begin and end"
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class BatchSpeed:
     """What is known since the last batch: its speed, if it had messages, else that of the one before."""
 
     rows_per_s: float
@@ -25,7 +25,7 @@ class Batch:
     """Messages that were there and not yet read; None if the batch only found out where to begin."""
 
 
-def line_of(status: Mapping[str, object], rows: int, last: Batch | None) -> str:
+def line_of(status: Mapping[str, object], rows: int, last: BatchSpeed | None) -> str:
     """What a query does now. It waits for messages only if it reads none, and the last batch left none.
 
     The first batch of a stream has no rows: it finds out where the queues begin, which can take long, while
@@ -41,7 +41,7 @@ def line_of(status: Mapping[str, object], rows: int, last: Batch | None) -> str:
     return f"{told}; {last.waiting:,} are waiting" if last.waiting else f"{told}; waiting for messages"
 
 
-class Watched:
+class QueryStatus:
     """Shows how a query gets on, whenever somebody asks it to look."""
 
     def __init__(self, query: StreamingQuery) -> None:
@@ -49,9 +49,9 @@ class Watched:
         self._status: Any = None
         self._rows = 0
         self._number = -1
-        self._last: Batch | None = None
+        self._last: BatchSpeed | None = None
 
-    def __enter__(self) -> Watched:
+    def __enter__(self) -> QueryStatus:
         if sys.stderr.isatty():
             console = import_module("rich.console").Console(stderr=True)
             self._status = console.status(STARTING)
@@ -72,7 +72,7 @@ class Watched:
         self._status.update(line_of(self._query.status, self._rows, self._last))
 
 
-def _batch_of(progress: StreamingQueryProgress, before: Batch | None) -> Batch:
+def _batch_of(progress: StreamingQueryProgress, before: BatchSpeed | None) -> BatchSpeed:
     from flaremq.spark.pipelines.recipe.progress import lag_of
 
     lags = [lag_of(source.latestOffset, source.endOffset) for source in progress.sources]
@@ -80,4 +80,4 @@ def _batch_of(progress: StreamingQueryProgress, before: Batch | None) -> Batch:
     if before is not None and not progress.numInputRows:
         return replace(before, waiting=waiting)
     took_s = progress.durationMs.get("triggerExecution", 0) / 1000
-    return Batch(progress.processedRowsPerSecond or 0.0, took_s, waiting)
+    return BatchSpeed(progress.processedRowsPerSecond or 0.0, took_s, waiting)

@@ -1,12 +1,11 @@
-"""`run` and `plan`: a pipeline of the user's own, from a YAML file."""
+"""`run` and `plan`: pipelines that users write in YAML."""
 
 from __future__ import annotations
 
 import sys
 from dataclasses import asdict
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -24,13 +23,13 @@ from flaremq.cli.pipelines.spark import (
 from flaremq.cli.render import Output, note
 
 if TYPE_CHECKING:
-    from flaremq.spark.pipelines.recipe.progress import Progress
+    from flaremq.spark.pipelines.recipe.progress import SinkProgress
 
-File = Annotated[Path, typer.Argument(metavar="FILE.yaml", help="Sources, steps and sinks.")]
+File = Annotated[Path, typer.Argument(metavar="FILE.yaml", help="Pipeline file: sources, steps and sinks.")]
 
 
 def plan(file: File) -> None:
-    """Show what a pipeline would do. Everything that can be wrong without Spark is told with its line."""
+    """Show what a pipeline would do, without starting Spark. Mistakes are reported with their line."""
     check_installed()
     from flaremq.spark.pipelines.recipe.describe import describe
     from flaremq.spark.pipelines.recipe.load import load_recipe
@@ -41,7 +40,7 @@ def plan(file: File) -> None:
 def run(
     file: File,
     watch: Annotated[
-        bool, typer.Option("--watch", help="Show each batch as it is done: rows, rows a second, lag, time.")
+        bool, typer.Option("--watch", help="Show each finished batch: rows, rows per second, lag, duration.")
     ] = False,
     master: Master = "local[*]",
     conf: Conf = None,
@@ -50,9 +49,9 @@ def run(
     python_env: PythonEnv = None,
     json: Json = False,
 ) -> None:
-    """Run a pipeline: sources, steps in SQL or Python, and sinks, from a YAML file.
+    """Run a pipeline from a YAML file: sources, steps in SQL or Python, and sinks.
 
-    The file is checked before Spark is started. A stream runs until Ctrl-C, unless its trigger ends it.
+    The file is checked before Spark starts. A stream runs until Ctrl-C, unless its trigger ends it.
     """
     check_installed()
     from flaremq.spark.pipelines.recipe.load import load_recipe
@@ -60,8 +59,9 @@ def run(
     recipe = load_recipe(file)
     settings = [*(f"{name}={value}" for name, value in recipe.spark.items()), *(conf or [])]
     with spark_for(Where(master, settings, ui, ship, python_env), recipe.name) as spark:
-        running = import_module("flaremq.spark.pipelines.recipe.run")
-        ran: Any = running.run(spark, recipe, _tell if watch else None)
+        from flaremq.spark.pipelines.recipe.run import run as run_recipe
+
+        ran = run_recipe(spark, recipe, _tell if watch else None)
     out = Output(json)
     rows = [
         (
@@ -79,9 +79,9 @@ def run(
     )
 
 
-def _tell(batch: Progress) -> None:
+def _tell(batch: SinkProgress) -> None:
     note(
-        f"{batch.sink}: batch {batch.batch}, {batch.rows:,} rows, {batch.rows_per_s:,.0f} a second, "
+        f"{batch.sink}: batch {batch.batch}, {batch.rows:,} rows, {batch.rows_per_s:,.0f} per second, "
         f"{batch.seconds:.1f} s, {batch.lag_total:,} waiting"
     )
     sys.stderr.flush()

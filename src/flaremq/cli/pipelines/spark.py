@@ -1,4 +1,4 @@
-"""Spark for one command: opened with little noise, watched while it works, and its errors in one line."""
+"""Spark for one command: a quiet start, a progress bar, and errors in one line."""
 
 from __future__ import annotations
 
@@ -28,30 +28,32 @@ Master = Annotated[
         "--master",
         metavar="MASTER",
         envvar="FLAREMQ_SPARK_MASTER",
-        help="Where Spark works: local[*], local[2], spark://host:port, yarn, k8s://...",
+        help="Spark master: local[*], local[2], spark://host:port, yarn, k8s://...",
     ),
 ]
 Conf = Annotated[
     list[str] | None,
-    typer.Option("--conf", metavar="NAME=VALUE", help="A setting of Spark. May be given several times."),
+    typer.Option("--conf", metavar="NAME=VALUE", help="Spark setting; repeatable."),
 ]
-Ui = Annotated[bool, typer.Option("--ui", help="Serve Spark's own page, and say where.")]
-Ship = Annotated[bool, typer.Option("--ship", help="Send FlareMQ to executors on which it is not installed.")]
+Ui = Annotated[bool, typer.Option("--ui", help="Serve Spark's web page and print its address.")]
+Ship = Annotated[
+    bool, typer.Option("--ship", help="Ship FlareMQ to executors that do not have it installed.")
+]
 PythonEnv = Annotated[
     Path | None,
     typer.Option(
-        "--python-env", metavar="FILE", help="A packed environment (venv-pack) for the executors to run in."
+        "--python-env", metavar="FILE", help="Packed Python environment (venv-pack) for the executors."
     ),
 ]
 Tasks = Annotated[
     int | None,
-    typer.Option("--tasks", min=1, metavar="N", help="In how many tasks; else twice the processors."),
+    typer.Option("--tasks", min=1, metavar="N", help="Number of tasks (default: twice the number of cores)."),
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """How the user wants Spark to be."""
+    """The Spark options of a command."""
 
     master: str = "local[*]"
     conf: list[str] = field(default_factory=list)
@@ -64,16 +66,22 @@ class Where:
         for text in self.conf:
             name, equals, value = text.partition("=")
             if not equals or not name:
-                raise ConfigError(f"--conf {text!r}: wanted is NAME=VALUE, as in spark.executor.memory=2g")
+                raise ConfigError(
+                    f"--conf {text!r}: expected NAME=VALUE, for example spark.executor.memory=2g"
+                )
             found[name] = value
         return found
 
 
 @contextmanager
 def spark_for(where: Where, what: str) -> Iterator[SparkSession]:
-    """A session, closed in the end. Whatever Spark raises becomes an error of ours, with one line to read."""
-    session, errors = _rooms()
-    plan = session.SessionPlan(
+    """A session for the length of a block. Spark's exceptions become FlareErrors of one line."""
+    check_installed()
+    from flaremq.spark.errors import spark_error
+    from flaremq.spark.launch.plan import SessionPlan
+    from flaremq.spark.launch.session import RAISED, session_log, spark_session, stop_session, ui_address
+
+    plan = SessionPlan(
         master=where.master,
         app_name=f"flaremq {what}",
         conf=where.settings(),
@@ -83,40 +91,28 @@ def spark_for(where: Where, what: str) -> Iterator[SparkSession]:
     )
     try:
         with _spinner("starting Spark"):
-            spark = session.spark_session(plan)
+            spark = spark_session(plan)
         if where.ui:
-            note(f"Spark's page is {session.ui_address(spark)}")
+            note(f"Spark's web page is {ui_address(spark)}")
         yield spark
-    except errors.RAISED as error:
-        told = errors.spark_error(error)
-        if isinstance(told, SparkFailed) and (log := session.session_log()) is not None:
-            raise SparkFailed(f"{told} (the log of Spark is {log})") from error
-        raise told from error
+    except RAISED as error:
+        found = spark_error(error)
+        if isinstance(found, SparkFailed) and (log := session_log()) is not None:
+            raise SparkFailed(f"{found} (Spark's log is {log})") from error
+        raise found from error
     finally:
-        session.stop_session()
+        stop_session()
 
 
 def check_installed() -> None:
-    """Raises UsageError where Spark is missing, before anything else is done."""
-    _rooms()
-
-
-@dataclass(frozen=True, slots=True)
-class _Errors:
-    spark_error: Any
-    RAISED: tuple[type[Exception], ...]
-
-
-def _rooms() -> tuple[Any, _Errors]:
-    """What needs Spark to be installed."""
+    """Raises UsageError if Spark is not installed."""
     try:
-        session = import_module("flaremq.spark.launch.session")
-        return session, _Errors(session.spark_error, session.RAISED)
+        import flaremq.spark.launch.session  # noqa: F401 - Imports pyspark.
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] == "flaremq":
             raise
         raise UsageError(
-            f"pipelines need Spark, and {error.name} is not installed: "
+            f"pipelines need Spark, but {error.name} is not installed: "
             "run pip install '.[spark]' in FlareMQ's source folder"
         ) from None
 
@@ -133,9 +129,9 @@ def _spinner(what: str) -> Iterator[None]:
 
 @contextmanager
 def watched(spark: SparkSession, what: str) -> Iterator[Path | None]:
-    """A bar of the tasks that are done, on a terminal only, for as long as a batch job runs.
+    """A bar of finished tasks while a batch job runs; on a terminal only.
 
-    Work that can count records as it goes does so in files of the folder that is given: tasks are long.
+    Tasks are long, so work that can count records as it goes does so in files of the folder that is yielded.
     """
     if not sys.stderr.isatty():
         yield None
@@ -173,12 +169,12 @@ def _watch(spark: SparkSession, bar: Any, task: Any, counted: Path, ended: threa
 
 
 def told_of(tasks: int, done: int, records: int) -> str:
-    """Between its stages Spark has no task at all: it plans, or hands rows from one to the other."""
+    """Between stages Spark has no tasks: it plans, or shuffles rows."""
     told = f"{done} of {tasks} tasks" if tasks else "planning"
     return f"{told}, {records:,} records read" if records else told
 
 
 def records_counted(folder: Path) -> int:
-    """What all tasks have counted so far, each in a file of its own."""
+    """The sum of what all tasks have counted so far, each in a file."""
     texts = (path.read_text() for path in folder.iterdir())
     return sum(int(text) for text in texts if text.isdigit())

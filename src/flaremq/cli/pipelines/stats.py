@@ -28,7 +28,7 @@ from flaremq.cli.render import Output, note
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from flaremq.spark.pipelines.stats.tables import Stats
+    from flaremq.spark.pipelines.stats.tables import StatsTables
 
 
 def stats(
@@ -79,7 +79,7 @@ def stats(
             "nothing to count is named: give the folder of a store, --archive DIR or --topic NAME"
         )
     address = "" if store is not None or archive is not None else client_settings(namesrv, profile).namesrv
-    source = Source(store, archive, address, tuple(topic or ()), tuple(group or ()))
+    source = StatsSource(store, archive, address, tuple(topic or ()), tuple(group or ()))
     source.check()
     to = None if to is None else local_path(to)
     if to is not None and to.exists() and not to.is_dir():
@@ -96,7 +96,7 @@ def stats(
     _show(found, written, most, Output(json))
 
 
-class Source:
+class StatsSource:
     """Where the messages are that are to be counted."""
 
     def __init__(
@@ -114,13 +114,13 @@ class Source:
 
     def check(self) -> None:
         """Looked at before Spark is started: nobody likes to wait for being told of a wrong name."""
-        from flaremq.arrow.storefolder import StoreFolder
+        from flaremq.arrow.storefolder import ArrowStore
         from flaremq.spark.archive.identity import known_identity
         from flaremq.spark.read.batch import check_readable
         from flaremq.spark.read.options import ReadOptions
 
         if self._store is not None:
-            StoreFolder(self._store).check()
+            ArrowStore(self._store).check()
         elif self._archive is not None:
             known_identity(self._archive)
         else:
@@ -163,14 +163,14 @@ class Source:
         return {group: dict(offsets) for group, offsets in found.items()}
 
 
-def _written(found: Stats, fine: Stats | None, to: Path) -> list[Path]:
+def _written(found: StatsTables, fine: StatsTables | None, to: Path) -> list[Path]:
     from flaremq.spark.pipelines.stats.plots import plot_stats
     from flaremq.spark.pipelines.stats.tables import write_stats
 
     return [*write_stats(found, to), *plot_stats(found, to, fine)]
 
 
-def _show(found: Stats, written: list[Path], most: int, out: Output) -> None:
+def _show(found: StatsTables, written: list[Path], most: int, out: Output) -> None:
     def for_people() -> None:
         from flaremq.spark.pipelines.stats.text import shown
 

@@ -27,9 +27,9 @@ from flaremq.cli.pipelines.spark import (
 from flaremq.cli.render import Output, confirm, note
 
 if TYPE_CHECKING:
-    from flaremq.arrow.storefolder import StoreFolder
+    from flaremq.arrow.storefolder import ArrowStore
     from flaremq.spark.pipelines.store.audit import Audit
-    from flaremq.spark.pipelines.store.rebuild import Rebuilt, Shape
+    from flaremq.spark.pipelines.store.rebuild import FileShape, Rebuilt
 
 _SHOWN: int = 50
 
@@ -149,7 +149,7 @@ def audit(
 
         shape = _shape(shape_of(folder.root), queue_file_size, index_slots, index_entries)
         with watched(spark, "auditing") as counted:
-            against = None if archive is None else auditing.Archive(archive, broker)
+            against = None if archive is None else auditing.AuditedArchive(archive, broker)
             found = auditing.audit(
                 spark, folder, other, against=against, shape=shape, tasks=tasks, counted=counted
             )
@@ -159,16 +159,18 @@ def audit(
         raise typer.Exit(1)
 
 
-def _folder(root: Path, logs: list[Path] | None) -> StoreFolder:
+def _folder(root: Path, logs: list[Path] | None) -> ArrowStore:
     """Looked at before Spark is started: nobody likes to wait for being told of a wrong name."""
-    from flaremq.arrow.storefolder import StoreFolder
+    from flaremq.arrow.storefolder import ArrowStore
 
-    folder = StoreFolder(local_path(root), tuple(local_path(path) for path in logs or ()))
+    folder = ArrowStore(local_path(root), tuple(local_path(path) for path in logs or ()))
     folder.check()
     return folder
 
 
-def _shape(usual: Shape, queue_file_size: str | None, slots: int | None, entries: int | None) -> Shape:
+def _shape(
+    usual: FileShape, queue_file_size: str | None, slots: int | None, entries: int | None
+) -> FileShape:
     return type(usual)(
         usual.queue_file_size if queue_file_size is None else parse_size(queue_file_size),
         slots or usual.index_slots,

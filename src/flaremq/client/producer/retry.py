@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from flaremq.base.backoff import Backoff, retry
 from flaremq.base.errors import FlareError, NoNameServer
 from flaremq.client.message import Receipt
 from flaremq.client.producer.balance import QueueSelector
@@ -29,17 +30,10 @@ T = TypeVar("T")
 
 
 async def patiently(attempt: Callable[[], Awaitable[T]], patience_s: float) -> T:
-    """Try until it succeeds, with pauses that grow; the last error if it will not pass, or not in time."""
-    loop = asyncio.get_running_loop()
-    until_s, pause_s = loop.time() + patience_s, _PAUSE_S
-    while True:
-        try:
-            return await attempt()
-        except FlareError as error:
-            if not may_pass(error) or loop.time() + pause_s >= until_s:
-                raise
-        await asyncio.sleep(pause_s)
-        pause_s = min(2 * pause_s, _PAUSE_MAX_S)
+    """Try until it succeeds, with growing pauses. Raises the last error if it is final, or time is up."""
+    now_s = asyncio.get_running_loop().time
+    backoff = Backoff(_PAUSE_S, _PAUSE_MAX_S, timeout_s=patience_s, now_s=now_s)
+    return await retry(attempt, backoff, may_pass=may_pass, sleep=asyncio.sleep)
 
 
 def may_pass(error: FlareError) -> bool:

@@ -20,7 +20,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction
 
 from flaremq.base.errors import StoreError
-from flaremq.spark.archive.log import Batch
+from flaremq.spark.archive.log import QueryBatch
 from flaremq.spark.archive.partitions import FULL_SCHEMA, PART_COLUMNS, DataFile
 from flaremq.spark.archive.table import Vacuumed, check_there
 
@@ -55,7 +55,7 @@ class DeltaFormat:
     def last_batch(self, query: str) -> int:
         return _last(self._table(), query)
 
-    def add(self, files: Sequence[DataFile], batch: Batch) -> bool:
+    def add(self, files: Sequence[DataFile], batch: QueryBatch) -> bool:
         check_there(self._folder, files)
         actions = [_action(file) for file in files]
         mark = CommitProperties(app_transactions=[Transaction(batch.query, batch.number)])

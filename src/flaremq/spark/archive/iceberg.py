@@ -27,7 +27,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from flaremq.base.errors import StoreError
 from flaremq.spark.archive.identity import OWN
-from flaremq.spark.archive.log import Batch
+from flaremq.spark.archive.log import QueryBatch
 from flaremq.spark.archive.partitions import FULL_SCHEMA, PART_COLUMNS, DataFile
 from flaremq.spark.archive.table import Vacuumed, check_there, deleted, stage_of, walked
 
@@ -87,7 +87,7 @@ class IcebergFormat:
     def last_batch(self, query: str) -> int:
         return _last(self._table(), query)
 
-    def add(self, files: Sequence[DataFile], batch: Batch) -> bool:
+    def add(self, files: Sequence[DataFile], batch: QueryBatch) -> bool:
         check_there(self._base, files)
         paths = [str(self._base / file.path) for file in files]
 

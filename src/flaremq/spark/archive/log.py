@@ -31,7 +31,7 @@ _TRIES: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class QueryBatch:
     """A batch of a streaming query. Its number only grows."""
 
     query: str
@@ -45,7 +45,7 @@ class Commit:
     """Files of the archive that others stand for now."""
     forgotten: tuple[str, ...] = ()
     """Removed files that are deleted, and need not be remembered."""
-    batch: Batch | None = None
+    batch: QueryBatch | None = None
     time_ms: int = 0
 
     def to_json(self) -> bytes:
@@ -65,12 +65,12 @@ class Commit:
             tuple(DataFile(*each) for each in found["add"]),
             tuple(found.get("remove", ())),
             tuple(found.get("forget", ())),
-            Batch(found["query"], found["batch"]) if "query" in found else None,
+            QueryBatch(found["query"], found["batch"]) if "query" in found else None,
             found["time"],
         )
 
 
-class Verdict(Enum):
+class CommitVerdict(Enum):
     """What becomes of a commit that follows a certain state."""
 
     FITS = "it can be made"
@@ -79,7 +79,7 @@ class Verdict(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class ArchiveState:
     """What holds as of a version. It never changes; a commit makes another."""
 
     version: int = 0
@@ -89,14 +89,14 @@ class State:
     batches: Mapping[str, int] = field(default_factory=dict)
     """The last batch of each query."""
 
-    def judge(self, commit: Commit) -> Verdict:
+    def judge(self, commit: Commit) -> CommitVerdict:
         if commit.batch is not None and commit.batch.number <= self.batches.get(commit.batch.query, -1):
-            return Verdict.REPEATED
+            return CommitVerdict.REPEATED
         if not all(path in self.files for path in commit.removed):
-            return Verdict.STALE
-        return Verdict.FITS
+            return CommitVerdict.STALE
+        return CommitVerdict.FITS
 
-    def after(self, commit: Commit) -> State:
+    def after(self, commit: Commit) -> ArchiveState:
         files, removed, batches = dict(self.files), dict(self.removed), dict(self.batches)
         for path in commit.removed:
             del files[path]
@@ -106,7 +106,7 @@ class State:
         files |= {file.path: file for file in commit.added}
         if commit.batch is not None:
             batches[commit.batch.query] = commit.batch.number
-        return State(self.version + 1, files, removed, batches)
+        return ArchiveState(self.version + 1, files, removed, batches)
 
     def to_json(self) -> bytes:
         found = {
@@ -118,7 +118,7 @@ class State:
         return json.dumps(found, separators=(",", ":")).encode()
 
     @classmethod
-    def of_json(cls, data: bytes) -> State:
+    def of_json(cls, data: bytes) -> ArchiveState:
         found = json.loads(data)
         files = (DataFile(*each) for each in found["files"])
         return cls(found["version"], {file.path: file for file in files}, found["removed"], found["batches"])
@@ -128,7 +128,7 @@ def _listed(file: DataFile) -> list[object]:
     return [file.path, file.rows, file.size]
 
 
-class CommitLog:
+class ArchiveLog:
     """The versions in a folder. Any number of processes may read and commit at once."""
 
     def __init__(self, folder: Path, *, every: int = _EVERY, now_s: Callable[[], float] = time.time) -> None:
@@ -136,20 +136,20 @@ class CommitLog:
         self._every = every
         self._now_s = now_s
 
-    def state(self) -> State:
+    def state(self) -> ArchiveState:
         """Of the newest version."""
-        return self._read(State())
+        return self._read(ArchiveState())
 
-    def commit(self, commit: Commit) -> Verdict:
+    def commit(self, commit: Commit) -> CommitVerdict:
         """Make it, or say why not. When it returns, it is on the disk."""
         commit = Commit(
             commit.added, commit.removed, commit.forgotten, commit.batch, round(self._now_s() * 1000)
         )
-        state = State()
+        state = ArchiveState()
         for _ in range(_TRIES):
             state = self._read(state)
             verdict = state.judge(commit)
-            if verdict is not Verdict.FITS:
+            if verdict is not CommitVerdict.FITS:
                 return verdict
             path = self._version(state.version + 1)
             if not create_whole(path, commit.to_json()):
@@ -173,7 +173,7 @@ class CommitLog:
         A process that slept between reading and writing may have filled the place of a version that was there
         and has been tidied away. Then a later state has been written down, which knows nothing of it.
         """
-        later = self._newest_state(State())
+        later = self._newest_state(ArchiveState())
         if later.version < version or not commit.added:
             return True
         return all(file.path in later.files or file.path in later.removed for file in commit.added)
@@ -184,7 +184,7 @@ class CommitLog:
     def _state(self, number: int) -> Path:
         return self._folder / f"{number:020}.state"
 
-    def _read(self, known: State) -> State:
+    def _read(self, known: ArchiveState) -> ArchiveState:
         """The newest state, from one that is known already or has been written down."""
         while True:
             try:
@@ -205,13 +205,13 @@ class CommitLog:
                     f"{self._folder} cannot be read ({error}): restore it from a copy of the archive"
                 ) from error
 
-    def _newest_state(self, known: State) -> State:
+    def _newest_state(self, known: ArchiveState) -> ArchiveState:
         numbers = self._states()
         if not numbers or numbers[-1] <= known.version:
             return known
-        return State.of_json(self._state(numbers[-1]).read_bytes())
+        return ArchiveState.of_json(self._state(numbers[-1]).read_bytes())
 
-    def _is_newest(self, state: State) -> bool:
+    def _is_newest(self, state: ArchiveState) -> bool:
         numbers = self._states()
         return not numbers or numbers[-1] <= state.version
 
@@ -222,7 +222,7 @@ class CommitLog:
             return []
         return sorted(int(name[:20]) for name in names if name.endswith(".state") and name[:20].isdigit())
 
-    def _sum_up(self, state: State) -> None:
+    def _sum_up(self, state: ArchiveState) -> None:
         """Write the state down now and then, and remove what stands in the one before it too."""
         if state.version % self._every:
             return

@@ -34,7 +34,7 @@ FILE_SCHEMA: Final = pa.schema([each for each in FULL_SCHEMA if each.name not in
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Part:
+class HourPartition:
     """An hour of a topic."""
 
     topic: str
@@ -42,13 +42,13 @@ class Part:
     hour: int
 
     @classmethod
-    def of_hour(cls, topic: str, hours: int) -> Part:
+    def of_hour(cls, topic: str, hours: int) -> HourPartition:
         """`hours` are counted from 1970 on."""
         begin = _EPOCH + timedelta(hours=hours)
         return cls(topic, begin.date(), begin.hour)
 
     @classmethod
-    def of_path(cls, path: str) -> Part:
+    def of_path(cls, path: str) -> HourPartition:
         """The one that a file of an archive belongs to; the path is relative."""
         try:
             topic, day, hour = (
@@ -90,19 +90,19 @@ class DataFile:
     size: int
 
     @property
-    def part(self) -> Part:
-        return Part.of_path(self.path)
+    def part(self) -> HourPartition:
+        return HourPartition.of_path(self.path)
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class PartitionFilter:
     """Which parts somebody wants to read; the end is not part of what is read."""
 
     topics: frozenset[str] | None = None
     begin: datetime | None = None
     end: datetime | None = None
 
-    def takes(self, part: Part) -> bool:
+    def takes(self, part: HourPartition) -> bool:
         return (
             (self.topics is None or part.topic in self.topics)
             and (self.begin is None or part.end > self.begin)

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from flaremq.spark.archive.identity import OWN
-from flaremq.spark.archive.log import Batch, Commit, CommitLog, Verdict
+from flaremq.spark.archive.log import ArchiveLog, Commit, CommitVerdict, QueryBatch
 from flaremq.spark.archive.partitions import DataFile
-from flaremq.spark.archive.publish import Shown
+from flaremq.spark.archive.publish import PublishedFiles
 from flaremq.spark.archive.table import DATA, Vacuumed, check_there, deleted, walked
 
 
@@ -21,8 +21,8 @@ class PlainTable:
     def __init__(self, folder: Path) -> None:
         own = folder / OWN
         self._data = folder / DATA
-        self._log = CommitLog(own / "log")
-        self._shown = Shown(folder, self._data, own, self._log)
+        self._log = ArchiveLog(own / "log")
+        self._shown = PublishedFiles(folder, self._data, own, self._log)
 
     def create(self) -> None:
         pass
@@ -36,16 +36,16 @@ class PlainTable:
     def last_batch(self, query: str) -> int:
         return self._log.state().batches.get(query, -1)
 
-    def add(self, files: Sequence[DataFile], batch: Batch) -> bool:
+    def add(self, files: Sequence[DataFile], batch: QueryBatch) -> bool:
         check_there(self._data, files)
-        is_new = self._log.commit(Commit(tuple(files), batch=batch)) is Verdict.FITS
+        is_new = self._log.commit(Commit(tuple(files), batch=batch)) is CommitVerdict.FITS
         self._shown.catch_up()
         return is_new
 
     def replace(self, removed: Sequence[DataFile], added: Sequence[DataFile]) -> bool:
         check_there(self._data, added)
         commit = Commit(tuple(added), tuple(file.path for file in removed))
-        is_made = self._log.commit(commit) is Verdict.FITS
+        is_made = self._log.commit(commit) is CommitVerdict.FITS
         self._shown.catch_up()
         return is_made
 

@@ -24,7 +24,7 @@ from typing import Final
 
 from flaremq.base.errors import StoreError
 from flaremq.base.files import replace_whole, sync_folder
-from flaremq.spark.archive.log import Commit, CommitLog, State
+from flaremq.spark.archive.log import ArchiveLog, ArchiveState, Commit
 
 HIDDEN_SUFFIX: Final = ".pq"
 """Not the usual one, so that a search for *.parquet in all folders finds every row once."""
@@ -33,10 +33,10 @@ _AT_CWD: Final = -100
 _EXCHANGE: Final = 2  # RENAME_EXCHANGE of Linux.
 
 
-class Shown:
+class PublishedFiles:
     """The visible names below `root`, for files below `data`."""
 
-    def __init__(self, root: Path, data: Path, own: Path, log: CommitLog) -> None:
+    def __init__(self, root: Path, data: Path, own: Path, log: ArchiveLog) -> None:
         self._root = root
         self._data = data
         self._lock = own / "shown.lock"
@@ -63,7 +63,7 @@ class Shown:
         except (FileNotFoundError, ValueError):
             return 0
 
-    def _apply(self, state: State, commits: list[Commit] | None) -> None:
+    def _apply(self, state: ArchiveState, commits: list[Commit] | None) -> None:
         shutil.rmtree(self._swap, ignore_errors=True)
         if commits is None:  # Too long ago to know what has changed.
             changed = set(map(_folder, [*state.files, *state.removed]))

@@ -24,9 +24,9 @@ from flaremq.base.errors import ConfigError, StoreError, UsageError
 from flaremq.base.localpath import local_path
 from flaremq.model.names import check_topic
 from flaremq.spark.archive.identity import known_identity
-from flaremq.spark.archive.partitions import PART_COLUMNS, DataFile, Wanted
+from flaremq.spark.archive.partitions import PART_COLUMNS, DataFile, PartitionFilter
 from flaremq.spark.archive.plain import PlainTable
-from flaremq.spark.archive.table import Table, stage_of
+from flaremq.spark.archive.table import ArchiveTable, stage_of
 from flaremq.spark.schema import spark_schema
 
 OPTIONAL_FORMATS: Final = {
@@ -43,7 +43,7 @@ _SCHEMA: Final[StructType] = (
 
 
 @contextlib.contextmanager
-def opened_table(folder: Path, format_name: str | None = None) -> Iterator[Table]:
+def opened_table(folder: Path, format_name: str | None = None) -> Iterator[ArchiveTable]:
     """The archive in a folder. ConfigError if the packages that its format needs are not installed.
 
     What those packages raise inside of the block becomes a StoreError.
@@ -59,7 +59,7 @@ def opened_table(folder: Path, format_name: str | None = None) -> Iterator[Table
         table.close()
 
 
-def _loaded(format_name: str, folder: Path) -> Table:
+def _loaded(format_name: str, folder: Path) -> ArchiveTable:
     module, name = OPTIONAL_FORMATS[format_name]
     try:
         found = importlib.import_module(module)
@@ -68,7 +68,7 @@ def _loaded(format_name: str, folder: Path) -> Table:
             f"format {format_name} needs a package that is not installed ({error.name}): "
             f"run pip install '.[{format_name}]' in FlareMQ's source folder"
         ) from error
-    table: Table = getattr(found, name)(folder)
+    table: ArchiveTable = getattr(found, name)(folder)
     return table
 
 
@@ -84,7 +84,7 @@ def read_archive(
 
     Columns are those of a message, and `day` and `hour`. Only the hours that are asked for are read.
     """
-    wanted = wanted_of(topics, begin, end)
+    wanted = partition_filter(topics, begin, end)
     base, files = archived_files(folder, wanted)
     names = [*COLUMNS, "day", "hour"]
     if not files:
@@ -98,7 +98,7 @@ def read_archive(
     return found
 
 
-def archived_files(folder: Path, wanted: Wanted | None = None) -> tuple[Path, list[DataFile]]:
+def archived_files(folder: Path, wanted: PartitionFilter | None = None) -> tuple[Path, list[DataFile]]:
     """The files that are part of an archive now, and the folder that their paths begin at.
 
     For those who read without Spark and want no other anomaly than we have: none.
@@ -106,11 +106,13 @@ def archived_files(folder: Path, wanted: Wanted | None = None) -> tuple[Path, li
     folder = local_path(folder)
     identity = known_identity(folder)
     with opened_table(folder, identity.format) as table:
-        files = sorted((wanted or Wanted()).chosen(table.files()))
+        files = sorted((wanted or PartitionFilter()).chosen(table.files()))
     return Path(stage_of(identity.format, folder).base), files
 
 
-def wanted_of(topics: Sequence[str] | None, begin: datetime | None, end: datetime | None) -> Wanted:
+def partition_filter(
+    topics: Sequence[str] | None, begin: datetime | None, end: datetime | None
+) -> PartitionFilter:
     """Raises UsageError for what cannot be."""
     if topics is not None:
         if isinstance(topics, str) or not topics:
@@ -120,7 +122,7 @@ def wanted_of(topics: Sequence[str] | None, begin: datetime | None, end: datetim
     first, last = (_in_utc(each) for each in (begin, end))
     if first is not None and last is not None and first >= last:
         raise UsageError(f"from {first.isoformat()} to {last.isoformat()} there is no time: exchange the two")
-    return Wanted(None if topics is None else frozenset(topics), first, last)
+    return PartitionFilter(None if topics is None else frozenset(topics), first, last)
 
 
 def _in_utc(time: datetime | None) -> datetime | None:

@@ -21,7 +21,7 @@ from pyspark.sql.types import StructType
 from flaremq.base.errors import FlareError, UsageError
 from flaremq.spark.archive.identity import known_identity
 from flaremq.spark.archive.lease import check_run
-from flaremq.spark.archive.log import Batch
+from flaremq.spark.archive.log import QueryBatch
 from flaremq.spark.archive.partitions import DataFile
 from flaremq.spark.archive.reader import opened_table
 from flaremq.spark.archive.staging import Stage, StagePlan
@@ -88,7 +88,7 @@ class ArchiveWriter(DataSourceStreamArrowWriter):
             )
         check_run(self._folder, self._run)
         with opened_table(self._folder, identity.format) as table:
-            is_new = table.add(files, Batch(query, batchId))
+            is_new = table.add(files, QueryBatch(query, batchId))
         if not is_new:
             log.info("batch %d is in the archive already", batchId)
             _delete(self._stage, files)

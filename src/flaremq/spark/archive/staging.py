@@ -22,7 +22,15 @@ import pyarrow.parquet as pq
 from flaremq.base.errors import StoreError
 from flaremq.base.files import sync_folder
 from flaremq.base.units import MiB
-from flaremq.spark.archive.partitions import DAY, FILE_SCHEMA, FULL_SCHEMA, HOUR, HOUR_US, DataFile, Part
+from flaremq.spark.archive.partitions import (
+    DAY,
+    FILE_SCHEMA,
+    FULL_SCHEMA,
+    HOUR,
+    HOUR_US,
+    DataFile,
+    HourPartition,
+)
 
 _GROUP_BYTES: Final = 64 * MiB
 _HELD_BYTES: Final = 192 * MiB
@@ -67,7 +75,7 @@ class Stage:
     def __init__(self, plan: StagePlan) -> None:
         self._plan = plan
         self._base = Path(plan.base)
-        self._open: dict[Part, _Open] = {}
+        self._open: dict[HourPartition, _Open] = {}
         self._held = 0
         self._done: list[DataFile] = []
 
@@ -76,7 +84,7 @@ class Stage:
         for part, rows in by_part(batch):
             self.add_to(part, rows)
 
-    def add_to(self, part: Part, rows: pa.RecordBatch) -> None:
+    def add_to(self, part: HourPartition, rows: pa.RecordBatch) -> None:
         found = self._open.get(part)
         if found is None:
             if len(self._open) >= self._plan.open_max:
@@ -112,7 +120,7 @@ class Stage:
             with contextlib.suppress(OSError):
                 (self._base / path).unlink(missing_ok=True)
 
-    def _write(self, part: Part) -> None:
+    def _write(self, part: HourPartition) -> None:
         """What is held of a part becomes a row group."""
         found = self._open[part]
         if not found.batches:
@@ -127,7 +135,7 @@ class Stage:
                 found.writer = pq.ParquetWriter(path, self._plan.schema, compression="zstd")
             found.writer.write_table(_whole(table, part, self._plan.schema), row_group_size=len(table))
 
-    def _close(self, part: Part) -> None:
+    def _close(self, part: HourPartition) -> None:
         self._write(part)
         found = self._open.pop(part)
         path = self._base / found.path
@@ -138,7 +146,7 @@ class Stage:
         self._done[-1] = DataFile(found.path, found.rows, size)
 
 
-def _whole(table: pa.Table, part: Part, schema: pa.Schema) -> pa.Table:
+def _whole(table: pa.Table, part: HourPartition, schema: pa.Schema) -> pa.Table:
     """With the columns of its part if they are wanted, in the types of the schema."""
     own = {"topic": (part.topic, pa.string()), "day": (part.day, DAY), "hour": (part.hour, HOUR)}
     columns = [
@@ -170,7 +178,7 @@ def _disk_errors(path: Path) -> Iterator[None]:
         ) from error
 
 
-def by_part(batch: pa.RecordBatch) -> Iterator[tuple[Part, pa.RecordBatch]]:
+def by_part(batch: pa.RecordBatch) -> Iterator[tuple[HourPartition, pa.RecordBatch]]:
     """The rows of each part, in their order. Most batches are of one."""
     if not batch.num_rows:
         return
@@ -179,11 +187,11 @@ def by_part(batch: pa.RecordBatch) -> Iterator[tuple[Part, pa.RecordBatch]]:
     topics = pc.dictionary_encode(batch.column("topic"))
     codes = np.asarray(topics.indices)
     if hours.min() == hours.max() and len(topics.dictionary) == 1:
-        yield Part.of_hour(topics.dictionary[0].as_py(), int(hours[0])), batch
+        yield HourPartition.of_hour(topics.dictionary[0].as_py(), int(hours[0])), batch
         return
     both = np.stack((codes.astype(np.int64), hours), axis=1)
     found, which = np.unique(both, axis=0, return_inverse=True)
     which = which.reshape(-1)
     for number, (code, hour) in enumerate(found):
         rows = batch.take(pa.array(np.flatnonzero(which == number)))
-        yield Part.of_hour(topics.dictionary[int(code)].as_py(), int(hour)), rows
+        yield HourPartition.of_hour(topics.dictionary[int(code)].as_py(), int(hour)), rows

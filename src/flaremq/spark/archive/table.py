@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from flaremq.base.errors import CorruptStore
-from flaremq.spark.archive.log import Batch
+from flaremq.spark.archive.log import QueryBatch
 from flaremq.spark.archive.partitions import DataFile
 from flaremq.spark.archive.publish import HIDDEN_SUFFIX
 from flaremq.spark.archive.staging import StagePlan
@@ -35,7 +35,7 @@ class Vacuumed:
     size: int = 0
 
 
-class Table(Protocol):
+class ArchiveTable(Protocol):
     """An archive in one of the formats. What it says it has done is on the disk."""
 
     errors: tuple[type[Exception], ...]
@@ -50,7 +50,7 @@ class Table(Protocol):
     def last_batch(self, query: str) -> int:
         """The last batch of a query that is part of it; -1 if none is."""
 
-    def add(self, files: Sequence[DataFile], batch: Batch) -> bool:
+    def add(self, files: Sequence[DataFile], batch: QueryBatch) -> bool:
         """All files of a batch in one step. False, and nothing done, if it has the batch already."""
 
     def replace(self, removed: Sequence[DataFile], added: Sequence[DataFile]) -> bool:

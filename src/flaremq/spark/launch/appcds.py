@@ -40,7 +40,7 @@ _TO_STDERR: Final = ("-Xlog:disable", "-Xlog:all=error:stderr")
 
 
 @dataclass(frozen=True, slots=True)
-class Archive:
+class ClassArchive:
     """How a JVM is to be started."""
 
     options: tuple[str, ...] = ()
@@ -57,19 +57,19 @@ class Archive:
             os.close(self.lock)
 
 
-def archive_for(java: Java, spark_home: Path, folder: Path) -> Archive:
+def archive_for(java: Java, spark_home: Path, folder: Path) -> ClassArchive:
     """Options to use the archive of this Java and this Spark, or to make it. `folder` is ours."""
     if re.search(r"[\s:]", str(folder)):
-        return Archive()  # The JVM separates two archives by a colon.
+        return ClassArchive()  # The JVM separates two archives by a colon.
     try:
         folder.mkdir(parents=True, exist_ok=True)
         return _Shelf(folder, f"spark-{_key(java, spark_home)}").archive(java)
     except OSError as error:
         log.debug("no class archive in %s: %s", folder, error)
-        return Archive()
+        return ClassArchive()
 
 
-def discard(archive: Archive) -> None:
+def discard(archive: ClassArchive) -> None:
     """A JVM did not start with it: the next one shall make another."""
     for option in archive.options:
         name, _, paths = option.partition("=")
@@ -100,11 +100,11 @@ class _Shelf:
                 return path
         return None
 
-    def archive(self, java: Java) -> Archive:
+    def archive(self, java: Java) -> ClassArchive:
         if found := self.whole():
             return self._use(java, found)
         lock = os.open(self.folder / f"{self.stem}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        made = Archive()
+        made = ClassArchive()
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             made = self._take_or_make(java, lock)
@@ -116,7 +116,7 @@ class _Shelf:
                 os.close(lock)
         return made
 
-    def _take_or_make(self, java: Java, lock: int) -> Archive:
+    def _take_or_make(self, java: Java, lock: int) -> ClassArchive:
         if _is_archive(self.new):
             self.new.replace(self.folder / f"{self.stem}-{self.new.stat().st_size}.jsa")
             os.truncate(lock, 0)
@@ -126,17 +126,17 @@ class _Shelf:
             useless.unlink(missing_ok=True)
         tries = os.fstat(lock).st_size  # A byte for each.
         if tries >= _TRIES_MAX:
-            return Archive()
+            return ClassArchive()
         os.pwrite(lock, b"+", tries)
         if java.has_class_archive:
             below: tuple[str, ...] = ()
         elif _is_archive(self.ground) or _made_ground(java, self.ground):
             below = (f"-XX:SharedArchiveFile={self.ground}",)
         else:
-            return Archive()
-        return Archive((*below, f"-XX:ArchiveClassesAtExit={self.new}", *_TO_STDERR), lock)
+            return ClassArchive()
+        return ClassArchive((*below, f"-XX:ArchiveClassesAtExit={self.new}", *_TO_STDERR), lock)
 
-    def _use(self, java: Java, whole: Path) -> Archive:
+    def _use(self, java: Java, whole: Path) -> ClassArchive:
         os.utime(whole)
         paths = f"{whole}"
         if not java.has_class_archive:
@@ -144,7 +144,7 @@ class _Shelf:
             paths = f"{self.ground}:{whole}"
         # auto: what does not fit is not used, and Spark starts all the same.
         verified = ("-Xshare:auto", "-XX:+VerifySharedSpaces")
-        return Archive((*verified, f"-XX:SharedArchiveFile={paths}", *_TO_STDERR))
+        return ClassArchive((*verified, f"-XX:SharedArchiveFile={paths}", *_TO_STDERR))
 
     def _remove_unused(self) -> None:
         oldest_s = time.time() - _UNUSED_S

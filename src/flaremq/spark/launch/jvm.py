@@ -20,7 +20,7 @@ from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 
 from flaremq.base.errors import SparkFailed
-from flaremq.spark.launch.appcds import Archive
+from flaremq.spark.launch.appcds import ClassArchive
 from flaremq.spark.launch.cache import cache_folder
 
 _LOGS_MAX: Final = 10
@@ -43,7 +43,7 @@ class Launch:
     """All that is decided before a JVM starts."""
 
     settings: Mapping[str, str]
-    archive: Archive
+    archive: ClassArchive
     log: Path | None
     """Where its stderr goes; None is the terminal's."""
     folder: Path | None = None

@@ -33,7 +33,7 @@ from pyspark.sql import SparkSession
 
 from flaremq.base.errors import ConfigError, SparkFailed
 from flaremq.spark.errors import spark_error
-from flaremq.spark.launch.appcds import Archive, archive_for, discard
+from flaremq.spark.launch.appcds import ClassArchive, archive_for, discard
 from flaremq.spark.launch.cache import cache_folder
 from flaremq.spark.launch.java import find_java
 from flaremq.spark.launch.jvm import Launch, environment, new_log, start_jvm, stop_jvm
@@ -49,7 +49,7 @@ _LOGGING: Final = (None, "py4j.clientserver", "py4j.java_gateway")
 
 
 @dataclass(slots=True)
-class _Running:
+class _RunningSession:
     plan: SessionPlan
     folder: Path
     log: Path | None
@@ -63,7 +63,7 @@ class _Running:
     """Where executors live, if that is a folder of Spark's own: they leave their logs there."""
 
 
-_open: _Running | None = None
+_open: _RunningSession | None = None
 
 
 def spark_session(plan: SessionPlan | None = None) -> SparkSession:
@@ -86,7 +86,9 @@ def spark_session(plan: SessionPlan | None = None) -> SparkSession:
     if SparkContext._active_spark_context is not None:
         raise ConfigError("this process has a SparkSession of its own: use it, or stop() it first")
     folder = Path(tempfile.mkdtemp(prefix="flaremq-spark-"))
-    running = _Running(plan, folder, new_log() if plan.quiet else None, signal.getsignal(signal.SIGINT))
+    running = _RunningSession(
+        plan, folder, new_log() if plan.quiet else None, signal.getsignal(signal.SIGINT)
+    )
     try:
         _hush(plan.quiet)
         running.session = _start(running)
@@ -132,14 +134,14 @@ def session_log() -> Path | None:
     return _open.log if _open is not None else None
 
 
-def _start(running: _Running) -> SparkSession:
+def _start(running: _RunningSession) -> SparkSession:
     plan, folder = running.plan, running.folder
     java = plan.java or find_java()
     spark_home = Path(_find_spark_home())
     theirs = own_conf_folder(spark_home)
     # A folder with something in it on the class path, and the JVM makes no archive.
     wants_archive = plan.archive and theirs is None
-    archive = archive_for(java, spark_home, cache_folder() / "archives") if wants_archive else Archive()
+    archive = archive_for(java, spark_home, cache_folder() / "archives") if wants_archive else ClassArchive()
     running.is_archiving = archive.is_made_now
     places = Places(folder=folder, spark_home=spark_home, conf_folder=theirs, log=running.log)
     for name in ("local", "tmp"):
@@ -155,10 +157,10 @@ def _start(running: _Running) -> SparkSession:
             # Perhaps Java cannot live with the archive. Whatever it was, without one it is told plainly.
             discard(archive)
             running.is_archiving = False
-            return _connected(running, places, Archive())
+            return _connected(running, places, ClassArchive())
 
 
-def _connected(running: _Running, places: Places, archive: Archive) -> SparkSession:
+def _connected(running: _RunningSession, places: Places, archive: ClassArchive) -> SparkSession:
     settings = settings_of(running.plan, places, archive.options)
     folder = running.folder if running.plan.python_env is not None else None
     running.gateway = start_jvm(Launch(settings=settings, archive=archive, log=running.log, folder=folder))
@@ -177,7 +179,7 @@ def _connected(running: _Running, places: Places, archive: Archive) -> SparkSess
         raise SparkFailed(f"Spark did not start: {spark_error(error)}{seen}") from error
 
 
-def _close(running: _Running) -> None:
+def _close(running: _RunningSession) -> None:
     if running.session is not None:
         # A JVM that has died cannot be stopped again, and that is all right.
         with contextlib.suppress(Py4JError, OSError), warnings.catch_warnings():
@@ -200,7 +202,7 @@ def _is_main_thread() -> bool:
     return threading.current_thread() is threading.main_thread()
 
 
-def _interrupted(running: _Running, number: int, frame: FrameType | None) -> None:
+def _interrupted(running: _RunningSession, number: int, frame: FrameType | None) -> None:
     """Ctrl-C: what Spark does is given up, and then it is as if Spark were not there.
 
     PySpark's own handler asks the JVM to cancel on the very connection on which this thread waits for a job,
@@ -235,7 +237,7 @@ def _is_not_sparks(record: logging.LogRecord) -> bool:
     return Path(record.pathname).parent.name != "py4j" and f"{os.sep}pyspark{os.sep}" not in record.pathname
 
 
-def _forget(running: _Running) -> None:
+def _forget(running: _RunningSession) -> None:
     """PySpark keeps the gateway for the next session; its JVM is gone, so the next must start another."""
     SparkSession._instantiatedSession = None
     SparkSession._activeSession = None

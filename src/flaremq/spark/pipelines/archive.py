@@ -40,11 +40,11 @@ from flaremq.spark.archive.reader import opened_table
 from flaremq.spark.archive.sink import NAME, ArchiveSink
 from flaremq.spark.errors import is_worker_late, planned, spark_error
 from flaremq.spark.launch.session import RAISED
-from flaremq.spark.read.bounds import Place
+from flaremq.spark.read.bounds import Bound
 from flaremq.spark.read.groupcommit import commit
 from flaremq.spark.read.offsets import load
 from flaremq.spark.read.options import ReadOptions, hasty
-from flaremq.spark.read.planner import Course
+from flaremq.spark.read.planner import StreamPlanner
 from flaremq.spark.read.progress import ProgressListener, told_of, watch_progress
 
 log = logging.getLogger(__name__)
@@ -148,10 +148,10 @@ class RunningArchive:
     A batch that is interrupted is done anew by the next run.
     """
 
-    def __init__(self, spark: SparkSession, plan: ArchivePlan, claim: WriterLease, rows_before: int) -> None:
+    def __init__(self, spark: SparkSession, plan: ArchivePlan, lease: WriterLease, rows_before: int) -> None:
         self._spark = spark
         self._plan = plan
-        self._claim = claim
+        self._lease = lease
         self._rows_before = rows_before
         self._begun_s = monotonic()
         self._listener: ProgressListener | None = None
@@ -167,7 +167,7 @@ class RunningArchive:
             self._listener = watch_progress(self._spark)
         rows = planned(self._spark.readStream.format("rocketmq").options(**plan.read_options).load)
         writer = rows.writeStream.format(NAME).outputMode("append")
-        writer = writer.option("folder", str(plan.folder)).option("run", self._claim.run)
+        writer = writer.option("folder", str(plan.folder)).option("run", self._lease.run)
         writer = writer.option("checkpointLocation", str(plan.checkpoint_folder))
         if once:
             writer = writer.trigger(availableNow=True)
@@ -229,7 +229,7 @@ class RunningArchive:
             with contextlib.suppress(*RAISED):
                 self._spark.streams.removeListener(listener)
                 self._tell_last()
-        self._claim.release()
+        self._lease.release()
 
     def _tell_last(self) -> None:
         """Of the last batch a listener may not have heard yet when it is removed."""
@@ -260,7 +260,7 @@ def check_plan(plan: ArchivePlan) -> None:
     options = hasty(ReadOptions.of(plan.read_options, streaming=True))
     known = _known_queues(plan.checkpoint_folder)
     if known is None:
-        Course(options).begin(options.starting)
+        StreamPlanner(options).begin(options.starting)
     elif known and not any(options.selection.takes(queue_of(key)) for key in known):
         held = ", ".join(sorted({queue_of(key).topic for key in known})[:3])
         raise UsageError(
@@ -281,7 +281,7 @@ def _known_queues(checkpoint: Path) -> list[str] | None:
         return None
     except (OSError, ValueError, IndexError, UsageError):
         return []
-    return [] if isinstance(found, Place) else list(found)
+    return [] if isinstance(found, Bound) else list(found)
 
 
 def archive(spark: SparkSession, plan: ArchivePlan) -> Archived:
@@ -302,7 +302,7 @@ def start_archive(spark: SparkSession, plan: ArchivePlan) -> RunningArchive:
 def _started(spark: SparkSession, plan: ArchivePlan, *, once: bool) -> RunningArchive:
     check_plan(plan)
     identity = made_identity(plan.folder, plan.format)
-    claim = WriterLease(plan.folder).take(_jvm_of(spark))
+    lease = WriterLease(plan.folder).take(_jvm_of(spark))
     try:
         with opened_table(plan.folder, plan.format) as table:
             table.create()
@@ -310,17 +310,17 @@ def _started(spark: SparkSession, plan: ArchivePlan, *, once: bool) -> RunningAr
             rows = sum(file.rows for file in table.files())
             last = table.last_batch(identity.query)
         prepare_checkpoint(plan.checkpoint_folder, plan.folder, identity.query, last)
-        running = RunningArchive(spark, plan, claim, rows)
+        running = RunningArchive(spark, plan, lease, rows)
         try:
             return running.start(once=once)
         except BaseException:
             running.stop()
             raise
     except RAISED as error:
-        claim.release()
+        lease.release()
         raise spark_error(error) from error
     except BaseException:
-        claim.release()
+        lease.release()
         raise
 
 

@@ -23,11 +23,11 @@ from flaremq.base.errors import ConfigError, CorruptStore, StoreError, UsageErro
 from flaremq.base.localpath import local_path
 from flaremq.base.units import MiB, cores
 from flaremq.spark.archive.identity import OWN, known_identity
-from flaremq.spark.archive.partitions import DataFile, Part
+from flaremq.spark.archive.partitions import DataFile, HourPartition
 from flaremq.spark.archive.publish import locked
 from flaremq.spark.archive.reader import opened_table
 from flaremq.spark.archive.staging import Stage, StagePlan
-from flaremq.spark.archive.table import Table, Vacuumed, deleted, stage_of
+from flaremq.spark.archive.table import ArchiveTable, Vacuumed, deleted, stage_of
 from flaremq.spark.errors import spark_error
 
 DAY_S: Final = 24 * 3600.0
@@ -149,7 +149,7 @@ def _check_age(age_s: float) -> None:
 
 def bins(files: Iterable[DataFile], small_below: int, target: int) -> list[tuple[DataFile, ...]]:
     """Which files to merge: small ones of a part, as many as make a large one, never one alone."""
-    by_part: dict[Part, list[DataFile]] = defaultdict(list)
+    by_part: dict[HourPartition, list[DataFile]] = defaultdict(list)
     for file in sorted(files):
         if file.size < small_below:
             by_part[file.part].append(file)
@@ -165,7 +165,7 @@ def bins(files: Iterable[DataFile], small_below: int, target: int) -> list[tuple
     return [each for each in found if len(each) > 1]
 
 
-def _replace(table: Table, merges: Sequence[Merge], spark: SparkSession | None) -> None:
+def _replace(table: ArchiveTable, merges: Sequence[Merge], spark: SparkSession | None) -> None:
     made = _run_here(merges) if spark is None else _run_in_spark(spark, merges)
     removed = [file for merge in merges for file in merge.files]
     added = [file for files in made for file in files]

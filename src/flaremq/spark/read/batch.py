@@ -11,10 +11,10 @@ from pyspark.sql.types import StructType
 
 from flaremq.base.errors import DataLost
 from flaremq.client.client import Client
-from flaremq.spark.clients import link_to
-from flaremq.spark.read.bounds import Kind
+from flaremq.spark.clients import cluster_client
+from flaremq.spark.read.bounds import BoundKind
 from flaremq.spark.read.fetch import FetchPlan
-from flaremq.spark.read.offsetreader import Heads
+from flaremq.spark.read.offsetreader import OffsetReader
 from flaremq.spark.read.offsets import gaps
 from flaremq.spark.read.options import ReadOptions, hasty
 from flaremq.spark.read.partitions import QueueRange, pack, ranges
@@ -30,8 +30,8 @@ class BatchReader(DataSourceReader):
         self._reader = RowReader(schema)
 
     def partitions(self) -> list[InputPartition]:
-        link, plan = link_to(self._options.name_server), FetchPlan.of(self._options)
-        found = link.run(planned(link.client, self._options))
+        cluster, plan = cluster_client(self._options.name_server), FetchPlan.of(self._options)
+        found = cluster.run(planned(cluster.client, self._options))
         tasks: list[InputPartition] = [ReadTask(each, plan) for each in pack(found, self._options.shape)]
         return tasks or [ReadTask((), plan)]  # Of an empty list Spark would make a partition of nothing.
 
@@ -42,21 +42,23 @@ class BatchReader(DataSourceReader):
 
 def check_readable(options: ReadOptions) -> None:
     """Raises what a batch would fail of when it is planned, for those who have not started Spark yet."""
-    link = link_to(options.name_server)
-    link.run(planned(link.client, hasty(options)))
+    cluster = cluster_client(options.name_server)
+    cluster.run(planned(cluster.client, hasty(options)))
 
 
 async def planned(client: Client, options: ReadOptions) -> list[QueueRange]:
     """The ranges that a batch reads."""
-    heads = Heads(client, options.broker_timeout_s)
-    queues = await heads.queues(options.selection, options.broker_timeout_s, strict=True)
+    reader = OffsetReader(client, options.broker_timeout_s)
+    queues = await reader.queues(options.selection, options.broker_timeout_s, strict=True)
     if options.filter.sql is not None:
-        await heads.check_sql(queues, options.filter.sql, options.reading_group)
-    spans = await heads.all_spans(queues)
-    resolver = Resolver(heads, queues, options.group)
-    begin = await resolver.offsets(options.starting, spans, Kind.EARLIEST)
+        await reader.check_sql(queues, options.filter.sql, options.reading_group)
+    spans = await reader.all_spans(queues)
+    resolver = Resolver(reader, queues, options.group)
+    begin = await resolver.offsets(options.starting, spans, BoundKind.EARLIEST)
     end = await resolver.offsets(
-        options.ending, spans, Kind.EARLIEST if options.ending.kind is Kind.GROUP else Kind.LATEST
+        options.ending,
+        spans,
+        BoundKind.EARLIEST if options.ending.kind is BoundKind.GROUP else BoundKind.LATEST,
     )
     lost = gaps(begin, spans)
     if lost and options.fail_on_data_loss:

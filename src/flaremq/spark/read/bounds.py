@@ -10,14 +10,14 @@ from typing import Final
 
 from flaremq.base.errors import ConfigError, UsageError
 from flaremq.model.queuekey import queue_of
-from flaremq.spark.options import Given, wrong
+from flaremq.spark.options import OptionReader, wrong
 
 EARLIEST: Final = -2
 LATEST: Final = -1
 _EXAMPLE: Final = '{"Orders@broker-a:0": 1000, "Orders@broker-a:1": -2}'
 
 
-class Kind(Enum):
+class BoundKind(Enum):
     EARLIEST = "earliest"
     LATEST = "latest"
     GROUP = "group"
@@ -27,10 +27,10 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Bound:
     """One position for all queues, or one for each."""
 
-    kind: Kind
+    kind: BoundKind
     time_ms: int = 0
     offsets: Mapping[str, int] = field(default_factory=dict, hash=False)
     """By queue; -2 is the earliest, -1 the latest. Queues that are not named get the default."""
@@ -38,18 +38,18 @@ class Place:
     def to_dict(self) -> dict[str, object]:
         """The same text for the same bound, always: Spark compares texts."""
         found: dict[str, object] = {"at": self.kind.value}
-        if self.kind is Kind.TIME:
+        if self.kind is BoundKind.TIME:
             found["ms"] = self.time_ms
-        if self.kind is Kind.OFFSETS:
+        if self.kind is BoundKind.OFFSETS:
             found["q"] = dict(sorted(self.offsets.items()))
         return found
 
     @classmethod
-    def of_dict(cls, found: object) -> Place:
+    def of_dict(cls, found: object) -> Bound:
         """What `to_dict` made, perhaps in another process."""
         try:
             assert isinstance(found, dict)
-            return cls(Kind(found["at"]), int(found.get("ms", 0)), _offsets(found.get("q", {})))
+            return cls(BoundKind(found["at"]), int(found.get("ms", 0)), _offsets(found.get("q", {})))
         except (AssertionError, KeyError, ValueError, TypeError, UsageError):
             raise UsageError(
                 f"{json.dumps(found)[:200]} is not a starting position: the checkpoint was written by "
@@ -57,28 +57,28 @@ class Place:
             ) from None
 
 
-def place_of(given: Given, which: str) -> Place | None:
+def bound_of(given: OptionReader, which: str) -> Bound | None:
     """From `startingOffsets` or `startingTimestamp`, or the two for the end; None if neither is set."""
     name = given.one_of(f"{which}Offsets", f"{which}Timestamp")
     if name is None:
         return None
     if name.endswith("Timestamp"):
-        return Place(Kind.TIME, given.time_ms(name) or 0)
+        return Bound(BoundKind.TIME, given.time_ms(name) or 0)
     text = given.text(name) or ""
     if text.startswith("{"):
-        return Place(Kind.OFFSETS, offsets=_read(given, name))
+        return Bound(BoundKind.OFFSETS, offsets=_read(given, name))
     try:
-        kind = Kind(text.lower())
+        kind = BoundKind(text.lower())
     except ValueError:
-        kind = Kind.OFFSETS
-    if kind in (Kind.TIME, Kind.OFFSETS):
+        kind = BoundKind.OFFSETS
+    if kind in (BoundKind.TIME, BoundKind.OFFSETS):
         raise wrong(name, text, "earliest, latest, group or JSON by queue", _EXAMPLE)
-    if kind is Kind.GROUP and not given.has("group"):
+    if kind is BoundKind.GROUP and not given.has("group"):
         raise ConfigError(f"{name}=group, but group is not set: set it, for example group=reports")
-    return Place(kind)
+    return Bound(kind)
 
 
-def _read(given: Given, name: str) -> dict[str, int]:
+def _read(given: OptionReader, name: str) -> dict[str, int]:
     found = given.json(name, _EXAMPLE)
     try:
         return dict(_offsets(found))

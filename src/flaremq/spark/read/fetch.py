@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from flaremq.base.backoff import Backoff
 from flaremq.base.errors import (
     CallTimeout,
     DataLost,
@@ -30,7 +31,7 @@ from flaremq.client.api import PullResult
 from flaremq.client.client import Client
 from flaremq.client.consumer.bulkpull import PullFrames, PullLine
 from flaremq.protocol.bodies.route import MASTER_ID
-from flaremq.spark.clients import link_to
+from flaremq.spark.clients import cluster_client
 from flaremq.spark.options import DEFAULT_GROUP
 from flaremq.spark.read.options import NO_FILTER, Filter, ReadOptions
 from flaremq.spark.read.partitions import QueueRange
@@ -38,8 +39,8 @@ from flaremq.spark.read.pullranges import (
     COUNT_MAX,
     TOOLS_GROUP,
     Meaning,
-    Part,
-    Piece,
+    PulledRecords,
+    PullRange,
     Strides,
     cut,
     meaning,
@@ -79,7 +80,7 @@ class FetchPlan:
         )
 
 
-class Chunk(NamedTuple):
+class RecordChunk(NamedTuple):
     """Records back to back, of one broker. Those outside of [begin, end) do not count."""
 
     broker: str
@@ -88,15 +89,15 @@ class Chunk(NamedTuple):
     end: int | None = None
 
 
-def chunks(plan: FetchPlan, ranges: Sequence[QueueRange]) -> Generator[Chunk, None, None]:
+def chunks(plan: FetchPlan, ranges: Sequence[QueueRange]) -> Generator[RecordChunk, None, None]:
     """All records of the ranges, queue by queue in order. Raises what keeps them from being had."""
-    link = link_to(plan.name_server)
-    fetch = link.run(_begun(link.client, plan, ranges))
+    cluster = cluster_client(plan.name_server)
+    fetch = cluster.run(_begun(cluster.client, plan, ranges))
     try:
-        while (chunk := link.run(fetch.next())) is not None:
+        while (chunk := cluster.run(fetch.next())) is not None:
             yield chunk
     finally:
-        link.run(fetch.close())
+        cluster.run(fetch.close())
 
 
 async def _begun(client: Client, plan: FetchPlan, ranges: Sequence[QueueRange]) -> Fetch:
@@ -113,11 +114,11 @@ class Fetch:
         self._group = plan.group
         self._strides = Strides()
         self._cut = cut(ranges, self._strides, filtered=self._filtered)
-        self._window: deque[Piece] = deque()
+        self._window: deque[PullRange] = deque()
         self._answer_size = 0
-        self._to_ask: deque[Piece] = deque()
-        self._resting: list[tuple[float, Piece]] = []
-        self._lines: dict[str, PullLine[Piece]] = {}
+        self._to_ask: deque[PullRange] = deque()
+        self._resting: list[tuple[float, PullRange]] = []
+        self._lines: dict[str, PullLine[PullRange]] = {}
         self._suggested: dict[str, int] = {}
         self._masters_only: set[str] = set()
         """Brokers with a slave that has let us down, and is not asked again."""
@@ -125,13 +126,13 @@ class Fetch:
         self._stirred = asyncio.Event()
         self._floors: dict[str, int] = {}
         self._fatal: FlareError | None = None
-        self._out: asyncio.Queue[Chunk | None] = asyncio.Queue(_WAITING_CHUNKS)
+        self._out: asyncio.Queue[RecordChunk | None] = asyncio.Queue(_WAITING_CHUNKS)
         self._joined: list[bytes | memoryview] = []
         self._joined_size, self._joined_broker = 0, ""
         self._loop = asyncio.get_running_loop()
         self._task = asyncio.create_task(self._run(), name="fetch")
 
-    async def next(self) -> Chunk | None:
+    async def next(self) -> RecordChunk | None:
         """The next chunk; None behind the last. Raises what the fetching ended with."""
         if not self._out.empty():
             return self._out.get_nowait()
@@ -210,7 +211,7 @@ class Fetch:
         for line in dict.fromkeys(lines):
             line.write()
 
-    async def _line(self, of: QueueRange) -> PullLine[Piece]:
+    async def _line(self, of: QueueRange) -> PullLine[PullRange]:
         client, broker = self._client, of.broker
         if client.routes.known(of.topic) is None and await client.routes.refresh(of.topic) is None:
             # All its brokers may be away for a while. A broker knows better whether a topic is gone.
@@ -253,7 +254,7 @@ class Fetch:
 
     # Answers.
 
-    def pulled(self, what: Piece, pulled: PullResult) -> None:
+    def pulled(self, what: PullRange, pulled: PullResult) -> None:
         self._stirred.set()
         broker = what.of.broker
         if broker not in self._masters_only:
@@ -276,7 +277,7 @@ class Fetch:
         if not what.is_done:
             self._to_ask.append(what)
 
-    def failed(self, what: Piece, error: FlareError) -> None:
+    def failed(self, what: PullRange, error: FlareError) -> None:
         self._stirred.set()
         if what.asked_of != MASTER_ID:
             self._back_to_master(what, error)
@@ -297,7 +298,7 @@ class Fetch:
         else:
             self._fatal = self._fatal or error
 
-    def _lost(self, piece: Piece, onward: int, why: str = "") -> None:
+    def _lost(self, piece: PullRange, onward: int, why: str = "") -> None:
         gone = f"{piece.of.key} [{piece.at}, {min(onward, piece.of.end)})"
         if self._plan.fail_on_data_loss:
             self._fatal = self._fatal or DataLost(
@@ -310,34 +311,35 @@ class Fetch:
             self._floors[piece.of.key] = onward  # Whoever else waits for them need not ask.
         piece.skip(onward)
 
-    def _back_to_master(self, piece: Piece, why: object) -> None:
+    def _back_to_master(self, piece: PullRange, why: object) -> None:
         """A slave is asked because its master said so. One that cannot help is not asked again."""
         log.info("a slave of %s cannot help, its master is asked again: %s", piece.of.broker, why)
         self._masters_only.add(piece.of.broker)
         self._suggested.pop(piece.of.broker, None)
         piece.asked_of = MASTER_ID
 
-    def _again_later(self, piece: Piece, error: FlareError) -> None:
-        now_s = self._loop.time()
-        if piece.failing_since_s is None:
-            piece.failing_since_s = now_s
-        if now_s - piece.failing_since_s > self._plan.timeout_s:
+    def _again_later(self, piece: PullRange, error: FlareError) -> None:
+        if piece.backoff is None:
+            piece.backoff = Backoff(
+                _PAUSE_S, _PAUSE_MAX_S, timeout_s=self._plan.timeout_s, now_s=self._loop.time
+            )
+        pause_s = piece.backoff.pause_s()
+        if pause_s is None:
             if isinstance(error, DataLost) and not self._plan.fail_on_data_loss:
                 log.warning("%s", error)
                 piece.skip(piece.end)
                 return
             self._fatal = self._fatal or error
             return
-        piece.pauses += 1
-        self._resting.append((now_s + min(_PAUSE_MAX_S, _PAUSE_S * 1.5**piece.pauses), piece))
+        self._resting.append((self._loop.time() + pause_s, piece))
 
     # Out.
 
-    async def _give(self, piece: Piece) -> None:
+    async def _give(self, piece: PullRange) -> None:
         for part in piece.parts:
             if not part.is_whole:
                 await self._flush()
-                await self._out.put(Chunk(piece.of.broker, part.data, part.begin, part.end))
+                await self._out.put(RecordChunk(piece.of.broker, part.data, part.begin, part.end))
                 continue
             if self._joined_broker != piece.of.broker:
                 await self._flush()
@@ -345,7 +347,7 @@ class Fetch:
             if self._joined_size >= CHUNK_SIZE:
                 await self._flush()
 
-    def _join(self, part: Part, broker: str) -> None:
+    def _join(self, part: PulledRecords, broker: str) -> None:
         self._joined_broker = broker
         self._joined.append(part.data)
         self._joined_size += len(part.data)
@@ -354,10 +356,10 @@ class Fetch:
         joined, self._joined, self._joined_size = self._joined, [], 0
         if joined:
             data = joined[0] if len(joined) == 1 else b"".join(joined)
-            await self._out.put(Chunk(self._joined_broker, data))
+            await self._out.put(RecordChunk(self._joined_broker, data))
 
 
-def _behind(piece: Piece, most: int) -> DataLost:
+def _behind(piece: PullRange, most: int) -> DataLost:
     return DataLost(
         f"messages were to be read that {piece.of.key} does not have (any more): {piece.of.key} "
         f"[{piece.at}, {piece.end}), it ends at {most}. A failover may have cost them; wait for the broker, "

@@ -15,7 +15,7 @@ from flaremq.base.errors import FlareError, GroupNotFound
 from flaremq.client.client import Client
 from flaremq.model.queuekey import queue_of
 from flaremq.protocol.codes import RequestCode
-from flaremq.spark.clients import Link, link_to
+from flaremq.spark.clients import ClusterClient, cluster_client
 from flaremq.spark.read.options import NO_FILTER
 from flaremq.spark.read.partitions import QueueRange
 from flaremq.spark.read.pullranges import pull_header
@@ -28,18 +28,18 @@ _AT_ONCE: Final = 64
 def commit(name_server: str, group: str, offsets: Mapping[str, int]) -> None:
     """What cannot be told is a warning; it is told again after the next batch."""
     try:
-        link = link_to(name_server)
-        new = {key: offset for key, offset in offsets.items() if link.told.get((group, key)) != offset}
+        cluster = cluster_client(name_server)
+        new = {key: offset for key, offset in offsets.items() if cluster.told.get((group, key)) != offset}
         if new:
-            link.run(_Commit(link, group, new).run())
+            cluster.run(_Commit(cluster, group, new).run())
     except Exception as error:  # noqa: BLE001 - A progress report must not end a query.
         log.warning("the progress of %s cannot be told: %s", group, error)
 
 
 class _Commit:
-    def __init__(self, link: Link, group: str, offsets: Mapping[str, int]) -> None:
-        self._link = link
-        self._client: Client = link.client
+    def __init__(self, cluster: ClusterClient, group: str, offsets: Mapping[str, int]) -> None:
+        self._cluster = cluster
+        self._client: Client = cluster.client
         self._group = group
         self._offsets = offsets
         self._slots = asyncio.Semaphore(_AT_ONCE)
@@ -73,4 +73,4 @@ class _Commit:
                 header = pull_header(of, self._group, NO_FILTER)
                 await api.pull(address, RequestCode.PULL_MESSAGE, header, api.timeout_s)
                 await api.commit(address, self._group, queue, offset, oneway=False)
-        self._link.told[self._group, key] = offset
+        self._cluster.told[self._group, key] = offset

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, TypeVar
 
+from flaremq.base.backoff import Backoff, retry
 from flaremq.base.errors import FlareError, NoRoute, PeerError, TopicNotFound
 from flaremq.client.api import PullResult, body_of
 from flaremq.client.client import Client
@@ -27,7 +28,7 @@ from flaremq.protocol.bodies.stats import TopicStatsTable
 from flaremq.protocol.codes import RequestCode
 from flaremq.protocol.headers.pull import SUBSCRIPTION, SUSPEND
 from flaremq.protocol.headers.topic import GetTopicStatsInfoRequestHeader
-from flaremq.spark.read.offsets import Span
+from flaremq.spark.read.offsets import OffsetSpan
 from flaremq.spark.read.options import NO_FILTER, Selection
 from flaremq.spark.read.partitions import QueueRange
 from flaremq.spark.read.pullranges import TOOLS_GROUP, pull_header
@@ -44,16 +45,16 @@ _SPECIAL: Final = re.compile(r"^\^?(%|rmq_sys_|RMQ_SYS_|SCHEDULE_TOPIC|TBW102)")
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class QueueSpans:
     """What could be found out, and which brokers could not be asked."""
 
-    spans: dict[str, Span] = field(default_factory=dict)
+    spans: dict[str, OffsetSpan] = field(default_factory=dict)
     """By queue."""
     away: dict[str, FlareError] = field(default_factory=dict)
     """By broker."""
 
 
-class Heads:
+class OffsetReader:
     """Lives in the loop of its client."""
 
     def __init__(self, client: Client, timeout_s: float) -> None:
@@ -118,21 +119,21 @@ class Heads:
 
     # Where they begin and end.
 
-    async def spans(self, queues: Iterable[MessageQueue]) -> Found:
+    async def spans(self, queues: Iterable[MessageQueue]) -> QueueSpans:
         """Of those whose brokers can be asked now. Raises if one has been away for too long."""
         wanted: dict[tuple[str, str], list[MessageQueue]] = {}
         for queue in queues:
             wanted.setdefault((queue.topic, queue.broker_name), []).append(queue)
-        found = Found()
+        found = QueueSpans()
         await asyncio.gather(*(self._ask(found, *each) for each in wanted.items()))
         self._check_away(found.away)
         return found
 
-    async def all_spans(self, queues: Iterable[MessageQueue]) -> dict[str, Span]:
+    async def all_spans(self, queues: Iterable[MessageQueue]) -> dict[str, OffsetSpan]:
         """Of all of them, and if it takes a while."""
         queues = tuple(queues)
 
-        async def ask() -> dict[str, Span]:
+        async def ask() -> dict[str, OffsetSpan]:
             found = await self.spans(queues)
             if found.away:
                 raise next(iter(found.away.values()))
@@ -140,7 +141,7 @@ class Heads:
 
         return await self.until_there(ask)
 
-    async def _ask(self, found: Found, where: tuple[str, str], queues: list[MessageQueue]) -> None:
+    async def _ask(self, found: QueueSpans, where: tuple[str, str], queues: list[MessageQueue]) -> None:
         topic, broker = where
         header = GetTopicStatsInfoRequestHeader(topic=topic)
         try:
@@ -159,7 +160,9 @@ class Heads:
         for queue in queues:
             offsets = by_number.get(queue.queue_id)
             if offsets is not None:
-                found.spans[key_of(queue)] = Span(max(0, offsets.min_offset), max(0, offsets.max_offset))
+                found.spans[key_of(queue)] = OffsetSpan(
+                    max(0, offsets.min_offset), max(0, offsets.max_offset)
+                )
 
     def _address(self, broker: str) -> str:
         address = self._client.routes.address(broker)
@@ -215,20 +218,16 @@ class Heads:
         return dict(await asyncio.gather(*map(one, queues)))
 
     async def until_there(self, ask: Callable[[], Awaitable[T]], timeout_s: float | None = None) -> T:
-        """Ask until somebody answers; the last error when it takes too long, or trying again is no use."""
-        loop, pause_s = asyncio.get_running_loop(), _PAUSE_S
+        """Ask until there is an answer. Raises the last error if it is final, or if it takes too long."""
         timeout_s = self._timeout_s if timeout_s is None else timeout_s
-        deadline_s = loop.time() + timeout_s
-        while True:
-            try:
-                return await ask()
-            except FlareError as error:
-                if not error.retriable:
-                    raise
-                if loop.time() + pause_s > deadline_s:
-                    raise (self._too_long(error, "nobody answers") if timeout_s else error) from None
-            await asyncio.sleep(pause_s)
-            pause_s = min(_PAUSE_MAX_S, 2 * pause_s)
+        now_s = asyncio.get_running_loop().time
+        backoff = Backoff(_PAUSE_S, _PAUSE_MAX_S, timeout_s=timeout_s, now_s=now_s)
+        try:
+            return await retry(ask, backoff, may_pass=lambda error: error.retriable, sleep=asyncio.sleep)
+        except FlareError as error:
+            if error.retriable and timeout_s:
+                raise self._too_long(error, "no answer") from None
+            raise
 
 
 _ANSWER_S: Final = 5.0

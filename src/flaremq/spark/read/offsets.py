@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from flaremq.base.errors import UsageError
 from flaremq.model.queuekey import queue_of
-from flaremq.spark.read.bounds import Place
+from flaremq.spark.read.bounds import Bound
 
 VERSION: Final = 1
 _ELSEWHERE: Final = "use another checkpointLocation"
@@ -27,11 +27,11 @@ def dump(offsets: Mapping[str, int]) -> dict[str, Any]:
     return {"v": VERSION, "q": {key: offsets[key] for key in sorted(offsets)}}
 
 
-def dump_start(place: Place) -> dict[str, Any]:
+def dump_start(place: Bound) -> dict[str, Any]:
     return {"v": VERSION, "start": place.to_dict()}
 
 
-def load(offset: object) -> dict[str, int] | Place:
+def load(offset: object) -> dict[str, int] | Bound:
     """What an offset of a checkpoint says. UsageError if it is none of ours, or of another version."""
     if not isinstance(offset, dict) or "v" not in offset:
         raise UsageError(
@@ -43,7 +43,7 @@ def load(offset: object) -> dict[str, int] | Place:
             f"go on with the release that wrote it, or {_ELSEWHERE}"
         )
     if "start" in offset:
-        return Place.of_dict(offset["start"])
+        return Bound.of_dict(offset["start"])
     queues = offset.get("q")
     if not isinstance(queues, dict) or not all(type(each) is int for each in queues.values()):
         raise UsageError(f"the checkpoint holds {json.dumps(offset)[:200]}, wanted are queues: {_ELSEWHERE}")
@@ -89,7 +89,7 @@ def fair_bytes(backlog: Mapping[str, int], sizes: Mapping[str, float], limit: in
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class OffsetSpan:
     """What a broker has of a queue: offsets from `begin` to before `end`."""
 
     begin: int
@@ -108,7 +108,7 @@ class Gap:
         return f"{self.key} [{self.begin}, {self.end})"
 
 
-def gaps(known: Mapping[str, int], spans: Mapping[str, Span]) -> list[Gap]:
+def gaps(known: Mapping[str, int], spans: Mapping[str, OffsetSpan]) -> list[Gap]:
     """What has been deleted before it was read."""
     return [
         Gap(key, offset, spans[key].begin)
@@ -117,7 +117,7 @@ def gaps(known: Mapping[str, int], spans: Mapping[str, Span]) -> list[Gap]:
     ]
 
 
-def backlog(known: Mapping[str, int], spans: Mapping[str, Span]) -> dict[str, int]:
+def backlog(known: Mapping[str, int], spans: Mapping[str, OffsetSpan]) -> dict[str, int]:
     """What can be read now of each known queue. A head that has moved back counts as nothing new."""
     return {
         key: max(0, spans[key].end - max(offset, spans[key].begin))
@@ -126,7 +126,9 @@ def backlog(known: Mapping[str, int], spans: Mapping[str, Span]) -> dict[str, in
     }
 
 
-def advanced(known: Mapping[str, int], spans: Mapping[str, Span], taken: Mapping[str, int]) -> dict[str, int]:
+def advanced(
+    known: Mapping[str, int], spans: Mapping[str, OffsetSpan], taken: Mapping[str, int]
+) -> dict[str, int]:
     """Where the stream is after it has taken so many of each queue.
 
     A queue that is new is put where it begins, and read from the next batch on: so a batch that is

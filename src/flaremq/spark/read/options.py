@@ -20,12 +20,12 @@ from flaremq.model.queuekey import queue_of
 from flaremq.spark.options import (
     BROKER_TIMEOUT_MS,
     DEFAULT_GROUP,
-    Given,
+    OptionReader,
     name_server_of,
     wanted_columns,
     wrong,
 )
-from flaremq.spark.read.bounds import Kind, Place, place_of
+from flaremq.spark.read.bounds import Bound, BoundKind, bound_of
 
 _OF_STREAMS: Final = (
     *("maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"),
@@ -87,7 +87,7 @@ NO_FILTER: Final = Filter()
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class BatchLimits:
     """The most that a micro-batch takes, and the least that it waits for."""
 
     offsets_max: int | None = None
@@ -97,7 +97,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class Partitioning:
     """How ranges of queues are divided into tasks."""
 
     tasks: int
@@ -110,11 +110,11 @@ class Shape:
 class ReadOptions:
     name_server: str
     selection: Selection
-    starting: Place
-    ending: Place
+    starting: Bound
+    ending: Bound
     filter: Filter
-    limits: Limits
-    shape: Shape
+    limits: BatchLimits
+    shape: Partitioning
     columns: tuple[str, ...] = COLUMNS
     group: str | None = None
     """Consumer group whose offsets are committed in the brokers; None: no offsets are committed."""
@@ -129,15 +129,15 @@ class ReadOptions:
     @classmethod
     def of(cls, options: Mapping[str, str], *, streaming: bool | None = None) -> ReadOptions:
         """Raises ConfigError. With `streaming=None`, options of batches and of streams are both accepted."""
-        given = Given(options, NAMES)
+        given = OptionReader(options, NAMES)
         _check_kind(given, streaming)
         timeout_ms = given.span_ms("brokerTimeout") or BROKER_TIMEOUT_MS
-        usual = Place(Kind.LATEST if streaming else Kind.EARLIEST)
+        usual = Bound(BoundKind.LATEST if streaming else BoundKind.EARLIEST)
         return cls(
             name_server=name_server_of(given),
             selection=_selection(given),
-            starting=place_of(given, "starting") or usual,
-            ending=place_of(given, "ending") or Place(Kind.LATEST),
+            starting=bound_of(given, "starting") or usual,
+            ending=bound_of(given, "ending") or Bound(BoundKind.LATEST),
             filter=_filter(given),
             limits=_limits(given),
             shape=_shape(given),
@@ -153,7 +153,7 @@ def hasty(options: ReadOptions) -> ReadOptions:
     return replace(options, broker_timeout_s=min(options.broker_timeout_s, _HASTY_S))
 
 
-def _check_kind(given: Given, streaming: bool | None) -> None:
+def _check_kind(given: OptionReader, streaming: bool | None) -> None:
     if streaming is None:
         return
     found = given.first_of(_OF_BATCHES if streaming else _OF_STREAMS)
@@ -167,7 +167,7 @@ def _check_kind(given: Given, streaming: bool | None) -> None:
     raise ConfigError(f"{found} is set, but applies only to streams: remove it, or use spark.readStream")
 
 
-def _selection(given: Given) -> Selection:
+def _selection(given: OptionReader) -> Selection:
     name = given.one_of(*_WHAT)
     if name is None:
         raise ConfigError(f"no topic is set: set one of {', '.join(_WHAT)}, for example topic=Orders")
@@ -185,7 +185,7 @@ def _selection(given: Given) -> Selection:
     return Selection(topics=topics)
 
 
-def _queues(given: Given) -> tuple[MessageQueue, ...]:
+def _queues(given: OptionReader) -> tuple[MessageQueue, ...]:
     found = given.json("queues", _QUEUES)
     try:
         if isinstance(found, dict):
@@ -214,7 +214,7 @@ def _queue_id(number: object) -> int:
     return number
 
 
-def _filter(given: Given) -> Filter:
+def _filter(given: OptionReader) -> Filter:
     name = given.one_of("tags", "sql")
     if name == "sql":
         return Filter(sql=given.text("sql"))
@@ -227,7 +227,7 @@ def _filter(given: Given) -> Filter:
     return Filter(tags=tags)
 
 
-def _limits(given: Given) -> Limits:
+def _limits(given: OptionReader) -> BatchLimits:
     if given.has("maxTriggerDelay") and not given.has("minOffsetsPerTrigger"):
         raise ConfigError(
             "maxTriggerDelay is set without minOffsetsPerTrigger, so there is nothing to wait for: "
@@ -239,18 +239,18 @@ def _limits(given: Given) -> Limits:
             f"minOffsetsPerTrigger={least} is greater than maxOffsetsPerTrigger={most}: lower it"
         )
     delay_ms = given.span_ms("maxTriggerDelay") or _TRIGGER_DELAY_MS
-    return Limits(most, given.size("maxBytesPerTrigger"), least, delay_ms / 1000)
+    return BatchLimits(most, given.size("maxBytesPerTrigger"), least, delay_ms / 1000)
 
 
-def _shape(given: Given) -> Shape:
-    return Shape(
+def _shape(given: OptionReader) -> Partitioning:
+    return Partitioning(
         given.number("tasks") or 2 * cores(),
         given.number("minPartitions") or 1,
         given.number("maxRowsPerPartition"),
     )
 
 
-def _group(given: Given) -> str | None:
+def _group(given: OptionReader) -> str | None:
     group = given.text("group")
     if group is not None:
         check_group(group)

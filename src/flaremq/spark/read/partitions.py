@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from flaremq.model.queuekey import queue_of
-from flaremq.spark.read.options import Shape
+from flaremq.spark.read.options import Partitioning
 
 TASK_ROWS: Final = 16_384
 """With fewer rows than this another task costs more than it saves."""
@@ -48,7 +48,7 @@ def ranges(begin: Mapping[str, int], end: Mapping[str, int]) -> list[QueueRange]
     return found
 
 
-def pack(whole: Iterable[QueueRange], shape: Shape) -> list[tuple[QueueRange, ...]]:
+def pack(whole: Iterable[QueueRange], shape: Partitioning) -> list[tuple[QueueRange, ...]]:
     """Tasks of about equal size. Those of one broker lie together, and each queue stays in order."""
     rest = deque(sorted((each for each in whole if each.rows > 0), key=_by_broker))
     total = sum(each.rows for each in rest)
@@ -73,7 +73,7 @@ def _by_broker(each: QueueRange) -> tuple[str, str, int, int]:
     return each.broker, each.topic, each.queue, each.begin
 
 
-def _count(total: int, shape: Shape) -> int:
+def _count(total: int, shape: Partitioning) -> int:
     worth = min(shape.tasks, -(-total // TASK_ROWS))
     needed = 1 if shape.rows_max is None else -(-total // shape.rows_max)
     return min(total, max(worth, needed, shape.partitions_min))

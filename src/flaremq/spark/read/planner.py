@@ -12,12 +12,12 @@ from flaremq.base.errors import DataLost, FlareError
 from flaremq.client.client import Client
 from flaremq.model.message import MessageQueue
 from flaremq.model.queuekey import queue_of
-from flaremq.spark.clients import Link, link_to
+from flaremq.spark.clients import ClusterClient, cluster_client
 from flaremq.spark.read import offsets
-from flaremq.spark.read.bounds import Kind, Place
-from flaremq.spark.read.offsetreader import Found, Heads, await_more, peek
-from flaremq.spark.read.offsets import Span
-from flaremq.spark.read.options import Limits, ReadOptions
+from flaremq.spark.read.bounds import Bound, BoundKind
+from flaremq.spark.read.offsetreader import OffsetReader, QueueSpans, await_more, peek
+from flaremq.spark.read.offsets import OffsetSpan
+from flaremq.spark.read.options import BatchLimits, ReadOptions
 from flaremq.spark.read.resolve import Resolver
 
 log = logging.getLogger(__name__)
@@ -29,56 +29,56 @@ _SIZES_S = 10.0
 _USUAL_SIZE = 1024.0
 
 
-class Course:
-    """Blocks its caller; the work is done in the loop of a link."""
+class StreamPlanner:
+    """Blocks its caller; the work is done in the loop of a cluster."""
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
-        self._link: Link = link_to(options.name_server)
-        self._heads = Heads(self._link.client, options.broker_timeout_s)
-        self._watch = Watch(self._link.client)
+        self._cluster: ClusterClient = cluster_client(options.name_server)
+        self._reader = OffsetReader(self._cluster.client, options.broker_timeout_s)
+        self._watch = Watch(self._cluster.client)
         self._queues: tuple[MessageQueue, ...] = ()
         self._listed_s = -math.inf
         self._sizes: dict[str, tuple[float, float]] = {}
-        self._target: dict[str, Span] | None = None
+        self._target: dict[str, OffsetSpan] | None = None
         self._triggered_s = -math.inf
         self._warned: set[str] = set()
         self.ends: dict[str, int] = {}
         """Where all queues ended when they were looked at last."""
 
-    def begin(self, place: Place) -> dict[str, int]:
+    def begin(self, place: Bound) -> dict[str, int]:
         """Where the query begins: found out once, and pinned by batch 0."""
-        return self._link.run(self._begin(place))
+        return self._cluster.run(self._begin(place))
 
     def freeze(self) -> None:
         """From now on there is no more than there is now. A topic that was named must be there.
 
         Else its broker is away, and a run that has read nothing would look like one that has read all.
         """
-        self._target = self._link.run(self._all(strict=True))
+        self._target = self._cluster.run(self._all(strict=True))
 
-    def next(self, known: Mapping[str, int], limits: Limits, poll_s: float) -> dict[str, int]:
+    def next(self, known: Mapping[str, int], limits: BatchLimits, poll_s: float) -> dict[str, int]:
         """Where the next batch ends. The same as `known` if nothing new has come in time."""
         takes = (self._options.selection.takes(queue_of(key)) for key in known)
         offsets.check_same_query(known, takes, str(self._options.selection))
-        return self._link.run(self._next(known, limits, poll_s))
+        return self._cluster.run(self._next(known, limits, poll_s))
 
     def close(self) -> None:
-        self._link.run(self._watch.close())
+        self._cluster.run(self._watch.close())
 
     # In the loop.
 
-    async def _begin(self, place: Place) -> dict[str, int]:
+    async def _begin(self, place: Bound) -> dict[str, int]:
         spans = await self._all(strict=True)
-        resolver = Resolver(self._heads, self._queues, self._options.group)
-        found = await resolver.offsets(place, spans, Kind.LATEST)
-        if place.kind is Kind.OFFSETS:
+        resolver = Resolver(self._reader, self._queues, self._options.group)
+        found = await resolver.offsets(place, spans, BoundKind.LATEST)
+        if place.kind is BoundKind.OFFSETS:
             self._check_lost(found, spans)
         return found
 
-    async def _all(self, *, strict: bool = False) -> dict[str, Span]:
+    async def _all(self, *, strict: bool = False) -> dict[str, OffsetSpan]:
         await self._list(strict=strict)
-        spans = await self._heads.all_spans(self._queues)
+        spans = await self._reader.all_spans(self._queues)
         self.ends = {key: span.end for key, span in spans.items()}
         return spans
 
@@ -87,16 +87,16 @@ class Course:
         known = self._queues
         timeout_s = 0.0 if known and not strict else self._options.broker_timeout_s
         try:
-            self._queues = await self._heads.queues(self._options.selection, timeout_s, strict=strict)
+            self._queues = await self._reader.queues(self._options.selection, timeout_s, strict=strict)
         except FlareError as error:
             if not known or strict or not error.retriable:
                 raise
             log.warning("new queues cannot be looked for now: %s", error)
         if not known and self._queues and self._options.filter.sql is not None:
-            await self._heads.check_sql(self._queues, self._options.filter.sql, self._options.reading_group)
+            await self._reader.check_sql(self._queues, self._options.filter.sql, self._options.reading_group)
         self._listed_s = asyncio.get_running_loop().time()
 
-    async def _next(self, known: Mapping[str, int], limits: Limits, poll_s: float) -> dict[str, int]:
+    async def _next(self, known: Mapping[str, int], limits: BatchLimits, poll_s: float) -> dict[str, int]:
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + poll_s
         while True:
@@ -117,13 +117,13 @@ class Course:
                 left_s = min(left_s, max(0.0, self._triggered_s + limits.delay_s - loop.time()))
             await self._wait(spans, left_s)
 
-    async def _wait(self, spans: Mapping[str, Span], left_s: float) -> None:
+    async def _wait(self, spans: Mapping[str, OffsetSpan], left_s: float) -> None:
         """For more of anything, but not beyond the time when new queues are looked for."""
         loop = asyncio.get_running_loop()
         list_s = max(0.0, self._listed_s + _LIST_S - loop.time())
         await self._watch.wait({key: span.end for key, span in spans.items()}, min(left_s, list_s))
 
-    async def _spans(self) -> dict[str, Span]:
+    async def _spans(self) -> dict[str, OffsetSpan]:
         """Of all that is there now; or of what was there when it was frozen, as far as it still is.
 
         Then queues are not looked for anew: of a broker that has gone nobody would be told, and what it had
@@ -132,18 +132,18 @@ class Course:
         if self._target is None:
             if asyncio.get_running_loop().time() - self._listed_s >= _LIST_S:
                 await self._list()
-            found = await self._heads.spans(self._queues)
+            found = await self._reader.spans(self._queues)
             self.ends |= {key: span.end for key, span in found.spans.items()}
             return found.spans
-        found = Found(await self._heads.all_spans(self._queues))
+        found = QueueSpans(await self._reader.all_spans(self._queues))
         self.ends |= {key: span.end for key, span in found.spans.items()}
         return {
-            key: Span(found.spans[key].begin, min(target.end, found.spans[key].end))
+            key: OffsetSpan(found.spans[key].begin, min(target.end, found.spans[key].end))
             for key, target in self._target.items()
             if key in found.spans
         }
 
-    def _check_lost(self, known: Mapping[str, int], spans: Mapping[str, Span]) -> None:
+    def _check_lost(self, known: Mapping[str, int], spans: Mapping[str, OffsetSpan]) -> None:
         lost = offsets.gaps(known, spans)
         if lost and self._options.fail_on_data_loss:
             raise DataLost(
@@ -165,7 +165,7 @@ class Course:
     # How much.
 
     async def _taken(
-        self, known: Mapping[str, int], spans: Mapping[str, Span], limits: Limits
+        self, known: Mapping[str, int], spans: Mapping[str, OffsetSpan], limits: BatchLimits
     ) -> dict[str, int]:
         taken = offsets.backlog(known, spans)
         if limits.offsets_max is not None:
@@ -176,7 +176,7 @@ class Course:
         return {key: count for key, count in taken.items() if count > 0}
 
     async def _sizes_of(
-        self, known: Mapping[str, int], spans: Mapping[str, Span], taken: Mapping[str, int]
+        self, known: Mapping[str, int], spans: Mapping[str, OffsetSpan], taken: Mapping[str, int]
     ) -> dict[str, float]:
         """About how large a message of each queue is: as the next ones are, which one pull brings."""
         now_s = asyncio.get_running_loop().time()
@@ -191,7 +191,7 @@ class Course:
 
     async def _size(self, key: str, offset: int) -> float:
         try:
-            pulled = await peek(self._link.client, queue_of(key), offset)
+            pulled = await peek(self._cluster.client, queue_of(key), offset)
             if len(pulled.body) and pulled.next_offset > offset:
                 return max(1.0, len(pulled.body) / (pulled.next_offset - offset))
         except FlareError as error:

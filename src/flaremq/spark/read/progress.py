@@ -20,7 +20,7 @@ from pyspark.sql.streaming.listener import (
 
 from flaremq.base.errors import UsageError
 from flaremq.spark.read import offsets
-from flaremq.spark.read.bounds import Place
+from flaremq.spark.read.bounds import Bound
 from flaremq.spark.read.groupcommit import commit
 
 Tell = Callable[[str, str, Mapping[str, int]], None]
@@ -54,7 +54,7 @@ def told_of(latest: str | None, end: str | None) -> tuple[str, str, dict[str, in
         reached = offsets.load(done)
     except (ValueError, UsageError):
         return None  # Another source's.
-    if isinstance(reached, Place) or not reached:
+    if isinstance(reached, Bound) or not reached:
         return None
     return str(heads["nameServer"]), str(heads["group"]), reached
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, NamedTuple
 
+from flaremq.base.backoff import Backoff
 from flaremq.client.api import PullResult
 from flaremq.model.layout import QUEUE_OFFSET_AT
 from flaremq.protocol.bodies.group import ALL, SQL92, TAG
@@ -32,7 +33,7 @@ _FULL_RUN: Final = 256
 _LONG: Final = struct.Struct(">q")
 
 
-class Part(NamedTuple):
+class PulledRecords(NamedTuple):
     """Records of one answer, those of which count that lie in [begin, end)."""
 
     data: bytes | memoryview
@@ -43,7 +44,7 @@ class Part(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class Piece:
+class PullRange:
     of: QueueRange
     at: int
     """The next offset to ask for."""
@@ -54,9 +55,9 @@ class Piece:
     """How much the last pull asked for; the next two: in whose name, and of the broker with which id."""
     asked_as: str = ""
     asked_of: int = MASTER_ID
-    parts: list[Part] = field(default_factory=list)
-    failing_since_s: float | None = None
-    pauses: int = 0
+    parts: list[PulledRecords] = field(default_factory=list)
+    backoff: Backoff | None = None
+    """While it fails."""
 
     @property
     def is_done(self) -> bool:
@@ -70,7 +71,7 @@ class Piece:
         if len(body):
             first = _LONG.unpack_from(body, QUEUE_OFFSET_AT)[0]
             whole = first >= begin and pulled.next_offset <= self.end
-            self.parts.append(Part(body, begin, self.end, whole))
+            self.parts.append(PulledRecords(body, begin, self.end, whole))
         self.moved(pulled.next_offset)
 
     def skip(self, to: int) -> None:
@@ -81,7 +82,7 @@ class Piece:
 
     def moved(self, to: int) -> None:
         self.at = to
-        self.failing_since_s, self.pauses = None, 0
+        self.backoff = None
 
 
 class Strides:
@@ -108,19 +109,19 @@ class Strides:
             self._known[broker], self._full[broker] = min(2 * self._known[broker], COUNT_MAX), 0
 
 
-def cut(ranges: Iterable[QueueRange], strides: Strides, *, filtered: bool) -> Iterator[Piece]:
+def cut(ranges: Iterable[QueueRange], strides: Strides, *, filtered: bool) -> Iterator[PullRange]:
     """Pieces of all ranges, in order. Behind a probe, come again when it has been answered."""
     for each in ranges:
         at = each.begin
         while at < each.end:
             stride = FILTERED_STRIDE if filtered else strides.of(each.broker)
             if stride is None:
-                probe = Piece(each, at, min(each.end, at + COUNT_MAX), is_probe=True)
+                probe = PullRange(each, at, min(each.end, at + COUNT_MAX), is_probe=True)
                 yield probe
                 assert not probe.is_probe
                 at = probe.end
                 continue
-            piece = Piece(each, at, min(each.end, at + stride))
+            piece = PullRange(each, at, min(each.end, at + stride))
             at = piece.end
             yield piece
 
@@ -138,7 +139,7 @@ class Meaning(Enum):
     """It says nothing about the messages: ask once more."""
 
 
-def meaning(piece: Piece, pulled: PullResult, *, filtered: bool) -> tuple[Meaning, int]:
+def meaning(piece: PullRange, pulled: PullResult, *, filtered: bool) -> tuple[Meaning, int]:
     """What an answer says, and where to go on."""
     at = piece.at
     if pulled.code == ResponseCode.SUCCESS:

@@ -8,9 +8,9 @@ from typing import Final
 from flaremq.base.errors import ConfigError
 from flaremq.model.message import MessageQueue
 from flaremq.model.queuekey import key_of
-from flaremq.spark.read.bounds import EARLIEST, LATEST, Kind, Place
-from flaremq.spark.read.offsetreader import Heads
-from flaremq.spark.read.offsets import Span
+from flaremq.spark.read.bounds import EARLIEST, LATEST, Bound, BoundKind
+from flaremq.spark.read.offsetreader import OffsetReader
+from flaremq.spark.read.offsets import OffsetSpan
 
 _SYMBOLS: Final = (EARLIEST, LATEST)
 
@@ -18,40 +18,42 @@ _SYMBOLS: Final = (EARLIEST, LATEST)
 class Resolver:
     """For one query."""
 
-    def __init__(self, heads: Heads, queues: Iterable[MessageQueue], group: str | None) -> None:
-        self._heads = heads
+    def __init__(self, reader: OffsetReader, queues: Iterable[MessageQueue], group: str | None) -> None:
+        self._reader = reader
         self._queues = tuple(queues)
         self._group = group
 
-    async def offsets(self, place: Place, spans: Mapping[str, Span], usual: Kind) -> dict[str, int]:
+    async def offsets(
+        self, place: Bound, spans: Mapping[str, OffsetSpan], usual: BoundKind
+    ) -> dict[str, int]:
         """Of each queue. One that the place says nothing about is where it `usual`ly would be."""
-        if place.kind is Kind.EARLIEST:
+        if place.kind is BoundKind.EARLIEST:
             return {key: span.begin for key, span in spans.items()}
-        if place.kind is Kind.LATEST:
+        if place.kind is BoundKind.LATEST:
             return {key: span.end for key, span in spans.items()}
-        if place.kind is Kind.TIME:
-            found: Mapping[str, int | None] = await self._heads.at_time(self._asked(spans), place.time_ms)
-        elif place.kind is Kind.GROUP:
+        if place.kind is BoundKind.TIME:
+            found: Mapping[str, int | None] = await self._reader.at_time(self._asked(spans), place.time_ms)
+        elif place.kind is BoundKind.GROUP:
             assert self._group is not None
-            found = await self._heads.committed(self._asked(spans), self._group)
+            found = await self._reader.committed(self._asked(spans), self._group)
         else:
             return _given(place.offsets, spans, usual)
         return {key: _within(found.get(key), span, usual) for key, span in spans.items()}
 
-    def _asked(self, spans: Mapping[str, Span]) -> list[MessageQueue]:
+    def _asked(self, spans: Mapping[str, OffsetSpan]) -> list[MessageQueue]:
         return [each for each in self._queues if key_of(each) in spans]
 
 
-def _usual(span: Span, usual: Kind) -> int:
-    return span.begin if usual is Kind.EARLIEST else span.end
+def _usual(span: OffsetSpan, usual: BoundKind) -> int:
+    return span.begin if usual is BoundKind.EARLIEST else span.end
 
 
-def _within(offset: int | None, span: Span, usual: Kind) -> int:
+def _within(offset: int | None, span: OffsetSpan, usual: BoundKind) -> int:
     """A time before all messages, or a group that was left behind, begins where the queue does."""
     return _usual(span, usual) if offset is None or offset < 0 else min(max(offset, span.begin), span.end)
 
 
-def _given(offsets: Mapping[str, int], spans: Mapping[str, Span], usual: Kind) -> dict[str, int]:
+def _given(offsets: Mapping[str, int], spans: Mapping[str, OffsetSpan], usual: BoundKind) -> dict[str, int]:
     unknown = sorted(offsets.keys() - spans.keys())
     if unknown:
         raise ConfigError(
@@ -60,7 +62,7 @@ def _given(offsets: Mapping[str, int], spans: Mapping[str, Span], usual: Kind) -
         )
     found: dict[str, int] = {}
     for key, span in spans.items():
-        offset = offsets.get(key, EARLIEST if usual is Kind.EARLIEST else LATEST)
+        offset = offsets.get(key, EARLIEST if usual is BoundKind.EARLIEST else LATEST)
         if offset > span.end:
             raise ConfigError(
                 f"offset {offset} is given for {key}, which ends at {span.end}: give at most that, "

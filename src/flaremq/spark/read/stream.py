@@ -24,11 +24,11 @@ from pyspark.sql.types import StructType
 
 from flaremq.base.errors import UsageError
 from flaremq.spark.read import groupcommit, offsets
-from flaremq.spark.read.bounds import Place
+from flaremq.spark.read.bounds import Bound
 from flaremq.spark.read.fetch import FetchPlan
-from flaremq.spark.read.options import Limits, ReadOptions
+from flaremq.spark.read.options import BatchLimits, ReadOptions
 from flaremq.spark.read.partitions import pack, ranges
-from flaremq.spark.read.planner import Course
+from flaremq.spark.read.planner import StreamPlanner
 from flaremq.spark.read.task import ReadTask, RowReader
 
 POLL_S = 10.0
@@ -39,11 +39,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
         self._reader = RowReader(schema)
-        self._course: Course | None = None
+        self._planner: StreamPlanner | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """Tasks read, and know nothing of the course."""
-        return {**self.__dict__, "_course": None}
+        return {**self.__dict__, "_planner": None}
 
     # What Spark asks, in this order.
 
@@ -61,18 +61,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         known = offsets.load(start)
-        if isinstance(known, Place):
+        if isinstance(known, Bound):
             return offsets.dump(self._run().begin(known))
         return offsets.dump(self._run().next(known, self._limits(limit), POLL_S))
 
-    def _limits(self, limit: ReadLimit) -> Limits:
+    def _limits(self, limit: ReadLimit) -> BatchLimits:
         """What Spark allows, and what of our own goes beyond what it can say."""
         own = self._options.limits
         if isinstance(limit, ReadMaxRows):
-            return Limits(limit.max_rows, own.bytes_max, own.offsets_min, own.delay_s)
+            return BatchLimits(limit.max_rows, own.bytes_max, own.offsets_min, own.delay_s)
         if isinstance(limit, ReadMaxBytes):
-            return Limits(None, limit.max_bytes, own.offsets_min, own.delay_s)
-        return Limits(None, None, own.offsets_min, own.delay_s)
+            return BatchLimits(None, limit.max_bytes, own.offsets_min, own.delay_s)
+        return BatchLimits(None, None, own.offsets_min, own.delay_s)
 
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802
         """The heads of all queues; and who reads, for the listener that tells brokers so."""
@@ -83,9 +83,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         begin, last = offsets.load(start), offsets.load(end)
-        if isinstance(last, Place):
+        if isinstance(last, Bound):
             raise UsageError(f"a batch cannot end at {end}: use another checkpointLocation")
-        if isinstance(begin, Place):
+        if isinstance(begin, Bound):
             return []  # Batch 0: it only says where the query begins.
         plan = FetchPlan.of(self._options)
         return [ReadTask(each, plan) for each in pack(ranges(begin, last), self._options.shape)]
@@ -97,16 +97,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def commit(self, end: dict[str, Any]) -> None:
         """Comes one batch late; whoever wants it at once uses the listener (`watch_progress`)."""
         done = offsets.load(end)
-        if self._options.group is None or isinstance(done, Place):
+        if self._options.group is None or isinstance(done, Bound):
             return
         groupcommit.commit(self._options.name_server, self._options.group, done)
 
     def stop(self) -> None:
-        if self._course is not None:
+        if self._planner is not None:
             with suppress(Exception):  # It would hide the error that ended the query.
-                self._course.close()
+                self._planner.close()
 
-    def _run(self) -> Course:
-        if self._course is None:
-            self._course = Course(self._options)
-        return self._course
+    def _run(self) -> StreamPlanner:
+        if self._planner is None:
+            self._planner = StreamPlanner(self._options)
+        return self._planner

@@ -24,7 +24,7 @@ from pyspark.sql.types import (
 from flaremq.base.errors import ConfigError, UsageError
 from flaremq.client.settings import ProducerSettings
 from flaremq.model.names import check_group, check_topic
-from flaremq.spark.options import BROKER_TIMEOUT_MS, DEFAULT_GROUP, Given, name_server_of, wrong
+from flaremq.spark.options import BROKER_TIMEOUT_MS, DEFAULT_GROUP, OptionReader, name_server_of, wrong
 
 NAMES: Final = (
     *("nameServer", "topic", "producerGroup", "delivery", "writeId", "ordered"),
@@ -83,7 +83,7 @@ class WriteOptions:
         if streaming:
             own = {name.casefold() for name in _OF_SPARK}
             options = {name: value for name, value in options.items() if name.casefold() not in own}
-        given = Given(options, NAMES)
+        given = OptionReader(options, NAMES)
         topic, group = given.text("topic"), given.text("producerGroup") or DEFAULT_GROUP
         if topic is not None:
             check_topic(topic)
@@ -103,14 +103,14 @@ class WriteOptions:
         )
 
 
-def _is_idempotent(given: Given) -> bool:
+def _is_idempotent(given: OptionReader) -> bool:
     said = given.text("delivery") or AT_LEAST_ONCE
     if said not in (AT_LEAST_ONCE, IDEMPOTENT):
         raise wrong("delivery", said, f"{AT_LEAST_ONCE} or {IDEMPOTENT}", IDEMPOTENT)
     return said == IDEMPOTENT
 
 
-def _write_id(given: Given, is_idempotent: bool, streaming: bool) -> str | None:
+def _write_id(given: OptionReader, is_idempotent: bool, streaming: bool) -> str | None:
     said = given.text("writeId")
     if said is not None and (streaming or not is_idempotent):
         because = "a stream uses its query id" if streaming else f"only delivery={IDEMPOTENT} uses it"
@@ -123,7 +123,7 @@ def _write_id(given: Given, is_idempotent: bool, streaming: bool) -> str | None:
     return said
 
 
-def _producer(given: Given) -> ProducerSettings:
+def _producer(given: OptionReader) -> ProducerSettings:
     usual = ProducerSettings()
     compress_above = given.size("compressAbove")
     return ProducerSettings(

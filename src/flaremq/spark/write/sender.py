@@ -1,6 +1,6 @@
 """What one task of Spark sends: rows come by batches, and none is left without its receipt at the end.
 
-It runs in the loop of the process' link. Rows go in batches, those whose order counts by the lane of their
+It runs in the loop of the process' cluster. Rows go in batches, those whose order counts by the lane of their
 queue; what cannot be in a batch, or would not be compressed there, goes by itself, many at a time.
 """
 
@@ -28,7 +28,7 @@ from flaremq.client.producer.retry import RetryingProducer
 from flaremq.client.settings import ProducerSettings
 from flaremq.model.message import Message, MessageQueue
 from flaremq.model.names import is_retry
-from flaremq.spark.clients import Link, close_links, link_to
+from flaremq.spark.clients import ClusterClient, close_links, cluster_client
 from flaremq.spark.write.options import WriteOptions
 
 _RUN: Final = 64
@@ -40,22 +40,24 @@ _LANES: Final = 4
 _KEYS_MAX: Final = 100_000
 """Keys whose queue is remembered."""
 
-_producers: Final[WeakKeyDictionary[Link, dict[tuple[str, ProducerSettings], Producer]]] = WeakKeyDictionary()
+_producers: Final[WeakKeyDictionary[ClusterClient, dict[tuple[str, ProducerSettings], Producer]]] = (
+    WeakKeyDictionary()
+)
 
 
-def producer_of(options: WriteOptions) -> tuple[Link, Producer]:
-    """The producer of this process, made on first use; it lives as long as its link."""
+def producer_of(options: WriteOptions) -> tuple[ClusterClient, Producer]:
+    """The producer of this process, made on first use; it lives as long as its cluster."""
     _settle()
-    link = link_to(options.name_server)
-    return link, link.run(_producer(link, options))
+    cluster = cluster_client(options.name_server)
+    return cluster, cluster.run(_producer(cluster, options))
 
 
-async def _producer(link: Link, options: WriteOptions) -> Producer:
+async def _producer(cluster: ClusterClient, options: WriteOptions) -> Producer:
     """In the loop, so that of two threads that want one both get the same."""
-    mine = _producers.setdefault(link, {})
+    mine = _producers.setdefault(cluster, {})
     key = options.group, options.producer
     if key not in mine:
-        mine[key] = Producer(options.group, settings=options.producer, client=link.client)
+        mine[key] = Producer(options.group, settings=options.producer, client=cluster.client)
     await mine[key].start()
     return mine[key]
 
@@ -72,7 +74,7 @@ def _settle() -> None:
 
 
 @dataclass
-class Pace:
+class RateLimit:
     """No more than so many a second; what was not used is not saved up."""
 
     per_second: int
@@ -85,7 +87,7 @@ class Pace:
         return begin_s - now_s
 
 
-class Queues:
+class TopicQueues:
     """Where rows of one task go. The queues of a topic stay those of the first look, so that a key's do."""
 
     def __init__(self, producer: Producer) -> None:
@@ -126,7 +128,7 @@ class Queues:
 _ANY: Final = Message("any", b"any")  # Choosing by a key does not look at the message.
 
 
-class Sending:
+class TaskSender:
     """From the first row of a task to the receipt for its last."""
 
     def __init__(self, producer: Producer, options: WriteOptions, task: str) -> None:
@@ -134,12 +136,12 @@ class Sending:
         self._options = options
         self._task = task
         settings = producer.settings
-        self._queues = Queues(producer)
+        self._queues = TopicQueues(producer)
         retrying = RetryingProducer(producer, options.broker_timeout_s)
         self._pipeline = SendPipeline(retrying, options.window, settings.timeout_s, keeps=False)
         size_max = min(BATCH_SIZE_MAX, settings.message_size_max)
         self._lanes = Batcher(producer, settings.timeout_s, size_max, options.broker_timeout_s)
-        self._pace = None if options.rate_per_task is None else Pace(options.rate_per_task)
+        self._pace = None if options.rate_per_task is None else RateLimit(options.rate_per_task)
         most = min(options.window, max(1, (options.rate_per_task or 1 << 30) // 10))
         self._run, self._batch = min(_RUN, most), min(_BATCH, most)
         self._compress_over = settings.compress_over

@@ -21,7 +21,7 @@ from flaremq.client.client import Client
 from flaremq.client.producer.producer import Producer
 from flaremq.spark.write.ids import derived_ids
 from flaremq.spark.write.options import WriteOptions, check_columns
-from flaremq.spark.write.sender import Sending, producer_of
+from flaremq.spark.write.sender import TaskSender, producer_of
 
 log = logging.getLogger(__name__)
 
@@ -50,11 +50,11 @@ class RowWriter:
     def write(self, batches: Iterator[pa.RecordBatch]) -> Written:
         context = TaskContext.get()
         assert context is not None
-        return Written(send_rows(self._options, batches, Part.of(context, self._options)))
+        return Written(send_rows(self._options, batches, WriteTask.of(context, self._options)))
 
 
 @dataclass(frozen=True)
-class Part:
+class WriteTask:
     """Which part of which write a task sends: the same for one that is run again, now or after a restart."""
 
     scope: str
@@ -62,32 +62,32 @@ class Part:
     number: int
 
     @classmethod
-    def of(cls, context: TaskContext, options: WriteOptions) -> Part:
+    def of(cls, context: TaskContext, options: WriteOptions) -> WriteTask:
         query = context.getLocalProperty("sql.streaming.queryId")
         batch = context.getLocalProperty("streaming.sql.batchId")
         scope = f"{query}/{batch}" if options.write_id is None else options.write_id
         return cls(scope, context.partitionId())
 
 
-def send_rows(options: WriteOptions, batches: Iterator[pa.RecordBatch], part: Part) -> int:
+def send_rows(options: WriteOptions, batches: Iterator[pa.RecordBatch], part: WriteTask) -> int:
     """Send all rows and wait until all are stored; how many there were. Raises FlareError."""
-    link, producer = producer_of(options)
-    ids = Ids(f"{part.scope}/{part.number}" if options.is_idempotent else None, link.client)
-    sending = link.run(_begun(producer, options, str(part.number)))
+    cluster, producer = producer_of(options)
+    ids = Ids(f"{part.scope}/{part.number}" if options.is_idempotent else None, cluster.client)
+    sending = cluster.run(_begun(producer, options, str(part.number)))
     under_way: Future[None] | None = None
     try:
         for batch in _pieces(batches):
             rows = outgoing(batch, options.topic, ids.take)
             if under_way is not None:  # The last batch was sent while this one was made ready.
                 under_way.result()
-            under_way = link.portal.submit(sending.feed(rows))
+            under_way = cluster.portal.submit(sending.feed(rows))
         if under_way is not None:
             under_way.result()
-        link.run(sending.finish())
+        cluster.run(sending.finish())
     finally:
         if under_way is not None:
             under_way.cancel()
-        link.run(sending.aclose())
+        cluster.run(sending.aclose())
     return ids.count
 
 
@@ -112,8 +112,8 @@ def _pieces(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             yield batch if batch.num_rows <= _ROWS_MAX else batch.slice(at, _ROWS_MAX)
 
 
-async def _begun(producer: Producer, options: WriteOptions, task: str) -> Sending:
-    return Sending(producer, options, task)
+async def _begun(producer: Producer, options: WriteOptions, task: str) -> TaskSender:
+    return TaskSender(producer, options, task)
 
 
 class BatchWriter(DataSourceArrowWriter):

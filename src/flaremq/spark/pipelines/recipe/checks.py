@@ -15,8 +15,8 @@ from typing import Final
 from flaremq.base.errors import ConfigError, FlareError
 from flaremq.base.localpath import local_path
 from flaremq.spark.archive.identity import known_identity
-from flaremq.spark.pipelines.recipe.model import Recipe, Sink, Source, Step
-from flaremq.spark.pipelines.recipe.yamltree import Node, Text, near
+from flaremq.spark.pipelines.recipe.model import Recipe, SinkSpec, SourceSpec, StepSpec
+from flaremq.spark.pipelines.recipe.yamltree import Node, YamlText, near
 from flaremq.spark.read.options import NAMES as READ_NAMES
 from flaremq.spark.read.options import ReadOptions
 from flaremq.spark.storesource import NAMES as STORE_NAMES
@@ -53,7 +53,7 @@ class _Checks:
         self._recipe = recipe
         self._wrong = recipe.tree.wrong
 
-    def source(self, source: Source) -> None:
+    def source(self, source: SourceSpec) -> None:
         node, options = source.node, _values(source.options)
         self._format(node, source.format, _SOURCES, "flaremq pipeline archive reads topics into them")
         if source.format == "rocketmq":
@@ -87,7 +87,7 @@ class _Checks:
                 _field(node, "schema"), "messages have columns of their own: choose with columns"
             )
 
-    def sink(self, sink: Sink) -> None:
+    def sink(self, sink: SinkSpec) -> None:
         node, options = sink.node, _values(sink.options)
         is_stream = sink.view in self._recipe.streaming
         self._format(node, sink.format, _SINKS, "write parquet, or use flaremq pipeline archive for topics")
@@ -107,7 +107,7 @@ class _Checks:
         elif sink.format in _FILES:
             self._files(node, options)
 
-    def step(self, step: Step) -> None:
+    def step(self, step: StepSpec) -> None:
         """That a function is there is told without running the module: it may do anything."""
         if step.python is None:
             return
@@ -164,7 +164,7 @@ class _Checks:
         if name not in known and hint.startswith("did"):
             raise self._wrong(at, f"there is no format {name}, {hint}")
 
-    def _names(self, node: Node, options: Mapping[str, Text], names: Sequence[str]) -> None:
+    def _names(self, node: Node, options: Mapping[str, YamlText], names: Sequence[str]) -> None:
         folded = {name.casefold() for name in names}
         for name in options:
             if name.casefold() not in folded:
@@ -182,7 +182,7 @@ class _Checks:
             raise self._wrong(_spoken_of(node, str(error)), str(error)) from None
 
 
-def _values(options: Mapping[str, Text]) -> dict[str, str]:
+def _values(options: Mapping[str, YamlText]) -> dict[str, str]:
     return {name: text.value for name, text in options.items()}
 
 

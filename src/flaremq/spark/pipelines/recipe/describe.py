@@ -6,13 +6,13 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from flaremq.spark.pipelines.recipe.model import Recipe, Sink, Trigger, usual_mode
-from flaremq.spark.pipelines.recipe.yamltree import Text
+from flaremq.spark.pipelines.recipe.model import Recipe, SinkSpec, Trigger, usual_mode
+from flaremq.spark.pipelines.recipe.yamltree import YamlText
 
 _SECRET: Final = re.compile(r"pass(word|wd)?|secret|token|credential|accesskey", re.IGNORECASE)
 
 
-def shown_options(options: Mapping[str, Text]) -> dict[str, str]:
+def shown_options(options: Mapping[str, YamlText]) -> dict[str, str]:
     """For people: with variables by their names, and without what is probably a secret."""
     return {name: "***" if _SECRET.search(name) else text.shown for name, text in options.items()}
 
@@ -42,7 +42,7 @@ def describe(recipe: Recipe) -> str:
     return "\n".join(lines)
 
 
-def _sink_line(recipe: Recipe, sink: Sink) -> str:
+def _sink_line(recipe: Recipe, sink: SinkSpec) -> str:
     is_stream = sink.view in recipe.streaming
     mode = sink.mode or usual_mode(sink, is_stream)
     parts = f", in folders by {', '.join(sink.partition_by)}" if sink.partition_by else ""
@@ -50,7 +50,7 @@ def _sink_line(recipe: Recipe, sink: Sink) -> str:
     return f"{sink.view} to {sink.format}, {kind}, mode {mode}{parts}{_listed(sink.options)}"
 
 
-def _listed(options: Mapping[str, Text]) -> str:
+def _listed(options: Mapping[str, YamlText]) -> str:
     return "".join(f"\n    {name} {_one_line(value)}" for name, value in shown_options(options).items())
 
 

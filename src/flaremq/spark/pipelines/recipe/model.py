@@ -6,25 +6,25 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from flaremq.spark.pipelines.recipe.yamltree import Node, Text, Tree
+from flaremq.spark.pipelines.recipe.yamltree import Node, Tree, YamlText
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class SourceSpec:
     name: str
     format: str
     stream: bool
-    options: Mapping[str, Text]
+    options: Mapping[str, YamlText]
     schema: str | None
     node: Node
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class StepSpec:
     """Either the text of a query, or a function of the user's."""
 
     name: str
-    sql: Text | None
+    sql: YamlText | None
     python: str | None
     inputs: tuple[str, ...]
     """Of SQL those views that its text names."""
@@ -32,14 +32,14 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Sink:
+class SinkSpec:
     name: str
     view: str
     format: str
     mode: str | None
     """None: what is usual."""
     partition_by: tuple[str, ...]
-    options: Mapping[str, Text]
+    options: Mapping[str, YamlText]
     node: Node
 
 
@@ -56,9 +56,9 @@ class Trigger:
 class Recipe:
     tree: Tree
     name: str
-    sources: tuple[Source, ...]
-    steps: tuple[Step, ...]
-    sinks: tuple[Sink, ...]
+    sources: tuple[SourceSpec, ...]
+    steps: tuple[StepSpec, ...]
+    sinks: tuple[SinkSpec, ...]
     trigger: Trigger
     checkpoint: str
     """A folder; each sink that streams has one below it."""
@@ -87,10 +87,10 @@ class Recipe:
     def is_streaming(self) -> bool:
         return bool(self.streaming)
 
-    def checkpoint_of(self, sink: Sink) -> str:
+    def checkpoint_of(self, sink: SinkSpec) -> str:
         return f"{self.checkpoint.rstrip('/')}/{sink.name}"
 
 
-def usual_mode(sink: Sink, is_stream: bool) -> str:
+def usual_mode(sink: SinkSpec, is_stream: bool) -> str:
     """Messages are only ever added; files of an earlier run are not touched unless somebody says so."""
     return "append" if is_stream or sink.format in ("rocketmq", "console", "noop") else "error"

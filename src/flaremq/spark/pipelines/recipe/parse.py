@@ -10,9 +10,9 @@ from typing import Final
 from flaremq.base.errors import ConfigError, FlareError
 from flaremq.base.units import parse_span_ms
 from flaremq.spark.launch.plan import SessionPlan
-from flaremq.spark.pipelines.recipe.model import Recipe, Sink, Source, Step, Trigger
+from flaremq.spark.pipelines.recipe.model import Recipe, SinkSpec, SourceSpec, StepSpec, Trigger
 from flaremq.spark.pipelines.recipe.sqlnames import named_views
-from flaremq.spark.pipelines.recipe.yamltree import Node, Text, Tree, near
+from flaremq.spark.pipelines.recipe.yamltree import Node, Tree, YamlText, near
 
 _KEYS: Final = ("name", "stream", "sources", "steps", "sinks", "trigger", "checkpoint", "spark")
 _TRIGGERS: Final = ("once", "available-now", "every")
@@ -88,16 +88,16 @@ class _Reading:
             return self._place(self._text(fields["checkpoint"]))
         return self._place(f".flaremq/{self._name(fields)}")
 
-    def _source(self, name: str, node: Node, stream: bool) -> Source:
+    def _source(self, name: str, node: Node, stream: bool) -> SourceSpec:
         fields = dict(self._mapping(node))
         format_name = self._required(node, fields, "format")
         said = fields.pop("stream", None)
         schema = fields.pop("schema", None)
         streams = stream and format_name == "rocketmq" if said is None else self._flag(said)
         text = None if schema is None else self._text(schema)
-        return Source(name, format_name, streams, self._options(fields), text, node)
+        return SourceSpec(name, format_name, streams, self._options(fields), text, node)
 
-    def _steps(self, node: Node, views: list[str]) -> tuple[Step, ...]:
+    def _steps(self, node: Node, views: list[str]) -> tuple[StepSpec, ...]:
         steps = self._named(node)
         found = []
         for name, each in steps.items():
@@ -108,7 +108,7 @@ class _Reading:
             views.append(name)
         return tuple(found)
 
-    def _step(self, name: str, node: Node, views: Sequence[str], later: Sequence[str]) -> Step:
+    def _step(self, name: str, node: Node, views: Sequence[str], later: Sequence[str]) -> StepSpec:
         fields = self._mapping(node)
         self._known(fields, ("sql", "python", "inputs"))
         if ("sql" in fields) == ("python" in fields):
@@ -129,11 +129,11 @@ class _Reading:
         inputs = self._words(fields["inputs"]) if "inputs" in fields else ()
         for at in inputs:
             self._check_view(fields["inputs"], at, views, later)
-        return Step(name, None, python, inputs, node)
+        return StepSpec(name, None, python, inputs, node)
 
     def _sql_step(
         self, name: str, node: Node, whole: Node, views: tuple[Sequence[str], Sequence[str]]
-    ) -> Step:
+    ) -> StepSpec:
         known, later = views
         text = self._text_of(node)
         named = named_views(text.value)
@@ -143,7 +143,7 @@ class _Reading:
             if each.casefold() in named.read:
                 self._check_view(node, each, known, later)
         inputs = tuple(each for each in known if each.casefold() in named.words)
-        return Step(name, text, None, inputs, whole)
+        return StepSpec(name, text, None, inputs, whole)
 
     def _check_view(self, node: Node, view: str, views: Sequence[str], later: Sequence[str]) -> None:
         if view in views:
@@ -155,14 +155,14 @@ class _Reading:
             )
         raise self._wrong(node, f"there is no view {view}: {near(view, views)}")
 
-    def _sink(self, name: str, node: Node, views: Sequence[str]) -> Sink:
+    def _sink(self, name: str, node: Node, views: Sequence[str]) -> SinkSpec:
         fields = dict(self._mapping(node))
         view = self._required(node, fields, "from", keep=True)
         self._check_view(fields.pop("from"), view, views, ())
         format_name = self._required(node, fields, "format")
         mode = fields.pop("mode", None)
         parts = fields.pop("partitionBy", None)
-        return Sink(
+        return SinkSpec(
             name=name,
             view=view,
             format=format_name,
@@ -172,14 +172,14 @@ class _Reading:
             node=node,
         )
 
-    def _options(self, fields: Mapping[str, Node]) -> dict[str, Text]:
-        found: dict[str, Text] = {}
+    def _options(self, fields: Mapping[str, Node]) -> dict[str, YamlText]:
+        found: dict[str, YamlText] = {}
         for name, node in fields.items():
             found[name] = self._text_of(node)
             if name.casefold() in ("path", "logpath"):
                 several = name.casefold() == "logpath"  # A comma in a path may be one of a pattern, {a,b}.
                 parts = found[name].value.split(",") if several else [found[name].value]
-                found[name] = Text(",".join(map(self._place, parts)), found[name].shown)
+                found[name] = YamlText(",".join(map(self._place, parts)), found[name].shown)
         return found
 
     def _place(self, path: str) -> str:
@@ -248,10 +248,10 @@ class _Reading:
             raise self._wrong(node, f"{name} is missing")
         return self._text(fields[name] if keep else fields.pop(name))
 
-    def _text_of(self, node: Node) -> Text:
+    def _text_of(self, node: Node) -> YamlText:
         if node.items is not None and all(each.text is not None for each in node.items):
             texts = [each.text for each in node.items if each.text is not None]
-            return Text(",".join(each.value for each in texts), ",".join(each.shown for each in texts))
+            return YamlText(",".join(each.value for each in texts), ",".join(each.shown for each in texts))
         if node.fields is not None or node.items is not None:
             raise self._wrong(node, "wanted is one value, or a list of values")
         if node.text is None or not node.text.value.strip():

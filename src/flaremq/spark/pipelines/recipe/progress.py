@@ -10,11 +10,11 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from flaremq.base.errors import UsageError
 from flaremq.spark.read import offsets
-from flaremq.spark.read.bounds import Place
+from flaremq.spark.read.bounds import Bound
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class SinkProgress:
     """One batch of one sink."""
 
     sink: str
@@ -41,12 +41,12 @@ def rows_of(progress: StreamingQueryProgress, sink: str) -> int | None:
     return int(observed["rows"] or 0) if observed is not None else progress.numInputRows
 
 
-def progress_of(progress: StreamingQueryProgress, sink: str, rows: int) -> Progress:
+def progress_of(progress: StreamingQueryProgress, sink: str, rows: int) -> SinkProgress:
     lag: dict[str, int] = {}
     for source in progress.sources:
         lag |= lag_of(source.latestOffset, source.endOffset)
     seconds = progress.durationMs.get("triggerExecution", progress.batchDuration) / 1000
-    return Progress(sink, progress.batchId, rows, progress.processedRowsPerSecond, seconds, lag)
+    return SinkProgress(sink, progress.batchId, rows, progress.processedRowsPerSecond, seconds, lag)
 
 
 def lag_of(latest: str | None, end: str | None) -> dict[str, int]:
@@ -55,6 +55,6 @@ def lag_of(latest: str | None, end: str | None) -> dict[str, int]:
         heads, done = offsets.load(json.loads(latest or "null")), offsets.load(json.loads(end or "null"))
     except (ValueError, UsageError):
         return {}
-    if isinstance(heads, Place) or isinstance(done, Place):
+    if isinstance(heads, Bound) or isinstance(done, Bound):
         return {}
     return {key: max(0, head - done[key]) for key, head in heads.items() if key in done}

@@ -21,8 +21,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from flaremq.base.logs import logger
 from flaremq.spark.errors import is_worker_late
 from flaremq.spark.launch.session import RAISED
-from flaremq.spark.pipelines.recipe.model import Recipe, Sink, usual_mode
-from flaremq.spark.pipelines.recipe.progress import Progress, progress_of, rows_of
+from flaremq.spark.pipelines.recipe.model import Recipe, SinkSpec, usual_mode
+from flaremq.spark.pipelines.recipe.progress import SinkProgress, progress_of, rows_of
 from flaremq.spark.pipelines.recipe.views import Views, about
 from flaremq.spark.read.groupcommit import commit
 from flaremq.spark.read.progress import ProgressListener, told_of, watch_progress
@@ -30,7 +30,7 @@ from flaremq.spark.write.options import WriteOptions, check_columns
 
 _LOOK_S: Final = 0.2
 
-Tell = Callable[[Progress], None]
+Tell = Callable[[SinkProgress], None]
 
 
 @dataclass(slots=True)
@@ -57,10 +57,10 @@ log = logger("spark.run")
 
 
 @dataclass(slots=True)
-class _Running:
+class _RunningSink:
     """A stream, and the last batch of it that was told of."""
 
-    sink: Sink
+    sink: SinkSpec
     query: StreamingQuery
     result: SinkResult
     frame: DataFrame | None = None
@@ -75,7 +75,7 @@ def run(spark: SparkSession, recipe: Recipe, progress: Tell | None = None) -> Ra
 
     Raises FlareError, with the place in the file that it is about, and nothing of Spark.
     """
-    with Pipeline(spark, recipe, progress) as running:
+    with RecipeRun(spark, recipe, progress) as running:
         try:
             running.start()
             running.wait()
@@ -86,7 +86,7 @@ def run(spark: SparkSession, recipe: Recipe, progress: Tell | None = None) -> Ra
     return running.ran()
 
 
-class Pipeline:
+class RecipeRun:
     """A recipe that is being done. `stop` may be called from any thread."""
 
     def __init__(self, spark: SparkSession, recipe: Recipe, progress: Tell | None = None) -> None:
@@ -95,7 +95,7 @@ class Pipeline:
         self._tell = progress
         self._stopped = threading.Event()
         self._results = {sink.name: SinkResult(sink.name, False) for sink in recipe.sinks}
-        self._running: list[_Running] = []
+        self._running: list[_RunningSink] = []
         self._listener: ProgressListener | None = None
         self._begun_s = monotonic()
 
@@ -164,12 +164,12 @@ class Pipeline:
             if self._spark.conf.isModifiable(name):
                 self._spark.conf.set(name, value)
 
-    def _check(self, sink: Sink, frame: DataFrame) -> None:
+    def _check(self, sink: SinkSpec, frame: DataFrame) -> None:
         if sink.format == "rocketmq":
             options = {name: text.value for name, text in sink.options.items()}
             check_columns(frame.schema, WriteOptions.of(options, streaming=frame.isStreaming))
 
-    def _write(self, sink: Sink, frame: DataFrame) -> None:
+    def _write(self, sink: SinkSpec, frame: DataFrame) -> None:
         begun_s, seen = monotonic(), Observation()
         result = self._results[sink.name]
         writer = frame.observe(seen, F.count(F.lit(1)).alias("rows")).write
@@ -185,15 +185,17 @@ class Pipeline:
         result.batches, result.seconds = 1, monotonic() - begun_s
         if self._tell is not None:
             self._tell(
-                Progress(sink.name, 0, result.rows, result.rows / max(result.seconds, 1e-3), result.seconds)
+                SinkProgress(
+                    sink.name, 0, result.rows, result.rows / max(result.seconds, 1e-3), result.seconds
+                )
             )
 
-    def _start(self, sink: Sink, frame: DataFrame) -> None:
+    def _start(self, sink: SinkSpec, frame: DataFrame) -> None:
         result = self._results[sink.name]
         result.stream = True
-        self._running.append(_Running(sink, self._query(sink, frame), result, frame))
+        self._running.append(_RunningSink(sink, self._query(sink, frame), result, frame))
 
-    def _query(self, sink: Sink, frame: DataFrame) -> StreamingQuery:
+    def _query(self, sink: SinkSpec, frame: DataFrame) -> StreamingQuery:
         observed = frame.observe(sink.name, F.count(F.lit(1)).alias("rows"))
         writer = observed.writeStream.format(sink.format).options(**_values(sink))
         writer = writer.outputMode(sink.mode or usual_mode(sink, is_stream=True))
@@ -212,7 +214,7 @@ class Pipeline:
 
     # What comes of it.
 
-    def _look(self, running: _Running) -> bool:
+    def _look(self, running: _RunningSink) -> bool:
         """Tell what is new of a stream, and whether it goes on. Raises whatever it has failed of."""
         with self._about(running.sink):
             is_active = running.query.isActive  # Before the progress: what comes in between is not missed.
@@ -227,7 +229,7 @@ class Pipeline:
             running.query, running.is_second = self._query(running.sink, running.frame), True
         return True
 
-    def _note(self, running: _Running) -> None:
+    def _note(self, running: _RunningSink) -> None:
         for each in running.query.recentProgress:
             if each.batchId <= running.told:
                 continue
@@ -242,7 +244,7 @@ class Pipeline:
                 self._tell(progress_of(each, running.sink.name, rows))
 
     @contextlib.contextmanager
-    def _about(self, sink: Sink) -> Iterator[None]:
+    def _about(self, sink: SinkSpec) -> Iterator[None]:
         """What is raised inside is about this sink."""
         with about(self._recipe, sink.node):
             yield
@@ -267,11 +269,11 @@ class Pipeline:
                         commit(*told)
 
 
-def _values(sink: Sink) -> dict[str, str]:
+def _values(sink: SinkSpec) -> dict[str, str]:
     return {name: text.value for name, text in sink.options.items()}
 
 
-def _shown(sink: Sink) -> Mapping[str, Any]:
+def _shown(sink: SinkSpec) -> Mapping[str, Any]:
     """The options that Spark's console has for streams, for a table."""
     options = {name.casefold(): text.value for name, text in sink.options.items()}
     return {

@@ -21,7 +21,7 @@ from flaremq.spark.archive.reader import read_archive
 from flaremq.spark.errors import planned, spark_error
 from flaremq.spark.launch.session import RAISED
 from flaremq.spark.pipelines.recipe.checks import ARCHIVE, time_of
-from flaremq.spark.pipelines.recipe.model import Recipe, Source, Step
+from flaremq.spark.pipelines.recipe.model import Recipe, SourceSpec, StepSpec
 from flaremq.spark.pipelines.recipe.yamltree import Node, near
 
 _NOT_THERE: Final = re.compile(r"table or view `?([^`\s]+)`? cannot be found", re.IGNORECASE)
@@ -56,7 +56,7 @@ class Views:
                 with about(self._recipe, _at(step.node, "sql")):
                     java.sessionState().sqlParser().parsePlan(step.sql.value)
 
-    def _source(self, source: Source) -> DataFrame:
+    def _source(self, source: SourceSpec) -> DataFrame:
         options = {name: text.value for name, text in source.options.items()}
         if source.format == ARCHIVE:
             topics = [word.strip() for word in options.get("topics", "").split(",") if word.strip()]
@@ -73,7 +73,7 @@ class Views:
         found: DataFrame = planned(lambda: loaded.load(path))
         return found
 
-    def _step(self, step: Step) -> DataFrame:
+    def _step(self, step: StepSpec) -> DataFrame:
         if step.sql is not None:
             with about(self._recipe, _at(step.node, "sql"), self._frames):
                 return self._spark.sql(step.sql.value)
@@ -89,7 +89,7 @@ class Views:
                 raise ConfigError(f"{step.python} has returned {type(found).__name__}: return a DataFrame")
             return found
 
-    def _function(self, step: Step) -> Callable[..., object]:
+    def _function(self, step: StepSpec) -> Callable[..., object]:
         assert step.python is not None
         name, _, called = step.python.partition(":")
         module = self._module(name)

@@ -25,7 +25,7 @@ _SECRET_MIN: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class YamlText:
     """A value, and how it may be shown: with the names of variables instead of what they hold."""
 
     value: str
@@ -39,7 +39,7 @@ class Node:
     path: str
     """As in sources.orders.topic; empty for the whole."""
     line: int
-    text: Text | None = None
+    text: YamlText | None = None
     fields: Mapping[str, Node] | None = None
     items: tuple[Node, ...] | None = None
 
@@ -128,7 +128,7 @@ class Tree:
                 raise self.wrong(Node("<<", each.start_mark.line + 1), "wanted is a mapping, as in <<: *name")
             yield each
 
-    def _text(self, node: Node, raw: str) -> Text:
+    def _text(self, node: Node, raw: str) -> YamlText:
         def put_in(match: re.Match[str]) -> str:
             if match[1]:
                 return f"${{{match[2]}}}"
@@ -148,7 +148,7 @@ class Tree:
                 f"the variable {said[1]} is not set: set it, or write ${{{said[1]}:-usual}} with a value",
             )
 
-        return Text(_VARIABLE.sub(put_in, raw), raw)
+        return YamlText(_VARIABLE.sub(put_in, raw), raw)
 
 
 def near(name: str, names: Iterable[str]) -> str:

@@ -17,8 +17,8 @@ from flaremq.protocol import beans, configfiles
 from flaremq.protocol.bodies.group import ConsumerOffsetSerializeWrapper, GroupList
 from flaremq.protocol.codes import RequestCode
 from flaremq.protocol.headers.topic import QueryTopicConsumeByWhoRequestHeader
-from flaremq.spark.clients import link_to
-from flaremq.spark.read.offsetreader import Heads
+from flaremq.spark.clients import cluster_client
+from flaremq.spark.read.offsetreader import OffsetReader
 from flaremq.spark.read.options import Selection
 
 Offsets = dict[str, dict[str, int]]
@@ -32,16 +32,16 @@ def offsets_of_brokers(namesrv: str, selection: Selection, groups: Sequence[str]
     """Of these groups, or of all that brokers know to consume the topics."""
     for group in groups:
         check_group(group)
-    link = link_to(namesrv)
-    return link.run(_asked(link.client, selection, groups))
+    cluster = cluster_client(namesrv)
+    return cluster.run(_asked(cluster.client, selection, groups))
 
 
 async def _asked(client: Client, selection: Selection, groups: Sequence[str]) -> Offsets:
-    heads = Heads(client, _TIMEOUT_S)
-    queues = await heads.queues(selection, _TIMEOUT_S, strict=True)
+    reader = OffsetReader(client, _TIMEOUT_S)
+    queues = await reader.queues(selection, _TIMEOUT_S, strict=True)
     found: Offsets = {}
     for group in groups or sorted(await _groups(client, queues)):
-        committed = await heads.committed(queues, group)
+        committed = await reader.committed(queues, group)
         known = {key: offset for key, offset in committed.items() if offset is not None and offset >= 0}
         if known:
             found[group] = known

@@ -12,7 +12,7 @@ from typing import Any, Final
 from flaremq.base.errors import StoreError, UsageError
 from flaremq.base.localpath import local_path
 from flaremq.base.text import size, span
-from flaremq.spark.pipelines.stats.tables import Row, Stats
+from flaremq.spark.pipelines.stats.tables import Row, StatsTables
 
 _UNITS: Final = (("hour", 3600), ("minute", 60), ("second", 1))
 _COLOURS: Final = (
@@ -24,10 +24,10 @@ _BARS_MAX: Final = 15
 _NAME_MAX: Final = 32
 _DPI: Final = 120
 
-Draw = Callable[[Any, Stats], Any]
+Draw = Callable[[Any, StatsTables], Any]
 
 
-def plot_stats(stats: Stats, folder: Path, fine: Stats | None = None) -> list[Path]:
+def plot_stats(stats: StatsTables, folder: Path, fine: StatsTables | None = None) -> list[Path]:
     """hours.png, latency.png, top.png and backlog.png. UsageError where matplotlib is not installed.
 
     With `fine` (`stats.finer`), what is drawn over time is drawn by its minutes or seconds.
@@ -57,7 +57,7 @@ def plot_stats(stats: Stats, folder: Path, fine: Stats | None = None) -> list[Pa
     return written
 
 
-def _hours(pyplot: Any, stats: Stats) -> Any:
+def _hours(pyplot: Any, stats: StatsTables) -> Any:
     """Messages of each hour, topics on top of each other."""
     figure, axis = pyplot.subplots(figsize=(11, 5.5), constrained_layout=True)
     axis.set_title(f"Messages per {_unit(stats)}, by topic")
@@ -83,7 +83,7 @@ def _hours(pyplot: Any, stats: Stats) -> Any:
     return _plain(figure, [axis])
 
 
-def _latency(pyplot: Any, stats: Stats) -> Any:
+def _latency(pyplot: Any, stats: StatsTables) -> Any:
     """How large messages are above, and how late they were stored below."""
     figure, (above, below) = pyplot.subplots(2, 1, figsize=(11, 7.5), sharex=True, constrained_layout=True)
     above.set_title(f"Mean size of messages, per {_unit(stats)}")
@@ -112,7 +112,7 @@ def _latency(pyplot: Any, stats: Stats) -> Any:
     return _plain(figure, [above, below])
 
 
-def _top(pyplot: Any, stats: Stats) -> Any:
+def _top(pyplot: Any, stats: StatsTables) -> Any:
     """Bars of the most frequent keys and tags."""
     keys = [(f"{row['key']}  ({row['topic']})", row["messages"]) for row in stats.rows("keys")]
     tags = [(f"{row['tag'] or '(no tag)'}  ({row['topic']})", row["messages"]) for row in stats.rows("tags")]
@@ -140,7 +140,7 @@ def _top(pyplot: Any, stats: Stats) -> Any:
     return _plain(figure, axes, grid="x")
 
 
-def _backlog(pyplot: Any, stats: Stats) -> Any:
+def _backlog(pyplot: Any, stats: StatsTables) -> Any:
     """What waits for groups, by the hour in which it came; without groups, what has been stored at all."""
     rows, of = stats.rows("backloghours"), ("group", "topic")
     figure, axis = pyplot.subplots(figsize=(11, 5.5), constrained_layout=True)
@@ -186,11 +186,11 @@ def _steps(rows: Sequence[Row], last: datetime, step: timedelta) -> tuple[list[d
 # What all pictures have in common.
 
 
-def _step(stats: Stats) -> timedelta:
+def _step(stats: StatsTables) -> timedelta:
     return timedelta(milliseconds=stats.step_ms)
 
 
-def _unit(stats: Stats) -> str:
+def _unit(stats: StatsTables) -> str:
     seconds = stats.step_ms // 1000
     whole, number = next((name, seconds // length) for name, length in _UNITS if seconds % length == 0)
     return whole if number == 1 else f"{number} {whole}s"

@@ -23,7 +23,7 @@ from flaremq.base.errors import ConfigError, UsageError
 from flaremq.base.units import HOUR_MS
 from flaremq.spark.errors import planned, spark_error
 from flaremq.spark.launch.session import RAISED
-from flaremq.spark.pipelines.stats.tables import SETS, Marks, Stats, made_stats, set_number
+from flaremq.spark.pipelines.stats.tables import SETS, Marks, StatsTables, made_stats, set_number
 
 COLUMNS_NEEDED: Final = (
     *("topic", "brokerName", "queueId", "queueOffset", "tags", "body"),
@@ -66,7 +66,7 @@ class StatsPlan:
 
 def stats(
     spark: SparkSession, source: DataFrame, plan: StatsPlan | None = None, keys: DataFrame | None = None
-) -> Stats:
+) -> StatsTables:
     """Count the messages of a frame: topics, a store or an archive.
 
     `keys` is a frame of the same messages with KEY_COLUMNS, where reading them apart is cheaper than reading
@@ -87,7 +87,7 @@ def stats(
     return made_stats(counted, top, marks, monotonic() - begun_s, plan.step_ms)
 
 
-def finer(spark: SparkSession, source: DataFrame, plan: StatsPlan, found: Stats) -> Stats | None:
+def finer(spark: SparkSession, source: DataFrame, plan: StatsPlan, found: StatsTables) -> StatsTables | None:
     """The same messages by minutes or seconds; None if they span so much time that hours show it.
 
     They are read once more: the tables that people ask for are by the hour.

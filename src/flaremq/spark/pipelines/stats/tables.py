@@ -103,7 +103,7 @@ def _queue(key: str) -> Queue:
 
 
 @dataclass(frozen=True, slots=True)
-class Stats:
+class StatsTables:
     """Tables, the largest first where there is an order of size, else by name and hour."""
 
     tables: Mapping[str, pa.Table]
@@ -122,7 +122,7 @@ class Stats:
 
 def made_stats(
     counted: pa.Table, keys: pa.Table | None, marks: Marks, seconds: float, step_ms: int = HOUR_MS
-) -> Stats:
+) -> StatsTables:
     """`counted` has the rows of all sets, and `kind` tells them apart."""
     names = tuple(dict.fromkeys(name for each in SETS.values() for name in each))
     by_kind: dict[int, list[Row]] = defaultdict(list)
@@ -146,7 +146,7 @@ def made_stats(
     )
     tables = {name: _table(found[name], columns) for name, columns in TABLES.items()}
     messages, size = (sum(row[name] for row in found["topics"]) for name in ("messages", "bytes"))
-    return Stats(tables, messages, size, seconds, step_ms)
+    return StatsTables(tables, messages, size, seconds, step_ms)
 
 
 def _table(rows: Iterable[Row], columns: Sequence[str]) -> pa.Table:
@@ -233,7 +233,7 @@ def _backlog(segments: Sequence[Row], marks: Marks, topics: set[str]) -> tuple[l
     return now, _with_totals(hours, ("group", "topic"))
 
 
-def write_stats(stats: Stats, folder: Path) -> list[Path]:
+def write_stats(stats: StatsTables, folder: Path) -> list[Path]:
     """A Parquet file for each table. Those of an earlier run are replaced, each at once; others stay."""
     written, folder = [], local_path(folder)
     try:

@@ -9,14 +9,14 @@ from importlib import import_module
 from typing import Any, Final
 
 from flaremq.base.text import size, span
-from flaremq.spark.pipelines.stats.tables import Row, Stats
+from flaremq.spark.pipelines.stats.tables import Row, StatsTables
 
 _COMMON: Final = (">messages", ">a second", ">size", ">mean", ">largest", ">p50", ">p99", ">slowest")
 _NONE: Final = "(none)"
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class TextTable:
     """A table as texts. Columns whose names begin with > are numbers, and stand on the right."""
 
     title: str
@@ -24,7 +24,7 @@ class Shown:
     rows: tuple[tuple[str, ...], ...]
 
 
-def shown(stats: Stats, most: int = 10) -> list[Shown]:
+def shown(stats: StatsTables, most: int = 10) -> list[TextTable]:
     """Tables that have something in them, the first `most` rows of each."""
     tables = [
         _common("Topics", ("topic",), stats.rows("topics"), most),
@@ -38,12 +38,12 @@ def shown(stats: Stats, most: int = 10) -> list[Shown]:
     return [table for table in tables if table.rows]
 
 
-def renderables(stats: Stats, most: int = 10) -> list[Any]:
+def renderables(stats: StatsTables, most: int = 10) -> list[Any]:
     """The same for rich."""
     return [_rich(table) for table in shown(stats, most)]
 
 
-def _rich(table: Shown) -> Any:
+def _rich(table: TextTable) -> Any:
     found = import_module("rich.table").Table(
         title=table.title, title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0)
     )
@@ -57,12 +57,12 @@ def _rich(table: Shown) -> Any:
     return found
 
 
-def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], most: int) -> Shown:
+def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], most: int) -> TextTable:
     of = f", {most} of {len(rows):,}" if len(rows) > most else ""
-    return Shown(f"{title}{of}", tuple(columns), tuple(tuple(row) for row in rows[:most]))
+    return TextTable(f"{title}{of}", tuple(columns), tuple(tuple(row) for row in rows[:most]))
 
 
-def _common(title: str, names: Sequence[str], rows: Iterable[Row], most: int) -> Shown:
+def _common(title: str, names: Sequence[str], rows: Iterable[Row], most: int) -> TextTable:
     columns = {"broker": "brokerName", "queue": "queueId"}
     keys = [columns.get(name.lstrip(">"), name) for name in names]
     found = [[*(str(row[key]) or _NONE for key in keys), *_numbers(row)] for row in rows]
@@ -86,18 +86,18 @@ def _busiest(rows: list[Row]) -> list[Row]:
     return sorted(rows, key=lambda row: (-row["messages"], row["topic"], row["brokerName"], row["queueId"]))
 
 
-def _hours(stats: Stats, most: int) -> Shown:
+def _hours(stats: StatsTables, most: int) -> TextTable:
     """The newest: what happened last is what one asks first."""
     rows = sorted(stats.rows("hours"), key=lambda row: (row["hour"], row["messages"]), reverse=True)
     found = [[time(row["hour"]), row["topic"], *_numbers(row), f"{row['total']:,}"] for row in rows]
     return _table("Hours (UTC)", ("hour", "topic", *_COMMON, ">in all"), found, most)
 
 
-def _keys(stats: Stats) -> list[tuple[str, ...]]:
+def _keys(stats: StatsTables) -> list[tuple[str, ...]]:
     return [(row["topic"], row["key"], f"{row['messages']:,}") for row in stats.rows("keys")]
 
 
-def _backlog(stats: Stats) -> list[tuple[str, ...]]:
+def _backlog(stats: StatsTables) -> list[tuple[str, ...]]:
     return [
         (
             row["group"],

@@ -16,7 +16,7 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
-from flaremq.arrow.storefolder import Moment, StoreFolder
+from flaremq.arrow.storefolder import ArrowStore, Moment
 from flaremq.base.errors import UsageError
 from flaremq.base.localpath import local_path
 from flaremq.base.units import MiB, cores
@@ -28,7 +28,7 @@ from flaremq.spark.pipelines.store.auditindex import chain_findings, index_files
 from flaremq.spark.pipelines.store.auditlogs import compare_logs
 from flaremq.spark.pipelines.store.auditqueues import FINDINGS, beyond, compare
 from flaremq.spark.pipelines.store.derive import FINDINGS_MAX, Tally, Work, derive, tallies_of
-from flaremq.spark.pipelines.store.rebuild import Shape, shape_of
+from flaremq.spark.pipelines.store.rebuild import FileShape, shape_of
 from flaremq.store.index.indexfile import file_size
 
 _SHOWN_MAX: Final = 1000
@@ -37,7 +37,7 @@ _TASKS_MAX: Final = 512
 
 
 @dataclass(frozen=True, slots=True)
-class Archive:
+class AuditedArchive:
     """An archive that must hold what a store holds."""
 
     folder: Path
@@ -79,11 +79,11 @@ class Audit:
 
 def audit(
     spark: SparkSession,
-    store: Path | StoreFolder,
+    store: Path | ArrowStore,
     other: Path | None = None,
     *,
-    against: Archive | None = None,
-    shape: Shape | None = None,
+    against: AuditedArchive | None = None,
+    shape: FileShape | None = None,
     tasks: int | None = None,
     counted: Path | None = None,
 ) -> Audit:
@@ -91,7 +91,7 @@ def audit(
 
     In the folder `counted` tasks on this machine write how many records they have read so far.
     """
-    folder = store if isinstance(store, StoreFolder) else StoreFolder(local_path(store))
+    folder = store if isinstance(store, ArrowStore) else ArrowStore(local_path(store))
     folder.check()
     begun_s, shape = monotonic(), shape or shape_of(folder.root)
     tasks = tasks or _tasks(folder)
@@ -109,7 +109,7 @@ def audit(
     _audit_log(spark, folder, work, result)
     _audit_chains(folder.root, shape, moment, result)
     if other is not None:
-        second = StoreFolder(local_path(other))
+        second = ArrowStore(local_path(other))
         second.check()
         compared = compare_logs(spark, folder, second, tasks)
         result.compared_bytes = compared.size
@@ -120,13 +120,13 @@ def audit(
     return result
 
 
-def _tasks(folder: StoreFolder) -> int:
+def _tasks(folder: ArrowStore) -> int:
     """Enough for all cores, and so many that someone who waits sees them end."""
     size = sum(file.size for file in folder.scan.log_files())
     return max(2 * cores(), min(_TASKS_MAX, size // _TASK_BYTES))
 
 
-def _audit_archive(spark: SparkSession, folder: StoreFolder, archive: Archive, result: Audit) -> None:
+def _audit_archive(spark: SparkSession, folder: ArrowStore, archive: AuditedArchive, result: Audit) -> None:
     is_live = folder.scan.is_live
     compared = compare_archive(spark, folder.root, archive.folder, broker=archive.broker)
     result.archived = compared.rows
@@ -137,7 +137,7 @@ def _audit_archive(spark: SparkSession, folder: StoreFolder, archive: Archive, r
         result.add([f"archive: {compared.later} messages after its last one of their queue are not there"])
 
 
-def _check_index_size(root: Path, shape: Shape) -> None:
+def _check_index_size(root: Path, shape: FileShape) -> None:
     wanted = file_size(shape.index_slots, shape.index_entries)
     for path in root.glob("index/[0-9]*"):
         if path.stat().st_size != wanted:
@@ -154,7 +154,7 @@ def _note_tallies(result: Audit, tallies: Sequence[Tally]) -> None:
         result.index_keys += tally.keys
         result.add(
             [
-                f"log: at offset {begin} there is no whole record, {end - begin} bytes cannot be read"
+                f"log: no whole record at offset {begin}, {end - begin} bytes cannot be read"
                 for begin, end in tally.damage
             ]
         )
@@ -169,7 +169,7 @@ def _note_tallies(result: Audit, tallies: Sequence[Tally]) -> None:
         result.notes.append(f"{batches} records hold several messages; batch queues were not looked at")
 
 
-def _audit_log(spark: SparkSession, folder: StoreFolder, work: Work, result: Audit) -> None:
+def _audit_log(spark: SparkSession, folder: ArrowStore, work: Work, result: Audit) -> None:
     """All records, and the queues with them."""
     log = range(work.pieces[0].begin, work.pieces[-1].end) if work.pieces else range(0)
     compared = derive(spark, folder, work).mapInArrow(
@@ -196,7 +196,7 @@ def _audit_log(spark: SparkSession, folder: StoreFolder, work: Work, result: Aud
 
 
 def _unknown_files(
-    folder: StoreFolder, seen: set[tuple[str, int, int]], log: range, deleted: Mapping[str, int]
+    folder: ArrowStore, seen: set[tuple[str, int, int]], log: range, deleted: Mapping[str, int]
 ) -> Iterator[str]:
     """Queue files for which the log has nothing: they may only speak of what was deleted, or is to come."""
     for topic, queue_id in folder.scan.queues():
@@ -210,7 +210,7 @@ def _unknown_files(
                 yield from list(beyond(data, 0, first, name, range(begin, log.stop)))[:FINDINGS_MAX]
 
 
-def _audit_chains(root: Path, shape: Shape, moment: Moment | None, result: Audit) -> None:
+def _audit_chains(root: Path, shape: FileShape, moment: Moment | None, result: Audit) -> None:
     files = index_files(root, shape.index_slots)
     result.index_files = len(files)
     if not files:

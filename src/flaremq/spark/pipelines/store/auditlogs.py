@@ -10,7 +10,7 @@ from typing import Final
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from flaremq.arrow.storefolder import LogPiece, StoreFolder, share
+from flaremq.arrow.storefolder import ArrowStore, LogPiece, share
 from flaremq.base.units import MiB
 from flaremq.model.columns import Fact
 from flaremq.spark.pipelines.store.derive import FINDINGS_MAX
@@ -28,7 +28,7 @@ class Compared:
     found: int
 
 
-def compare_logs(spark: SparkSession, one: StoreFolder, two: StoreFolder, tasks: int) -> Compared:
+def compare_logs(spark: SparkSession, one: ArrowStore, two: ArrowStore, tasks: int) -> Compared:
     """Where both reach, they must be equal, and neither may end before the other."""
     spans = [_span(one), _span(two)]
     begin, end = max(span[0] for span in spans), min(span[1] for span in spans)
@@ -50,7 +50,7 @@ def compare_logs(spark: SparkSession, one: StoreFolder, two: StoreFolder, tasks:
     return Compared(sum(row["size"] for row in found), tuple(findings), len(findings))
 
 
-def _span(folder: StoreFolder) -> tuple[int, int]:
+def _span(folder: ArrowStore) -> tuple[int, int]:
     """Where the log begins, and where the last whole record of it ends."""
     pieces = folder.log_pieces()
     begin = end = pieces[0].begin if pieces else 0
@@ -65,8 +65,8 @@ def _span(folder: StoreFolder) -> tuple[int, int]:
 
 def _compare(
     batches: Iterable[pa.RecordBatch],
-    one: StoreFolder,
-    two: StoreFolder,
+    one: ArrowStore,
+    two: ArrowStore,
     shares: Sequence[tuple[LogPiece, ...]],
     begin: int,
     end: int,
@@ -84,7 +84,7 @@ def _compare(
         yield pa.RecordBatch.from_arrays([pa.array(rows, pa.string()), pa.array(sizes)], schema=_ARROW)
 
 
-def _differences(one: StoreFolder, two: StoreFolder, begin: int, end: int) -> list[str]:
+def _differences(one: ArrowStore, two: ArrowStore, begin: int, end: int) -> list[str]:
     """Nothing if these bytes are equal, else where they begin to differ."""
     a, b = one.scan.bytes_at(begin, end), two.scan.bytes_at(begin, end)
     if a == b:

@@ -13,7 +13,7 @@ import pyarrow as pa
 from flaremq.arrow.storefolder import Moment
 from flaremq.model.layout import ENTRY_FORMAT, ENTRY_SIZE, EXT_ADDRESS_MAX, FILLER_SIZE
 from flaremq.spark.pipelines.store.derive import FINDINGS_MAX
-from flaremq.spark.pipelines.store.queuefiles import QueueFile, files_of
+from flaremq.spark.pipelines.store.queuefiles import QueueFileWriter, files_of
 
 FINDINGS: Final = "topic binary, queueId int, file long, finding string, found long, tally string"
 _ARROW: Final = pa.schema(
@@ -57,7 +57,7 @@ def compare(
     yield pa.RecordBatch.from_arrays([*nothing, pa.array(tallies, pa.string())], schema=_ARROW)
 
 
-def _counted(file: QueueFile, folder: Path, log: range) -> tuple[int, list[str | None]]:
+def _counted(file: QueueFileWriter, folder: Path, log: range) -> tuple[int, list[str | None]]:
     """How many findings there are about a file, and the first of them."""
     findings: list[str | None] = []
     found = 0
@@ -68,7 +68,7 @@ def _counted(file: QueueFile, folder: Path, log: range) -> tuple[int, list[str |
     return found, findings
 
 
-def _findings(file: QueueFile, folder: Path, log: range) -> Iterator[str]:
+def _findings(file: QueueFileWriter, folder: Path, log: range) -> Iterator[str]:
     name = f"queue {file.queue_id} of {file.topic.decode('utf-8', 'replace')}"
     yield from _gaps(file, name)
     path = file.path(folder)
@@ -82,14 +82,14 @@ def _findings(file: QueueFile, folder: Path, log: range) -> Iterator[str]:
     yield from beyond(data, file.end - file.file, file.file, name, log)
 
 
-def _gaps(file: QueueFile, name: str) -> Iterator[str]:
+def _gaps(file: QueueFileWriter, name: str) -> Iterator[str]:
     if file.missing:
         yield f"{name}: {file.missing} offsets between {file.first} and {file.end} have no record"
     if file.repeated:
         yield f"{name}: {file.repeated} records have an offset that another one has"
 
 
-def _wrong_entries(file: QueueFile, data: bytes, name: str) -> Iterator[str]:
+def _wrong_entries(file: QueueFileWriter, data: bytes, name: str) -> Iterator[str]:
     for number in range(file.first, file.end):
         at = (number - file.file) * ENTRY_SIZE
         wanted = _ENTRY.unpack_from(file.entries, at)

@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
 
-from flaremq.arrow.storefolder import Damage, LogPiece, Moment, StoreFolder, share
+from flaremq.arrow.storefolder import ArrowStore, Damage, LogPiece, Moment, share
 from flaremq.model.columns import Fact, Odd
 from flaremq.model.delays import LEVELS, parse_levels
 from flaremq.model.layout import ENTRY_SIZE
@@ -191,7 +191,7 @@ class Derivation:
 
 
 def derived(
-    folder: StoreFolder, piece: LogPiece, found: Derivation, index: IndexAudit | None = None
+    folder: ArrowStore, piece: LogPiece, found: Derivation, index: IndexAudit | None = None
 ) -> Iterator[pa.RecordBatch]:
     """All rows of one piece, its tally last. With `index` it is an audit, which goes on behind damage."""
     rows = _Rows()
@@ -255,7 +255,7 @@ class _Terms:
 
 
 class DerivedReader(DataSourceReader):
-    def __init__(self, folder: StoreFolder, shared: Sequence[tuple[LogPiece, ...]], terms: _Terms) -> None:
+    def __init__(self, folder: ArrowStore, shared: Sequence[tuple[LogPiece, ...]], terms: _Terms) -> None:
         self._folder, self._shared, self._terms = folder, shared, terms
 
     def partitions(self) -> Sequence[InputPartition]:
@@ -283,7 +283,7 @@ class DerivedSource(DataSource):
     def reader(self, schema: StructType) -> DerivedReader:  # noqa: ARG002 - There is one schema.
         options: Mapping[str, str] = self.options
         logs = tuple(Path(part) for part in json.loads(options["logs"]))
-        folder = StoreFolder(Path(options["root"]), logs, options["skip"] == "true")
+        folder = ArrowStore(Path(options["root"]), logs, options["skip"] == "true")
         shared = [tuple(LogPiece(*piece) for piece in task) for task in json.loads(options["shared"])]
         terms = _Terms(
             int(options["perFile"]),
@@ -311,7 +311,7 @@ class Work:
     """A folder in which tasks say how far they are."""
 
 
-def derive(spark: SparkSession, folder: StoreFolder, work: Work) -> DataFrame:
+def derive(spark: SparkSession, folder: ArrowStore, work: Work) -> DataFrame:
     """Rows of all pieces of a log, those of a queue file in one task, in order; tallies among them."""
     spark.dataSource.register(DerivedSource)
     shared = [[astuple(piece) for piece in task] for task in share(work.pieces, work.tasks)]

@@ -15,7 +15,7 @@ from mmap import mmap
 from pathlib import Path
 from typing import Final
 
-from flaremq.arrow.storefolder import LogPiece, StoreFolder, Walked
+from flaremq.arrow.storefolder import ArrowStore, LogPiece, Walked
 from flaremq.model.columns import Fact
 from flaremq.spark.pipelines.store.derive import Tally
 from flaremq.store.index.indexfile import Header, count_keys, file_size, put_many
@@ -24,7 +24,7 @@ _ROWS: Final = 8192
 
 
 @dataclass(frozen=True, slots=True)
-class IndexShape:
+class IndexFileShape:
     slots: int
     entries_max: int
 
@@ -49,13 +49,13 @@ class IndexPart:
     """Store time and offset of the last record with keys before it; None for the first file."""
 
 
-def first_part(pieces: Sequence[LogPiece], shape: IndexShape) -> IndexPart:
+def first_part(pieces: Sequence[LogPiece], shape: IndexFileShape) -> IndexPart:
     """What the first file is made of. Where it begins is known before anything is counted, so it can be made
     at once; mostly it is the only one."""
     return IndexPart(0, tuple(pieces), 0, shape.keys_max, None)
 
 
-def parts_of(tallies: Sequence[Tally], shape: IndexShape) -> list[IndexPart]:
+def parts_of(tallies: Sequence[Tally], shape: IndexFileShape) -> list[IndexPart]:
     """Which file takes what. Tallies come in the order of the log."""
     ends = list(accumulate(tally.keys for tally in tallies))
     total = ends[-1] if ends else 0
@@ -75,7 +75,7 @@ def parts_of(tallies: Sequence[Tally], shape: IndexShape) -> list[IndexPart]:
     return parts
 
 
-def write_index(folder: StoreFolder, part: IndexPart, shape: IndexShape, path: Path) -> tuple[int, int]:
+def write_index(folder: ArrowStore, part: IndexPart, shape: IndexFileShape, path: Path) -> tuple[int, int]:
     """Make the file; how many entries it has, and the store time that it begins with.
 
     Another attempt makes the same bytes.
@@ -92,7 +92,7 @@ def write_index(folder: StoreFolder, part: IndexPart, shape: IndexShape, path: P
         return made.next_entry - 1, made.begin_ms
 
 
-def _fill(folder: StoreFolder, part: IndexPart, shape: IndexShape, view: memoryview) -> None:
+def _fill(folder: ArrowStore, part: IndexPart, shape: IndexFileShape, view: memoryview) -> None:
     skip, before = part.skip, part.before
     begun = part.number == 0
     for walked in (each for piece in part.pieces for each in folder.walks(piece, lambda: _ROWS)):

@@ -33,7 +33,7 @@ _NAME_DIGITS: Final = 20
 
 
 @dataclass(slots=True)
-class QueueFile:
+class QueueFileWriter:
     """One file, as its runs come: those of a file in the order of their first entries."""
 
     topic: bytes
@@ -73,9 +73,9 @@ class QueueFile:
         return self.topic, self.queue_id, self.file, self.first, self.end, self.repeated, self.missing, None
 
 
-def files_of(batches: Iterable[pa.RecordBatch], tallies: list[str]) -> Iterator[QueueFile]:
+def files_of(batches: Iterable[pa.RecordBatch], tallies: list[str]) -> Iterator[QueueFileWriter]:
     """Whole files out of rows that are sorted by queue, file and first entry; tallies are put aside."""
-    current: QueueFile | None = None
+    current: QueueFileWriter | None = None
     for batch in batches:
         columns = [batch.column(name).to_pylist() for name in _COLUMNS]
         for topic, queue_id, file, first, entries, tally in zip(*columns, strict=True):
@@ -85,13 +85,13 @@ def files_of(batches: Iterable[pa.RecordBatch], tallies: list[str]) -> Iterator[
             if current is None or current.key != (topic, queue_id, file):
                 if current is not None:
                     yield current
-                current = QueueFile(topic, queue_id, file)
+                current = QueueFileWriter(topic, queue_id, file)
             current.add(first, entries)
     if current is not None:
         yield current
 
 
-def write_file(found: QueueFile, folder: Path, size: int) -> None:
+def write_file(found: QueueFileWriter, folder: Path, size: int) -> None:
     """Another attempt of the same task writes the same bytes, so it may simply write again."""
     if b"/" in found.topic or found.topic in (b"", b".", b".."):
         raise CorruptStore(f"a record names the topic {found.topic!r}, which can have no folder")
@@ -102,7 +102,7 @@ def write_file(found: QueueFile, folder: Path, size: int) -> None:
         out.truncate(size)
 
 
-def report(found: Iterable[QueueFile], tallies: Iterable[str]) -> pa.RecordBatch:
+def report(found: Iterable[QueueFileWriter], tallies: Iterable[str]) -> pa.RecordBatch:
     nothing = (None,) * (len(REPORT_ARROW) - 1)
     rows = [*(each.row() for each in found), *((*nothing, tally) for tally in tallies)]
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(REPORT_ARROW)

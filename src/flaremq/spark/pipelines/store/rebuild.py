@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from flaremq.arrow.storefolder import StoreFolder
+from flaremq.arrow.storefolder import ArrowStore
 from flaremq.base.errors import CorruptStore, StoreLocked, UsageError
 from flaremq.base.localpath import local_path
 from flaremq.base.units import cores
@@ -30,7 +30,13 @@ from flaremq.model.layout import ENTRY_SIZE, index_slots
 from flaremq.protocol.configfiles import deleted_topics
 from flaremq.spark.jobs import beside
 from flaremq.spark.pipelines.store.derive import Tally, Work, derive, tallies_of
-from flaremq.spark.pipelines.store.indexfiles import IndexPart, IndexShape, first_part, parts_of, write_index
+from flaremq.spark.pipelines.store.indexfiles import (
+    IndexFileShape,
+    IndexPart,
+    first_part,
+    parts_of,
+    write_index,
+)
 from flaremq.spark.pipelines.store.queuefiles import REPORT, files_of, report, write_file
 
 _INDEX_REPORT: Final = "number int, entries long, begin_ms long"
@@ -39,7 +45,7 @@ _KINDS: Final = ("consumequeue", "index")
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class FileShape:
     """Sizes of the files that a broker with these settings makes."""
 
     queue_file_size: int = 300_000 * ENTRY_SIZE
@@ -67,8 +73,8 @@ class Shape:
         return self.queue_file_size // ENTRY_SIZE
 
     @property
-    def index(self) -> IndexShape:
-        return IndexShape(self.index_slots, self.index_entries)
+    def index(self) -> IndexFileShape:
+        return IndexFileShape(self.index_slots, self.index_entries)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,14 +105,14 @@ class Rebuilt:
 
 def rebuild(
     spark: SparkSession,
-    store: Path | StoreFolder,
+    store: Path | ArrowStore,
     to: Path | None = None,
     *,
-    shape: Shape | None = None,
+    shape: FileShape | None = None,
     tasks: int | None = None,
 ) -> Rebuilt:
     """Make the queues and the index of a store: in `to`, or in the store itself if nobody has it open."""
-    folder = store if isinstance(store, StoreFolder) else StoreFolder(local_path(store))
+    folder = store if isinstance(store, ArrowStore) else ArrowStore(local_path(store))
     folder.check()
     shape, tasks, begun_s = shape or shape_of(folder.root), tasks or 2 * cores(), monotonic()
     target = local_path(to or folder.root)
@@ -142,23 +148,23 @@ def rebuild(
     )
 
 
-def shape_of(root: Path) -> Shape:
+def shape_of(root: Path) -> FileShape:
     """As the files say that are still there; where there are none, as RocketMQ has it by default.
 
     An index file is taken to have four entries per slot, as by default: nothing in it says how it is divided.
     """
     queue_size = next((path.stat().st_size for path in root.glob("consumequeue/*/*/[0-9]*")), 0)
     index_size = next((path.stat().st_size for path in root.glob("index/[0-9]*")), 0)
-    usual = Shape()
+    usual = FileShape()
     slots = index_slots(index_size)
-    return Shape(
+    return FileShape(
         queue_size if queue_size and not queue_size % ENTRY_SIZE else usual.queue_file_size,
         slots or usual.index_slots,
         4 * slots if slots else usual.index_entries,
     )
 
 
-def _check_target(folder: StoreFolder, target: Path, *, is_own: bool) -> None:
+def _check_target(folder: ArrowStore, target: Path, *, is_own: bool) -> None:
     if is_own and folder.scan.is_live:
         raise StoreLocked(
             f"{folder.root}: a broker has this store open: stop it first, or give another folder"
@@ -169,7 +175,7 @@ def _check_target(folder: StoreFolder, target: Path, *, is_own: bool) -> None:
 
 
 def _write_queues(
-    rows: DataFrame, folder: Path, shape: Shape
+    rows: DataFrame, folder: Path, shape: FileShape
 ) -> tuple[list[tuple[bytes, int, int, int]], list[Tally]]:
     """Topic, queue, repeated and missing of each file that was written; and the tallies that came along."""
     folder.mkdir()
@@ -191,7 +197,7 @@ def _write_all(batches: Iterable[pa.RecordBatch], folder: Path, size: int) -> It
     yield report((), tallies)
 
 
-class _Made(NamedTuple):
+class _WrittenIndex(NamedTuple):
     """An index file that was written, under its number."""
 
     number: int
@@ -204,20 +210,20 @@ class _Indexing:
     """The making of the index. The first file is made while the keys are still being counted."""
 
     spark: SparkSession
-    folder: StoreFolder
-    shape: IndexShape
+    folder: ArrowStore
+    shape: IndexFileShape
     to: Path
 
-    def write(self, parts: Sequence[IndexPart]) -> list[_Made]:
+    def write(self, parts: Sequence[IndexPart]) -> list[_WrittenIndex]:
         if not parts:
             return []
         rows = self.spark.range(len(parts), numPartitions=len(parts)).mapInArrow(
             partial(_write_parts, folder=self.folder, parts=parts, shape=self.shape, to=self.to),
             _INDEX_REPORT,
         )
-        return [_Made(row["number"], row["entries"], row["begin_ms"]) for row in rows.collect()]
+        return [_WrittenIndex(row["number"], row["entries"], row["begin_ms"]) for row in rows.collect()]
 
-    def finish(self, first: Sequence[_Made], tallies: Sequence[Tally]) -> list[int]:
+    def finish(self, first: Sequence[_WrittenIndex], tallies: Sequence[Tally]) -> list[int]:
         """How many entries each file has. Names come when all are there: they say when files begin."""
         parts = parts_of(tallies, self.shape)
         if not parts:
@@ -239,9 +245,9 @@ class _Indexing:
 
 def _write_parts(
     batches: Iterable[pa.RecordBatch],
-    folder: StoreFolder,
+    folder: ArrowStore,
     parts: Sequence[IndexPart],
-    shape: IndexShape,
+    shape: IndexFileShape,
     to: Path,
 ) -> Iterator[pa.RecordBatch]:
     for part in (parts[at] for batch in batches for at in batch.column(0).to_pylist()):

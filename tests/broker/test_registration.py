@@ -13,9 +13,10 @@ import pytest
 
 from flaremq.base.errors import CallTimeout, ConnectFailed
 from flaremq.base.live import Live
+from flaremq.broker.link import Calls
 from flaremq.broker.namesrvs import NameServers
 from flaremq.broker.offload import Offload
-from flaremq.broker.registration import Calls, Registration
+from flaremq.broker.registration import Registration
 from flaremq.broker.settings import BrokerSettings, Place
 from flaremq.model.record import crc31
 from flaremq.model.topic import DataVersion, TopicConfig

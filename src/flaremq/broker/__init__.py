@@ -6,6 +6,7 @@ config         all sections of its configuration
 configuration  settings of a running broker, shown and changed
 doors          the ports it listens on
 features       the parts it is made of: requests, periodic work, life
+link           one NameServer: what it knows of the broker
 namesrvs       the NameServers it belongs to
 offload        work moved off the event loop
 overload       sends refused early, fairly by topic

@@ -9,61 +9,32 @@ sent over a link is sent one after the other: a whole table never overtakes a ch
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final
 
 from flaremq.base.clock import Clock, SystemClock
-from flaremq.base.errors import FlareError
-from flaremq.base.lifecycle import Owned
+from flaremq.base.lifecycle import Owned, Sleep
 from flaremq.base.live import Live
-from flaremq.base.logs import fields as logged
 from flaremq.base.logs import logger
 from flaremq.broker.features import Feature
+from flaremq.broker.link import Calls, NameServerLink, TopicTable
 from flaremq.broker.namesrvs import NameServers
 from flaremq.broker.offload import Offload
 from flaremq.broker.settings import BrokerSettings, Place
 from flaremq.broker.tasks import Task
-from flaremq.model.record import crc31
 from flaremq.model.topic import PERM_READ, PERM_WRITE, DataVersion, TopicConfig
-from flaremq.protocol import beans, fields
-from flaremq.protocol.bodies.cluster import KVTable
+from flaremq.protocol import beans
 from flaremq.protocol.bodies.route import (
-    QueueData,
     RegisterBrokerBody,
     TopicConfigSerializeWrapper,
-    TopicRouteData,
     encode_registration_compressed,
 )
-from flaremq.protocol.codes import RequestCode, ResponseCode, response_name
-from flaremq.protocol.command import Command
-from flaremq.protocol.headers import namesrv as headers
 
 log = logger("broker.registration")
 
-_UNREGISTER_TIMEOUT_S: Final = 3.0
-_DOUBLED_MAX: Final = 6
-_AGAIN_S: Final = 1.0
 _TOLD_LIMIT_S: Final = 1.0  # Clients give a send 3 s: one that waits for us must be answered well before.
 _FULL_PERM: Final = PERM_READ | PERM_WRITE
-
-Sleep: TypeAlias = Callable[[float], Awaitable[None]]
-
-
-class Calls(Protocol):
-    """Somebody who calls servers by address: remoting's Caller."""
-
-    async def call(self, address: str, request: Command, timeout_s: float) -> Command: ...
-
-
-class TopicTable(Protocol):
-    """The topics, as far as a NameServer is told of them."""
-
-    version: DataVersion
-
-    def get(self, name: str) -> TopicConfig | None: ...
-    def all(self) -> Mapping[str, TopicConfig]: ...
-    def put(self, config: TopicConfig) -> None: ...
 
 
 class Registration(Feature):
@@ -90,7 +61,7 @@ class Registration(Feature):
         self._clock = clock or SystemClock()
         self._sleep = sleep
         self._namesrvs = namesrvs
-        self._links: dict[str, _Link] = {}
+        self._links: dict[str, NameServerLink] = {}
         self._tasks = Owned()
         self._running = False
         self._encoded: tuple[object, list[bytes]] = (None, [])
@@ -175,7 +146,7 @@ class Registration(Feature):
                 self._tasks.spawn(f"unregister at {address}", link.unregister())
         for address in addresses:
             if address not in self._links:
-                link = self._links[address] = _Link(address, self, self._sleep)
+                link = self._links[address] = NameServerLink(address, self, self._sleep)
                 link.task = self._tasks.spawn(f"register at {address}", link.run())
 
     # What the links ask for.
@@ -232,184 +203,3 @@ class Registration(Feature):
             config = self.topics.get(name)
             if config is not None and not config.order:
                 self.topics.put(replace(config, order=True))
-
-
-class _Link:
-    """One NameServer: what it knows of us, and the task that keeps that right."""
-
-    def __init__(self, address: str, owner: Registration, sleep: Sleep) -> None:
-        self.address = address
-        self.registered = False
-        self.tried = asyncio.Event()
-        self.task: asyncio.Task[None] | None = None
-        self._owner = owner
-        self._sleep = sleep
-        self._changed: dict[str, None] = {}
-        self._due = True
-        self._force = False
-        self._failures = 0
-        self._woken = asyncio.Event()
-        self._awaited: list[asyncio.Future[None]] = []
-
-    def next_round(self) -> asyncio.Future[None]:
-        """Done when the round that tells the newest changes has ended, however it ended."""
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._awaited.append(future)
-        self._woken.set()
-        return future
-
-    def topics_changed(self, names: Sequence[str]) -> None:
-        self._changed.update(dict.fromkeys(names))
-        self._woken.set()
-
-    def register_now(self) -> None:
-        self._due = self._force = True
-        self._woken.set()
-
-    def lost(self) -> None:
-        if self.registered:
-            self.registered = False
-            self._woken.set()
-
-    def stop(self) -> None:
-        if self.task is not None:
-            self.task.cancel()
-
-    async def run(self) -> None:
-        while True:
-            self._woken.clear()
-            awaited, self._awaited = self._awaited, []
-            try:
-                await self._round()
-            except FlareError as error:
-                self.registered = False
-                log.warning(
-                    "registering failed and is tried again", extra=logged(namesrv=self.address, error=error)
-                )
-            except Exception:
-                self.registered = False
-                log.exception("registering at %s failed and is tried again", self.address)
-            finally:
-                for future in awaited:
-                    if not future.done():
-                        future.set_result(None)
-            self.tried.set()
-            await self._rest()
-
-    async def _rest(self) -> None:
-        """Until the period is over, or somebody has something to tell. A NameServer that does not know us
-        is asked sooner, and then ever less often: who is gone is not there again at once."""
-        self._failures = 0 if self.registered else self._failures + 1
-        rest_s = self._owner.settings.register_period_s
-        if not self.registered:
-            rest_s = min(rest_s, _AGAIN_S * 2 ** min(self._failures, _DOUBLED_MAX))
-        period = asyncio.ensure_future(self._sleep(rest_s))
-        woken = asyncio.ensure_future(self._woken.wait())
-        try:
-            await asyncio.wait((period, woken), return_when=asyncio.FIRST_COMPLETED)
-            self._due = self._due or period.done()
-            if not self.registered and not period.done():
-                await self._sleep(_AGAIN_S)
-        finally:
-            period.cancel()
-            woken.cancel()
-
-    async def _round(self) -> None:
-        """Tell what is due. A NameServer that does not know us is told everything: of a broker that is
-        new to it and has only one topic it would not hear."""
-        names, self._changed = list(self._changed), {}
-        if names and self.registered and not self._due:
-            await self._tell_changed(names)
-            if self.registered:
-                return
-        self._due = False
-        force, self._force = self._force or self._owner.settings.force_register, False
-        if self.registered and not force and not await self._is_behind():
-            return
-        for body in await self._owner.whole(may_split=self.registered):
-            await self._register(body)
-        if not self.registered:
-            log.info("the broker is registered", extra=logged(namesrv=self.address))
-        self.registered = True
-
-    async def _tell_changed(self, names: Sequence[str]) -> None:
-        try:
-            if self._owner.settings.single_topic_register:
-                await self._register_topics(names)
-            else:
-                body = await self._owner.partial(names)
-                if body is not None:
-                    await self._register(body)
-        except FlareError as error:
-            self.registered = False
-            log.info(
-                "a NameServer took no change: all is told", extra=logged(namesrv=self.address, error=error)
-            )
-
-    async def _register(self, body: bytes) -> None:
-        owner = self._owner
-        settings, place = owner.settings, owner.place
-        header = headers.RegisterBrokerRequestHeader(
-            broker_name=settings.broker_name,
-            broker_addr=place.address,
-            cluster_name=settings.cluster_name,
-            ha_server_addr=place.ha_address,
-            broker_id=settings.broker_id,
-            enable_acting_master=False,
-            compressed=settings.compressed_register,
-            body_crc32=crc31(body),
-        )
-        answer = await self._ask(RequestCode.REGISTER_BROKER, header, body)
-        if answer.body:
-            owner.ordered(beans.decode(KVTable, answer.body).table)
-
-    async def _register_topics(self, names: Sequence[str]) -> None:
-        """The other way to tell a change: it leaves alone what a NameServer knows of other topics."""
-        for config in filter(None, map(self._owner.topics.get, names)):
-            config = self._owner.masked(config)
-            queues = QueueData(
-                broker_name=self._owner.settings.broker_name,
-                read_queue_nums=config.read_queue_nums,
-                write_queue_nums=config.write_queue_nums,
-                perm=config.perm,
-                topic_sys_flag=config.topic_sys_flag,
-            )
-            header = headers.RegisterTopicRequestHeader(topic=config.topic_name)
-            body = beans.encode(TopicRouteData(queue_datas=(queues,)))
-            await self._ask(RequestCode.REGISTER_TOPIC_IN_NAMESRV, header, body)
-
-    async def _is_behind(self) -> bool:
-        """Whether the NameServer has another table of ours than we have."""
-        version = self._owner.topics.version
-        header = headers.QueryDataVersionRequestHeader(**self._identity())
-        answer = await self._ask(RequestCode.QUERY_DATA_VERSION, header, beans.encode(version))
-        told = fields.decode(headers.QueryDataVersionResponseHeader, answer.fields)
-        known = beans.decode(DataVersion, answer.body) if answer.body else None
-        return told.changed or (known is not None and known != version)
-
-    async def unregister(self) -> None:
-        header = headers.UnRegisterBrokerRequestHeader(**self._identity())
-        try:
-            await self._ask(RequestCode.UNREGISTER_BROKER, header, None, _UNREGISTER_TIMEOUT_S)
-        except FlareError as error:
-            log.warning("unregistering failed", extra=logged(namesrv=self.address, error=error))
-
-    async def _ask(
-        self, code: RequestCode, header: fields.Header, body: bytes | None, timeout_s: float | None = None
-    ) -> Command:
-        owner = self._owner
-        limit_s = owner.settings.register_timeout_ms / 1000 if timeout_s is None else timeout_s
-        request = Command(code=code, ext_fields=fields.encode(header), body=body)
-        answer = await owner.caller.call(self.address, request, limit_s)
-        if answer.code != ResponseCode.SUCCESS:
-            raise FlareError(f"{code.name} was refused: {response_name(answer.code)}, {answer.remark}")
-        return answer
-
-    def _identity(self) -> dict[str, Any]:
-        settings = self._owner.settings
-        return {
-            "broker_name": settings.broker_name,
-            "broker_addr": self._owner.place.address,
-            "cluster_name": settings.cluster_name,
-            "broker_id": settings.broker_id,
-        }

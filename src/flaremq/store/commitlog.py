@@ -15,7 +15,6 @@ import struct
 import threading
 from array import array
 from collections.abc import Sequence
-from pathlib import Path
 from typing import NoReturn
 
 from flaremq.base.clock import Clock
@@ -35,7 +34,7 @@ from flaremq.model.record import walk
 from flaremq.store.api import Stretch, Window
 from flaremq.store.files.bufferpool import BufferPool
 from flaremq.store.files.disk import Disk
-from flaremq.store.files.filequeue import FileQueue
+from flaremq.store.files.filequeue import FileQueue, Placement
 from flaremq.store.files.mappedfile import MappedFile
 from flaremq.store.files.preallocate import WAIT_S, Preallocator
 from flaremq.store.queue.nextoffsets import QueueOffsets
@@ -377,26 +376,3 @@ def _has_bytes(file: MappedFile) -> bool:
 def _variable_size(drafts: Drafts, r: int) -> int:
     columns = (Draft.BODY_SIZE, Draft.TOPIC_SIZE, Draft.PROPERTIES_SIZE)
     return sum(drafts.rows[r + column] for column in columns)
-
-
-class Placement:
-    """Which folder a log file belongs to when the log is spread over several disks."""
-
-    def __init__(self, disk: Disk, settings: StoreSettings) -> None:
-        self._disk = disk
-        self.full_ratio = settings.disk_clean_forcibly_ratio
-        self.all_folders: Sequence[Path] = sorted(
-            {*settings.commitlog_folders, *settings.read_only_commitlog_folders}
-        )
-        self._writable = [
-            f for f in settings.commitlog_folders if f not in settings.read_only_commitlog_folders
-        ]
-        self._file_size = settings.commitlog_file_size
-
-    def folder_for(self, offset: int) -> Path:
-        """Round and round over the writable folders whose disk is not full; over all if all are."""
-        if len(self._writable) == 1:
-            return self._writable[0]
-        roomy = [f for f in self._writable if self._disk.used_ratio(f) <= self.full_ratio]
-        folders = sorted(roomy or self._writable)
-        return folders[offset // self._file_size % len(folders)]

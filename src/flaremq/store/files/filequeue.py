@@ -10,9 +10,12 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from flaremq.base.errors import CorruptStore
+from flaremq.base.errors import (
+    CorruptStore,
+)
 from flaremq.store.files.disk import Disk
 from flaremq.store.files.mappedfile import MappedFile, OpenFiles
+from flaremq.store.settings import StoreSettings
 
 NAME_DIGITS = 20
 
@@ -155,3 +158,26 @@ class FileQueue:
     def close(self) -> None:
         for file in self.files:
             file.close()
+
+
+class Placement:
+    """Which folder a log file belongs to when the log is spread over several disks."""
+
+    def __init__(self, disk: Disk, settings: StoreSettings) -> None:
+        self._disk = disk
+        self.full_ratio = settings.disk_clean_forcibly_ratio
+        self.all_folders: Sequence[Path] = sorted(
+            {*settings.commitlog_folders, *settings.read_only_commitlog_folders}
+        )
+        self._writable = [
+            f for f in settings.commitlog_folders if f not in settings.read_only_commitlog_folders
+        ]
+        self._file_size = settings.commitlog_file_size
+
+    def folder_for(self, offset: int) -> Path:
+        """Round and round over the writable folders whose disk is not full; over all if all are."""
+        if len(self._writable) == 1:
+            return self._writable[0]
+        roomy = [f for f in self._writable if self._disk.used_ratio(f) <= self.full_ratio]
+        folders = sorted(roomy or self._writable)
+        return folders[offset // self._file_size % len(folders)]

@@ -142,3 +142,125 @@ FORBIDDEN_WORDS = re.compile(r"\b(TODO|FIXME|XXX)\b")
 def test_nothing_is_left_for_later(path: Path) -> None:
     text = path.read_text().replace("SCHEDULE_TOPIC_XXXX", "").replace("XXXXXXXX", "")
     assert not FORBIDDEN_WORDS.search(text)
+
+
+# Names.
+
+ROOMS_MAX = 20
+SAME_NAME: dict[str, str] = {}
+"""Class names that mean several things, each with the reason. Faces of one thing (sync) are not counted."""
+FACES = re.compile(r"/(sync|blocking)\.py$")
+
+
+@pytest.mark.parametrize("path", FOLDERS, ids=folder)
+def test_a_folder_with_many_rooms_gets_wings(path: Path) -> None:
+    assert len(rooms(path)) <= ROOMS_MAX
+
+
+def test_a_class_name_means_one_thing() -> None:
+    homes: dict[str, set[str]] = {}
+    for path in MODULES:
+        if FACES.search(path.as_posix()) or path in PYTHON_TWINS:
+            continue
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes.setdefault(node.name, set()).add(folder(path))
+    shared = {name: sorted(found) for name, found in homes.items() if len(found) > 1}
+    assert shared.keys() == SAME_NAME.keys(), shared
+
+
+LINES_MIN = 80
+SMALL: dict[str, str] = {}
+"""Rooms with fewer lines and a single reader in their own folder, each with the reason for a door."""
+
+
+def module(path: Path) -> str:
+    return ".".join(path.relative_to(SOURCE).with_suffix("").parts)
+
+
+def importers() -> dict[str, set[str]]:
+    """module -> the modules that import it, without "flaremq.\""""
+    found: dict[str, set[str]] = {}
+    for path in MODULES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("flaremq."):
+                home = node.module.removeprefix("flaremq.")
+                for name in (home, *(f"{home}.{alias.name}" for alias in node.names)):
+                    found.setdefault(name, set()).add(module(path))
+    return found
+
+
+def test_a_small_room_has_more_than_one_reader_or_a_reason() -> None:
+    readers, lonely = importers(), set()
+    for path in MODULES:
+        name = module(path)
+        if path.stem.startswith("_") or len(path.read_text().splitlines()) >= LINES_MIN:
+            continue
+        if path.with_name(f"_{path.stem}_py.py") in PYTHON_TWINS:
+            continue
+        by = readers.get(name, set()) - {name}
+        if len(by) == 1 and next(iter(by)).rpartition(".")[0] == name.rpartition(".")[0]:
+            lonely.add(name)
+    assert lonely == SMALL.keys()
+
+
+# Imports by a string are blind spots of type checkers and of import contracts.
+
+BY_STRING = {
+    *("__init__.py", "spark/__init__.py", "cli/commands.py", "cli/main.py"),
+    *("spark/archive/reader.py", "testing/twins.py"),
+}
+
+
+@pytest.mark.parametrize("path", MODULES, ids=relative)
+def test_our_own_modules_are_imported_by_name(path: Path) -> None:
+    if folder(path) in BY_STRING:
+        return
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module") and node.args:
+            assert "flaremq" not in ast.unparse(node.args[0]), f"line {node.lineno}"
+
+
+# Chance and time come in by constructors, so that a seeded simulator can own them.
+
+BELOW = ("base", "model", "protocol", "filter", "remoting", "store", "namesrv", "client", "broker")
+CLOCKS = {
+    "base/clock.py": "is the clock",
+    "store/offline/moment.py": "watches a file that another process writes",
+}
+CALLED = re.compile(
+    r"^(random\.(?!Random$)\w+|time\.(time|monotonic|perf_counter)(_ns)?|perf_counter|monotonic|time)$"
+)
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in MODULES if folder(path).split("/")[0] in BELOW], ids=relative
+)
+def test_chance_and_time_come_in_by_constructors(path: Path) -> None:
+    if folder(path) in CLOCKS:
+        return
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Call):
+            assert not CALLED.match(ast.unparse(node.func)), f"line {node.lineno}: {ast.unparse(node)}"
+
+
+# Language: words that a reader has to read twice.
+
+READ_TWICE = re.compile(
+    r"wanted (?:is|are)\b(?! None| not)|\bexpected are\b|\bthe begin\b|\bfor who\b|\bin vain\b"
+    r"|[Aa]gain is harmless|\bnobody says\b"
+)
+TEXTS = [
+    *SOURCES,
+    *sorted((ROOT / "docs").rglob("*.md")),
+    *sorted((ROOT / "examples").rglob("*")),
+    *(ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md")),
+]
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in TEXTS if path.suffix in (".py", ".pyx", ".md", ".yaml")], ids=relative
+)
+def test_texts_avoid_words_that_are_read_twice(path: Path) -> None:
+    found = [line.strip() for line in path.read_text().splitlines() if READ_TWICE.search(line)]
+    assert not found

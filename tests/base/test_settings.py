@@ -164,7 +164,7 @@ def test_relations_between_fields_are_the_section_s_own_business() -> None:
 
 
 def test_a_section_built_by_hand_can_check_itself() -> None:
-    with pytest.raises(ConfigError, match=r"flushIntervalCommitLog='0': wanted is a number from 1"):
+    with pytest.raises(ConfigError, match=r"flushIntervalCommitLog='0': expected a number from 1"):
         FlushSettings(interval_ms=0)
 
 

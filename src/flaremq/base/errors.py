@@ -29,7 +29,7 @@
     │  ├─ NoRoute                   a topic is known, but none of its queues can be used now
     │  ├─ SendFailed                every attempt to send a message failed; it has them all
     │  ├─ Incomplete                not all servers did what all were to do; it says which
-    │  ├─ ManyFailed                some of many messages were sent in vain; it has all results
+    │  ├─ ManyFailed                some of many messages could not be sent; it has all results
     │  ├─ DataLost                  messages that were to be read are gone; it says which
     │  ├─ SparkFailed               Spark did not start, or gave up, for a reason of its own
     │  └─ Unreachable               nobody there, or nobody any more; try again, or elsewhere
@@ -289,7 +289,7 @@ class NoRoute(PeerError):
 
 
 class SendFailed(PeerError):
-    """A message was sent in vain. One of the attempts may have stored it all the same."""
+    """A message could not be sent. One of the attempts may still have stored it."""
 
     retriable = True
 
@@ -304,7 +304,7 @@ class SendFailed(PeerError):
 
 
 class ManyFailed(PeerError):
-    """Some of many messages were sent in vain."""
+    """Some of many messages could not be sent."""
 
     retriable = True
 

@@ -205,7 +205,7 @@ def _integer(text: str, unit: str | None) -> int:
     if _INTEGER.fullmatch(text):
         return int(text)
     if unit is None:
-        raise ValueError("wanted is a whole number")
+        raise ValueError("expected a whole number")
     try:
         return parse_size(text) if unit == "size" else parse_span_ms(text)
     except ConfigError as error:
@@ -214,19 +214,19 @@ def _integer(text: str, unit: str | None) -> int:
 
 def _boolean(text: str) -> bool:
     if text.lower() not in ("true", "false"):
-        raise ValueError("wanted is true or false")
+        raise ValueError("expected true or false")
     return text.lower() == "true"
 
 
 def _decimal(text: str) -> float:
     if not _DECIMAL.fullmatch(text) or not math.isfinite(float(text)):
-        raise ValueError("wanted is a decimal number")
+        raise ValueError("expected a decimal number")
     return float(text)
 
 
 def _path(text: str) -> Path:
     if not text or "\0" in text:
-        raise ValueError("wanted is the path of a file or folder")
+        raise ValueError("expected the path of a file or folder")
     return Path(text)
 
 
@@ -241,11 +241,11 @@ _PLAIN: Final[Mapping[Any, Callable[[str], object]]] = {
 def _complaint(value: object, how: How) -> str | None:
     choices = how.get("choices")
     if choices is not None and value not in choices:
-        return f"wanted is one of {', '.join(_text(choice, how) for choice in choices)}"
+        return f"expected one of {', '.join(_text(choice, how) for choice in choices)}"
     if isinstance(value, int | float) and not isinstance(value, bool):
         low, high = how.get("minimum", -math.inf), how.get("maximum", math.inf)
         if not low <= value <= high:
-            return f"wanted is a number from {_limit(low)} to {_limit(high)}"
+            return f"expected a number from {_limit(low)} to {_limit(high)}"
     return None
 
 

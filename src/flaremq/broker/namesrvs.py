@@ -25,7 +25,9 @@ def parse(text: str) -> tuple[str, ...]:
     for part in filter(None, (part.strip() for part in text.split(";"))):
         host, _, port = part.rpartition(":")
         if not host.strip("[]") or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
-            raise ConfigError(f"namesrvAddr={text!r}: {part!r} is no address; wanted is host:port;host:port")
+            raise ConfigError(
+                f"namesrvAddr={text!r}: {part!r} is not an address; expected host:port;host:port"
+            )
         found[part] = None
     return tuple(found)
 

@@ -1,4 +1,4 @@
-"""The first bytes of a connection: a proxy's note on who comes, a TLS greeting, or a plain frame.
+"""The first bytes of a connection: a PROXY header, a TLS greeting, or a plain frame.
 
 A plain frame begins with the high byte of its length, which is 0 for every length that is allowed, so
 one look tells it from a TLS greeting (0x16) and from the notes of proxies. A plain connection leaves
@@ -84,13 +84,13 @@ class Doorway:
         line, found, rest = self._begun.partition(b"\r\n")
         if not found:
             if len(self._begun) > _NOTE_V1_MAX:
-                raise Malformed(f"a proxy's note of over {_NOTE_V1_MAX} bytes without an end")
+                raise Malformed(f"a PROXY header of more than {_NOTE_V1_MAX} bytes without an end")
             return False
         words = line.decode("ascii", "replace").split(" ")
         if len(words) == 6 and words[1] in ("TCP4", "TCP6") and words[4].isdigit():
             self.peer = _address(words[2]), int(words[4]) & 0xFFFF
         elif words[1:2] != ["UNKNOWN"]:
-            raise Malformed(f"a proxy's note that cannot be read: {line[:60]!r}")
+            raise Malformed(f"a PROXY header that cannot be read: {line[:60]!r}")
         self._begun = rest
         return self._noted() if rest else True
 
@@ -100,7 +100,7 @@ class Doorway:
             return False
         size = int.from_bytes(begun[14:16], "big")
         if begun[12] >> 4 != 2 or size > _NOTE_V2_MAX:
-            raise Malformed(f"a proxy's note of version {begun[12] >> 4} and {size} bytes")
+            raise Malformed(f"a PROXY header of version {begun[12] >> 4} and {size} bytes")
         if len(begun) < _NOTE_V2_HEAD + size:
             return False
         address_size = _ADDRESS_SIZES.get(begun[13] >> 4, 0)
@@ -117,7 +117,7 @@ def _address(text: str) -> str:
     try:
         return str(ipaddress.ip_address(text))
     except ValueError as error:
-        raise Malformed(f"a proxy's note with {text[:45]!r} for an address") from error
+        raise Malformed(f"a PROXY header with {text[:45]!r} for an address") from error
 
 
 class _Session:

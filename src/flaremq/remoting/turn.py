@@ -136,16 +136,18 @@ class Turn:
         *,
         answers: Callable[[Batch], int] | None = None,
         gate: Gate | None = None,
+        now_s: Callable[[], float] = perf_counter,
     ) -> None:
         """`answers` takes answers that somebody waits for in great numbers, and says how many it took.
         `gate` is asked about every request, before any work is done for it."""
         self._lanes = lanes
         self._answers = answers
         self._gate = gate
+        self._now_s = now_s
         self._late_s = min((lane.age_max_ms for lane in lanes), default=_NO_AGE_MS) / 1000
         self._loop = asyncio.get_running_loop()
         self.reads = Reads(BUFFER_SIZE, lambda: self._loop.call_soon(self.run), self.run)
-        self._began_s = self._ended_s = perf_counter()
+        self._began_s = self._ended_s = now_s()
         self._since_s = self._rested_s = 0.0  # From the last turn's begin, and from its end, to this one's.
         self.slow = 0
         """Turns that took longer than they may."""
@@ -167,7 +169,7 @@ class Turn:
 
     def run(self) -> None:
         """Serve all that was delivered since the last time."""
-        began_s, reads = perf_counter(), self.reads
+        began_s, reads = self._now_s(), self.reads
         self._since_s, self._rested_s = began_s - self._began_s, began_s - self._ended_s
         self._began_s = began_s
         for source, large in reads.take_larges():
@@ -176,7 +178,7 @@ class Turn:
         if sources:
             self._serve(reads.view[: ends[-1]], sources, ends)
             reads.done()
-        self._ended_s = perf_counter()
+        self._ended_s = self._now_s()
         took_s = self._ended_s - began_s
         if took_s > _SLOW_S:
             self.slow += 1

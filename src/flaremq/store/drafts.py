@@ -116,7 +116,7 @@ class Drafting:
         known = decode_properties(properties)
         count = known.get("INNER_NUM", "")
         if not count.isdigit() or not 0 < int(count) <= 0x7FFF:
-            raise MessageIllegal(f"inner batch with INNER_NUM {count!r}: wanted is a number from 1 to 32767")
+            raise MessageIllegal(f"inner batch with INNER_NUM {count!r}: expected a number from 1 to 32767")
         known["INNER_BASE"] = str(self._offsets.get(message.topic, message.queue_id))
         return encode_properties(known), int(count)
 

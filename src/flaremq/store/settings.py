@@ -258,7 +258,7 @@ class StoreSettings:
         hours = [text.strip() for text in self.delete_when.split(";")]
         if not all(text.isascii() and text.isdigit() and int(text) <= 23 for text in hours):
             raise ConfigError(
-                f"deleteWhen={self.delete_when!r}: wanted are hours from 0 to 23 with ; between them: 04;16"
+                f"deleteWhen={self.delete_when!r}: expected hours from 0 to 23, separated by ; as in 04;16"
             )
         return frozenset(int(text) for text in hours)
 

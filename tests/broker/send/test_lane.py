@@ -256,8 +256,8 @@ async def test_the_time_of_a_put_ends_with_its_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: dict[str, str]
 ) -> None:
     now_s = [1000.0]
-    monkeypatch.setattr("flaremq.broker.send.lane.perf_counter", lambda: now_s[0])
     async with a_desk(tmp_path, flush_disk=FlushDisk.SYNC_FLUSH) as desk:
+        monkeypatch.setattr(desk.sends, "_now_s", lambda: now_s[0])
         desk.tables.topics.put(TopicConfig(TOPIC, 4, 4))
         stats = desk.broker.stats
         desk.deliver(Line(), numbered(1, **how), numbered(2, **how))

@@ -52,7 +52,7 @@ def test_kind_of_queue_is_chosen_when_a_topic_is_made() -> None:
         (None, {"-message.type": ""}, "only being made"),
         ({}, {"-message.type": ""}, "not set"),
         ({}, {"+colour": "red"}, "not known"),
-        ({}, {"+message.type": "PURPLE"}, "wanted is one of"),
+        ({}, {"+message.type": "PURPLE"}, "expected one of"),
         ({}, {"+reserve.time": "3"}, "tiered storage"),
         ({"message.type": "FIFO"}, {"+message.type": "DELAY", "-message.type": ""}, "twice"),
     ],

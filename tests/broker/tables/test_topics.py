@@ -128,7 +128,7 @@ def test_every_change_is_told_and_counted_and_the_same_again_is_none(topics: Top
     ],
 )
 def test_topic_that_cannot_be_is_refused(config: TopicConfig) -> None:
-    with pytest.raises(InvalidParameter, match="wanted is"):
+    with pytest.raises(InvalidParameter, match="expected"):
         check_config(config)
 
 

@@ -67,7 +67,7 @@ class AdminTopicHandlers:
         header = fields.decode(headers.CreateTopicRequestHeader, request.fields)
         if header.topic_filter_type not in TopicFilterType.__members__:
             raise InvalidParameter(
-                f"topicFilterType is {header.topic_filter_type[:60]!r}, wanted is "
+                f"topicFilterType is {header.topic_filter_type[:60]!r}, expected "
                 f"{' or '.join(TopicFilterType.__members__)}"
             )
         said = TopicConfig(

@@ -235,7 +235,7 @@ def _check_version(member: Member, needed: Version) -> None:
     if member.version < needed:
         raise UsageError(
             f"the client <{member.client_id}> is of version {member.version} and does not support this; "
-            f"wanted is {int(needed)} ({needed.name}) or newer"
+            f"expected {int(needed)} ({needed.name}) or newer"
         )
 
 

@@ -78,7 +78,7 @@ class OffsetHandlers:
         if not 0 <= queue_id < queues:
             raise InvalidParameter(f"queueId is {queue_id}, but topic {topic} has {queues} queues")
         if header.commit_offset < 0:
-            raise InvalidParameter(f"commitOffset is {header.commit_offset}, wanted is 0 or more")
+            raise InvalidParameter(f"commitOffset is {header.commit_offset}, expected 0 or more")
         if self._offsets.has_reset(group, topic, queue_id):
             return response_to(request, remark="Offset has been previously reset")
         self._offsets.commit(group, topic, queue_id, header.commit_offset)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from array import array
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from time import perf_counter
 from typing import Final
 
@@ -76,6 +76,7 @@ class PullLane:
         stats: Stats,
         aside: Offload,
         families: FamilySettings,
+        now_s: Callable[[], float] = perf_counter,
     ) -> None:
         self._live = settings
         self._store = store
@@ -83,6 +84,7 @@ class PullLane:
         self._stats = stats
         self._aside = aside
         self._families = families
+        self._now_s = now_s
         self._tasks = Owned()
         self._pulls: array[int] = array("q")
         self._permits = PullPermits(settings, tables)
@@ -170,11 +172,11 @@ class PullLane:
     # Reading and answering.
 
     def _read(self, asked: PullRequest, allowed: Permit) -> ReadResult:
-        began_s = asked.began_s = perf_counter()
+        began_s = asked.began_s = self._now_s()
         result = self._store.get(
             asked.topic_bytes, asked.queue_id, asked.scan_from, asked.count_max, selector=allowed.selector
         )
-        took_ms = (perf_counter() - began_s) * 1000
+        took_ms = (self._now_s() - began_s) * 1000
         if took_ms > self._stats.longest_get_ms:
             self._stats.got_took(took_ms)
         return result
@@ -292,7 +294,7 @@ class PullLane:
         answer = self._header(asked, allowed, result, code)
         if code is ResponseCode.SUCCESS:
             parts: list[Bytes] = [encode_pull_header(answer), *result.records]
-            took_ms = (perf_counter() - asked.began_s) * 1000
+            took_ms = (self._now_s() - asked.began_s) * 1000
             self._stats.got(asked.group, asked.topic, result.count, result.size, took_ms)
             if result.suggest_slave:
                 self._stats.got_from_disk(asked.group, asked.topic, result.count, result.size)

@@ -66,8 +66,9 @@ class _Parked(Generic[P]):
 class LongPoll(Generic[P]):
     """By queue. Also a listener of the store: whoever dispatches says which queues have grown."""
 
-    def __init__(self, again: Again[P], limit: int) -> None:
+    def __init__(self, again: Again[P], limit: int, now_s: Callable[[], float] = monotonic) -> None:
         self._again = again
+        self._now_s = now_s
         self._limit = limit
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
@@ -139,12 +140,12 @@ class LongPoll(Generic[P]):
         if self._is_working:
             return
         # The loop's own clock may stand still while a callback runs.
-        ends_s, now_s = monotonic() + _SLICE_S, self._loop.time()
+        ends_s, now_s = self._now_s() + _SLICE_S, self._loop.time()
         while self._line:
             parked = self._line.popleft()
             if not self._ends(parked, last=self.closed or parked.until_s <= now_s):
                 self._parked.setdefault(parked.key, {})[parked] = None
-            if self._line and monotonic() > ends_s:
+            if self._line and self._now_s() > ends_s:
                 self._is_working = True
                 self._loop.call_soon(self._work_on)
                 return

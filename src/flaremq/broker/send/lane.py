@@ -72,6 +72,7 @@ class SendLane:
         age_max_ms: int,
         awaited: Callable[[], int],
         told: Callable[[], asyncio.Future[Any] | None],
+        now_s: Callable[[], float] = perf_counter,
     ) -> None:
         """`age_max_ms`: how long a send may have lain unread before it is refused.
         `awaited` says how many pulls wait for messages. `told` is done when NameServers have heard of a topic
@@ -81,6 +82,7 @@ class SendLane:
         self._plain = plain
         self._answers = answers
         self._acks = acks
+        self._now_s = now_s
         self._stats = stats
         self._overload = overload
         self._age_max_ms = age_max_ms
@@ -209,7 +211,7 @@ class SendLane:
         self._store.show(wait=False)  # Queues that need a new file get it in a thread of the store.
 
     def _append(self, batch: Batch, rows: SendRows) -> None:
-        began_s = perf_counter()
+        began_s = self._now_s()
         try:
             stored = self._store.put_many(Drafts(rows.drafts, batch.heads, batch.data))
         except MessageIllegal as error:
@@ -239,7 +241,7 @@ class SendLane:
             sources = batch.sources
             for chunk, frames in self._answers.now.encode(rows.drafts, rows.sends, batch.heads):
                 sources[chunk].send_bytes(frames)
-            took_ms = (perf_counter() - began_s) * 1000
+            took_ms = (self._now_s() - began_s) * 1000
             for known, count, _ in by_topic:
                 self._stats.put_took(known.name, took_ms, count)
             return
@@ -275,7 +277,7 @@ class SendLane:
 
     def _answered(self, topic: str, count: int, began_s: float, code: int) -> None:
         """Count how long sends took, now that they are answered, and those that did not go well."""
-        self._stats.put_took(topic, (perf_counter() - began_s) * 1000, count)
+        self._stats.put_took(topic, (self._now_s() - began_s) * 1000, count)
         if code != ResponseCode.SUCCESS:
             self._stats.put_failed(count)
 
@@ -291,7 +293,7 @@ class SendLane:
     # The plain lane.
 
     def _take(self, batch: Batch, plain: PlainRow) -> None:
-        request, began_s = plain.command, perf_counter()
+        request, began_s = plain.command, self._now_s()
         try:
             self._check_age(batch, plain.chunk)
             self._check_room(request)
@@ -300,7 +302,7 @@ class SendLane:
             if request.wants_answer:
                 plain.source.send_bytes(encode_frame(self._plain.refusal(request, error)))
             # Its topic may be any text: there is no figure for that one.
-            self._stats.put_times.add((perf_counter() - began_s) * 1000, 1)
+            self._stats.put_times.add((self._now_s() - began_s) * 1000, 1)
             self._stats.put_failed(1)
             return
         self._stats.put(taken.topic, taken.count, taken.size)

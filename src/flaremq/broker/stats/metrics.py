@@ -299,7 +299,9 @@ def extra_labels(text: str) -> dict[str, str]:
     for pair in filter(None, text.split(",")):
         name, colon, value = pair.partition(":")
         if not colon or not name.strip().isidentifier() or not name.isascii():
-            raise ConfigError(f"metricsLabel={text!r}: {pair!r} is no label; wanted is name:value,name:value")
+            raise ConfigError(
+                f"metricsLabel={text!r}: {pair!r} is not a label; expected name:value,name:value"
+            )
         found[name.strip()] = value.strip()
     return found
 

@@ -55,7 +55,7 @@ def altered(
             del found[key]
             continue
         if value not in known[key]:
-            raise UsageError(f"attribute {key} is {value!r}, wanted is one of {', '.join(known[key])}")
+            raise UsageError(f"attribute {key} is {value!r}, expected one of {', '.join(known[key])}")
         found[key] = value
     return found
 

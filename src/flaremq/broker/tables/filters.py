@@ -99,7 +99,7 @@ class Filters:
         if kept.client_version < subscription.sub_version:
             raise FilterDataOld(
                 f"the expression of group {group} for topic {topic} is of version {kept.client_version}, "
-                f"wanted is {subscription.sub_version}: its next heartbeat brings it"
+                f"expected {subscription.sub_version}: its next heartbeat brings it"
             )
         known = self._sql.get(key)
         if known is None or known[0] is not kept:

@@ -39,7 +39,7 @@ def check_config(config: GroupConfig) -> None:
     ):
         if not least <= value <= most:
             raise InvalidParameter(
-                f"group {config.group_name}: {name} is {value}, wanted is {least} to {most}"
+                f"group {config.group_name}: {name} is {value}, expected {least} to {most}"
             )
 
 

@@ -45,11 +45,11 @@ def check_config(config: TopicConfig) -> None:
     ):
         if not 0 <= count <= QUEUES_MAX:
             raise InvalidParameter(
-                f"topic {config.topic_name}: {name} is {count}, wanted is 0 to {QUEUES_MAX}"
+                f"topic {config.topic_name}: {name} is {count}, expected 0 to {QUEUES_MAX}"
             )
     if not 0 <= config.perm <= _READ_WRITE | PERM_INHERIT:
         raise InvalidParameter(
-            f"topic {config.topic_name}: perm is {config.perm}, wanted is a sum of 4 (read), 2 (write), "
+            f"topic {config.topic_name}: perm is {config.perm}, expected a sum of 4 (read), 2 (write), "
             "1 (inherit)"
         )
 

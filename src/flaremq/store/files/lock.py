@@ -63,7 +63,7 @@ class StoreLock:
             _ours.add(identity)
 
     def release(self) -> None:
-        """Give the folder back. The file stays, as in Java. Again is harmless."""
+        """Release the folder. The file stays, as in Java. Idempotent."""
         with _ours_lock:
             if self._fd >= 0:
                 os.close(self._fd)

@@ -159,8 +159,8 @@ class StoreScan:
         return b""
 
     def cuts(self, file: LogFile, size: int) -> list[int]:
-        """Offsets at which records (or their entries) begin, about `size` bytes apart, the begin of the file
-        first: between two of them a file can be walked alone."""
+        """Offsets at which records (or their entries) begin, about `size` bytes apart, the first one
+        at the start of the file: between two of them a file can be walked alone."""
         view = self._disk.look(file.path)
         if _is_dledger(view):
             return self._dledger_cuts(file, size)

@@ -30,12 +30,6 @@ cdef enum:
     TEXTS = 4
     NUMBERS = 8
 
-cdef struct Name:
-    int64_t size
-    int field
-    char[24] text
-
-cdef Name[NAMES] names
 cdef int[TEXTS] texts = [Pull.GROUP_AT, Pull.TOPIC_AT, Pull.SUBSCRIPTION_AT, Pull.EXPRESSION_TYPE_AT]
 cdef int NEEDED_TEXTS = 2
 cdef int[NUMBERS] numbers = [
@@ -45,32 +39,9 @@ cdef int INTS = 4  # The others are of 64 bits.
 cdef array.array EMPTY = array.array("q")
 
 
-cdef void fill_names():
-    cdef bytes text
-    for i, (text, field) in enumerate(_pulls_py.NAMES.items()):
-        names[<int>i].size = len(text)
-        names[<int>i].field = field
-        memcpy(names[<int>i].text, <const char*>text, len(text))
+include "_fieldnames.pxi"
 
-
-assert len(_pulls_py.NAMES) == NAMES
-fill_names()
-
-
-cdef inline int field_of(const uint8_t* name, int64_t size) noexcept:
-    """The number of a field by its name; -1 for one that is not known."""
-    cdef int i
-    for i in range(NAMES):
-        if names[i].size == size and memcmp(names[i].text, name, size) == 0:
-            return names[i].field
-    return -1
-
-
-cdef extern from "protocol/bulk/_scan.h":
-    int KIND_WIDE
-    bint pair_within(const int64_t* pair, uint64_t* last, uint64_t end) nogil
-    bint text_number(const uint8_t* p, int64_t size, int bits, int64_t* value) nogil
-    bint utf8_valid(const uint8_t* p, int64_t size) nogil
+fill_names(_pulls_py.NAMES)
 
 
 def parse_pulls(data not None, chunks not None, frames not None, pairs not None):

@@ -45,14 +45,14 @@ def table(*rows: str) -> str:
 def test_offsets_of_each_queue_tell_what_is_missing(orders: LocalBroker) -> None:
     commit(orders, 1, 1)
     wanted = table(
-        "group 'billing' has consumed 1 messages of topic 'Orders'; expected are 3, after 0.1 s",
+        "expected group 'billing' to consume 3 messages of 'Orders' within 0.1 s; it consumed 1",
         "queue committed end",
         "Orders broker-a:0 0 1",
         "Orders broker-a:1 1 2",
     )
     with pytest.raises(AssertionError, match=wanted):
         orders.assert_consumed("Orders", 3, "billing", within_s=0.1)
-    with pytest.raises(AssertionError, match="has 2 messages of topic 'Orders' and its retries before it"):
+    with pytest.raises(AssertionError, match=r"no backlog of 'Orders' within .*; 2 messages left"):
         orders.assert_no_backlog("Orders", "billing", within_s=0.1)
 
 
@@ -70,10 +70,10 @@ def test_an_assert_waits_until_it_is_so(orders: LocalBroker) -> None:
 
 def test_more_than_expected_fails_at_once(orders: LocalBroker) -> None:
     commit(orders, 1, 2)
-    with pytest.raises(AssertionError, match="has consumed 2 messages of topic 'Orders'; expected are 1\n"):
+    with pytest.raises(AssertionError, match="to consume 1 message of 'Orders'; it consumed 2\n"):
         orders.assert_consumed("Orders", 1, "billing", within_s=1000)
     orders.assert_consumed("Orders", 1, "billing", at_least=True)
-    with pytest.raises(AssertionError, match="has got 3 messages; expected are 2\n"):
+    with pytest.raises(AssertionError, match="to receive 2 messages; it received 3\n"):
         orders.assert_sent("Orders", 2, within_s=1000)
 
 
@@ -82,7 +82,7 @@ def test_what_is_not_there_has_nothing(orders: LocalBroker) -> None:
     orders.assert_consumed("Orders", 0, "nobody")
     orders.assert_dead_letters("nobody", 0)
     with pytest.raises(
-        AssertionError, match=r"'Nothing' is not there and has got 0 .* at least 1, after 0 s"
+        AssertionError, match=r"'Nothing' to receive at least 1 message within 0 s; the topic does not exist"
     ):
         orders.assert_sent("Nothing", 1, at_least=True, within_s=0)
     with pytest.raises(AssertionError, match="Nothing"):
@@ -100,7 +100,7 @@ def test_messages_that_are_given_up_are_counted(orders: LocalBroker) -> None:
     with consumer:
         orders.assert_dead_letters("billing", 3, within_s=60)
         orders.assert_no_backlog("Orders", "billing", within_s=60)
-    with pytest.raises(AssertionError, match="'billing' has 3 dead letters; expected are 4, after 0 s"):
+    with pytest.raises(AssertionError, match="'billing' to have 4 dead letters within 0 s; it has 3"):
         orders.assert_dead_letters("billing", 4, within_s=0)
 
 
@@ -111,18 +111,18 @@ def test_any_server_can_be_asked(orders: LocalBroker) -> None:
     asserts.assert_consumed(orders.namesrv, "Orders", 3, "billing")
     asserts.assert_no_backlog(orders.namesrv, "Orders", "billing")
     asserts.assert_dead_letters(orders.namesrv, "billing", 0)
-    with pytest.raises(AssertionError, match="has got 3 messages"):
+    with pytest.raises(AssertionError, match="it received 3"):
         asserts.assert_sent(orders.namesrv, "Orders", 4, within_s=0)
 
 
 def test_a_broker_that_is_away_is_no_count(orders: LocalBroker) -> None:
     orders.stop()
-    with pytest.raises(AssertionError, match="expected are 3, after 0 s"):
+    with pytest.raises(AssertionError, match=r"3 messages.* within 0 s"):
         orders.assert_sent("Orders", 3, within_s=0)
 
 
 def test_what_cannot_be_expected_is_told_at_once(orders: LocalBroker) -> None:
-    with pytest.raises(UsageError, match="-1 messages cannot be expected"):
+    with pytest.raises(UsageError, match="n=-1: expected a number"):
         orders.assert_sent("Orders", -1)
     with pytest.raises(InvalidName):
         orders.assert_sent("no such name!", 1, within_s=1000)

@@ -149,8 +149,8 @@ def test_what_fails_shows_the_queues_and_the_line_of_the_test(run: Run) -> None:
     result.stdout.fnmatch_lines(
         [
             '>*assert_consumed("Orders", 1, "billing", within_s=0)',
-            "E*AssertionError: group 'billing' has consumed 0 messages of*; expected are 1, after 0 s",
-            "E*AssertionError: topic 'Orders' has got 1 messages; expected are 0",
+            "E*AssertionError: expected group 'billing' to consume 1 message of *within 0 s; it consumed *",
+            "E*AssertionError: expected topic 'Orders' to receive 0 messages; it received 1",
             "E*queue *end",
             "E*Orders broker-a:0*",
             "*there is nothing to ask: let the test have the fixture `broker`*",

@@ -1,9 +1,9 @@
-"""What a test says about messages: sent, consumed, nothing left, given up. They wait until it is so.
+"""Assertions about messages: sent, consumed, none left, dead letters. Each waits until it holds.
 
     assert_consumed("127.0.0.1:9876", "Orders", 3, "billing")
 
-A count that has gone beyond what was expected fails at once: it never comes back. What fails shows the
-offsets of each queue, so that one sees which of them is missing something.
+A count beyond the expected one fails at once, as it never shrinks. A failure shows the offsets of each
+queue, so you see which one lacks messages.
 """
 
 from __future__ import annotations
@@ -27,20 +27,21 @@ from flaremq.base.errors import (
     TopicNotFound,
     UsageError,
 )
+from flaremq.base.text import count
 from flaremq.model.message import MessageQueue
 from flaremq.model.names import dlq_topic, retry_topic
 
 WITHIN_S: Final = 10.0
-"""How long an assert waits. Consumers tell how far they are every five seconds unless told otherwise."""
+"""How long an assertion waits. By default consumers commit their offsets every five seconds."""
 _POLL_S: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What was found at one look."""
+    """The state at one look."""
 
     says: str
-    """It in words: 'group billing has consumed 2 messages of topic Orders'."""
+    """In words that go on from the expectation: 'it consumed 2'."""
     rows: Sequence[tuple[str, ...]] = ()
     """A table, its titles first."""
     is_so: bool = False
@@ -49,32 +50,36 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """How many it should be."""
+class Expectation:
+    """A number of messages, and what should happen to them."""
 
+    what: str
+    """With {count} in place of the number: 'group 'billing' to consume {count} of 'Orders''."""
     n: int
-    at_least: bool
+    at_least: bool = False
+    unit: str = "message"
 
     def __post_init__(self) -> None:
         if self.n < 0:
-            raise UsageError(f"{self.n} messages cannot be expected: give 0 or more")
+            raise UsageError(f"n={self.n}: expected a number of messages, 0 or more")
 
     def __str__(self) -> str:
-        return f"expected are {'at least ' if self.at_least else ''}{self.n}"
+        number = f"{'at least ' if self.at_least else ''}{count(self.n, self.unit)}"
+        return "expected " + self.what.replace("{count}", number)
 
     def seen(
-        self, count: int, says: str, rows: Sequence[tuple[str, ...]] = (), failed: Failed | None = None
+        self, number: int, says: str, rows: Sequence[tuple[str, ...]] = (), failed: Failed | None = None
     ) -> Seen:
-        if failed:  # A count without some of the brokers is none.
+        if failed:  # A count without some of the brokers does not count.
             silent = ", ".join(f"{name}: {error}" for name, error in failed.items())
-            return Seen(f"{says}, as far as it is known ({silent})", rows)
+            return Seen(f"{says}, not counting brokers that did not answer ({silent})", rows)
         if self.at_least:
-            return Seen(says, rows, count >= self.n)
-        return Seen(says, rows, count == self.n, count > self.n)
+            return Seen(says, rows, number >= self.n)
+        return Seen(says, rows, number == self.n, number > self.n)
 
 
 class Asserts(ABC):
-    """The asserts about what one NameServer knows. Asking goes the way that clients go."""
+    """Assertions about the cluster of one NameServer, asked as clients ask."""
 
     def __init__(self) -> None:
         self._admin: Admin | None = None
@@ -82,11 +87,11 @@ class Asserts(ABC):
     @property
     @abstractmethod
     def namesrv(self) -> str:
-        """host:port of the NameServer; of several, with semicolons between them."""
+        """host:port of the NameServer, or several separated by semicolons."""
 
     @property
     def admin(self) -> Admin:
-        """For whatever else is to be looked at or changed. It is closed at the end of the test."""
+        """For anything else you want to look at or change. Closed at the end of the test."""
         if self._admin is None:
             self._admin = Admin(self.namesrv)
         return self._admin
@@ -97,39 +102,41 @@ class Asserts(ABC):
             self._admin = None
 
     def assert_sent(self, topic: str, n: int, *, at_least: bool = False, within_s: float = WITHIN_S) -> None:
-        """The topic has got n messages, those that were deleted meanwhile among them."""
+        """The topic received n messages, including any deleted since."""
         __tracebackhide__ = True
-        admin, wanted = self.admin, Wanted(n, at_least)
+        admin, wanted = self.admin, Expectation(f"topic {topic!r} to receive {{count}}", n, at_least)
         _wait(lambda: _sent(admin, topic, wanted), str(wanted), within_s)
 
     def assert_consumed(
         self, topic: str, n: int, group: str, *, at_least: bool = False, within_s: float = WITHIN_S
     ) -> None:
-        """The group has said that it is done with n messages of the topic, counted from the first ever.
+        """The group committed n messages of the topic, counted from the very first.
 
-        One that it could not cope with counts too: it goes on in the retry topic or with the dead letters.
+        A message that failed counts too: it continues in the retry topic or as a dead letter.
         """
         __tracebackhide__ = True
-        admin, wanted = self.admin, Wanted(n, at_least)
+        what = f"group {group!r} to consume {{count}} of {topic!r}"
+        admin, wanted = self.admin, Expectation(what, n, at_least)
         _wait(lambda: _consumed(admin, topic, group, wanted), str(wanted), within_s)
 
     def assert_no_backlog(self, topic: str, group: str, *, within_s: float = WITHIN_S) -> None:
-        """The group has consumed all of the topic, and nothing waits to be tried again."""
+        """The group has consumed the whole topic, and no message waits for a retry."""
         __tracebackhide__ = True
-        admin = self.admin
-        _wait(lambda: _backlog(admin, topic, group), "expected is none", within_s)
+        admin, wanted = self.admin, f"expected group {group!r} to have no backlog of {topic!r}"
+        _wait(lambda: _backlog(admin, topic, group), wanted, within_s)
 
     def assert_dead_letters(
         self, group: str, n: int, *, at_least: bool = False, within_s: float = WITHIN_S
     ) -> None:
-        """n messages lie with the dead letters of the group. 0 says that none lies there so far."""
+        """The group has n dead letters; with 0, none so far."""
         __tracebackhide__ = True
-        admin, wanted = self.admin, Wanted(n, at_least)
+        what = f"group {group!r} to have {{count}}"
+        admin, wanted = self.admin, Expectation(what, n, at_least, "dead letter")
         _wait(lambda: _dead_letters(admin, group, wanted), str(wanted), within_s)
 
 
 class _At(Asserts):
-    """The asserts at an address, for as long as one of them takes."""
+    """Assertions at an address, for the duration of one."""
 
     def __init__(self, namesrv: str) -> None:
         super().__init__()
@@ -183,47 +190,42 @@ def assert_dead_letters(
 # Looking.
 
 
-def _sent(admin: Admin, topic: str, wanted: Wanted) -> Seen:
+def _sent(admin: Admin, topic: str, wanted: Expectation) -> Seen:
     try:
         stats = admin.topics.stats(topic)
     except TopicNotFound:
-        return wanted.seen(0, f"topic {topic!r} is not there and has got 0 messages")
-    count = sum(each.max_offset for each in stats.queues)
+        return wanted.seen(0, "the topic does not exist")
+    received = sum(each.max_offset for each in stats.queues)
     rows = [("queue", "end"), *((_name(each.queue), str(each.max_offset)) for each in stats.queues)]
-    says = f"topic {topic!r} has got {count} messages"
-    return wanted.seen(count, says, rows, stats.failed)
+    return wanted.seen(received, f"it received {received:,}", rows, stats.failed)
 
 
-def _consumed(admin: Admin, topic: str, group: str, wanted: Wanted) -> Seen:
+def _consumed(admin: Admin, topic: str, group: str, wanted: Expectation) -> Seen:
     try:
         progress = admin.groups.progress(group, topic, owners=False)
     except (TopicNotFound, GroupNotFound) as error:
-        return wanted.seen(0, f"group {group!r} has consumed 0 messages of topic {topic!r} ({error})")
-    count = sum(max(0, each.consumer_offset) for each in progress.queues)
-    says = f"group {group!r} has consumed {count} messages of topic {topic!r}"
-    return wanted.seen(count, says, _offsets(progress, topic), progress.failed)
+        return wanted.seen(0, f"it consumed none ({error})")
+    consumed = sum(max(0, each.consumer_offset) for each in progress.queues)
+    return wanted.seen(consumed, f"it consumed {consumed:,}", _offsets(progress, topic), progress.failed)
 
 
 def _backlog(admin: Admin, topic: str, group: str) -> Seen:
-    admin.topics.route(topic)  # Of a topic that is not there nothing is left, but that is not what is meant.
+    admin.topics.route(topic)  # An unknown topic has no backlog either, but that is not what is meant.
     progress = admin.groups.progress(group, owners=False)
     ours = (topic, retry_topic(group))
     known = any(each.queue.topic == topic for each in progress.queues)
-    count = sum(each.lag for each in progress.queues if each.queue.topic in ours)
-    says = f"group {group!r} has {count} messages of topic {topic!r} and its retries before it"
-    if not known:
-        says = f"group {group!r} has consumed nothing of topic {topic!r} yet"
-    return Seen(says, _offsets(progress, *ours), known and not count and not progress.failed)
+    left = sum(each.lag for each in progress.queues if each.queue.topic in ours)
+    says = f"{count(left, 'message')} left, retries included" if known else "it has not consumed any yet"
+    return Seen(says, _offsets(progress, *ours), known and not left and not progress.failed)
 
 
-def _dead_letters(admin: Admin, group: str, wanted: Wanted) -> Seen:
+def _dead_letters(admin: Admin, group: str, wanted: Expectation) -> Seen:
     try:
         stats = admin.topics.stats(dlq_topic(group))
     except TopicNotFound:
-        return wanted.seen(0, f"group {group!r} has no dead letters")
+        return wanted.seen(0, "it has none")
     rows = [("queue", "end"), *((_name(each.queue), str(each.max_offset)) for each in stats.queues)]
-    says = f"group {group!r} has {stats.count} dead letters"
-    return wanted.seen(stats.count, says, rows, stats.failed)
+    return wanted.seen(stats.count, f"it has {stats.count:,}", rows, stats.failed)
 
 
 def _offsets(progress: GroupProgress, *topics: str) -> list[tuple[str, ...]]:
@@ -258,7 +260,7 @@ def _wait(look: Callable[[], Seen], wanted: str, within_s: float) -> None:
         if seen.is_hopeless:
             raise AssertionError(_text(seen, wanted))
         if time.monotonic() >= deadline_s:
-            raise AssertionError(_text(seen, f"{wanted}, after {within_s:g} s"))
+            raise AssertionError(_text(seen, f"{wanted} within {within_s:g} s"))
         pause.wait(_POLL_S)
 
 
@@ -268,13 +270,13 @@ def _check_thread() -> None:
     except RuntimeError:
         return
     raise UsageError(
-        "an assert that waits would stop the event loop, and with it the clients that it waits for: "
-        "write `await asyncio.to_thread(assert_consumed, ...)` in an async test"
+        "an assertion that waits would block the event loop and the clients it waits for: "
+        "in an async test, use `await asyncio.to_thread(assert_consumed, ...)`"
     )
 
 
 def _text(seen: Seen, wanted: str) -> str:
-    lines = [f"{seen.says}; {wanted}"]
+    lines = [f"{wanted}; {seen.says}"]
     if seen.rows:
         widths = [max(len(row[column]) for row in seen.rows) for column in range(len(seen.rows[0]))]
         for name, *numbers in seen.rows:

@@ -9,7 +9,7 @@ from tests.admin.ghost import NAME, haunt
 from tests.admin.test_groups import fill
 
 from flaremq.admin.admin import Admin
-from flaremq.admin.values.brokers import Cluster
+from flaremq.admin.values.brokers import ClusterBrokers
 from flaremq.admin.values.topics import Perm
 from flaremq.base.errors import ConnectFailed, InvalidParameter, NoPermission, NotServed, UsageError
 from flaremq.model.topic import GroupConfig
@@ -22,7 +22,7 @@ from flaremq.testing.fakes.wireclient import WireClient
 
 
 async def test_clusters_and_their_brokers(admin: Admin, servers: Embedded) -> None:
-    assert await admin.brokers.clusters() == (Cluster("DefaultCluster", ("broker-a", "broker-b")),)
+    assert await admin.brokers.clusters() == (ClusterBrokers("DefaultCluster", ("broker-a", "broker-b")),)
     found = await admin.brokers.list()
     assert [(each.cluster, each.name, each.id, each.address) for each in found] == [
         ("DefaultCluster", "broker-a", 0, servers.addresses[0]),

@@ -11,7 +11,7 @@ from flaremq.admin.admin import Admin
 from flaremq.admin.brokers import runtime_of
 from flaremq.admin.health import _judged
 from flaremq.admin.values.groups import Position
-from flaremq.admin.values.health import ClusterHealth, Limits, Verdict
+from flaremq.admin.values.health import ClusterHealth, HealthLimits, HealthVerdict
 from flaremq.admin.wording import bytes_of
 from flaremq.base.errors import InvalidParameter
 from flaremq.client.settings import ClientSettings
@@ -27,7 +27,7 @@ def problems(found: ClusterHealth) -> list[tuple[str, str]]:
 
 async def test_a_cluster_whose_servers_all_do_well_is_healthy(admin: Admin, servers: Embedded) -> None:
     found = await admin.health.check()
-    assert (found.verdict, found.problems, found.unchecked) == (Verdict.HEALTHY, (), ())
+    assert (found.verdict, found.problems, found.unchecked) == (HealthVerdict.HEALTHY, (), ())
     assert [each.name for each in found.brokers] == ["broker-a", "broker-b"]
     assert found.namesrvs == {servers.namesrv: True}
 
@@ -37,7 +37,7 @@ async def test_a_registered_broker_that_does_not_answer_is_a_problem(
 ) -> None:
     await haunt(wire, servers.namesrv)
     found = await admin.health.check()
-    assert found.verdict is Verdict.DEGRADED
+    assert found.verdict is HealthVerdict.DEGRADED
     assert ("broker", NAME) in problems(found)
 
 
@@ -50,7 +50,7 @@ async def test_slaves_without_a_master_are_a_problem(
 
 async def test_a_broker_that_is_expected_and_not_registered_is_missed(admin: Admin) -> None:
     found = await admin.health.check(expected={"broker-b": "seen before", "broker-c": "seen yesterday"})
-    assert found.verdict is Verdict.DEGRADED
+    assert found.verdict is HealthVerdict.DEGRADED
     (only,) = found.problems
     assert (only.kind, only.subject) == ("missing", "broker-c")
     assert "seen yesterday" in only.text
@@ -71,16 +71,16 @@ async def test_parts_that_fail_and_lag_over_the_limit_are_problems(
     await wire.send(servers.addresses[0], "orders", 0, b"x")
     await admin.groups.create(GroupConfig("billing"))
     await admin.groups.reset("billing", "orders", Position.begin())
-    found = await admin.health.check(Limits(lag_max=0))
+    found = await admin.health.check(HealthLimits(lag_max=0))
     assert problems(found) == [("degraded", "broker-a"), ("lag", "billing")]
     assert "no space" in found.problems[0].text
-    assert problems(await admin.health.check(Limits(lag_max=1))) == [("degraded", "broker-a")]
+    assert problems(await admin.health.check(HealthLimits(lag_max=1))) == [("degraded", "broker-a")]
 
 
 async def test_without_any_broker_it_is_down(admin: Admin, servers: Embedded) -> None:
     for name in ("broker-a", "broker-b"):
         await servers.stop(name)
-    assert (await admin.health.check()).verdict is Verdict.DOWN
+    assert (await admin.health.check()).verdict is HealthVerdict.DOWN
 
 
 async def test_a_name_server_that_does_not_answer_is_a_problem_and_without_any_it_is_down(
@@ -90,9 +90,9 @@ async def test_a_name_server_that_does_not_answer_is_a_problem_and_without_any_i
     settings = ClientSettings(namesrv=f"{away};{servers.namesrv}")
     async with Admin(settings=settings) as admin:
         found = await admin.health.check()
-        assert (found.verdict, problems(found)) == (Verdict.DEGRADED, [("namesrv", away)])
+        assert (found.verdict, problems(found)) == (HealthVerdict.DEGRADED, [("namesrv", away)])
     async with Admin(away) as admin:
-        assert (await admin.health.check()).verdict is Verdict.DOWN
+        assert (await admin.health.check()).verdict is HealthVerdict.DOWN
 
 
 async def test_name_servers_that_disagree_are_a_problem(tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -135,13 +135,13 @@ async def test_name_servers_that_disagree_are_a_problem(tmp_path_factory: pytest
 def test_figures_of_a_broker_are_judged_by_limits(
     table: dict[str, str], settings: dict[str, str], kind: str | None
 ) -> None:
-    found: list[Any] = [each for each, _ in _judged(runtime_of(table), settings, Limits())]
+    found: list[Any] = [each for each, _ in _judged(runtime_of(table), settings, HealthLimits())]
     assert found == ([] if kind is None else [kind])
 
 
 def test_limits_that_cannot_be_are_refused() -> None:
     with pytest.raises(InvalidParameter, match="expected 0 or more"):
-        Limits(lag_max=-1)
+        HealthLimits(lag_max=-1)
 
 
 @pytest.mark.parametrize(

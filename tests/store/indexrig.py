@@ -6,16 +6,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from tests.store.facts import FactRows
+
 from flaremq.store.index.index import Index, IndexShape
 from flaremq.testing.clock import START_MS, ManualClock
-from flaremq.testing.facts import FactRows
 from flaremq.testing.fakes.disk import FaultyDisk
 
 SHAPE: Final = IndexShape(slots=10, entries_max=5)  # Four entries a file.
 ALWAYS: Final = (0, 1 << 62)
 
 
-class IndexBench:
+class IndexRig:
     """The index, its clock, and the times that it reported as sealed."""
 
     def __init__(self, folder: Path, disk: FaultyDisk | None = None) -> None:

@@ -35,7 +35,7 @@ class FakeQueue:
         self.asked.append(("correct", min_physical_offset))
 
 
-class RetentionBench:
+class RetentionRig:
     """A log of some full files and one that is being written to, all young, at 22:13 on a half-full disk."""
 
     def __init__(self, folder: Path, files: int = 6, **options: Any) -> None:

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.store.retentionrig import FOUR_IN_THE_MORNING_MS, SIZE, RetentionRig
 
 from flaremq.store.retention import Kept, Retention
-from flaremq.testing.retentionbench import FOUR_IN_THE_MORNING_MS, SIZE, RetentionBench
 
 
 @pytest.fixture(autouse=True)
@@ -23,8 +23,8 @@ def _greenwich(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 # Somebody still reads.
 
 
-def a_reader_in_the_way(folder: Path, **options: Any) -> tuple[RetentionBench, memoryview]:
-    bench = RetentionBench(folder, delete_when="22", **options)
+def a_reader_in_the_way(folder: Path, **options: Any) -> tuple[RetentionRig, memoryview]:
+    bench = RetentionRig(folder, delete_when="22", **options)
     bench.age(1000)
     return bench, bench.hold(0)
 
@@ -116,7 +116,7 @@ def test_a_postponed_file_that_is_gone_otherwise_is_forgotten(tmp_path: Path) ->
 
 
 def test_queues_and_index_follow_the_log(tmp_path: Path) -> None:
-    bench = RetentionBench(tmp_path, delete_when="22", delete_batch_max=2)
+    bench = RetentionRig(tmp_path, delete_when="22", delete_batch_max=2)
     bench.age(100)
     bench.retention.run_once()
     assert [queue.asked for queue in bench.queues] == [[("delete", 2 * SIZE), ("correct", 2 * SIZE)]] * 2
@@ -124,7 +124,7 @@ def test_queues_and_index_follow_the_log(tmp_path: Path) -> None:
 
 
 def test_queues_are_left_alone_while_the_log_keeps_its_files(tmp_path: Path) -> None:
-    bench = RetentionBench(tmp_path, delete_when="22")
+    bench = RetentionRig(tmp_path, delete_when="22")
     bench.age(100, 0)
     for _ in range(3):
         bench.retention.run_once()
@@ -133,7 +133,7 @@ def test_queues_are_left_alone_while_the_log_keeps_its_files(tmp_path: Path) -> 
 
 
 def test_a_log_that_did_not_begin_at_zero_is_followed_at_the_first_run(tmp_path: Path) -> None:
-    bench = RetentionBench(tmp_path, files=2)
+    bench = RetentionRig(tmp_path, files=2)
     first = bench.log.files[0]
     bench.log.drop_first(first)
     bench.retention.run_once()
@@ -141,7 +141,7 @@ def test_a_log_that_did_not_begin_at_zero_is_followed_at_the_first_run(tmp_path:
 
 
 def test_a_queue_that_lost_files_is_followed_by_a_pause(tmp_path: Path) -> None:
-    bench = RetentionBench(tmp_path, delete_when="22", delete_queue_interval_ms=77, delete_batch_max=1)
+    bench = RetentionRig(tmp_path, delete_when="22", delete_queue_interval_ms=77, delete_batch_max=1)
     bench.age(100)
     bench.queues[1].files_to_lose = 3
     bench.retention.run_once()
@@ -149,7 +149,7 @@ def test_a_queue_that_lost_files_is_followed_by_a_pause(tmp_path: Path) -> None:
 
 
 def test_minimum_offsets_are_corrected_again_after_an_interval(tmp_path: Path) -> None:
-    bench = RetentionBench(tmp_path, correct_min_offset_interval_ms=60_000)
+    bench = RetentionRig(tmp_path, correct_min_offset_interval_ms=60_000)
     bench.clock.advance_ms(59_999)
     bench.retention.run_once()
     assert bench.queues[0].asked == []
@@ -160,7 +160,7 @@ def test_minimum_offsets_are_corrected_again_after_an_interval(tmp_path: Path) -
 
 
 def test_a_store_without_an_index_is_cleaned_too(tmp_path: Path) -> None:
-    bench = RetentionBench(tmp_path, delete_when="22")
+    bench = RetentionRig(tmp_path, delete_when="22")
     bench.age(100)
     kept = Kept(bench.log, lambda: bench.queues, None, lambda: 0)
     retention = Retention(
@@ -170,6 +170,6 @@ def test_a_store_without_an_index_is_cleaned_too(tmp_path: Path) -> None:
 
 
 def test_an_empty_log_is_no_trouble(tmp_path: Path) -> None:
-    bench = RetentionBench(tmp_path, files=0, delete_when="22")
+    bench = RetentionRig(tmp_path, files=0, delete_when="22")
     bench.disk.ratio = 0.99
     assert bench.retention.run_once() == 0

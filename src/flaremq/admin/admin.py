@@ -18,7 +18,7 @@ from flaremq.admin.groups import Groups
 from flaremq.admin.health import Checkups
 from flaremq.admin.messages import Messages
 from flaremq.admin.namesrvs import Namesrvs
-from flaremq.admin.servers import Servers
+from flaremq.admin.servers import ServerCalls
 from flaremq.admin.topics import Topics
 from flaremq.base.errors import UsageError
 from flaremq.client import forks
@@ -39,7 +39,7 @@ class Admin:
         caller_settings = CallerSettings(connect_timeout_ms=round(self.settings.connect_timeout_s * 1000))
         self._caller = Caller(caller_settings, None, self.settings.tls)
         namesrvs = NameServerPool(self.settings.addresses, self._caller, random.Random())
-        self._servers = servers = Servers(Api(self._caller, namesrvs, self.settings.timeout_s))
+        self._servers = servers = ServerCalls(Api(self._caller, namesrvs, self.settings.timeout_s))
         self._stopped = False
         self.topics = Topics(servers)
         self.groups = Groups(servers)

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from flaremq.admin.servers import Server, Servers
+from flaremq.admin.servers import ServerAddress, ServerCalls
 from flaremq.admin.values.brokers import (
     BrokerConsumeStats,
     BrokerInfo,
     BrokerRates,
     BrokerRuntime,
-    Cluster,
+    ClusterBrokers,
+    ConnectedProducer,
     GroupLag,
     HaStatus,
-    ProducerInfo,
-    Rate,
+    RateSample,
     Settings,
     SlaveState,
 )
@@ -40,14 +40,14 @@ from flaremq.protocol.headers import namesrv
 class Brokers:
     """`broker` is a name or host:port. Where neither it nor a cluster is named, all masters are meant."""
 
-    def __init__(self, servers: Servers) -> None:
+    def __init__(self, servers: ServerCalls) -> None:
         self._servers = servers
 
     # Who is there.
 
-    async def clusters(self) -> tuple[Cluster, ...]:
+    async def clusters(self) -> tuple[ClusterBrokers, ...]:
         table = (await self._servers.api.cluster()).cluster_addr_table
-        return tuple(Cluster(name, tuple(sorted(brokers))) for name, brokers in sorted(table.items()))
+        return tuple(ClusterBrokers(name, tuple(sorted(brokers))) for name, brokers in sorted(table.items()))
 
     async def list(
         self, *, cluster: str | None = None, broker: str | None = None, runtime: bool = True
@@ -65,7 +65,7 @@ class Brokers:
         """How one broker does."""
         return await self._runtime(await self._servers.one(broker))
 
-    async def _runtime(self, server: Server) -> BrokerRuntime:
+    async def _runtime(self, server: ServerAddress) -> BrokerRuntime:
         return await ask_runtime(self._servers, server)
 
     # How they are set.
@@ -73,7 +73,7 @@ class Brokers:
     async def config(self, *, cluster: str | None = None, broker: str | None = None) -> Answers[Settings]:
         servers = await self._servers.masters(cluster, broker)
 
-        async def ask(server: Server) -> Settings:
+        async def ask(server: ServerAddress) -> Settings:
             return await ask_settings(self._servers, server)
 
         found = await self._servers.each(servers, ask, "settings of brokers")
@@ -113,7 +113,7 @@ class Brokers:
         """
         header = headers.ViewBrokerStatsDataRequestHeader(stats_name=figure, stats_key=key)
 
-        async def ask(server: Server) -> BrokerRates | None:
+        async def ask(server: ServerAddress) -> BrokerRates | None:
             try:
                 answer = await self._servers.api.ask(
                     server.address, RequestCode.VIEW_BROKER_STATS_DATA, header
@@ -131,20 +131,20 @@ class Brokers:
 
     async def producers(
         self, *, cluster: str | None = None, broker: str | None = None
-    ) -> Answers[ProducerInfo]:
+    ) -> Answers[ConnectedProducer]:
         """All producers that are connected."""
 
-        async def ask(server: Server) -> ProducerTableInfo:
+        async def ask(server: ServerAddress) -> ProducerTableInfo:
             answer = await self._servers.api.ask(server.address, RequestCode.GET_ALL_PRODUCER_INFO)
             return body_of(ProducerTableInfo, answer)
 
         servers = await self._servers.masters(cluster, broker)
         asked = await self._servers.each(servers, ask, "producers")
-        found: dict[tuple[str, str], ProducerInfo] = {}
+        found: dict[tuple[str, str], ConnectedProducer] = {}
         for table in asked.found.values():
             for group, members in table.data.items():
                 for each in members:
-                    found[group, each.client_id] = ProducerInfo(
+                    found[group, each.client_id] = ConnectedProducer(
                         group,
                         each.client_id,
                         (each.remote_ip or "").lstrip("/"),
@@ -195,7 +195,7 @@ class Brokers:
     async def _tell(
         self, code: RequestCode, cluster: str | None, broker: str | None, body: bytes | None = None
     ) -> tuple[str, ...]:
-        async def tell(server: Server) -> None:
+        async def tell(server: ServerAddress) -> None:
             await self._servers.api.ask(server.address, code, None, body)
 
         return tuple(await self._servers.every(await self._servers.masters(cluster, broker), tell, code.name))
@@ -205,7 +205,7 @@ class Brokers:
         name = await self._named(broker)
         header = namesrv.WipeWritePermOfBrokerRequestHeader(broker_name=name)
 
-        async def tell(server: Server) -> int:
+        async def tell(server: ServerAddress) -> int:
             code = RequestCode.WIPE_WRITE_PERM_OF_BROKER
             answer = await self._servers.api.ask(server.address, code, header)
             return header_of(namesrv.WipeWritePermOfBrokerResponseHeader, answer).wipe_topic_count
@@ -217,7 +217,7 @@ class Brokers:
         name = await self._named(broker)
         header = namesrv.AddWritePermOfBrokerRequestHeader(broker_name=name)
 
-        async def tell(server: Server) -> int:
+        async def tell(server: ServerAddress) -> int:
             code = RequestCode.ADD_WRITE_PERM_OF_BROKER
             answer = await self._servers.api.ask(server.address, code, header)
             return header_of(namesrv.AddWritePermOfBrokerResponseHeader, answer).add_topic_count
@@ -231,18 +231,18 @@ class Brokers:
         return server.name
 
 
-async def ask_runtime(servers: Servers, server: Server) -> BrokerRuntime:
+async def ask_runtime(servers: ServerCalls, server: ServerAddress) -> BrokerRuntime:
     answer = await servers.api.ask(server.address, RequestCode.GET_BROKER_RUNTIME_INFO)
     return runtime_of(body_of(KVTable, answer).table)
 
 
-async def ask_settings(servers: Servers, server: Server) -> Settings:
+async def ask_settings(servers: ServerCalls, server: ServerAddress) -> Settings:
     answer = await servers.api.ask(server.address, RequestCode.GET_BROKER_CONFIG)
     return Settings(server.name, server.address, settings_of_text(answer.body))
 
 
-def _rate(item: BrokerStatsItem) -> Rate:
-    return Rate(item.sum, item.tps, item.avgpt)
+def _rate(item: BrokerStatsItem) -> RateSample:
+    return RateSample(item.sum, item.tps, item.avgpt)
 
 
 def runtime_of(table: Mapping[str, str]) -> BrokerRuntime:

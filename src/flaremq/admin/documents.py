@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from flaremq.admin.values.brokers import BrokerInfo, BrokerRuntime, Cluster, ProducerInfo
+from flaremq.admin.values.brokers import BrokerInfo, BrokerRuntime, ClusterBrokers, ConnectedProducer
 from flaremq.admin.values.groups import (
     GroupDetails,
     GroupInfo,
@@ -23,7 +23,7 @@ from flaremq.admin.values.health import ClusterHealth
 from flaremq.admin.values.messages import DirectResult, FoundMessage, Track
 from flaremq.admin.values.outcome import Answers, Failed
 from flaremq.admin.values.topics import (
-    Connection,
+    ConnectedClient,
     TopicDetails,
     TopicInfo,
     TopicRoute,
@@ -139,7 +139,7 @@ def traffic_document(found: Iterable[TopicTraffic]) -> list[Document]:
     ]
 
 
-def topic_producers_document(topic: str, group: str, found: Answers[Connection]) -> Document:
+def topic_producers_document(topic: str, group: str, found: Answers[ConnectedClient]) -> Document:
     return {
         "topic": topic,
         "group": group,
@@ -148,7 +148,7 @@ def topic_producers_document(topic: str, group: str, found: Answers[Connection])
     }
 
 
-def connection_document(each: Connection) -> Document:
+def connection_document(each: ConnectedClient) -> Document:
     """A connected client."""
     return {
         "client_id": each.client_id,
@@ -307,7 +307,7 @@ def name_of(value: Enum | None) -> str | None:
 # Brokers.
 
 
-def clusters_document(found: Iterable[Cluster]) -> list[Document]:
+def clusters_document(found: Iterable[ClusterBrokers]) -> list[Document]:
     return [{"cluster": each.name, "brokers": list(each.brokers)} for each in found]
 
 
@@ -330,7 +330,7 @@ def status_document(found: Answers[BrokerInfo]) -> Document:
     }
 
 
-def producers_document(found: Answers[ProducerInfo]) -> Document:
+def producers_document(found: Answers[ConnectedProducer]) -> Document:
     return {
         "producers": [
             {

@@ -10,7 +10,7 @@ from typing import Final
 from flaremq.admin import progress as progresses
 from flaremq.admin import resets
 from flaremq.admin.members import Rosters
-from flaremq.admin.servers import Server, Servers
+from flaremq.admin.servers import ServerAddress, ServerCalls
 from flaremq.admin.topics import Topics
 from flaremq.admin.values.groups import (
     GroupChange,
@@ -54,7 +54,7 @@ class Groups:
     Changes give the names of the brokers that made them, or raise: Incomplete, if not all did.
     """
 
-    def __init__(self, servers: Servers) -> None:
+    def __init__(self, servers: ServerCalls) -> None:
         self._servers = servers
         self._topics = Topics(servers)
         self._rosters = Rosters(servers)
@@ -101,7 +101,7 @@ class Groups:
             raise _not_found(group, asked.failed)
         return GroupDetails(group, found, asked.failed)
 
-    async def _table(self, server: Server) -> Mapping[str, GroupConfig]:
+    async def _table(self, server: ServerAddress) -> Mapping[str, GroupConfig]:
         """All groups of a broker. To ask for one alone would make it, where groups are made by asking."""
         code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
         answer = await self._servers.api.ask(server.address, code)
@@ -128,13 +128,13 @@ class Groups:
         if not having:
             raise _not_found(group, {})
 
-        async def tell(server: Server) -> None:
+        async def tell(server: ServerAddress) -> None:
             wanted = replace(change.applied(tables[server.title][group]), attributes={})
             await self._put(server, wanted)
 
         return tuple(await self._servers.every(having, tell, f"change {group}"))
 
-    async def _put(self, server: Server, config: GroupConfig) -> None:
+    async def _put(self, server: ServerAddress, config: GroupConfig) -> None:
         """Attributes of `config` are changes, with a sign before each name; those not named stay."""
         code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
         await self._servers.api.ask(server.address, code, None, beans.encode(config))
@@ -151,7 +151,7 @@ class Groups:
             raise _not_found(group, {})
         header = headers.DeleteSubscriptionGroupRequestHeader(group_name=group, clean_offset=offsets)
 
-        async def tell(server: Server) -> None:
+        async def tell(server: ServerAddress) -> None:
             await self._servers.api.ask(server.address, RequestCode.DELETE_SUBSCRIPTIONGROUP, header)
 
         done = await self._servers.every(servers, tell, f"delete {group}")
@@ -252,7 +252,7 @@ class Groups:
             each for each in masters if source in tables[each.title] and target not in tables[each.title]
         ]
 
-        async def tell(server: Server) -> None:
+        async def tell(server: ServerAddress) -> None:
             await self._put(server, replace(tables[server.title][source], group_name=target, attributes={}))
 
         await self._servers.every(missing, tell, f"create {target}")
@@ -278,7 +278,7 @@ class Groups:
         check_topic(topic)
         header = headers.UpdateGroupForbiddenRequestHeader(group=group, topic=topic, readable=readable)
 
-        async def tell(server: Server) -> GroupForbidden:
+        async def tell(server: ServerAddress) -> GroupForbidden:
             code = RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN
             return body_of(GroupForbidden, await self._servers.api.ask(server.address, code, header))
 
@@ -295,7 +295,7 @@ class Groups:
             topic=topic, consumer_group=group, mode=mode, pop_share_queue_num=pop_share_queues
         )
 
-        async def tell(server: Server) -> None:
+        async def tell(server: ServerAddress) -> None:
             code = RequestCode.SET_MESSAGE_REQUEST_MODE
             await self._servers.api.ask(server.address, code, None, beans.encode(body))
 

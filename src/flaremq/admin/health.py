@@ -16,9 +16,9 @@ from flaremq.admin import orderconf
 from flaremq.admin.brokers import ask_runtime, ask_settings
 from flaremq.admin.groups import Groups
 from flaremq.admin.namesrvs import Namesrvs
-from flaremq.admin.servers import Server, Servers, listed
+from flaremq.admin.servers import ServerAddress, ServerCalls, listed
 from flaremq.admin.values.brokers import BrokerInfo, BrokerRuntime
-from flaremq.admin.values.health import ClusterHealth, Limits, Problem, Verdict
+from flaremq.admin.values.health import ClusterHealth, HealthLimits, HealthVerdict, Problem
 from flaremq.admin.wording import bytes_of, first_number, whole
 from flaremq.base.errors import FlareError
 from flaremq.base.text import count
@@ -32,13 +32,13 @@ _DISK_STOPS: Final = (90.0, 35.0, 90.0)
 
 
 class Checkups:
-    def __init__(self, servers: Servers) -> None:
+    def __init__(self, servers: ServerCalls) -> None:
         self._servers = servers
         self._groups = Groups(servers)
         self._namesrvs = Namesrvs(servers)
 
     async def check(
-        self, limits: Limits | None = None, expected: Mapping[str, str] | None = None
+        self, limits: HealthLimits | None = None, expected: Mapping[str, str] | None = None
     ) -> ClusterHealth:
         """Never raises for a server that is away. `expected` are names of brokers that should be there, each
         with the words that say how that is known."""
@@ -48,11 +48,11 @@ class Checkups:
         ]
         namesrvs = {each.address: each.address in told.found for each in self._servers.namesrvs()}
         if not told.found:
-            return ClusterHealth(Verdict.DOWN, tuple(problems), (), namesrvs)
+            return ClusterHealth(HealthVerdict.DOWN, tuple(problems), (), namesrvs)
         problems += _disagreements(told.found)
         servers = sorted({each for info in told.found.values() for each in listed(info)})
         known, why_not = await self._ordered_topics()
-        brokers, of_brokers = await self._of_brokers(servers, limits or Limits())
+        brokers, of_brokers = await self._of_brokers(servers, limits or HealthLimits())
         names = {each.name for each in servers}
         missing = {**known, **(expected or {})}
         problems += [
@@ -60,13 +60,19 @@ class Checkups:
             for name in sorted(missing.keys() - names)
         ]
         problems += of_brokers
-        groups, of_groups, failed = await self._of_groups((limits or Limits()).lag_max)
+        groups, of_groups, failed = await self._of_groups((limits or HealthLimits()).lag_max)
         is_down = not any(each.runtime for each in brokers)
-        verdict = Verdict.DOWN if is_down else Verdict.DEGRADED if problems or of_groups else Verdict.HEALTHY
+        verdict = (
+            HealthVerdict.DOWN
+            if is_down
+            else HealthVerdict.DEGRADED
+            if problems or of_groups
+            else HealthVerdict.HEALTHY
+        )
         unchecked = (*why_not, *(() if is_down else failed))
         return ClusterHealth(verdict, (*problems, *of_groups), brokers, namesrvs, groups, unchecked)
 
-    async def _cluster(self, server: Server) -> ClusterInfo:
+    async def _cluster(self, server: ServerAddress) -> ClusterInfo:
         answer = await self._servers.api.ask(server.address, RequestCode.GET_BROKER_CLUSTER_INFO)
         return body_of(ClusterInfo, answer)
 
@@ -83,7 +89,7 @@ class Checkups:
         }, ()
 
     async def _of_brokers(
-        self, servers: list[Server], limits: Limits
+        self, servers: list[ServerAddress], limits: HealthLimits
     ) -> tuple[tuple[BrokerInfo, ...], list[Problem]]:
         runtimes, settings = await asyncio.gather(
             self._servers.try_each(servers, partial(ask_runtime, self._servers)),
@@ -134,7 +140,9 @@ def _disagreements(told: Mapping[str, ClusterInfo]) -> list[Problem]:
     ]
 
 
-def _judged(runtime: BrokerRuntime, settings: Mapping[str, str], limits: Limits) -> Iterator[tuple[str, str]]:
+def _judged(
+    runtime: BrokerRuntime, settings: Mapping[str, str], limits: HealthLimits
+) -> Iterator[tuple[str, str]]:
     """The problems of a broker that answers: their kind, and what there is to say."""
     table = runtime.table
     if table.get("degraded"):

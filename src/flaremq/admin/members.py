@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from flaremq.admin.servers import Server, Servers
+from flaremq.admin.servers import ServerAddress, ServerCalls
 from flaremq.admin.values.groups import GroupMembers, MemberOffsets, Subscription
 from flaremq.admin.values.outcome import Answers, Gathered
-from flaremq.admin.values.topics import Connection
+from flaremq.admin.values.topics import ConnectedClient
 from flaremq.admin.wording import version_name
 from flaremq.base.errors import ConsumerOffline, FlareError, InvalidParameter
 from flaremq.client.api import body_of
@@ -25,10 +25,10 @@ MEMBER_TIMEOUT_S: Final = 15.0
 
 
 class Rosters:
-    def __init__(self, servers: Servers) -> None:
+    def __init__(self, servers: ServerCalls) -> None:
         self._servers = servers
 
-    async def homes(self, group: str) -> tuple[Server, ...]:
+    async def homes(self, group: str) -> tuple[ServerAddress, ...]:
         """All brokers that may know of a group: every master, and slaves of its retry topic without one."""
         found = {each.name: each for each in await self._servers.all() if not each.id}
         for each in await self._servers.of_topic_or_none(retry_topic(group)) or ():
@@ -43,7 +43,7 @@ class Rosters:
         found = {broker: each for broker, each in asked.found.items() if each is not None}
         return Gathered(found, asked.failed)
 
-    async def connections(self, server: Server, group: str) -> ConsumerConnection | None:
+    async def connections(self, server: ServerAddress, group: str) -> ConsumerConnection | None:
         """None where nobody of the group is connected."""
         header = headers.GetConsumerConnectionListRequestHeader(consumer_group=group)
         code = RequestCode.GET_CONSUMER_CONNECTION_LIST
@@ -91,7 +91,7 @@ class Rosters:
     async def positions(self, group: str, topic: str, client_id: str | None) -> Answers[MemberOffsets]:
         header = headers.GetConsumerStatusRequestHeader(topic=topic, group=group, client_addr=client_id)
 
-        async def ask(server: Server) -> GetConsumerStatusBody:
+        async def ask(server: ServerAddress) -> GetConsumerStatusBody:
             code = RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS
             try:
                 answer = await self._servers.api.ask(server.address, code, header, None, MEMBER_TIMEOUT_S)
@@ -131,7 +131,7 @@ def members_of(group: str, told: Gathered[ConsumerConnection]) -> GroupMembers:
     )
 
 
-def joined(told: Mapping[str, Iterable[running.ClientConnection]]) -> tuple[Connection, ...]:
+def joined(told: Mapping[str, Iterable[running.ClientConnection]]) -> tuple[ConnectedClient, ...]:
     """One for each client id, in order, with all brokers that know it."""
     known: dict[str, running.ClientConnection] = {}
     brokers: dict[str, list[str]] = {}
@@ -140,7 +140,7 @@ def joined(told: Mapping[str, Iterable[running.ClientConnection]]) -> tuple[Conn
             known.setdefault(each.client_id, each)
             brokers.setdefault(each.client_id, []).append(broker)
     return tuple(
-        Connection(
+        ConnectedClient(
             client_id,
             each.client_addr or "",
             each.language.name if each.language is not None else "OTHER",

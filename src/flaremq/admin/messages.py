@@ -9,7 +9,7 @@ from typing import Final
 from flaremq.admin import progress, scans
 from flaremq.admin import resend as resends
 from flaremq.admin.members import MEMBER_TIMEOUT_S, Rosters, members_of
-from flaremq.admin.servers import Server, Servers
+from flaremq.admin.servers import ServerAddress, ServerCalls
 from flaremq.admin.topics import Topics
 from flaremq.admin.values.groups import GroupMembers
 from flaremq.admin.values.messages import (
@@ -56,7 +56,7 @@ _SEARCHED_AT_ONCE: Final = 16
 
 
 class Messages:
-    def __init__(self, servers: Servers) -> None:
+    def __init__(self, servers: ServerCalls) -> None:
         self._servers = servers
         self._topics = Topics(servers)
         self._rosters = Rosters(servers)
@@ -113,7 +113,9 @@ class Messages:
         except FlareError as error:
             return Answers((), {topic: error})
 
-    async def _at(self, server: Server, physical_offset: int, topic: str | None) -> FoundMessage | None:
+    async def _at(
+        self, server: ServerAddress, physical_offset: int, topic: str | None
+    ) -> FoundMessage | None:
         """What lies there, if that is a record. What is no such id may still look like one."""
         header = headers.ViewMessageRequestHeader(offset=physical_offset, topic=topic)
         try:
@@ -159,7 +161,7 @@ class Messages:
             unique_key_query=unique,
         )
 
-        async def ask(server: Server) -> tuple[FoundMessage, ...]:
+        async def ask(server: ServerAddress) -> tuple[FoundMessage, ...]:
             try:
                 answer = await self._servers.api.ask(server.address, RequestCode.QUERY_MESSAGE, header)
             except Refused as error:
@@ -249,7 +251,7 @@ def _place_of(message_id: str) -> OffsetId:
         raise InvalidParameter(f"{error}: give the id of a message, or look by key") from None
 
 
-async def track(servers: Servers, rosters: Rosters, message: FoundMessage, group: str) -> Track:
+async def track(servers: ServerCalls, rosters: Rosters, message: FoundMessage, group: str) -> Track:
     try:
         online, told = await asyncio.gather(
             rosters.online(group), progress.stats(servers, rosters, group, message.topic)

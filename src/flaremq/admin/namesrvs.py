@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from flaremq.admin.servers import Server, Servers
+from flaremq.admin.servers import ServerAddress, ServerCalls
 from flaremq.admin.values.brokers import Settings
 from flaremq.admin.values.outcome import Answers
 from flaremq.admin.wording import settings_of_text, settings_to_text
@@ -17,7 +17,7 @@ from flaremq.protocol.headers import namesrv as headers
 
 
 class Namesrvs:
-    def __init__(self, servers: Servers) -> None:
+    def __init__(self, servers: ServerCalls) -> None:
         self._servers = servers
 
     async def addresses(self) -> tuple[str, ...]:
@@ -27,7 +27,7 @@ class Namesrvs:
     async def config(self) -> Answers[Settings]:
         """The settings of each."""
 
-        async def ask(server: Server) -> Settings:
+        async def ask(server: ServerAddress) -> Settings:
             answer = await self._servers.api.ask(server.address, RequestCode.GET_NAMESRV_CONFIG)
             return Settings(server.name, server.address, settings_of_text(answer.body))
 
@@ -80,7 +80,7 @@ class Namesrvs:
     async def _tell(
         self, code: RequestCode, header: fields.Header | None, body: bytes | None, what: str
     ) -> tuple[str, ...]:
-        async def tell(server: Server) -> None:
+        async def tell(server: ServerAddress) -> None:
             await self._servers.api.ask(server.address, code, header, body)
 
         return tuple(await self._servers.every(self._servers.namesrvs(), tell, what))

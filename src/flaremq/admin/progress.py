@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping
 
 from flaremq.admin.members import Rosters, members_of
-from flaremq.admin.servers import Server, Servers
+from flaremq.admin.servers import ServerAddress, ServerCalls
 from flaremq.admin.topics import Topics
 from flaremq.admin.values.groups import (
     GroupMembers,
@@ -28,7 +28,7 @@ from flaremq.protocol.headers import group as headers
 
 
 async def progress(
-    servers: Servers, rosters: Rosters, group: str, topic: str | None, *, owners: bool
+    servers: ServerCalls, rosters: Rosters, group: str, topic: str | None, *, owners: bool
 ) -> GroupProgress:
     told, online = await asyncio.gather(stats(servers, rosters, group, topic), rosters.online(group))
     failed = {**online.failed, **told.failed}
@@ -49,10 +49,12 @@ async def progress(
     )
 
 
-async def stats(servers: Servers, rosters: Rosters, group: str, topic: str | None) -> Gathered[ConsumeStats]:
+async def stats(
+    servers: ServerCalls, rosters: Rosters, group: str, topic: str | None
+) -> Gathered[ConsumeStats]:
     header = headers.GetConsumeStatsRequestHeader(consumer_group=group, topic=topic)
 
-    async def ask(server: Server) -> ConsumeStats:
+    async def ask(server: ServerAddress) -> ConsumeStats:
         answer = await servers.api.ask(server.address, RequestCode.GET_CONSUME_STATS, header)
         return body_of(ConsumeStats, answer)
 
@@ -90,7 +92,7 @@ async def _owners(
     return owned, silent
 
 
-async def _dead_letters(servers: Servers, group: str) -> tuple[int, Mapping[str, FlareError]]:
+async def _dead_letters(servers: ServerCalls, group: str) -> tuple[int, Mapping[str, FlareError]]:
     try:
         found = await Topics(servers).stats(dlq_topic(group))
     except TopicNotFound:
@@ -98,7 +100,7 @@ async def _dead_letters(servers: Servers, group: str) -> tuple[int, Mapping[str,
     return found.count, found.failed
 
 
-async def summary(servers: Servers, rosters: Rosters, group: str) -> GroupSummary:
+async def summary(servers: ServerCalls, rosters: Rosters, group: str) -> GroupSummary:
     told, online = await asyncio.gather(stats(servers, rosters, group, None), rosters.online(group))
     members = members_of(group, online) if online.found else None
     oldest = None if members is None else min(members.members, key=lambda each: each.version)
@@ -114,11 +116,11 @@ async def summary(servers: Servers, rosters: Rosters, group: str) -> GroupSummar
     )
 
 
-async def topics(servers: Servers, group: str) -> Answers[str]:
+async def topics(servers: ServerCalls, group: str) -> Answers[str]:
     rosters = Rosters(servers)
     header = headers.QueryTopicsByConsumerRequestHeader(group=group)
 
-    async def ask(server: Server) -> tuple[str, ...]:
+    async def ask(server: ServerAddress) -> tuple[str, ...]:
         try:
             answer = await servers.api.ask(server.address, RequestCode.QUERY_TOPICS_BY_CONSUMER, header)
             return body_of(TopicList, answer).topic_list
@@ -132,10 +134,10 @@ async def topics(servers: Servers, group: str) -> Answers[str]:
     return Answers(tuple(sorted(found)), told.failed)
 
 
-async def spans(servers: Servers, group: str, topic: str) -> Answers[QueueSpan]:
+async def spans(servers: ServerCalls, group: str, topic: str) -> Answers[QueueSpan]:
     header = headers.QueryConsumeTimeSpanRequestHeader(topic=topic, group=group)
 
-    async def ask(server: Server) -> QueryConsumeTimeSpanBody:
+    async def ask(server: ServerAddress) -> QueryConsumeTimeSpanBody:
         answer = await servers.api.ask(server.address, RequestCode.QUERY_CONSUME_TIME_SPAN, header)
         return body_of(QueryConsumeTimeSpanBody, answer)
 

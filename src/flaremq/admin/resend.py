@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from typing import Final
 
-from flaremq.admin.servers import Server, Servers
+from flaremq.admin.servers import ServerAddress, ServerCalls
 from flaremq.admin.values.messages import FoundMessage, Resent
 from flaremq.base.errors import InvalidParameter, NoRoute
 from flaremq.client.api import header_of
@@ -40,7 +40,7 @@ _SPENT: Final = frozenset(
 _KEPT_FLAGS: Final = sysflag.COMPRESSED | sysflag.MULTI_TAGS | sysflag.COMPRESSION_MASK
 
 
-async def resend(servers: Servers, letter: FoundMessage) -> Resent:
+async def resend(servers: ServerCalls, letter: FoundMessage) -> Resent:
     if not is_dlq(letter.topic):
         raise InvalidParameter(
             f"message {letter.message_id} is in {letter.topic!r}: only dead letters ({DLQ_PREFIX}group) are "
@@ -60,7 +60,7 @@ async def resend(servers: Servers, letter: FoundMessage) -> Resent:
     )
 
 
-async def _target(servers: Servers, topic: str, preferred: str) -> tuple[Server, MessageQueue]:
+async def _target(servers: ServerCalls, topic: str, preferred: str) -> tuple[ServerAddress, MessageQueue]:
     route = await servers.api.route(topic)
     if route is None:
         raise servers.topic_not_found(topic)

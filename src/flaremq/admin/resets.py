@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from flaremq.admin.members import Rosters
-from flaremq.admin.servers import Server, Servers
+from flaremq.admin.servers import ServerAddress, ServerCalls
 from flaremq.admin.values.groups import OffsetMove, OffsetReset, Position
 from flaremq.admin.wording import settings_of_text
 from flaremq.base.errors import InvalidParameter, UsageError
@@ -36,11 +36,11 @@ class Wish:
     to: Position
 
 
-async def reset(servers: Servers, wish: Wish, *, dry_run: bool) -> OffsetReset:
+async def reset(servers: ServerCalls, wish: Wish, *, dry_run: bool) -> OffsetReset:
     queues = await _queues(servers, wish)
     brokers = await _masters(servers, wish.topic, queues)
 
-    async def planned(server: Server) -> tuple[OffsetMove, ...]:
+    async def planned(server: ServerAddress) -> tuple[OffsetMove, ...]:
         moves = (_move(servers, server, wish, queue) for queue in queues[server.name])
         return tuple(await asyncio.gather(*moves))
 
@@ -55,7 +55,7 @@ async def reset(servers: Servers, wish: Wish, *, dry_run: bool) -> OffsetReset:
     return OffsetReset(wish.group, wish.topic, tuple(moves), applied=not dry_run)
 
 
-async def clone(servers: Servers, source: str, target: str, topic: str) -> tuple[str, ...]:
+async def clone(servers: ServerCalls, source: str, target: str, topic: str) -> tuple[str, ...]:
     """The offsets of one group for another, with one topic; the names of the brokers that have it now.
 
     Not by CLONE_GROUP_OFFSET: it does not see a place that the source was sent to and has not read from yet.
@@ -66,7 +66,7 @@ async def clone(servers: Servers, source: str, target: str, topic: str) -> tuple
     queues = _readable(topic, route)
     wish = Wish(target, topic, Position.offsets({queue: 0 for each in queues.values() for queue in each}))
 
-    async def tell(server: Server) -> None:
+    async def tell(server: ServerAddress) -> None:
         moves = [await _copied(servers, server, source, queue) for queue in queues[server.name]]
         await _apply(servers, server, wish, tuple(move for move in moves if move is not None))
 
@@ -74,7 +74,9 @@ async def clone(servers: Servers, source: str, target: str, topic: str) -> tuple
     return tuple(await servers.every(brokers, tell, f"offsets of {source} for {target}"))
 
 
-async def _copied(servers: Servers, server: Server, source: str, queue: MessageQueue) -> OffsetMove | None:
+async def _copied(
+    servers: ServerCalls, server: ServerAddress, source: str, queue: MessageQueue
+) -> OffsetMove | None:
     api, address = servers.api, server.address
     found = await api.committed(address, source, queue, zero_if_missing=False)
     if found is None:
@@ -83,7 +85,9 @@ async def _copied(servers: Servers, server: Server, source: str, queue: MessageQ
     return OffsetMove(queue, None, max(0, low, min(found, high)))  # What it points to may be deleted.
 
 
-async def _masters(servers: Servers, topic: str, queues: Mapping[str, list[MessageQueue]]) -> list[Server]:
+async def _masters(
+    servers: ServerCalls, topic: str, queues: Mapping[str, list[MessageQueue]]
+) -> list[ServerAddress]:
     brokers = [each for each in await servers.of_topic(topic) if each.name in queues]
     away = sorted(each.name for each in brokers if each.id)
     if away:
@@ -93,7 +97,7 @@ async def _masters(servers: Servers, topic: str, queues: Mapping[str, list[Messa
     return brokers
 
 
-async def _queues(servers: Servers, wish: Wish) -> Mapping[str, list[MessageQueue]]:
+async def _queues(servers: ServerCalls, wish: Wish) -> Mapping[str, list[MessageQueue]]:
     """The queues that are to be moved, by broker."""
     route = await servers.api.route(wish.topic)
     if route is None:
@@ -121,7 +125,7 @@ def _readable(topic: str, route: TopicRouteData) -> dict[str, list[MessageQueue]
     }
 
 
-async def _move(servers: Servers, server: Server, wish: Wish, queue: MessageQueue) -> OffsetMove:
+async def _move(servers: ServerCalls, server: ServerAddress, wish: Wish, queue: MessageQueue) -> OffsetMove:
     api, address, to = servers.api, server.address, wish.to
     old = await api.committed(address, wish.group, queue, zero_if_missing=False)
     if to.kind == "begin":
@@ -140,7 +144,7 @@ async def _move(servers: Servers, server: Server, wish: Wish, queue: MessageQueu
 
 
 async def _apply(
-    servers: Servers, server: Server, wish: Wish, moves: tuple[OffsetMove, ...]
+    servers: ServerCalls, server: ServerAddress, wish: Wish, moves: tuple[OffsetMove, ...]
 ) -> tuple[OffsetMove, ...]:
     """The offsets as the broker has them now."""
     api, address = servers.api, server.address

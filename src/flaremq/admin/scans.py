@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Iterable
 from typing import Final
 
-from flaremq.admin.servers import Server, Servers
+from flaremq.admin.servers import ServerAddress, ServerCalls
 from flaremq.admin.values.messages import FoundMessage, Scan, found_in
 from flaremq.base.errors import FlareError, Incomplete, InvalidParameter, MessageNotFound
 from flaremq.base.text import count
@@ -20,7 +20,7 @@ READER: Final = "TOOLS_CONSUMER"
 _PULL_MAX: Final = 32
 
 
-async def at(servers: Servers, server: Server, queue: MessageQueue, offset: int) -> FoundMessage:
+async def at(servers: ServerCalls, server: ServerAddress, queue: MessageQueue, offset: int) -> FoundMessage:
     pulled = await _pull(servers, server, queue, offset, ALL)
     for each in found_in(pulled.body, server.name):
         if each.queue_offset == offset:
@@ -31,7 +31,7 @@ async def at(servers: Servers, server: Server, queue: MessageQueue, offset: int)
     )
 
 
-async def scan(servers: Servers, wanted: Scan) -> AsyncGenerator[FoundMessage, None]:
+async def scan(servers: ServerCalls, wanted: Scan) -> AsyncGenerator[FoundMessage, None]:
     tags = SubscriptionData.of(wanted.topic, wanted.tags).tags_set
     left, failed = wanted.count_max, dict[str, FlareError]()
     queues = await _queues(servers, wanted)
@@ -53,7 +53,7 @@ async def scan(servers: Servers, wanted: Scan) -> AsyncGenerator[FoundMessage, N
         raise Incomplete(f"messages of {wanted.topic}", tuple(done), failed)
 
 
-async def _queues(servers: Servers, wanted: Scan) -> list[tuple[Server, MessageQueue]]:
+async def _queues(servers: ServerCalls, wanted: Scan) -> list[tuple[ServerAddress, MessageQueue]]:
     route = await servers.api.route(wanted.topic)
     if route is None:
         raise servers.topic_not_found(wanted.topic)
@@ -76,7 +76,7 @@ async def _queues(servers: Servers, wanted: Scan) -> list[tuple[Server, MessageQ
 
 
 async def _read(
-    servers: Servers, server: Server, queue: MessageQueue, wanted: Scan
+    servers: ServerCalls, server: ServerAddress, queue: MessageQueue, wanted: Scan
 ) -> AsyncGenerator[FoundMessage, None]:
     """What a queue holds of it now, in order."""
     api, within = servers.api, wanted.within
@@ -103,7 +103,9 @@ def _between(messages: Iterable[FoundMessage], begin: int, end: int) -> Iterable
     return (each for each in messages if begin <= each.queue_offset < end)
 
 
-async def _pull(servers: Servers, server: Server, queue: MessageQueue, offset: int, tags: str) -> PullResult:
+async def _pull(
+    servers: ServerCalls, server: ServerAddress, queue: MessageQueue, offset: int, tags: str
+) -> PullResult:
     header = headers.PullMessageRequestHeader(
         consumer_group=READER,
         topic=queue.topic,

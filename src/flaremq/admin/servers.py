@@ -19,7 +19,7 @@ _AT_ONCE_MAX: Final = 32  # Questions under way: a cluster of hundreds is asked 
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Server:
+class ServerAddress:
     """A broker that can be asked."""
 
     name: str
@@ -33,7 +33,7 @@ class Server:
         return self.name if self.id == MASTER_ID else f"{self.name}:{self.id}"
 
 
-class Servers:
+class ServerCalls:
     def __init__(self, api: Api) -> None:
         self._api = api
         self._closed = False
@@ -51,7 +51,9 @@ class Servers:
 
     # Which ones.
 
-    async def masters(self, cluster: str | None = None, broker: str | None = None) -> tuple[Server, ...]:
+    async def masters(
+        self, cluster: str | None = None, broker: str | None = None
+    ) -> tuple[ServerAddress, ...]:
         """The master of this broker, or all masters of this cluster, or all there are."""
         found = [each for each in await self.all(cluster, broker) if each.id == MASTER_ID]
         if found:
@@ -59,7 +61,7 @@ class Servers:
         where = f"broker {broker!r}" if broker else f"cluster {cluster!r}" if cluster else "any cluster"
         raise InvalidParameter(f"{where} has no master now").with_hint(Hint.START_BROKER)
 
-    async def all(self, cluster: str | None = None, broker: str | None = None) -> tuple[Server, ...]:
+    async def all(self, cluster: str | None = None, broker: str | None = None) -> tuple[ServerAddress, ...]:
         """The same with slaves."""
         info = await self.api.cluster()
         if cluster is not None and cluster not in info.cluster_addr_table:
@@ -70,11 +72,11 @@ class Servers:
             found = _chosen(found, broker)
         return tuple(found)
 
-    async def one(self, broker: str) -> Server:
+    async def one(self, broker: str) -> ServerAddress:
         """This broker: by its address, or the master of this name, or a slave where it has no master."""
         return (await self.all(None, broker))[0]
 
-    async def of_topic(self, topic: str) -> tuple[Server, ...]:
+    async def of_topic(self, topic: str) -> tuple[ServerAddress, ...]:
         """The brokers of a topic: of each its master, or a slave where that is away. TopicNotFound."""
         found = await self.of_topic_or_none(topic)
         if found is None:
@@ -86,18 +88,18 @@ class Servers:
             f"topic {topic!r} is unknown to the NameServer {self.api.namesrvs.chosen}"
         ).with_hint(Hint.LIST_TOPICS)
 
-    async def of_topic_or_none(self, topic: str) -> tuple[Server, ...] | None:
+    async def of_topic_or_none(self, topic: str) -> tuple[ServerAddress, ...] | None:
         route = await self.api.route(topic)
         return None if route is None else tuple(_reachable(route.broker_datas))
 
-    def namesrvs(self) -> tuple[Server, ...]:
+    def namesrvs(self) -> tuple[ServerAddress, ...]:
         """The NameServers, each called by its address."""
-        return tuple(Server(address, address) for address in self.api.namesrvs.addresses)
+        return tuple(ServerAddress(address, address) for address in self.api.namesrvs.addresses)
 
     # Asking them.
 
     async def each(
-        self, servers: Iterable[Server], ask: Callable[[Server], Awaitable[T]], what: str
+        self, servers: Iterable[ServerAddress], ask: Callable[[ServerAddress], Awaitable[T]], what: str
     ) -> Gathered[T]:
         """What each says. Raises only if none of them says anything."""
         gathered = await self.try_each(servers, ask)
@@ -106,7 +108,7 @@ class Servers:
         return gathered
 
     async def every(
-        self, servers: Iterable[Server], ask: Callable[[Server], Awaitable[T]], what: str
+        self, servers: Iterable[ServerAddress], ask: Callable[[ServerAddress], Awaitable[T]], what: str
     ) -> Mapping[str, T]:
         """The same for a change: it raises if one of them fails."""
         gathered = await self.try_each(servers, ask)
@@ -114,11 +116,13 @@ class Servers:
             raise _failure(what, tuple(gathered.found), gathered.failed)
         return gathered.found
 
-    async def try_each(self, servers: Iterable[Server], ask: Callable[[Server], Awaitable[T]]) -> Gathered[T]:
+    async def try_each(
+        self, servers: Iterable[ServerAddress], ask: Callable[[ServerAddress], Awaitable[T]]
+    ) -> Gathered[T]:
         found: dict[str, T] = {}
         failed: dict[str, FlareError] = {}
 
-        async def one(server: Server) -> None:
+        async def one(server: ServerAddress) -> None:
             try:
                 async with self._slots:
                     found[server.title] = await ask(server)
@@ -142,10 +146,10 @@ def _failure(what: str, done: tuple[str, ...], failed: Mapping[str, FlareError])
     return Incomplete(what, done, failed)
 
 
-def listed(info: ClusterInfo) -> list[Server]:
+def listed(info: ClusterInfo) -> list[ServerAddress]:
     """All brokers, by cluster, name and id."""
     return [
-        Server(name, data.broker_addrs[number], cluster, number)
+        ServerAddress(name, data.broker_addrs[number], cluster, number)
         for cluster, names in sorted(info.cluster_addr_table.items())
         for name in sorted(names)
         if (data := info.broker_addr_table.get(name)) is not None
@@ -153,21 +157,23 @@ def listed(info: ClusterInfo) -> list[Server]:
     ]
 
 
-def _chosen(servers: list[Server], broker: str) -> list[Server]:
+def _chosen(servers: list[ServerAddress], broker: str) -> list[ServerAddress]:
     found = [each for each in servers if broker in (each.name, each.address)]
     if found:
         return found
     host, _, port = broker.rpartition(":")
     if host and port.isdigit():
-        return [Server(broker, broker)]  # One that no NameServer knows can still be asked.
+        return [ServerAddress(broker, broker)]  # One that no NameServer knows can still be asked.
     known = ", ".join(sorted({each.name for each in servers})) or "none"
     raise InvalidParameter(f"broker {broker!r} is not known, there are: {known}; host:port will do too")
 
 
-def _reachable(brokers: Iterable[BrokerData]) -> list[Server]:
+def _reachable(brokers: Iterable[BrokerData]) -> list[ServerAddress]:
     found = []
     for data in sorted(brokers, key=lambda each: each.broker_name):
         if data.broker_addrs:
             number = min(data.broker_addrs)
-            found.append(Server(data.broker_name, data.broker_addrs[number], data.cluster or "", number))
+            found.append(
+                ServerAddress(data.broker_name, data.broker_addrs[number], data.cluster or "", number)
+            )
     return found

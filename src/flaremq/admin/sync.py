@@ -44,7 +44,7 @@ class Admin(Blocking[core.Admin]):
         return self._thread is thread
 
 
-class Part(Generic[T]):
+class BlockingPart(Generic[T]):
     """A part of the core, as `blocking` wants it: it says where its calls are to run."""
 
     def __init__(self, admin: Admin, name: str) -> None:
@@ -56,7 +56,7 @@ class Part(Generic[T]):
         return thread, cast(T, getattr(admin, self._name))
 
 
-class Topics(Part[AsyncTopics]):
+class Topics(BlockingPart[AsyncTopics]):
     list = blocking(AsyncTopics.list)
     route = blocking(AsyncTopics.route)
     get = blocking(AsyncTopics.get)
@@ -70,7 +70,7 @@ class Topics(Part[AsyncTopics]):
     producers = blocking(AsyncTopics.producers)
 
 
-class Groups(Part[AsyncGroups]):
+class Groups(BlockingPart[AsyncGroups]):
     list = blocking(AsyncGroups.list)
     summaries = blocking(AsyncGroups.summaries)
     get = blocking(AsyncGroups.get)
@@ -92,7 +92,7 @@ class Groups(Part[AsyncGroups]):
     set_mode = blocking(AsyncGroups.set_mode)
 
 
-class Brokers(Part[AsyncBrokers]):
+class Brokers(BlockingPart[AsyncBrokers]):
     clusters = blocking(AsyncBrokers.clusters)
     list = blocking(AsyncBrokers.list)
     runtime = blocking(AsyncBrokers.runtime)
@@ -109,7 +109,7 @@ class Brokers(Part[AsyncBrokers]):
     ha_status = blocking(AsyncBrokers.ha_status)
 
 
-class Messages(Part[AsyncMessages]):
+class Messages(BlockingPart[AsyncMessages]):
     get = blocking(AsyncMessages.get)
     by_unique_key = blocking(AsyncMessages.by_unique_key)
     by_key = blocking(AsyncMessages.by_key)
@@ -134,7 +134,7 @@ async def _next(found: AsyncGenerator[FoundMessage, None]) -> FoundMessage | Non
     return await anext(found, None)
 
 
-class Namesrvs(Part[AsyncNamesrvs]):
+class Namesrvs(BlockingPart[AsyncNamesrvs]):
     addresses = blocking(AsyncNamesrvs.addresses)
     config = blocking(AsyncNamesrvs.config)
     update_config = blocking(AsyncNamesrvs.update_config)
@@ -144,5 +144,5 @@ class Namesrvs(Part[AsyncNamesrvs]):
     kv_list = blocking(AsyncNamesrvs.kv_list)
 
 
-class Checkups(Part[AsyncCheckups]):
+class Checkups(BlockingPart[AsyncCheckups]):
     check = blocking(AsyncCheckups.check)

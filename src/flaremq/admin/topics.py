@@ -9,10 +9,10 @@ from typing import Final
 from flaremq.admin import orderconf
 from flaremq.admin.members import joined
 from flaremq.admin.namesrvs import Namesrvs
-from flaremq.admin.servers import Server, Servers
+from flaremq.admin.servers import ServerAddress, ServerCalls
 from flaremq.admin.values.outcome import Answers
 from flaremq.admin.values.topics import (
-    Connection,
+    ConnectedClient,
     Perm,
     QueueStats,
     RouteBroker,
@@ -51,7 +51,7 @@ class Topics:
     return when the NameServers tell of them, or after two seconds.
     """
 
-    def __init__(self, servers: Servers) -> None:
+    def __init__(self, servers: ServerCalls) -> None:
         self._servers = servers
         self._namesrvs = Namesrvs(servers)
 
@@ -100,7 +100,7 @@ class Topics:
         order = await self._namesrvs.kv_get(orderconf.NAMESPACE, topic)
         return TopicDetails(topic, _kind(topic, _own_names(info)), asked.found, order, asked.failed)
 
-    async def _settings(self, server: Server, topic: str) -> TopicSettings:
+    async def _settings(self, server: ServerAddress, topic: str) -> TopicSettings:
         header = headers.GetTopicConfigRequestHeader(topic=topic)
         try:
             answer = await self._servers.api.ask(server.address, RequestCode.GET_TOPIC_CONFIG, header)
@@ -117,7 +117,7 @@ class Topics:
         names.check_topic(topic)
         header = headers.GetTopicStatsInfoRequestHeader(topic=topic)
 
-        async def ask(server: Server) -> TopicStatsTable:
+        async def ask(server: ServerAddress) -> TopicStatsTable:
             answer = await self._servers.api.ask(server.address, RequestCode.GET_TOPIC_STATS_INFO, header)
             return body_of(TopicStatsTable, answer)
 
@@ -136,7 +136,7 @@ class Topics:
         names.check_topic(topic)
         header = headers.QueryTopicConsumeByWhoRequestHeader(topic=topic)
 
-        async def ask(server: Server) -> frozenset[str]:
+        async def ask(server: ServerAddress) -> frozenset[str]:
             code = RequestCode.QUERY_TOPIC_CONSUME_BY_WHO
             answer = await self._servers.api.ask(server.address, code, header)
             groups = frozenset(body_of(GroupList, answer).group_list)
@@ -148,17 +148,17 @@ class Topics:
         found = {each for groups in asked.found.values() for each in groups}
         return Answers(tuple(sorted(found)), asked.failed)
 
-    async def _is_group(self, server: Server, name: str) -> bool:
+    async def _is_group(self, server: ServerAddress, name: str) -> bool:
         answer = await self._servers.api.ask(server.address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
         return name in body_of(SubscriptionGroupWrapper, answer).subscription_group_table
 
-    async def producers(self, topic: str, group: str) -> Answers[Connection]:
+    async def producers(self, topic: str, group: str) -> Answers[ConnectedClient]:
         """Producers of a group that are connected to its brokers."""
         names.check_topic(topic)
         names.check_group(group)
         header = group_headers.GetProducerConnectionListRequestHeader(producer_group=group)
 
-        async def ask(server: Server) -> ProducerConnection:
+        async def ask(server: ServerAddress) -> ProducerConnection:
             code = RequestCode.GET_PRODUCER_CONNECTION_LIST
             try:
                 return body_of(ProducerConnection, await self._servers.api.ask(server.address, code, header))
@@ -224,7 +224,7 @@ class Topics:
         return await self.update(topic, TopicChange(perm=perm), cluster=cluster, broker=broker)
 
     async def _put(
-        self, server: Server, topic: str, wanted: TopicSettings, attributes: Mapping[str, str]
+        self, server: ServerAddress, topic: str, wanted: TopicSettings, attributes: Mapping[str, str]
     ) -> None:
         """`attributes` are changes: `+key` with a value, or `-key`."""
         changes = ",".join(f"{key}={value}" if key[0] == "+" else key for key, value in attributes.items())
@@ -291,10 +291,10 @@ class Topics:
         in_broker = headers.DeleteTopicRequestHeader(topic=topic)
         in_namesrv = namesrv.DeleteTopicFromNamesrvRequestHeader(topic=topic, cluster_name=cluster)
 
-        async def from_broker(server: Server) -> None:
+        async def from_broker(server: ServerAddress) -> None:
             await self._servers.api.ask(server.address, RequestCode.DELETE_TOPIC_IN_BROKER, in_broker)
 
-        async def from_namesrv(server: Server) -> None:
+        async def from_namesrv(server: ServerAddress) -> None:
             await self._servers.api.ask(server.address, RequestCode.DELETE_TOPIC_IN_NAMESRV, in_namesrv)
 
         masters = await self._servers.masters(cluster)

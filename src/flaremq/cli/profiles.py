@@ -25,7 +25,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from flaremq.base.errors import ConfigError
+from flaremq.base.errors import ConfigError, StoreError
+from flaremq.base.files import BackedFile
 from flaremq.cli.render import BadValue
 from flaremq.cli.tls import KEYS, Tls
 
@@ -36,7 +37,7 @@ _FIRST_LINES: Final = "# Clusters that the flaremq command knows by name: see `f
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ClusterTarget:
     """NameServers, who named them, and how to talk to them."""
 
     namesrv: str
@@ -64,8 +65,8 @@ class Profiles:
             )
         return self.namesrvs[name]
 
-    def target(self, name: str, why: str) -> Target:
-        return Target(self.get(name), why, self.tls.get(name, Tls()))
+    def target(self, name: str, why: str) -> ClusterTarget:
+        return ClusterTarget(self.get(name), why, self.tls.get(name, Tls()))
 
     def set(self, name: str, namesrv: str, tls: Tls | None = None) -> Profiles:
         if not _NAME.fullmatch(name):
@@ -95,15 +96,10 @@ class Profiles:
             for key, value in self.tls.get(name, Tls()).table().items():
                 # A JSON string is a TOML string too.
                 text += f"{key} = {json.dumps(value)}\n"
-        beside = self.path.with_suffix(".new")
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            beside.write_text(text)
-            beside.replace(self.path)
-        except OSError as error:
-            raise ConfigError(
-                f"{self.path} cannot be written: {error.strerror or error}; see who owns it"
-            ) from error
+            BackedFile(self.path).save(text.encode())
+        except (OSError, StoreError) as error:
+            raise ConfigError(f"{error}; check who owns it") from error
 
 
 def profiles_path(environ: Mapping[str, str] = os.environ) -> Path:
@@ -178,27 +174,29 @@ def check_namesrv(text: str) -> str:
     return ";".join(addresses)
 
 
-def choose(namesrv: str | None, profile: str | None, environ: Mapping[str, str] = os.environ) -> Target:
+def choose(
+    namesrv: str | None, profile: str | None, environ: Mapping[str, str] = os.environ
+) -> ClusterTarget:
     """The NameServers of a command, from its flags and from what else is said."""
     if namesrv and profile:
         raise BadValue(f"--namesrv {namesrv} and --profile {profile} exclude each other: give one of them")
     if namesrv:
         try:
-            return Target(check_namesrv(namesrv), "--namesrv")
+            return ClusterTarget(check_namesrv(namesrv), "--namesrv")
         except ConfigError as error:
             raise BadValue(f"--namesrv: {error}") from None
     if profile:
         return load_profiles(profiles_path(environ)).target(profile, f"--profile {profile}")
     for variable in VARIABLES:
         if environ.get(variable):
-            return Target(check_namesrv(environ[variable]), variable)
+            return ClusterTarget(check_namesrv(environ[variable]), variable)
     profiles = load_profiles(profiles_path(environ))
     named = environ.get("FLAREMQ_PROFILE")
     if named:
         return profiles.target(named, f"FLAREMQ_PROFILE={named}")
     if profiles.in_use is not None:
         return profiles.target(profiles.in_use, f"profile {profiles.in_use}")
-    return Target(USUAL, "default")
+    return ClusterTarget(USUAL, "default")
 
 
 def known_names() -> list[str]:

@@ -175,7 +175,7 @@ def _rich_table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: st
     import_module("rich.console").Console().print(table)
 
 
-class Progress:
+class ProgressBar:
     """How far something long has come, on a terminal only. `at` may be called as often as one likes."""
 
     def __init__(self, what: str, total: int, stream: TextIO | None = None) -> None:
@@ -184,7 +184,7 @@ class Progress:
         self._bar: Any = None
         self._task: Any = None
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> ProgressBar:
         if self._stream.isatty():
             console = import_module("rich.console").Console(file=self._stream)
             self._bar = import_module("rich.progress").Progress(console=console, transient=True)

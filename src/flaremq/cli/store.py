@@ -11,7 +11,7 @@ import typer
 from flaremq.admin.documents import message_document
 from flaremq.base.text import count, size
 from flaremq.cli.options import Json
-from flaremq.cli.render import Output, Progress, dumps, note
+from flaremq.cli.render import Output, ProgressBar, dumps, note
 from flaremq.cli.times import local, parse_time_ms
 from flaremq.protocol.configfiles import deleted_topics
 from flaremq.store.offline.documents import facts_document, report_document
@@ -45,7 +45,7 @@ def verify(
     """Read everything and compare it. Ends with status 1 if anything is wrong."""
     store, out = OfflineStore(folder), Output(json)
     total = sum(file.size for file in store.scan.log_files())
-    with Progress("verifying", total) as progress:
+    with ProgressBar("verifying", total) as progress:
         verifier = Verifier(store, progress.at, deleted=deleted_topics(store.root))
         report = verifier.run(with_index=index)
     out.show(report_document(folder, report), lambda: _show_report(folder, report, out))
@@ -87,7 +87,7 @@ def export(
     wanted = ExportFilter(topic=topic, queue_id=queue, begin=from_offset, end=to_offset, key=key, **times)
     store = OfflineStore(folder)
     total = sum(file.size for file in store.scan.log_files())
-    with Progress("exporting", total) as progress:
+    with ProgressBar("exporting", total) as progress:
         if by_log_order or topic is None:
             found = by_log(store, wanted, progress.at)
         else:

@@ -94,7 +94,7 @@ class LocalBroker(Servers):
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ClusterPlan:
     """What a cluster is made of."""
 
     brokers: int
@@ -119,7 +119,7 @@ class LocalCluster(Servers):
     all clients, and to each NameServer one more from each broker.
     """
 
-    def __init__(self, folder: Path, plan: Plan) -> None:
+    def __init__(self, folder: Path, plan: ClusterPlan) -> None:
         super().__init__()
         self.plan = plan
         self.wires: dict[frozenset[str], Wire] = {}
@@ -218,7 +218,7 @@ class Clusters:
         self, brokers: int = 1, *, namesrvs: int = 1, cuttable: bool = False, **options: object
     ) -> LocalCluster:
         """`options` are RocketMQ's, for each broker: `cluster(3, flushDiskType="SYNC_FLUSH")`."""
-        plan = Plan(brokers, namesrvs, cuttable, options)
+        plan = ClusterPlan(brokers, namesrvs, cuttable, options)
         folder = self._folder / f"cluster-{len(self.made) + 1}"
         cluster = self._ending.enter_context(LocalCluster(folder, plan))
         self.made.append(cluster)

@@ -166,6 +166,15 @@ async def test_a_broker_comes_up_step_by_step_and_is_ready_last(cluster: Cluster
     await sent_and_read(broker, broker.port - 2)
 
 
+async def test_a_broker_that_says_it_is_ready_is_registered(cluster: Cluster) -> None:
+    namesrv = cluster.namesrv()
+    broker = cluster.broker(namesrv=namesrv.address)
+    async with WireClient() as client:
+        route = await client.route(namesrv.address, "DefaultCluster")
+    assert route is not None
+    assert [each.broker_addrs for each in route.broker_datas] == [{0: broker.address}]
+
+
 async def test_readiness_is_told_on_stdout_and_all_else_on_stderr(tmp_path: Path) -> None:
     port = free_port(steps=BROKER)
     options = [f"-olistenPort={port}", f"-ostorePathRootDir={tmp_path}", "-obrokerIP1=127.0.0.1"]

@@ -18,18 +18,18 @@ from tests.cli.conftest import Ask
 
 from flaremq.base.errors import Unreachable
 from flaremq.cli.bench import load
-from flaremq.cli.bench.histogram import Histogram
+from flaremq.cli.bench.histogram import LatencyHistogram
 from flaremq.testing.embedded import EmbeddedThread
 
 # Times, counted.
 
 
 def test_an_empty_histogram_has_no_times() -> None:
-    assert (Histogram().percentile(0.99), Histogram().most_s) == (0.0, 0.0)
+    assert (LatencyHistogram().percentile(0.99), LatencyHistogram().most_s) == (0.0, 0.0)
 
 
 def test_percentiles_are_right_to_one_part_in_a_hundred() -> None:
-    times = Histogram()
+    times = LatencyHistogram()
     times.extend(n / 1000 for n in range(1, 1001))
     for share, wanted_s in ((0.5, 0.5), (0.99, 0.99), (0.999, 0.999), (1.0, 1.0)):
         assert times.percentile(share) == pytest.approx(wanted_s, rel=0.01)
@@ -37,14 +37,14 @@ def test_percentiles_are_right_to_one_part_in_a_hundred() -> None:
 
 
 def test_no_percentile_is_above_the_longest_time() -> None:
-    times = Histogram()
+    times = LatencyHistogram()
     times.add(0.0301, times=3)
     assert times.percentile(0.999) == times.most_s == 0.0301
     assert times.count == 3
 
 
 def test_a_time_of_nothing_can_be_counted() -> None:
-    times = Histogram()
+    times = LatencyHistogram()
     times.extend([0.0, -1e-9])
     assert times.percentile(0.5) == 0.0
 
@@ -52,27 +52,27 @@ def test_a_time_of_nothing_can_be_counted() -> None:
 # When messages are due.
 
 
-async def dues_of(plan: load.Plan, outcome: load.Outcome, most: int = 64) -> list[Sequence[float]]:
-    pace, given = load.Pace(plan, 0, outcome), []
+async def dues_of(plan: load.LoadPlan, outcome: load.Outcome, most: int = 64) -> list[Sequence[float]]:
+    pace, given = load.LoadPace(plan, 0, outcome), []
     while dues := await pace.next(most):
         given.append(dues)
     return given
 
 
 async def test_without_a_rate_messages_are_due_at_once_until_there_are_enough() -> None:
-    given = await dues_of(load.Plan(topic="t", count=150), load.Outcome())
+    given = await dues_of(load.LoadPlan(topic="t", count=150), load.Outcome())
     assert [len(each) for each in given] == [64, 64, 22]
 
 
 async def test_connections_share_what_is_to_be_sent() -> None:
-    plan = load.Plan(topic="t", count=11, connections=3)
-    counts = [len(await load.Pace(plan, number, load.Outcome()).next(64)) for number in range(3)]
+    plan = load.LoadPlan(topic="t", count=11, connections=3)
+    counts = [len(await load.LoadPace(plan, number, load.Outcome()).next(64)) for number in range(3)]
     assert counts == [4, 4, 3]
 
 
 async def test_by_a_plan_messages_are_due_one_after_the_other() -> None:
     outcome = load.Outcome()
-    given = await dues_of(load.Plan(topic="t", rate=1000, count=50), outcome)
+    given = await dues_of(load.LoadPlan(topic="t", rate=1000, count=50), outcome)
     dues = [due_s for each in given for due_s in each]
     assert len(dues) == 50 == outcome.lateness.count
     gaps = [after - before for before, after in pairwise(dues)]
@@ -80,8 +80,8 @@ async def test_by_a_plan_messages_are_due_one_after_the_other() -> None:
 
 
 async def test_a_stall_counts_from_when_messages_were_due() -> None:
-    plan, outcome = load.Plan(topic="t", rate=100, count=20), load.Outcome()
-    pace = load.Pace(plan, 0, outcome)
+    plan, outcome = load.LoadPlan(topic="t", rate=100, count=20), load.Outcome()
+    pace = load.LoadPace(plan, 0, outcome)
     await pace.next(1)
     until_s = perf_counter() + 0.1
     while perf_counter() < until_s:
@@ -93,8 +93,8 @@ async def test_a_stall_counts_from_when_messages_were_due() -> None:
 
 
 async def test_what_a_slow_broker_left_unsent_is_told() -> None:
-    plan, outcome = load.Plan(topic="t", rate=1000, seconds=0.1), load.Outcome()
-    pace = load.Pace(plan, 0, outcome)
+    plan, outcome = load.LoadPlan(topic="t", rate=1000, seconds=0.1), load.Outcome()
+    pace = load.LoadPace(plan, 0, outcome)
     got = len(await pace.next(10))
     until_s = perf_counter() + 0.15
     while perf_counter() < until_s:
@@ -111,22 +111,22 @@ async def test_a_plan_has_as_many_messages_whenever_it_begins(
 ) -> None:
     monkeypatch.setattr(load, "perf_counter", lambda: began_s)
     outcome = load.Outcome()
-    pace = load.Pace(load.Plan(topic="t", rate=1000, seconds=0.1), 0, outcome)
+    pace = load.LoadPace(load.LoadPlan(topic="t", rate=1000, seconds=0.1), 0, outcome)
     monkeypatch.setattr(load, "perf_counter", lambda: began_s + 1)
     assert await pace.next(64) == ()
     assert outcome.unsent == 100
 
 
 async def test_batches_are_whole_and_due_together() -> None:
-    plan = load.Plan(topic="t", rate=2000, count=35, batch=10)
+    plan = load.LoadPlan(topic="t", rate=2000, count=35, batch=10)
     given = await dues_of(plan, load.Outcome(), most=10)
     assert [len(each) for each in given] == [10, 10, 10, 5]
     assert all(len(set(each)) == 1 for each in given)
 
 
 async def test_many_who_ask_at_a_time_never_get_the_same_message() -> None:
-    plan, outcome = load.Plan(topic="t", rate=1000, count=60, batch=2), load.Outcome()
-    pace = load.Pace(plan, 0, outcome)
+    plan, outcome = load.LoadPlan(topic="t", rate=1000, count=60, batch=2), load.Outcome()
+    pace = load.LoadPace(plan, 0, outcome)
 
     async def worker() -> list[float]:
         found: list[float] = []

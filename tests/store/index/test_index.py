@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.store.facts import FactRows
+from tests.store.indexrig import SHAPE, IndexRig, records
 
 from flaremq.store.index import indexfile
 from flaremq.store.index.index import Index
 from flaremq.store.index.indexfile import Header
 from flaremq.testing.clock import START_MS
-from flaremq.testing.facts import FactRows
-from flaremq.testing.indexbench import SHAPE, IndexBench, records
 
 
 @pytest.fixture(autouse=True)
@@ -25,11 +25,11 @@ def _somewhere_east(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> IndexBench:
-    return IndexBench(tmp_path / "index")
+def bench(tmp_path: Path) -> IndexRig:
+    return IndexRig(tmp_path / "index")
 
 
-def test_nothing_is_created_before_there_is_a_key(bench: IndexBench) -> None:
+def test_nothing_is_created_before_there_is_a_key(bench: IndexRig) -> None:
     table = FactRows()
     table.add(100, START_MS)
     bench.index.put_many(table.facts, 1, table.log)
@@ -40,7 +40,7 @@ def test_nothing_is_created_before_there_is_a_key(bench: IndexBench) -> None:
     assert bench.index.next_offset == 101
 
 
-def test_what_was_put_is_found_newest_first_over_all_files(bench: IndexBench) -> None:
+def test_what_was_put_is_found_newest_first_over_all_files(bench: IndexRig) -> None:
     bench.put(0, 10)
     assert bench.index.file_count == 3
     assert bench.found() == [100 * n for n in range(9, -1, -1)]
@@ -49,24 +49,24 @@ def test_what_was_put_is_found_newest_first_over_all_files(bench: IndexBench) ->
     assert bench.index.end_offset == 900
 
 
-def test_every_file_is_whole(bench: IndexBench) -> None:
+def test_every_file_is_whole(bench: IndexRig) -> None:
     bench.put(0, 10)
     for name in bench.names():
         assert indexfile.check((bench.folder / name).read_bytes(), SHAPE.slots, SHAPE.entries_max) == []
 
 
-def test_a_file_is_named_by_the_local_time_of_its_making(bench: IndexBench) -> None:
+def test_a_file_is_named_by_the_local_time_of_its_making(bench: IndexRig) -> None:
     bench.clock.advance_ms(7)
     bench.put(0, 1)
     assert bench.names() == ["20231115061320007"]
 
 
-def test_files_made_in_one_millisecond_get_names_in_order(bench: IndexBench) -> None:
+def test_files_made_in_one_millisecond_get_names_in_order(bench: IndexRig) -> None:
     bench.put(0, 12)
     assert bench.names() == ["20231115061320000", "20231115061320001", "20231115061320002"]
 
 
-def test_a_clock_that_was_set_back_does_not_shuffle_the_files(bench: IndexBench) -> None:
+def test_a_clock_that_was_set_back_does_not_shuffle_the_files(bench: IndexRig) -> None:
     bench.put(0, 4)
     bench.clock.step_wall_ms(-3_600_000)
     bench.put(4, 8)
@@ -75,14 +75,14 @@ def test_a_clock_that_was_set_back_does_not_shuffle_the_files(bench: IndexBench)
     assert bench.found(limit=2) == [700, 600]
 
 
-def test_a_name_that_is_taken_is_passed_over(bench: IndexBench) -> None:
+def test_a_name_that_is_taken_is_passed_over(bench: IndexRig) -> None:
     bench.folder.mkdir()
     (bench.folder / "20231115061320000").mkdir()
     bench.put(0, 1)
     assert "20231115061320001" in bench.names()
 
 
-def test_a_millisecond_never_spoils_a_carry(bench: IndexBench) -> None:
+def test_a_millisecond_never_spoils_a_carry(bench: IndexRig) -> None:
     bench.folder.mkdir()
     (bench.folder / "20231231235959999").write_bytes(bytes(SHAPE.file_size))
     bench.index.load(clean=True)
@@ -90,7 +90,7 @@ def test_a_millisecond_never_spoils_a_carry(bench: IndexBench) -> None:
     assert bench.names() == ["20231231235959999", "20240101000000000"]
 
 
-def test_a_follow_up_file_begins_with_the_end_of_the_one_before(bench: IndexBench) -> None:
+def test_a_follow_up_file_begins_with_the_end_of_the_one_before(bench: IndexRig) -> None:
     bench.put(0, 5)
     second = Header.read((bench.folder / bench.names()[1]).read_bytes())
     assert (second.begin_ms, second.begin_offset) == (START_MS + 4000, 400)
@@ -98,7 +98,7 @@ def test_a_follow_up_file_begins_with_the_end_of_the_one_before(bench: IndexBenc
     assert struct.unpack_from(">i", data, indexfile.entry_at(10, 1) + 12) == (1,)  # The gap of a second.
 
 
-def test_the_keys_of_one_record_may_lie_in_two_files(bench: IndexBench) -> None:
+def test_the_keys_of_one_record_may_lie_in_two_files(bench: IndexRig) -> None:
     table = FactRows()
     table.add(100, START_MS, unique_key=b"u", keys=b"a b c d e")
     bench.index.put_many(table.facts, 1, table.log)
@@ -106,7 +106,7 @@ def test_the_keys_of_one_record_may_lie_in_two_files(bench: IndexBench) -> None:
     assert bench.index.file_count == 2
 
 
-def test_a_key_given_twice_is_found_once(bench: IndexBench) -> None:
+def test_a_key_given_twice_is_found_once(bench: IndexRig) -> None:
     table = FactRows()
     table.add(100, START_MS, unique_key=b"a", keys=b"a a b a a")  # Across two files.
     table.add(200, START_MS, keys=b"a")
@@ -114,13 +114,13 @@ def test_a_key_given_twice_is_found_once(bench: IndexBench) -> None:
     assert bench.found() == [200, 100]
 
 
-def test_rows_before_the_first_are_not_put(bench: IndexBench) -> None:
+def test_rows_before_the_first_are_not_put(bench: IndexRig) -> None:
     table = records(0, 4)
     bench.index.put_many(table.facts, 4, table.log, 2)
     assert bench.found() == [300, 200]
 
 
-def test_asking_stops_at_the_first_file_that_begins_before_the_asked_time(bench: IndexBench) -> None:
+def test_asking_stops_at_the_first_file_that_begins_before_the_asked_time(bench: IndexRig) -> None:
     bench.put(0, 12)
     assert bench.found(span=(START_MS + 5000, START_MS + 6000)) == [600, 500]
     first = bench.folder / bench.names()[0]
@@ -129,14 +129,14 @@ def test_asking_stops_at_the_first_file_that_begins_before_the_asked_time(bench:
     assert bench.found(span=(START_MS + 5000, START_MS + 99_000)) == [1100, 1000, 900, 800, 700, 600, 500]
 
 
-def test_the_first_record_of_a_follow_up_file_is_found_by_its_own_time(bench: IndexBench) -> None:
+def test_the_first_record_of_a_follow_up_file_is_found_by_its_own_time(bench: IndexRig) -> None:
     bench.put(0, 4)
     bench.put(3604, 3606)  # An hour of silence between the two files.
     assert bench.found(span=(START_MS + 3_604_000, START_MS + 3_604_500)) == [360_400]
     assert bench.found(span=(START_MS + 3_606_000, START_MS + 9_000_000)) == []
 
 
-def test_a_second_delivery_of_the_same_records_changes_nothing(bench: IndexBench) -> None:
+def test_a_second_delivery_of_the_same_records_changes_nothing(bench: IndexRig) -> None:
     bench.put(0, 6)
     before = [(bench.folder / name).read_bytes() for name in bench.names()]
     bench.put(0, 6)
@@ -145,7 +145,7 @@ def test_a_second_delivery_of_the_same_records_changes_nothing(bench: IndexBench
     assert bench.index.next_offset == 501
 
 
-def test_records_after_a_cut_of_the_log_are_new_ones(bench: IndexBench) -> None:
+def test_records_after_a_cut_of_the_log_are_new_ones(bench: IndexRig) -> None:
     bench.put(0, 3)
     bench.index.cut(150)
     bench.put(2, 3, b"b")
@@ -154,14 +154,14 @@ def test_records_after_a_cut_of_the_log_are_new_ones(bench: IndexBench) -> None:
     assert bench.index.next_offset == 201
 
 
-def test_the_index_time_moves_when_a_full_file_has_been_synced(bench: IndexBench) -> None:
+def test_the_index_time_moves_when_a_full_file_has_been_synced(bench: IndexRig) -> None:
     bench.put(0, 4)
     assert bench.sealed_ms == []
     bench.put(4, 9)
     assert bench.sealed_ms == [START_MS + 3000, START_MS + 7000]
 
 
-def test_a_full_file_is_sealed_in_the_background(bench: IndexBench) -> None:
+def test_a_full_file_is_sealed_in_the_background(bench: IndexRig) -> None:
     tasks: list[Callable[[], None]] = []
     bench.index = bench.fresh(tasks.append)
     bench.put(0, 9)
@@ -173,7 +173,7 @@ def test_a_full_file_is_sealed_in_the_background(bench: IndexBench) -> None:
     assert bench.found() == [100 * n for n in range(8, -1, -1)]
 
 
-def test_a_file_that_was_deleted_before_it_was_sealed_is_forgotten(bench: IndexBench) -> None:
+def test_a_file_that_was_deleted_before_it_was_sealed_is_forgotten(bench: IndexRig) -> None:
     tasks: list[Callable[[], None]] = []
     bench.index = bench.fresh(tasks.append)
     bench.put(0, 5)
@@ -182,7 +182,7 @@ def test_a_file_that_was_deleted_before_it_was_sealed_is_forgotten(bench: IndexB
     assert bench.sealed_ms == []
 
 
-def test_a_flush_syncs_but_does_not_move_the_index_time(bench: IndexBench) -> None:
+def test_a_flush_syncs_but_does_not_move_the_index_time(bench: IndexRig) -> None:
     bench.put(0, 3)
     bench.index.flush()
     bench.index.flush()
@@ -193,7 +193,7 @@ def test_a_flush_syncs_but_does_not_move_the_index_time(bench: IndexBench) -> No
     assert bench.sealed_ms == []
 
 
-def test_the_sync_comes_before_the_index_time(bench: IndexBench) -> None:
+def test_the_sync_comes_before_the_index_time(bench: IndexRig) -> None:
     seen: list[list[Path]] = []
     bench.index = Index(
         bench.disk, bench.clock, bench.folder, SHAPE, sealed=lambda _ms: seen.append([*bench.disk.synced])

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.store.facts import FactRows
+from tests.store.indexrig import SHAPE, IndexRig
 
 from flaremq.base.errors import DiskFull
 from flaremq.store.index import indexfile
 from flaremq.store.index.indexfile import Header
 from flaremq.testing.clock import START_MS
-from flaremq.testing.facts import FactRows
 from flaremq.testing.fakes.disk import FaultyDisk, PowerLossDisk
-from flaremq.testing.indexbench import SHAPE, IndexBench
 
 
 @pytest.fixture(autouse=True)
@@ -28,11 +28,11 @@ def _somewhere_east(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> IndexBench:
-    return IndexBench(tmp_path / "index")
+def bench(tmp_path: Path) -> IndexRig:
+    return IndexRig(tmp_path / "index")
 
 
-def test_after_a_clean_stop_the_last_record_is_not_put_again(bench: IndexBench) -> None:
+def test_after_a_clean_stop_the_last_record_is_not_put_again(bench: IndexRig) -> None:
     bench.put(0, 6)
     index = bench.again(clean=True)
     assert (index.end_offset, index.next_offset) == (500, 501)
@@ -41,7 +41,7 @@ def test_after_a_clean_stop_the_last_record_is_not_put_again(bench: IndexBench) 
     assert Header.read((bench.folder / bench.names()[1]).read_bytes()).next_entry == 4
 
 
-def test_after_a_crash_the_last_record_is_put_again_and_found_once(bench: IndexBench) -> None:
+def test_after_a_crash_the_last_record_is_put_again_and_found_once(bench: IndexRig) -> None:
     bench.put(0, 6)
     index = bench.again(clean=False)
     assert (index.end_offset, index.next_offset) == (500, 500)
@@ -50,17 +50,17 @@ def test_after_a_crash_the_last_record_is_put_again_and_found_once(bench: IndexB
     assert Header.read((bench.folder / bench.names()[1]).read_bytes()).next_entry == 5
 
 
-def test_a_record_at_offset_zero_counts_after_a_clean_stop(bench: IndexBench) -> None:
+def test_a_record_at_offset_zero_counts_after_a_clean_stop(bench: IndexRig) -> None:
     bench.put(0, 1)
     assert bench.again(clean=True).next_offset == 1
 
 
-def test_an_empty_folder_starts_at_zero(bench: IndexBench) -> None:
+def test_an_empty_folder_starts_at_zero(bench: IndexRig) -> None:
     assert bench.index.load(clean=True) == []
     assert (bench.index.end_offset, bench.index.next_offset) == (0, 0)
 
 
-def test_a_follow_up_file_without_its_header_does_not_hide_the_end(bench: IndexBench) -> None:
+def test_a_follow_up_file_without_its_header_does_not_hide_the_end(bench: IndexRig) -> None:
     bench.put(0, 4)
     (bench.folder / "20231115061320001").write_bytes(bytes(SHAPE.file_size))
     index = bench.again(clean=False)
@@ -79,7 +79,7 @@ DAMAGES: list[Callable[[Path], object]] = [
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_file_goes_with_all_newer_ones(bench: IndexBench, damage: Callable[[Path], object]) -> None:
+def test_a_damaged_file_goes_with_all_newer_ones(bench: IndexRig, damage: Callable[[Path], object]) -> None:
     bench.put(0, 12)
     names = bench.names()
     bench.index.close()
@@ -95,7 +95,7 @@ def test_a_damaged_file_goes_with_all_newer_ones(bench: IndexBench, damage: Call
 @pytest.mark.parametrize(
     "name", ["readme", "2023111506132000", "20231315061320000", "\uff120231115061320000", "x" * 17]
 )
-def test_a_file_that_is_no_index_file_is_left_alone(bench: IndexBench, name: str) -> None:
+def test_a_file_that_is_no_index_file_is_left_alone(bench: IndexRig, name: str) -> None:
     bench.folder.mkdir()
     (bench.folder / name).write_bytes(b"mine")
     assert bench.index.load(clean=True) == []
@@ -103,7 +103,7 @@ def test_a_file_that_is_no_index_file_is_left_alone(bench: IndexBench, name: str
     bench.index.destroy()
 
 
-def test_files_of_a_java_broker_that_lived_through_the_end_of_summer_time(bench: IndexBench) -> None:
+def test_files_of_a_java_broker_that_lived_through_the_end_of_summer_time(bench: IndexRig) -> None:
     bench.put(0, 8)
     bench.index.close()
     older, newer = bench.names()
@@ -116,7 +116,7 @@ def test_files_of_a_java_broker_that_lived_through_the_end_of_summer_time(bench:
     assert max(bench.names()) > older
 
 
-def test_after_a_crash_whatever_is_newer_than_the_index_time_goes(bench: IndexBench) -> None:
+def test_after_a_crash_whatever_is_newer_than_the_index_time_goes(bench: IndexRig) -> None:
     bench.put(0, 12)
     names = bench.names()
     index = bench.again(clean=False)
@@ -128,7 +128,7 @@ def test_after_a_crash_whatever_is_newer_than_the_index_time_goes(bench: IndexBe
     assert (bench.names(), index.next_offset) == ([], 0)
 
 
-def test_a_safe_file_behind_an_unsafe_one_goes_too(bench: IndexBench) -> None:
+def test_a_safe_file_behind_an_unsafe_one_goes_too(bench: IndexRig) -> None:
     bench.put(0, 8)
     bench.index.close()
     newest = bench.folder / bench.names()[1]
@@ -138,7 +138,7 @@ def test_a_safe_file_behind_an_unsafe_one_goes_too(bench: IndexBench) -> None:
     assert len(bench.index.discard_unsafe(START_MS)) == 2
 
 
-def test_files_whose_records_have_left_the_log_are_deleted(bench: IndexBench) -> None:
+def test_files_whose_records_have_left_the_log_are_deleted(bench: IndexRig) -> None:
     bench.put(0, 12)
     names = bench.names()
     assert bench.index.delete_before(300) == 0
@@ -147,7 +147,7 @@ def test_files_whose_records_have_left_the_log_are_deleted(bench: IndexBench) ->
     assert bench.found() == [100 * n for n in range(11, 3, -1)]
 
 
-def test_the_newest_file_is_never_deleted(bench: IndexBench) -> None:
+def test_the_newest_file_is_never_deleted(bench: IndexRig) -> None:
     bench.put(0, 12)
     assert bench.index.delete_before(1 << 60) == 2
     assert len(bench.names()) == 1
@@ -155,7 +155,7 @@ def test_the_newest_file_is_never_deleted(bench: IndexBench) -> None:
     assert bench.index.end_offset == 1100
 
 
-def test_a_destroyed_index_is_gone_and_can_begin_again(bench: IndexBench) -> None:
+def test_a_destroyed_index_is_gone_and_can_begin_again(bench: IndexRig) -> None:
     bench.put(0, 12)
     bench.index.destroy()
     assert bench.names() == [] and bench.found() == []
@@ -163,7 +163,7 @@ def test_a_destroyed_index_is_gone_and_can_begin_again(bench: IndexBench) -> Non
     assert bench.found() == [0]
 
 
-def test_more_files_than_may_be_open_are_still_all_found(bench: IndexBench) -> None:
+def test_more_files_than_may_be_open_are_still_all_found(bench: IndexRig) -> None:
     bench.put(0, 100)
     bench.again()
     assert bench.found(limit=200) == [100 * n for n in range(99, -1, -1)]
@@ -171,7 +171,7 @@ def test_more_files_than_may_be_open_are_still_all_found(bench: IndexBench) -> N
 
 def test_a_full_disk_is_told_before_a_byte_is_written(tmp_path: Path) -> None:
     disk = FaultyDisk()
-    bench = IndexBench(tmp_path / "index", disk)
+    bench = IndexRig(tmp_path / "index", disk)
     disk.free_bytes = 10
     with pytest.raises(DiskFull):
         bench.put(0, 1)
@@ -187,7 +187,7 @@ def test_a_full_disk_is_told_before_a_byte_is_written(tmp_path: Path) -> None:
 
 def test_a_disk_that_fills_up_between_two_files_loses_and_doubles_no_key(tmp_path: Path) -> None:
     disk = FaultyDisk()
-    bench = IndexBench(tmp_path / "index", disk)
+    bench = IndexRig(tmp_path / "index", disk)
     table = FactRows()
     table.add(100, START_MS, keys=b"a")
     table.add(200, START_MS, unique_key=b"u", keys=b"b c d e")
@@ -210,7 +210,7 @@ batches = st.lists(st.lists(st.sampled_from([b"a", b"b", b"a b", b"", b"c b a"])
 def test_the_index_answers_as_a_dictionary_would(
     tmp_path_factory: pytest.TempPathFactory, batches: list[list[bytes]], restart: set[int], clean: bool
 ) -> None:
-    bench = IndexBench(tmp_path_factory.mktemp("index"))
+    bench = IndexRig(tmp_path_factory.mktemp("index"))
     expected: dict[str, list[int]] = {"a": [], "b": [], "c": []}
     offset = 0
     for i, batch in enumerate(batches):
@@ -233,7 +233,7 @@ def test_after_a_power_failure_the_log_brings_back_every_key(
     tmp_path_factory: pytest.TempPathFactory, batches: list[list[bytes]], seed: int | None, restarts: int
 ) -> None:
     disk = PowerLossDisk(strict_names=True)
-    bench = IndexBench(tmp_path_factory.mktemp("index"), disk)
+    bench = IndexRig(tmp_path_factory.mktemp("index"), disk)
     table, expected = FactRows(), dict[str, list[int]](a=[], b=[], c=[])
     for keys in [keys for batch in batches for keys in batch]:
         offset = 100 * len(table)

@@ -7,12 +7,12 @@ from types import ModuleType
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.store.facts import FactRows
 
 from flaremq.model.columns import Fact
 from flaremq.model.tags import java_hash
 from flaremq.store.index import indexfile
 from flaremq.store.index.indexfile import Header, KeyQuery, check, file_size, query
-from flaremq.testing.facts import FactRows
 from flaremq.testing.twins import twins
 
 TWINS = twins("flaremq.store.index._indexfile")

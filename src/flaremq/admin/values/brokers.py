@@ -9,7 +9,7 @@ from flaremq.model.message import MessageQueue
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
+class ClusterBrokers:
     name: str
     brokers: tuple[str, ...]
 
@@ -93,7 +93,7 @@ class BrokerConsumeStats:
 
 
 @dataclass(frozen=True, slots=True)
-class Rate:
+class RateSample:
     sum: int
     tps: float
     average: float
@@ -105,13 +105,13 @@ class BrokerRates:
     """A figure of one broker over the last minute, hour and day."""
 
     broker: str
-    minute: Rate
-    hour: Rate
-    day: Rate
+    minute: RateSample
+    hour: RateSample
+    day: RateSample
 
 
 @dataclass(frozen=True, slots=True)
-class ProducerInfo:
+class ConnectedProducer:
     group: str
     client_id: str
     address: str

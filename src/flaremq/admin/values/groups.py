@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from flaremq.admin.values.outcome import Failed
-from flaremq.admin.values.topics import Connection
+from flaremq.admin.values.topics import ConnectedClient
 from flaremq.base.errors import InvalidParameter
 from flaremq.model.message import MessageQueue
 from flaremq.model.names import is_dlq, is_retry
@@ -67,7 +67,7 @@ class GroupMembers:
     """The consumers of a group that are connected, and what they want."""
 
     group: str
-    members: tuple[Connection, ...]
+    members: tuple[ConnectedClient, ...]
     subscriptions: tuple[Subscription, ...]
     consume_type: ConsumeType | None = None
     message_model: MessageModel | None = None

@@ -15,7 +15,7 @@ LAG_MAX: Final = 10_000
 BEHIND_MAX: Final = 256 * MiB
 
 
-class Verdict(Enum):
+class HealthVerdict(Enum):
     HEALTHY = "healthy"
     DEGRADED = "degraded"
     """It serves, but not as it should, or not all of it."""
@@ -24,7 +24,7 @@ class Verdict(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class HealthLimits:
     """From where on a figure is a problem."""
 
     lag_max: int = LAG_MAX
@@ -56,7 +56,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class ClusterHealth:
-    verdict: Verdict
+    verdict: HealthVerdict
     problems: tuple[Problem, ...]
     brokers: tuple[BrokerInfo, ...]
     """All that are registered at any NameServer."""

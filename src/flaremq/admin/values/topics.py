@@ -184,7 +184,7 @@ class TopicStats:
 
 
 @dataclass(frozen=True, slots=True)
-class Connection:
+class ConnectedClient:
     """A client that is connected: a producer, or a member of a consumer group."""
 
     client_id: str

@@ -7,7 +7,7 @@ from typing import Annotated, Final
 import typer
 
 from flaremq.admin.documents import health_document
-from flaremq.admin.values.health import BEHIND_MAX, LAG_MAX, ClusterHealth, Limits, Verdict
+from flaremq.admin.values.health import BEHIND_MAX, LAG_MAX, ClusterHealth, HealthLimits, HealthVerdict
 from flaremq.base.errors import ConfigError
 from flaremq.base.text import count, size
 from flaremq.base.units import parse_size
@@ -17,7 +17,7 @@ from flaremq.cli.render import BadValue, Output, note, safe
 from flaremq.cli.sightings import Sightings, sightings_path
 
 _BEHIND: Final = size(BEHIND_MAX)
-_COLORS: Final = {Verdict.HEALTHY: "green", Verdict.DEGRADED: "yellow", Verdict.DOWN: "red"}
+_COLORS: Final = {HealthVerdict.HEALTHY: "green", HealthVerdict.DEGRADED: "yellow", HealthVerdict.DOWN: "red"}
 
 LagMax = Annotated[
     int, typer.Option("--lag", metavar="N", min=0, help="Messages that a consumer group may be behind.")
@@ -50,7 +50,7 @@ def health(
     NameServers forget a broker that died. It is missed if an ordered topic is bound to it, or if an
     earlier command of yours saw it; these are remembered in ~/.local/state/flaremq/sightings.json.
     """
-    limits, out = Limits(lag_max=lag, behind_max=_size_of(behind)), Output(json)
+    limits, out = HealthLimits(lag_max=lag, behind_max=_size_of(behind)), Output(json)
     with connected(namesrv, profile) as admin:
         sightings = Sightings(admin.settings.addresses)
         for broker in forget or ():
@@ -62,7 +62,7 @@ def health(
         sightings.note_brokers({each.name: each.address for each in found.brokers})
     sightings.save()
     out.show(_document(found), lambda: _show(found, out))
-    if found.verdict is not Verdict.HEALTHY:
+    if found.verdict is not HealthVerdict.HEALTHY:
         raise typer.Exit(1)
 
 

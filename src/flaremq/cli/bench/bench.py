@@ -16,7 +16,7 @@ from flaremq.base.lifecycle import new_loop
 from flaremq.base.text import count as counted
 from flaremq.cli.bench import load
 from flaremq.cli.bench.consume import STAMP_SIZE, Following, Received, follow, ping
-from flaremq.cli.bench.histogram import Histogram
+from flaremq.cli.bench.histogram import LatencyHistogram
 from flaremq.cli.connect import client_settings
 from flaremq.cli.options import Json, Namesrv, Profile
 from flaremq.cli.render import BadValue, Output, note
@@ -74,7 +74,7 @@ def send(
     json: Json = False,
 ) -> None:
     """Send messages and measure rate and latency."""
-    plan = load.Plan(
+    plan = load.LoadPlan(
         topic=topic,
         size=size,
         connections=connections,
@@ -165,7 +165,7 @@ def latency(
         raise BadValue(
             f"--size {size}: expected at least {STAMP_SIZE} bytes, as each message carries its time"
         )
-    plan = load.Plan(topic=topic, size=size, rate=rate, seconds=seconds)
+    plan = load.LoadPlan(topic=topic, size=size, rate=rate, seconds=seconds)
 
     def facts() -> Facts:
         return {
@@ -198,7 +198,7 @@ def _sent_line(outcome: load.Outcome) -> str:
     return f"{counted(outcome.stored, 'message')}, {outcome.rate:,.0f}/s, p99 {p99_ms:.2f} ms{failed}"
 
 
-def _times(name: str, times: Histogram) -> Facts:
+def _times(name: str, times: LatencyHistogram) -> Facts:
     found: Facts = {f"{name}_{label}_ms": round(times.percentile(share) * 1e3, 3) for label, share in _SHARES}
     found[f"{name}_max_ms"] = round(times.most_s * 1e3, 3)
     return found

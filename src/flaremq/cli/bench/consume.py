@@ -14,7 +14,7 @@ from typing import Final
 
 from flaremq.base.errors import FlareError, NoRoute, TopicNotFound
 from flaremq.cli.bench import load
-from flaremq.cli.bench.histogram import Histogram
+from flaremq.cli.bench.histogram import LatencyHistogram
 from flaremq.client.client import Client
 from flaremq.client.consumer.push import PushConsumer
 from flaremq.client.message import ReceivedMessage
@@ -37,7 +37,7 @@ class Received:
     def __init__(self) -> None:
         self.count = 0
         self.size = 0
-        self.age = Histogram()
+        self.age = LatencyHistogram()
         self.first_s = self.last_s = 0.0
         self._seen = (perf_counter(), 0)
 
@@ -99,7 +99,9 @@ async def follow(wanted: Following, settings: ClientSettings, received: Received
         await asyncio.sleep(wanted.seconds)
 
 
-async def ping(plan: load.Plan, settings: ClientSettings, outcome: load.Outcome, received: Received) -> None:
+async def ping(
+    plan: load.LoadPlan, settings: ClientSettings, outcome: load.Outcome, received: Received
+) -> None:
     """Messages by a plan, each with its time in it, and a consumer that reads the times.
 
     It broadcasts, with offsets that are thrown away: each run begins at the end of the topic, no
@@ -149,8 +151,8 @@ async def _has_queues(consumer: PushConsumer, client: Client, topic: str) -> Non
     )
 
 
-async def _by_plan(plan: load.Plan, producer: Producer, run: int, outcome: load.Outcome) -> None:
-    pace = load.Pace(plan, 0, outcome)
+async def _by_plan(plan: load.LoadPlan, producer: Producer, run: int, outcome: load.Outcome) -> None:
+    pace = load.LoadPace(plan, 0, outcome)
     padding = bytes(plan.size - STAMP_SIZE)
     under_way: set[asyncio.Task[None]] = set()
 

@@ -9,7 +9,7 @@ from typing import Final
 _STEPS: Final = 100  # Of the natural logarithm: neighbours are 1 % apart.
 
 
-class Histogram:
+class LatencyHistogram:
     def __init__(self) -> None:
         self._counts: dict[int, int] = {}
         self.count = 0

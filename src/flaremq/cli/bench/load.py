@@ -16,7 +16,7 @@ from time import perf_counter
 from typing import Final
 
 from flaremq.base.errors import FlareError
-from flaremq.cli.bench.histogram import Histogram
+from flaremq.cli.bench.histogram import LatencyHistogram
 from flaremq.client.client import Client
 from flaremq.client.message import Receipt
 from flaremq.client.producer.pipeline import InFlight, SendPipeline
@@ -31,7 +31,7 @@ _REST_S: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class LoadPlan:
     """What is to be sent, and how."""
 
     topic: str
@@ -57,8 +57,8 @@ class Outcome:
     unsent: int = 0
     """Messages of the plan whose time came and went while those before them were held up."""
     last_error: str = ""
-    latency: Histogram = field(default_factory=Histogram)
-    lateness: Histogram = field(default_factory=Histogram)
+    latency: LatencyHistogram = field(default_factory=LatencyHistogram)
+    lateness: LatencyHistogram = field(default_factory=LatencyHistogram)
     """How long after its time by the plan a message was sent."""
     began_s: float = 0.0
     ended_s: float = 0.0
@@ -81,7 +81,7 @@ class Outcome:
         self.last_error = str(error)
 
 
-async def run(plan: Plan, settings: ClientSettings, outcome: Outcome) -> None:
+async def run(plan: LoadPlan, settings: ClientSettings, outcome: Outcome) -> None:
     """All connections at once, until the plan is done. The first message of each is not counted."""
     producing = ProducerSettings(window=plan.window, message_size_max=64 << 20, compress_over=1 << 30)
     async with AsyncExitStack() as stack:
@@ -100,8 +100,8 @@ async def run(plan: Plan, settings: ClientSettings, outcome: Outcome) -> None:
             outcome.ended_s = perf_counter()
 
 
-async def _line(plan: Plan, producer: Producer, number: int, outcome: Outcome) -> None:
-    pace = Pace(plan, number, outcome)
+async def _line(plan: LoadPlan, producer: Producer, number: int, outcome: Outcome) -> None:
+    pace = LoadPace(plan, number, outcome)
     if plan.batch > 1:
         await asyncio.gather(*(_batches(plan, producer, pace, outcome) for _ in range(plan.window)))
         return
@@ -115,7 +115,7 @@ async def _line(plan: Plan, producer: Producer, number: int, outcome: Outcome) -
         pipeline.close()
 
 
-async def _batches(plan: Plan, producer: Producer, pace: Pace, outcome: Outcome) -> None:
+async def _batches(plan: LoadPlan, producer: Producer, pace: LoadPace, outcome: Outcome) -> None:
     messages = [Message(plan.topic, bytes(plan.size), tags=plan.tags)] * plan.batch
     while dues := await pace.next(plan.batch):
         try:
@@ -126,10 +126,10 @@ async def _batches(plan: Plan, producer: Producer, pace: Pace, outcome: Outcome)
             outcome.note(len(dues), dues[0])
 
 
-class Pace:
+class LoadPace:
     """When messages of one connection are due. Those of a batch are due together."""
 
-    def __init__(self, plan: Plan, number: int, outcome: Outcome) -> None:
+    def __init__(self, plan: LoadPlan, number: int, outcome: Outcome) -> None:
         self._outcome = outcome
         self._batch = plan.batch
         self._begin_s = perf_counter()
@@ -173,7 +173,7 @@ class Pace:
         return self._begin_s + number // self._batch * self._batch * self._gap_s
 
 
-def _share(plan: Plan, number: int) -> float:
+def _share(plan: LoadPlan, number: int) -> float:
     """How many messages of the plan are this connection's; infinite where only time ends it."""
     if plan.count:
         share, rest = divmod(plan.count, plan.connections)

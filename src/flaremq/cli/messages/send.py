@@ -61,7 +61,7 @@ class Mail:
         )
 
 
-class Batch(SendPipeline):
+class SendBatch(SendPipeline):
     """`send_many` that can be looked into when it ends early: what was acknowledged by then is known."""
 
     @property
@@ -73,7 +73,7 @@ class Batch(SendPipeline):
         return sum(each is None for each in self._results)
 
 
-class Sending:
+class SendRun:
     """Sends mail, shows a receipt for each message, and knows what was stored however it ends.
 
     The first Ctrl-C lets the messages that are under way get their answers; the second one does not.
@@ -126,7 +126,7 @@ class Sending:
         if len(messages) == 1:
             await self._send_one(producer, messages[0])
             return
-        batch = Batch(producer, producer.settings.window, producer.settings.timeout_s)
+        batch = SendBatch(producer, producer.settings.window, producer.settings.timeout_s)
         try:
             await batch.run(messages, self._mail.to)
         except ManyFailed as error:
@@ -368,7 +368,7 @@ def command(
     settings = client_settings(namesrv, profile)
     if content is None and sys.stdin.isatty():
         note("type one message per line; Ctrl-D ends")
-    sending = Sending(mail, json=json, quiet=quiet)
+    sending = SendRun(mail, json=json, quiet=quiet)
     try:
         asyncio.run(sending.run(group, settings, timeout_s))
     except FlareError as error:

@@ -61,7 +61,7 @@ _INSTEAD: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class UpPlan:
     """What will run, and where."""
 
     host: str
@@ -79,7 +79,7 @@ class Plan:
 class Up:
     """Both servers. Each step of a start is undone if a later one fails."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: UpPlan) -> None:
         self._plan = plan
         given = {
             "listenPort": plan.namesrv_port,
@@ -195,7 +195,7 @@ def _check_host(host: str) -> None:
 # What the user sees.
 
 
-def _panel(up: Up, plan: Plan) -> str:
+def _panel(up: Up, plan: UpPlan) -> str:
     where = "" if up.namesrv == USUAL else f" -n {up.namesrv}"
     rows = [
         ("NameServer", up.namesrv),
@@ -217,7 +217,7 @@ def _panel(up: Up, plan: Plan) -> str:
     return "\n".join([top, *body, f"╰{'─' * (width + 2)}╯"])
 
 
-def _json_line(up: Up, plan: Plan) -> str:
+def _json_line(up: Up, plan: UpPlan) -> str:
     return dumps({"namesrv": up.namesrv, "broker": up.broker, "data": str(plan.data), "pid": os.getpid()})
 
 
@@ -287,7 +287,7 @@ def command(
     owner = holder(folder / "store")
     if owner is not None:  # Asked at once, before anything is said about ports.
         raise _in_use(folder, f"process {owner}" if owner else "another process")
-    plan = Plan(
+    plan = UpPlan(
         host,
         choose_port(host, port, NAMESRV_PORT, (0,)),
         choose_port(host, broker_port, BROKER_PORT, BROKER),

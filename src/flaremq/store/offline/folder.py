@@ -17,7 +17,7 @@ from flaremq.model.columns import Fact
 from flaremq.store.files.disk import Disk
 from flaremq.store.files.lock import holder
 from flaremq.store.index.indexfile import Header
-from flaremq.store.offline.queuefiles import Queues
+from flaremq.store.offline.queuefiles import OfflineQueues
 from flaremq.store.offline.scan import LogFile, StoreScan, Walked
 
 _CHECKPOINT: Final = struct.Struct(layout.CHECKPOINT_FORMAT)
@@ -85,7 +85,7 @@ class OfflineStore:
         self.root = root
         self.disk = Disk()
         self.scan = StoreScan(root)
-        self.queues = Queues(root, self.disk)
+        self.queues = OfflineQueues(root, self.disk)
 
     @property
     def is_live(self) -> bool:

@@ -139,7 +139,7 @@ def slot_leads_to(view: memoryview, slots: int, slot: int, entry: int) -> bool:
     return bool(number == entry)
 
 
-class Link(NamedTuple):
+class WrongLink(NamedTuple):
     """A link of an index file that leads elsewhere than it should."""
 
     is_slot: bool
@@ -149,10 +149,10 @@ class Link(NamedTuple):
     expected: int
 
 
-def wrong_links_now(view: memoryview, slots: int) -> list[Link]:
+def wrong_links_now(view: memoryview, slots: int) -> list[WrongLink]:
     """As `indexfile.wrong_links`, for a file that a broker may be adding to: slots may lead to newer ones."""
     _, links = wrong_links(view, slots, _LINKS_MAX)
-    found = [Link(*link) for link in links]
+    found = [WrongLink(*link) for link in links]
     return [
         link
         for link in found

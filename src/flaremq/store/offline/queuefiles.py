@@ -31,7 +31,7 @@ class Entry(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class QueueFile:
+class OfflineQueueFile:
     first: int
     """Queue offset of its first entry."""
     count: int
@@ -49,12 +49,14 @@ class QueueFiles:
         self._disk = disk
         self.folder = folder
         self.files = [
-            QueueFile(int(name) // layout.ENTRY_SIZE, disk.size(folder / name) // layout.ENTRY_SIZE, path)
+            OfflineQueueFile(
+                int(name) // layout.ENTRY_SIZE, disk.size(folder / name) // layout.ENTRY_SIZE, path
+            )
             for name in disk.names(folder)
             if len(name) == NAME_DIGITS and name.isascii() and name.isdigit()
             for path in (folder / name,)
         ]
-        self._open: tuple[QueueFile, memoryview] | None = None
+        self._open: tuple[OfflineQueueFile, memoryview] | None = None
         self.end = self._find_end()
 
     @property
@@ -112,7 +114,7 @@ class QueueFiles:
         return None
 
 
-class Queues:
+class OfflineQueues:
     """All queues of a folder; those asked for last are kept open."""
 
     def __init__(self, root: Path, disk: Disk) -> None:

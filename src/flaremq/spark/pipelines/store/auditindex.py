@@ -15,7 +15,7 @@ import numpy.typing as npt
 from flaremq.arrow.storefolder import Moment, Walked
 from flaremq.model.layout import INDEX_ENTRY_SIZE
 from flaremq.store.index.indexfile import Header, count_keys, entry_at, file_size, put_many, wrong_links
-from flaremq.store.offline.moment import Link, whole_header, wrong_links_now
+from flaremq.store.offline.moment import WrongLink, whole_header, wrong_links_now
 
 _ENTRY: Final = np.dtype([("hash", ">i4"), ("offset", ">i8"), ("seconds", ">i4"), ("previous", ">i4")])
 _NAME_DIGITS: Final = 17
@@ -117,7 +117,7 @@ def chain_findings(file: IndexFileView, most: int, moment: Moment | None = None)
     """What is wrong with the slots of a file: each must hold its newest entry, each entry the one before."""
     if moment is None:
         found, raw = wrong_links(file.data, file.slots, most)
-        links = [Link(*each) for each in raw]
+        links = [WrongLink(*each) for each in raw]
     else:
         links = moment.settled(lambda: wrong_links_now(file.data, file.slots), lambda wrong: not wrong)
         found, links = len(links), links[:most]

@@ -75,13 +75,13 @@ def in_process(*words: str | Path, **environment: str) -> subprocess.CompletedPr
 @pytest.mark.parametrize(
     ("option", "says"),
     [
-        ('startingOffsets={"Orders@broker-a:0": 601}', "which ends at 600: give at most that"),
-        ('startingOffsets={"Orders@broker-b:0": 1}', "not read here: there are Orders@broker-a:0"),
-        ('startingOffsets={"Orders@broker-a:0": -3}', "wanted is an object of queues and offsets"),
-        ("startingOffsets=erliest", "wanted is earliest, latest, group or JSON"),
+        ('startingOffsets={"Orders@broker-a:0": 601}', "which ends at 600: expected at most that"),
+        ('startingOffsets={"Orders@broker-b:0": 1}', "not read: expected Orders@broker-a:0"),
+        ('startingOffsets={"Orders@broker-a:0": -3}', "expected an object of queues and offsets"),
+        ("startingOffsets=erliest", "expected earliest, latest, group or JSON"),
         ("startingOffset=earliest", "did you mean startingOffsets?"),
-        ("failOnDataLoss=maybe", "wanted is true or false"),
-        ("tasks=none", "wanted is a whole number from 1 on"),
+        ("failOnDataLoss=maybe", "expected true or false"),
+        ("tasks=none", "expected a whole number of at least 1"),
         ("sql=n >=", "correct the expression"),
     ],
 )
@@ -123,7 +123,7 @@ def test_offsets_whose_messages_are_deleted_are_lost_data(tmp_path: Path) -> Non
         to = tmp_path / "archive"
         words = ("archive", "-n", running.namesrv, "-t", "Orders", "--to", to, "--once")
         found = told(*words, "-o", 'startingOffsets={"Orders@broker-a:0": 3}')
-        assert "messages are gone before they were read: Orders@broker-a:0 [3, " in found
+        assert "messages were gone before they were read: Orders@broker-a:0 [3, " in found
         assert "failOnDataLoss=false" in found
         assert not to.exists()
 
@@ -150,9 +150,7 @@ def test_the_archive_or_the_checkpoint_of_other_topics_is_refused_and_left_as_it
     begun(theirs, "Refunds")
     before = contents(theirs)
     words = ("archive", "-n", running.namesrv, "-t", "Orders", "--once")
-    assert f"{theirs} is filled with Refunds, and to be archived is topics Orders: give another" in told(
-        *words, "--to", theirs
-    )
+    assert f"{theirs} holds Refunds, not topics Orders: use another" in told(*words, "--to", theirs)
     checkpoint = theirs / "_checkpoint"
     assert f"{checkpoint} is the checkpoint of another query" in told(
         *words, "--to", new, "--checkpoint", checkpoint
@@ -171,14 +169,14 @@ def test_a_file_in_the_place_of_a_folder_is_called_a_file(running: EmbeddedThrea
     assert f"{file} is a file" in told("archive", *orders, "--to", tmp_path / "x", "--checkpoint", file)
     assert f"{file} is a file" in told("stats", *orders, "--to", file)
     assert f"{file} is a file" in told("replay", "--from", file, *orders)
-    assert f"{tmp_path / 'gone'} is not there" in told("replay", "--from", tmp_path / "gone", *orders)
+    assert f"{tmp_path / 'gone'} does not exist" in told("replay", "--from", tmp_path / "gone", *orders)
     for words in (("audit", file), ("rebuild", file, "--yes"), ("stats", file)):
-        assert "wanted is a store" in told(*words)
+        assert "expected a store" in told(*words)
     assert "is not an archive of FlareMQ" in told("stats", "--archive", tmp_path)
     store = tmp_path / "store"
     written(store, 10)
     assert "is not an archive of FlareMQ" in told("audit", store, "--archive", tmp_path)
-    assert "wanted is a store" in told("audit", store, file)
+    assert "expected a store" in told("audit", store, file)
     assert not (tmp_path / "x").exists()
 
 

@@ -2,7 +2,7 @@
 
 clients      one client per cluster and process
 errors       Spark's exceptions in one line
-jobs         a second Spark job beside the first
+jobs         a second Spark job, while the first runs
 options      options as Spark passes them
 schema       Spark types and columns
 source       format("rocketmq")

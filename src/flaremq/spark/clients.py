@@ -29,7 +29,7 @@ class ClusterClient:
         self.portal = LoopThread(f"rocketmq-{name_server}")
         self.client = self.portal.run(_started(name_server))
         self.told: dict[tuple[str, str], int] = {}
-        """By group and queue, the offsets that brokers have been told last."""
+        """By group and queue, the offsets committed last."""
 
     def run(self, work: Coroutine[Any, Any, R]) -> R:
         """Do this in the loop, and wait."""
@@ -47,7 +47,7 @@ async def _started(name_server: str) -> Client:
 
 
 def cluster_client(name_server: str) -> ClusterClient:
-    """The link of this process, made on first use."""
+    """This process's client of a cluster, made on first use."""
     key = name_server, os.getpid()
     with _making:
         found = _links.get(key)

@@ -5,6 +5,8 @@ and from Java into Python inside a Java exception, with a page of frames around 
 is left, so the text is what is read. Nothing here needs Spark to be installed.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Callable, Iterator
 from typing import Final, TypeVar
@@ -82,7 +84,7 @@ def planned(make: Callable[[], T]) -> T:
     except Exception as error:
         if not is_worker_late(error):
             raise
-        log.warning("a Python worker of Spark started too late: trying once more")
+        log.warning("a Python worker of Spark started too late: retrying once")
         return make()
 
 

@@ -16,7 +16,7 @@ _AGAIN_S: Final = 0.2
 
 
 class SparkJob(Generic[T]):
-    """What is done in a thread of its own, and what came of it."""
+    """Work done in a separate thread, and its result."""
 
     def __init__(self, spark: SparkSession, work: Callable[[], T]) -> None:
         # Tags of a session that is here are known to the thread that gave them, and to no other.

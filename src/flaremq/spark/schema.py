@@ -37,16 +37,16 @@ def spark_schema(columns: Sequence[str] = COLUMNS) -> StructType:
 
 
 def columns_of(schema: StructType) -> tuple[str, ...]:
-    """The columns that a schema asks for, ours or somebody's own. UsageError if a message has no such."""
+    """The columns of a schema, ours or the user's. UsageError if a message has no such column."""
     for field in schema.fields:
         wanted = _OF_ARROW[type_of(field.name)]
         if field.dataType != wanted:
             raise UsageError(
-                f"column {field.name} is {field.dataType.simpleString()} in the schema, and can only be read "
-                f"as {wanted.simpleString()}: write that, and cast it afterwards"
+                f"column {field.name} is {field.dataType.simpleString()} in the schema, but can only be read "
+                f"as {wanted.simpleString()}: use that type, and cast it afterwards"
             )
     if not schema.fields:
-        raise UsageError(f"the schema has no columns: name at least one of {', '.join(COLUMNS)}")
+        raise UsageError(f"the schema has no columns: expected at least one of {', '.join(COLUMNS)}")
     return tuple(schema.fieldNames())
 
 

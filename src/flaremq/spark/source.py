@@ -1,4 +1,4 @@
-"""The format "rocketmq": what Spark asks when somebody writes `format("rocketmq")`.
+"""The format "rocketmq": what Spark asks of `format("rocketmq")`.
 
 Spark forks a Python process for each thing that it asks while it plans a query, and each imports this
 module anew. So the rooms that read and write are imported when they are asked for, not before.

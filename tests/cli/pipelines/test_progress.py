@@ -36,5 +36,5 @@ def test_a_batch_job_tells_tasks_and_records_as_far_as_there_are_any() -> None:
 
 def test_rows_and_the_rate_of_the_last_batch_are_told() -> None:
     assert line_of(READING, 5000, FULL) == (
-        "5,000 messages, 1,200 a second in the last batch, which took 1.5 s; reading"
+        "5,000 messages, 1,200 per second in the last batch, which took 1.5 s; reading"
     )

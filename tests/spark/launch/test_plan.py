@@ -55,11 +55,11 @@ def test_a_master_tells_where_and_how_wide(
 @pytest.mark.parametrize(
     ("master", "conf", "says"),
     [
-        ("locl[2]", {}, "'locl\\[2\\]' is no Spark master: give local"),
-        ("local[two]", {}, "is no Spark master"),
+        ("locl[2]", {}, "'locl\\[2\\]' is not a Spark master: expected local"),
+        ("local[two]", {}, "is not a Spark master"),
         ("sc://example.org", {}, "Spark Connect server"),
-        ("local", {"driver.memory": "1g"}, "'driver.memory' is no setting of Spark"),
-        ("local", {"spark.master": "yarn"}, "give master instead"),
+        ("local", {"driver.memory": "1g"}, "'driver.memory' is not a Spark setting"),
+        ("local", {"spark.master": "yarn"}, "set master instead"),
     ],
 )
 def test_a_plan_that_cannot_be_is_refused_at_once(master: str, conf: dict[str, str], says: str) -> None:
@@ -162,7 +162,9 @@ def test_a_packed_environment_is_unpacked_where_the_workers_look(places: Places,
     assert environment_of(plan, places)["PYSPARK_PYTHON"] == "./env/bin/python"
 
 
-@pytest.mark.parametrize(("name", "says"), [("gone.tar.gz", "no file"), ("env.rar", "Spark unpacks .tar.gz")])
+@pytest.mark.parametrize(
+    ("name", "says"), [("gone.tar.gz", "does not exist"), ("env.rar", "expected .tar.gz")]
+)
 def test_what_is_no_packed_environment_is_refused(
     places: Places, tmp_path: Path, name: str, says: str
 ) -> None:

@@ -57,9 +57,9 @@ def test_workers_run_our_interpreter_and_find_us(spark: SparkSession) -> None:
 
 
 def test_a_process_has_one_session(spark: SparkSession) -> None:
-    with pytest.raises(ConfigError, match=r"on local\[2\] is open already .* stop_session\(\)"):
+    with pytest.raises(ConfigError, match=r"on local\[2\] is already open.* stop_session\(\)"):
         spark_session(SessionPlan(master="local[1]"))
-    with pytest.raises(ConfigError, match="open already"), opened_session(SessionPlan(master="local[1]")):
+    with pytest.raises(ConfigError, match="already open"), opened_session(SessionPlan(master="local[1]")):
         pass
     assert spark.range(3).count() == 3
     log = session_log()

@@ -222,10 +222,10 @@ def test_a_lost_old_or_foreign_checkpoint_is_told_before_it_does_harm(
     shutil.copytree(checkpoint, copy)
     sent(running, "Mine", range(10, 20))
     archiving.once("Mine")
-    with pytest.raises(UsageError, match="is filled with Mine, and to be archived is topics Yours"):
+    with pytest.raises(UsageError, match="holds Mine, not topics Yours"):
         archiving.once("Yours")
     shutil.move(checkpoint, tmp_path / "newest")
-    with pytest.raises(UsageError, match=r"its checkpoint .* is not there: .* message would come twice"):
+    with pytest.raises(UsageError, match=r"its checkpoint .* is missing: .* message twice"):
         archiving.once("Mine")
     with pytest.raises(UsageError, match=r"knows batches up to 1, and .* has batch 2: it is an old copy"):
         archiving.once("Mine", checkpoint=copy)
@@ -253,15 +253,15 @@ def test_wrong_folders_and_plans_are_told(
         archiving.once("Wrong", format="delta")
     made = json.loads((archiving.folder / "_flaremq" / "archive.json").read_text())
     (archiving.folder / "_flaremq" / "archive.json").write_text(json.dumps({**made, "version": 2}))
-    with pytest.raises(UsageError, match="is an archive of version 2, readable are those of 1"):
+    with pytest.raises(UsageError, match="is an archive of version 2: expected version 1"):
         archiving.once("Wrong")
     for wrong, words in (
         ({"topics": ()}, "give topics or a pattern"),
         ({"pattern": "a.*"}, "give topics or a pattern"),
-        ({"format": "orc"}, "format='orc': wanted is one of"),
-        ({"interval_s": -1}, "interval_s=-1: wanted is 0 or more"),
-        ({"offsets_max": 0}, "offsets_max=0: wanted is a whole number"),
-        ({"options": {"columns": "body"}}, "columns is no further option of an archive: an archive has all"),
+        ({"format": "orc"}, "format='orc': expected one of"),
+        ({"interval_s": -1}, "interval_s=-1: expected 0 or more"),
+        ({"offsets_max": 0}, "offsets_max=0: expected a whole number"),
+        ({"options": {"columns": "body"}}, "columns cannot be set for an archive: an archive has all"),
         ({"options": {"tagz": "a"}}, "unknown option 'tagz': did you mean tags"),
         ({"options": {"endingOffsets": "latest"}}, "a stream has no end"),
     ):

@@ -156,7 +156,7 @@ def test_a_store_beside_its_running_broker_is_sound_as_far_as_it_is_confirmed(
 
 
 def test_an_index_of_another_shape_is_no_finding_but_a_question(spark: SparkSession, sound: Path) -> None:
-    with pytest.raises(UsageError, match="say what maxHashSlotNum and maxIndexNum are"):
+    with pytest.raises(UsageError, match="give the broker's maxHashSlotNum and maxIndexNum"):
         audit(spark, sound, shape=FileShape(1000, 51, 200))
 
 

@@ -73,7 +73,7 @@ def test_an_archive_of_several_brokers_asks_whose_store_it_is(
     reader = spark.read.format("rocketmq-store")
     both = [reader.option("brokerName", name).load(str(tmp_path)) for name in ("broker-a", "broker-b")]
     archived_as(both[0].unionByName(both[1]), monkeypatch)
-    with pytest.raises(UsageError, match="has messages of broker-a, broker-b: say by --broker"):
+    with pytest.raises(UsageError, match="has messages of broker-a, broker-b: name the store's broker"):
         compare_archive(spark, tmp_path, ARCHIVE)
-    with pytest.raises(UsageError, match="no messages of a broker 'x'"):
+    with pytest.raises(UsageError, match="no messages of broker 'x'"):
         compare_archive(spark, tmp_path, ARCHIVE, broker="x")

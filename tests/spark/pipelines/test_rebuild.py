@@ -130,7 +130,7 @@ def test_damage_ends_it_before_anything_is_replaced(spark: SparkSession, tmp_pat
 def test_nothing_is_overwritten(spark: SparkSession, tmp_path: Path) -> None:
     written(tmp_path / "store", 10)
     (tmp_path / "to" / "index" / "x").mkdir(parents=True)
-    with pytest.raises(UsageError, match="is not empty: give a new folder"):
+    with pytest.raises(UsageError, match="is not empty: expected a new or empty folder"):
         rebuild(spark, tmp_path / "store", tmp_path / "to")
     with pytest.raises(UsageError, match="no such folder"):
         rebuild(spark, tmp_path / "nothing")

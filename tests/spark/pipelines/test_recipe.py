@@ -109,54 +109,54 @@ sinks: {out: {from: b, format: noop}}
         (
             "from orders",
             "from enriched",
-            "p.yaml:6: steps.paid.sql: enriched is made by a later step: a step reads sources and the steps "
-            "before it; move it up",
+            "p.yaml:6: steps.paid.sql: enriched is defined by a later step: a step can read sources and "
+            "earlier steps; move it up",
         ),
         (
             "[paid, customers]",
             "[enriched]",
-            "p.yaml:7: steps.enriched.inputs: enriched is this step itself: a step reads sources "
-            "and the steps "
-            "before it; move it up",
+            "p.yaml:7: steps.enriched.inputs: enriched is this step itself: a step can read sources and "
+            "earlier steps; move it up",
         ),
         (
             "  customers: {",
             "  orders: {",
-            "p.yaml:4: sources.orders: is there twice, first in line 3",
+            "p.yaml:4: sources.orders: is a duplicate of line 3",
         ),
         (
             "  paid: {",
             "  orders: {",
-            "p.yaml:6: steps.orders: orders is the name of a source: give the step another one",
+            "p.yaml:6: steps.orders: orders is the name of a source: give the step another name",
         ),
         (
             "  paid: {",
             "  pa-id: {",
-            "p.yaml:6: steps.pa-id: 'pa-id' is no name: wanted are letters, digits and _, as in paid_orders",
+            "p.yaml:6: steps.pa-id: 'pa-id' is not a valid name: expected letters, digits and _, for example "
+            "paid_orders",
         ),
         (
             "parquet, path: cus",
             "parqet, path: cus",
             "p.yaml:4: sources.customers.format: there is no format parqet, did you mean parquet?",
         ),
-        (", path: customers/", "", "p.yaml:4: sources.customers: path is missing: name a folder"),
+        (", path: customers/", "", "p.yaml:4: sources.customers: path is missing: expected a folder"),
         ("format: parquet, path: cust", "path: cust", "p.yaml:4: sources.customers: format is missing"),
         (
             "mine:enrich",
             "enrich",
-            "p.yaml:7: steps.enriched.python: 'enrich' names no function: wanted is "
-            "module:function, as in mine:enrich",
+            "p.yaml:7: steps.enriched.python: 'enrich' is not a function: expected module:function, for "
+            "example mine:enrich",
         ),
-        ("mode: append", "mode: overwrite", "p.yaml:9: sinks.out.mode: 'overwrite': wanted is append"),
+        ("mode: append", "mode: overwrite", "p.yaml:9: sinks.out.mode: 'overwrite': expected append"),
         (
             "path: out,",
             "path: out, mode: overwrite,",
-            "p.yaml:10: sinks.files.mode: 'overwrite': wanted is append or update or complete",
+            "p.yaml:10: sinks.files.mode: 'overwrite': expected append or update or complete",
         ),
         (
             "path: out,",
             "path: out, checkpointLocation: x,",
-            "p.yaml:10: sinks.files.checkpointLocation: is not set here: give checkpoint at the top",
+            "p.yaml:10: sinks.files.checkpointLocation: cannot be set here: use checkpoint at the top level",
         ),
         (
             "every: 10s",
@@ -167,15 +167,15 @@ sinks: {out: {from: b, format: noop}}
         (
             "{every: 10s}",
             "{every: 10s, once: true}",
-            "p.yaml:11: trigger: wanted is one of once: true, available-now: true and every: 10s",
+            "p.yaml:11: trigger: expected one of once: true, available-now: true or every: 10s",
         ),
         (
             "{spark.sql",
             "{sql",
-            "p.yaml:12: spark.sql.shuffle.partitions: 'sql.shuffle.partitions' is no setting of "
-            "Spark: all of them begin with 'spark.'",
+            "p.yaml:12: spark.sql.shuffle.partitions: 'sql.shuffle.partitions' is not a Spark setting: "
+            "expected a name that begins with 'spark.'",
         ),
-        ("topic: Orders", "topic: [,", "p.yaml:3: this is no YAML: expected the node content, but found ','"),
+        ("topic: Orders", "topic: [,", "p.yaml:3: not valid YAML: expected the node content, but found ','"),
         (
             "topic: Orders",
             "topic:",
@@ -184,17 +184,17 @@ sinks: {out: {from: b, format: noop}}
         (
             "topic: Orders",
             "stream: maybe, topic: Orders",
-            "p.yaml:3: sources.orders.stream: 'maybe': wanted is true or false",
+            "p.yaml:3: sources.orders.stream: 'maybe': expected true or false",
         ),
         (
             "select body",
             "drop body",
-            "p.yaml:6: steps.paid.sql: is no query: wanted is select ..., with ... select or values ...",
+            "p.yaml:6: steps.paid.sql: is not a query: expected select ..., with ... select or values ...",
         ),
         (
             "name: paid-orders",
             "name: a/b",
-            "p.yaml:1: name: 'a/b' names a folder too: wanted are letters, digits, -, _ and .",
+            "p.yaml:1: name: 'a/b' is also the name of a folder: expected letters, digits, -, _ and .",
         ),
     ],
 )
@@ -221,7 +221,7 @@ def test_values_of_options_are_read_by_the_formats_themselves(tmp_path: Path) ->
     assert error(tmp_path, archive).startswith("p.yaml:4: sources.customers: ")
     for name in ("delta", "iceberg"):
         told = error(tmp_path, changed("format: parquet, path: out", f"format: {name}, path: out"))
-        assert told.startswith(f"p.yaml:10: sinks.files.format: tables of {name} are archives")
+        assert told.startswith(f"p.yaml:10: sinks.files.format: {name} tables are archives")
 
 
 def test_a_function_is_looked_for_without_running_its_module(tmp_path: Path) -> None:
@@ -230,7 +230,7 @@ def test_a_function_is_looked_for_without_running_its_module(tmp_path: Path) -> 
         "p.yaml:7: steps.enriched.python: mine.py has no function enrich: did you mean enrichment?"
     )
     (tmp_path / "mine.py").write_text("def enrich(:\n")
-    assert error(tmp_path, GOOD).startswith("p.yaml:7: steps.enriched.python: mine.py cannot be read: ")
+    assert error(tmp_path, GOOD).startswith("p.yaml:7: steps.enriched.python: cannot read mine.py: ")
 
 
 @pytest.mark.parametrize("module", ["nowhere", "nowhere.deep", "flaremq.nowhere", "mine.deep"])
@@ -272,13 +272,13 @@ def test_variables_are_put_in_and_never_shown(tmp_path: Path) -> None:
     assert recipe.sources[0].options["topic"].value == "Orders"
     assert "10.1.2.3" not in describe(recipe) and "nameServer ${NS}" in describe(recipe)
     assert error(tmp_path, text) == (
-        "p.yaml:3: sources.orders.nameServer: the variable NS is not set: set it, or write "
-        "${NS:-usual} with a value"
+        "p.yaml:3: sources.orders.nameServer: the variable NS is not set: set it, or give a "
+        "default with ${NS:-default}"
     )
     told = error(tmp_path, text, NS="10.1.2.3:9876", TOPIC="hidden!word")
     assert told.startswith("p.yaml:3: sources.orders.topic: topic '${TOPIC}' holds")
     assert "hidden!word" not in told
-    assert "names no variable" in error(tmp_path, changed("topic: Orders", 'topic: "${a b}"'))
+    assert "is not a variable" in error(tmp_path, changed("topic: Orders", 'topic: "${a b}"'))
     literal = load(tmp_path, changed("'later'", "'$${NS}'")).steps[0].sql
     assert literal is not None and literal.value.endswith("'${NS}'")
 
@@ -291,16 +291,16 @@ def test_secrets_are_not_described(tmp_path: Path) -> None:
 def test_streams_and_tables_are_not_mixed_up(tmp_path: Path) -> None:
     tables = changed("format: rocketmq, nameServer", "format: rocketmq, stream: false, nameServer")
     assert error(tmp_path, tables) == (
-        "p.yaml:11: trigger: is for streams, and no source is one: remove it, or set stream: true"
+        "p.yaml:11: trigger: is for streams, but no source is a stream: remove it, or set stream: true"
     )
     assert error(tmp_path, changed("path: customers/", "path: customers/, stream: true")) == (
-        "p.yaml:4: sources.customers: a stream of parquet files needs a schema, as in schema:"
+        "p.yaml:4: sources.customers: a stream of parquet files needs a schema, for example schema:"
         " id bigint, name string"
     )
     assert "sources is missing" in error(tmp_path, "sinks: {a: {from: b, format: noop}}\n")
-    assert error(tmp_path, "- a\n") == "p.yaml:1: wanted is a mapping with sources, steps and sinks"
+    assert error(tmp_path, "- a\n") == "p.yaml:1: expected a mapping with sources, steps and sinks"
     assert "contains itself" in error(tmp_path, "sources: &a {x: *a}\nsinks: {}\n")
-    with pytest.raises(ConfigError, match=r"none\.yaml: there is no such file"):
+    with pytest.raises(ConfigError, match=r"none\.yaml does not exist"):
         load_recipe(tmp_path / "none.yaml")
 
 
@@ -329,7 +329,7 @@ def test_what_it_would_do_is_told(tmp_path: Path) -> None:
         "    path out",
         f"    checkpoint {tmp_path}/.flaremq/paid-orders/files",
         "",
-        "trigger: a batch every 10 s, until it is stopped",
+        "trigger: a batch every 10 s, until stopped",
         "setting: spark.sql.shuffle.partitions=4",
     ]
 

@@ -181,7 +181,7 @@ def test_what_cannot_be_is_refused_in_one_line(
     with pytest.raises(FlareError, match="does not exist") as caught:
         replay(spark, tmp_path / "nothing", plan)
     assert "\n" not in str(caught.value)
-    with pytest.raises(UsageError, match=r"where='amount > 1' cannot be read: .*amount"):
+    with pytest.raises(UsageError, match=r"where='amount > 1' is not valid: .*amount"):
         replay(spark, folder, ReplayPlan(namesrv=two.namesrv, where="amount > 1"))
     with pytest.raises(FlareError, match=r"127\.0\.0\.1:1\b"):
         replay(spark, folder, ReplayPlan(namesrv="127.0.0.1:1", topic="Again"))

@@ -138,9 +138,7 @@ def test_an_archive_is_a_source(spark: SparkSession, running: EmbeddedThread, tm
         "sinks: {out: {from: orders, format: noop}}\n"
     )
     assert [each.rows for each in run(spark, recipe(tmp_path, text, running)).sinks] == [COUNT // 3]
-    with pytest.raises(
-        ConfigError, match=r"p\.yaml:1: sources\.old\.begin: begin='soon': wanted is ISO-8601"
-    ):
+    with pytest.raises(ConfigError, match=r"p\.yaml:1: sources\.old\.begin: begin='soon': expected ISO-8601"):
         recipe(tmp_path, text.replace("2020-01-01", "soon"), running)
 
 

@@ -154,10 +154,10 @@ def test_a_store_is_counted_with_the_offsets_beside_it(spark: SparkSession, tmp_
     queues = {(row["topic"], row["queueId"]): row for row in done.rows("queues")}
     waiting = {row["topic"]: row["waiting"] for row in done.rows("backlog")}
     assert waiting == {"A": queues["A", 0]["lastOffset"] - 2, "Bee": queues["Bee", 2]["lastOffset"] + 1}
-    with pytest.raises(UsageError, match="knows nothing of x: the groups in it are g, h"):
+    with pytest.raises(UsageError, match="has no offsets of x: its groups are g, h"):
         offsets_of_store(tmp_path / "store", groups=("x",))
     assert offsets_of_store(tmp_path) == {}
-    with pytest.raises(ConfigError, match="does not exist, so nothing is known of g"):
+    with pytest.raises(ConfigError, match="does not exist, so there are no offsets of g"):
         offsets_of_store(tmp_path, groups=("g",))
     (config / "consumerOffset.json").write_text('{"offsetTable": {"A@g": 3}}')
     with pytest.raises(ConfigError, match=r"no readable table at .*consumerOffset"):
@@ -208,7 +208,7 @@ def test_topics_are_counted_with_what_brokers_know_of_groups(spark: SparkSession
         assert archive(spark, plan).rows == 50
         archived = stats(spark, read_archive(spark, plan.to), StatsPlan(offsets=offsets))
         assert {name: archived.rows(name) for name in TABLES} == {name: done.rows(name) for name in TABLES}
-        with pytest.raises(UsageError, match="brokers know no offsets of nobody in topics Orders"):
+        with pytest.raises(UsageError, match="brokers have no offsets of nobody in topics Orders"):
             offsets_of_brokers(running.namesrv, Selection(topics=("Orders",)), ("nobody",))
 
 
@@ -219,9 +219,9 @@ def test_what_cannot_be_counted_is_said(spark: SparkSession) -> None:
         stats(spark, messages(spark).drop("body", "queueOffset"))
     with pytest.raises(UsageError, match="the source has no column keys"):
         stats(spark, messages(spark).drop("keys"))
-    with pytest.raises(ConfigError, match="keys_max=-1: wanted is 0 or more"):
+    with pytest.raises(ConfigError, match="keys_max=-1: expected 0 or more"):
         StatsPlan(keys_max=-1)
-    with pytest.raises(UsageError, match="'Orders' names no queue"):
+    with pytest.raises(UsageError, match="'Orders' is not a queue"):
         stats(spark, messages(spark), StatsPlan(offsets={"g": {"Orders": 1}}))
     with pytest.raises(FlareError, match="divi"):
         stats(spark, messages(spark).selectExpr("* except (body)", "queueOffset div 0 as bodySize"))

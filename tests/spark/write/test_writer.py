@@ -167,7 +167,7 @@ def test_a_stream_that_is_broken_off_before_its_commit_sends_the_same_ids_again(
     ("columns", "options", "says"),
     [
         (["'t' as tag"], {"topic": "T"}, "column 'tag' cannot be written: did you mean tags?"),
-        (["1 as tags"], {"topic": "T"}, "column tags is int, wanted is string"),
+        (["1 as tags"], {"topic": "T"}, "column tags is int: expected string"),
         ([], {"topic": "T", "windoww": "1"}, "did you mean window?"),
         ([], {}, "no topic is named"),
         (["if(id = 5, null, 'Many') as topic"], {}, "a row has no topic"),

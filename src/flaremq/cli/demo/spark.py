@@ -24,7 +24,7 @@ def can_run() -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What came of it, for the summary."""
+    """The outcome, for the summary."""
 
     archived: int
     replayed: int
@@ -39,7 +39,7 @@ class SparkHalf:
         self._console, self._folder, self._namesrv, self._stores = console, folder, namesrv, stores
 
     def run(self, topic: str) -> Told:
-        """Blocks. The servers run meanwhile: stores are read beside them."""
+        """Blocks. Stores are read while their brokers run."""
         self._console.print()
         with spark_for(Where(), "demo") as spark:
             self._console.print("  [green]✓[/] Spark is started, on this machine")
@@ -86,7 +86,7 @@ class SparkHalf:
     def _replay(self, spark: Any, archive: Path, topic: str) -> int:
         from flaremq.spark.pipelines.replay import ReplayPlan, replay
 
-        with self._step(f"what was paid is sent again, to {topic}, in its old order") as facts:
+        with self._step(f"paid orders are sent again to {topic}, in their original order") as facts:
             done = replay(
                 spark, archive, ReplayPlan(namesrv=self._namesrv, topic=topic, where="tags = 'paid'")
             )
@@ -97,7 +97,7 @@ class SparkHalf:
         from flaremq.spark.pipelines.store.audit import AuditedArchive, audit
 
         with self._step(
-            f"the store of {name} is audited beside its broker, and against the archive"
+            f"the store of {name} is audited while its broker runs, and compared with the archive"
         ) as facts:
             found = audit(spark, store, against=AuditedArchive(archive, name))
             facts.append(f"{found.records:,} records, {found.archived:,} archived, {found.found} deviations")

@@ -37,39 +37,53 @@ _LOOK_S = 0.5
 
 Topics = Annotated[
     list[str] | None,
-    typer.Option("-t", "--topic", metavar="TOPIC", help="What is archived. May be given several times."),
+    typer.Option("-t", "--topic", metavar="TOPIC", help="Topic to archive; repeatable."),
 ]
 From = Annotated[
-    str | None, typer.Option("--since", metavar="TIME", help="Stored then or later: 10m, 12:30, 2024-05-01")
+    str | None,
+    typer.Option(
+        "--since",
+        metavar="TIME",
+        help="Only messages stored at this time or later: 10m (ago), 12:30, 2024-05-01.",
+    ),
 ]
-Until = Annotated[str | None, typer.Option("--until", metavar="TIME", help="Stored before that.")]
+Until = Annotated[
+    str | None, typer.Option("--until", metavar="TIME", help="Only messages stored before this time.")
+]
 
 
 def archive(
-    to: Annotated[Path, typer.Option("--to", metavar="DIR", help="The folder of the archive.")],
+    to: Annotated[Path, typer.Option("--to", metavar="DIR", help="Folder of the archive.")],
     topic: Topics = None,
     pattern: Annotated[
-        str | None, typer.Option("--pattern", metavar="REGEX", help="All topics whose whole name matches.")
+        str | None,
+        typer.Option("--pattern", metavar="REGEX", help="Archive all topics whose whole name matches."),
     ] = None,
     format_: Annotated[
         str, typer.Option("--format", metavar="NAME", help="parquet, delta or iceberg.")
     ] = "parquet",
     once: Annotated[
-        bool, typer.Option("--once", help="Add what is there now, and end. Else it goes on until Ctrl-C.")
+        bool, typer.Option("--once", help="Archive what is there now, then end (default: run until Ctrl-C).")
     ] = False,
     every: Annotated[
-        str, typer.Option("--every", metavar="SPAN", help="From one batch to the next, at least.")
+        str, typer.Option("--every", metavar="SPAN", help="Shortest time from one batch to the next.")
     ] = "10s",
     group: Annotated[
         str | None,
-        typer.Option("-g", "--group", metavar="GROUP", help="A consumer group that shows how far it is."),
+        typer.Option("-g", "--group", metavar="GROUP", help="Consumer group that shows the progress."),
     ] = None,
     option: Annotated[
         list[str] | None,
-        typer.Option("-o", "--option", metavar="NAME=VALUE", help="Of the format rocketmq: tags=paid."),
+        typer.Option(
+            "-o",
+            "--option",
+            metavar="NAME=VALUE",
+            help="Option of format rocketmq, for example tags=paid; repeatable.",
+        ),
     ] = None,
     checkpoint: Annotated[
-        Path | None, typer.Option("--checkpoint", metavar="DIR", help="Else it lies in the archive.")
+        Path | None,
+        typer.Option("--checkpoint", metavar="DIR", help="Checkpoint folder (default: inside the archive)."),
     ] = None,
     namesrv: Namesrv = None,
     profile: Profile = None,
@@ -82,8 +96,8 @@ def archive(
 ) -> None:
     """Write topics to Parquet, Delta or Iceberg, every message exactly once.
 
-    Files lie by topic, day and hour (UTC) of the time at which messages were stored. Whatever is killed
-    meanwhile, the same command goes on where the last one stopped.
+    Files are grouped by topic, and by day and hour (UTC) at which messages were stored. If a run is killed,
+    the same command continues where it stopped.
     """
     check_installed()
     from flaremq.spark.pipelines import archive as archiving
@@ -111,7 +125,7 @@ def archive(
 
 
 def _until_interrupted(running: RunningArchive) -> Archived:
-    """Ctrl-C and SIGTERM end it in order; what a batch was at is done by the next run."""
+    """Ctrl-C and SIGTERM end it cleanly; the next run repeats an unfinished batch."""
     stopping: list[int] = []
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     for number in before:
@@ -128,20 +142,20 @@ def _until_interrupted(running: RunningArchive) -> Archived:
 
 
 def compact(
-    archive_: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of an archive.")],
+    archive_: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of an archive.")],
     small: Annotated[
-        str, typer.Option("--small", metavar="SIZE", help="Files below this size are merged.")
+        str, typer.Option("--small", metavar="SIZE", help="Merge files below this size.")
     ] = "32MiB",
     target: Annotated[
-        str, typer.Option("--target", metavar="SIZE", help="How large they become.")
+        str, typer.Option("--target", metavar="SIZE", help="Size of the merged files.")
     ] = "128MiB",
     keep: Annotated[
         str,
-        typer.Option("--keep", metavar="SPAN", help="How long merged files are kept for readers."),
+        typer.Option("--keep", metavar="SPAN", help="How long to keep merged files for running readers."),
     ] = "1d",
     json: Json = False,
 ) -> None:
-    """Merge the small files of an archive. Who reads it meanwhile sees every row once."""
+    """Merge the small files of an archive. Readers see every row exactly once meanwhile."""
     check_installed()
     from flaremq.spark.pipelines import compact as compacting
 
@@ -154,8 +168,8 @@ def compact(
     )
     out = Output(json)
     facts: list[tuple[str, object]] = [
-        ("files", f"{done.files:,}, before {done.files_before:,}"),
-        ("size", f"{size(done.size)}, before {size(done.size_before)}"),
+        ("files", f"{done.files:,} (before: {done.files_before:,})"),
+        ("size", f"{size(done.size)} (before: {size(done.size_before)})"),
         ("rows", f"{done.rows:,}"),
         ("took", f"{done.seconds:.1f} s"),
     ]
@@ -164,15 +178,15 @@ def compact(
 
 def replay(
     from_: Annotated[
-        Path, typer.Option("--from", metavar="DIR", help="An archive, or a folder of Parquet files.")
+        Path, typer.Option("--from", metavar="DIR", help="Archive, or folder of Parquet files.")
     ],
     topic: Annotated[
         str | None,
-        typer.Option("-t", "--topic", metavar="TOPIC", help="Where it goes; else to the topic it was in."),
+        typer.Option("-t", "--topic", metavar="TOPIC", help="Target topic (default: the original one)."),
     ] = None,
     from_topic: Annotated[
         list[str] | None,
-        typer.Option("--from-topic", metavar="TOPIC", help="Only what was in this one. May be repeated."),
+        typer.Option("--from-topic", metavar="TOPIC", help="Only messages of this topic; repeatable."),
     ] = None,
     since: From = None,
     until: Until = None,
@@ -180,14 +194,14 @@ def replay(
         str | None, typer.Option("-k", "--key", metavar="KEY", help="Only messages with this key.")
     ] = None,
     where: Annotated[
-        str | None, typer.Option("--where", metavar="SQL", help="Only rows that this condition holds for.")
+        str | None, typer.Option("--where", metavar="SQL", help="Only rows for which this condition is true.")
     ] = None,
     rate: Annotated[
-        int | None, typer.Option("--rate", min=1, metavar="N", help="Messages a second, at most.")
+        int | None, typer.Option("--rate", min=1, metavar="N", help="At most this many messages per second.")
     ] = None,
     replay_id: Annotated[
         str | None,
-        typer.Option("--id", metavar="NAME", help="Another replay of this name gives messages the same ids."),
+        typer.Option("--id", metavar="NAME", help="A replay with the same name gives the same message ids."),
     ] = None,
     tasks: Tasks = None,
     namesrv: Namesrv = None,
@@ -202,7 +216,7 @@ def replay(
 ) -> None:
     """Send archived messages again, in the order they had for each key.
 
-    What a message was before is told by properties: REPLAY_MSG_ID, REPLAY_TOPIC, REPLAY_QUEUE_OFFSET and
+    Properties of each message say where it came from: REPLAY_MSG_ID, REPLAY_TOPIC, REPLAY_QUEUE_OFFSET and
     others.
     """
     check_installed()

@@ -1,4 +1,4 @@
-"""`flaremq pipeline`: work for Spark, which is loaded only when a command needs it."""
+"""`flaremq pipeline`: commands that run on Spark, which is loaded only when a command needs it."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from flaremq.cli.pipelines import archive, recipe, stats, store
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
-    help="Archive, replay, rebuild, audit and measure, on Spark. Work is done on this machine unless "
-    "--master says where else.",
+    help="Archive, replay, rebuild, audit and measure with Spark, on this machine unless --master names a "
+    "cluster.",
 )
 
 
 def _add(name: str, command: Callable[..., None]) -> None:
-    """Its docstring has lines as long as the code's; a narrow terminal makes lines of its own."""
+    """Lines of the docstring are joined: the terminal wraps them at its width."""
     paragraphs = inspect.cleandoc(command.__doc__ or "").split("\n\n")
     app.command(name, help="\n\n".join(" ".join(each.split()) for each in paragraphs))(command)
 

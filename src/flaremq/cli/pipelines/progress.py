@@ -1,4 +1,4 @@
-"""A stream while it runs: one line on a terminal that tells what it does. On a pipe there is none."""
+"""A running stream in one status line; on a terminal only."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ STARTING: Final = "starting: asking brokers where their queues begin and end"
 
 @dataclass(frozen=True, slots=True)
 class BatchSpeed:
-    """What is known since the last batch: its speed, if it had messages, else that of the one before."""
+    """The speed of the last batch that had messages."""
 
     rows_per_s: float
     seconds: float
     waiting: int | None
-    """Messages that were there and not yet read; None if the batch only found out where to begin."""
+    """Messages not read yet; None if the batch only found where to begin."""
 
 
 def line_of(status: Mapping[str, object], rows: int, last: BatchSpeed | None) -> str:
     """What a query does now. It waits for messages only if it reads none, and the last batch left none.
 
-    The first batch of a stream has no rows: it finds out where the queues begin, which can take long, while
-    any number of messages is there.
+    The first batch of a stream has no rows: it finds out where the queues begin, which can take long even if
+    many messages are there.
     """
     told = f"{rows:,} messages"
     if rows and last is not None:
-        told += f", {last.rows_per_s:,.0f} a second in the last batch, which took {last.seconds:.1f} s"
+        told += f", {last.rows_per_s:,.0f} per second in the last batch, which took {last.seconds:.1f} s"
     if status.get("isTriggerActive") and status.get("isDataAvailable"):
         return f"{told}; reading"
     if last is None or last.waiting is None:
@@ -42,7 +42,7 @@ def line_of(status: Mapping[str, object], rows: int, last: BatchSpeed | None) ->
 
 
 class QueryStatus:
-    """Shows how a query gets on, whenever somebody asks it to look."""
+    """Shows the progress of a query, each time it is asked to look."""
 
     def __init__(self, query: StreamingQuery) -> None:
         self._query = query

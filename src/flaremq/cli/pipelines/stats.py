@@ -34,29 +34,35 @@ if TYPE_CHECKING:
 def stats(
     store: Annotated[
         Path | None,
-        typer.Argument(metavar="STORE", help="The folder of a store. Else topics, or an archive."),
+        typer.Argument(metavar="STORE", help="Folder of a store. Without it: --topic or --archive."),
     ] = None,
     topic: Annotated[
         list[str] | None,
-        typer.Option("-t", "--topic", metavar="TOPIC", help="Only these. May be given several times."),
+        typer.Option("-t", "--topic", metavar="TOPIC", help="Only this topic; repeatable."),
     ] = None,
     archive: Annotated[
-        Path | None, typer.Option("--archive", metavar="DIR", help="The folder of an archive.")
+        Path | None, typer.Option("--archive", metavar="DIR", help="Folder of an archive.")
     ] = None,
     group: Annotated[
         list[str] | None,
         typer.Option(
-            "-g", "--group", metavar="GROUP", help="Whose backlog is told; else all that are known."
+            "-g",
+            "--group",
+            metavar="GROUP",
+            help="Consumer group whose backlog to show; repeatable (default: all known groups).",
         ),
     ] = None,
     to: Annotated[
-        Path | None, typer.Option("--to", metavar="DIR", help="Write Parquet files and plots there.")
+        Path | None, typer.Option("--to", metavar="DIR", help="Write Parquet files and plots to this folder.")
     ] = None,
     keys: Annotated[
-        int, typer.Option("--keys", min=0, metavar="N", help="The most frequent keys; 0 counts none.")
+        int,
+        typer.Option(
+            "--keys", min=0, metavar="N", help="How many of the most frequent keys to show; 0 for none."
+        ),
     ] = 20,
     most: Annotated[
-        int, typer.Option("--rows", min=1, metavar="N", help="Rows of each table that are shown.")
+        int, typer.Option("--rows", min=1, metavar="N", help="How many rows of each table to show.")
     ] = 10,
     namesrv: Namesrv = None,
     profile: Profile = None,
@@ -69,21 +75,19 @@ def stats(
 ) -> None:
     """Rates, sizes and latency by topic, queue, tag, producer and hour; top keys; backlog.
 
-    Of a store, of an archive, or of topics (--topic without either): `flaremq pipeline stats -t Orders`.
+    For a store, an archive, or topics (--topic alone): `flaremq pipeline stats -t Orders`.
     """
     check_installed()
     if store is not None and archive is not None:
-        raise UsageError(f"both {store} and --archive {archive} are given: one of them at a time")
+        raise UsageError(f"{store} and --archive {archive} exclude each other: give one of them")
     if store is None and archive is None and not topic:
-        raise UsageError(
-            "nothing to count is named: give the folder of a store, --archive DIR or --topic NAME"
-        )
+        raise UsageError("nothing to count: expected the folder of a store, --archive DIR or --topic NAME")
     address = "" if store is not None or archive is not None else client_settings(namesrv, profile).namesrv
     source = StatsSource(store, archive, address, tuple(topic or ()), tuple(group or ()))
     source.check()
     to = None if to is None else local_path(to)
     if to is not None and to.exists() and not to.is_dir():
-        raise UsageError(f"--to {to} is a file: statistics need a folder")
+        raise UsageError(f"--to {to} is a file: expected a folder")
     from flaremq.spark.pipelines.stats import stats as counting
 
     with spark_for(Where(master, conf or [], ui, ship, python_env), "stats") as spark:
@@ -97,7 +101,7 @@ def stats(
 
 
 class StatsSource:
-    """Where the messages are that are to be counted."""
+    """Where the messages to count are: a store, an archive, or topics."""
 
     def __init__(
         self,
@@ -113,7 +117,7 @@ class StatsSource:
         self._topics, self._groups = topics, groups
 
     def check(self) -> None:
-        """Looked at before Spark is started: nobody likes to wait for being told of a wrong name."""
+        """Check before Spark starts, so that a wrong name is reported at once."""
         from flaremq.arrow.storefolder import ArrowStore
         from flaremq.spark.archive.identity import known_identity
         from flaremq.spark.read.batch import check_readable
@@ -128,7 +132,7 @@ class StatsSource:
             check_readable(ReadOptions.of(given, streaming=False))
 
     def frames(self, spark: SparkSession, with_keys: bool) -> tuple[DataFrame, DataFrame | None]:
-        """The messages, and the same with the columns that keys are counted by."""
+        """The messages, and the same messages with the columns for counting keys."""
         from flaremq.spark.archive.reader import read_archive
         from flaremq.spark.pipelines.stats.stats import COLUMNS_NEEDED, KEY_COLUMNS
 
@@ -151,7 +155,7 @@ class StatsSource:
         return planned(reader.options(columns=",".join(columns), **topics).load)
 
     def offsets(self) -> dict[str, dict[str, int]]:
-        """How far consumer groups are, as brokers or the store say."""
+        """Offsets of consumer groups, from the brokers or the store."""
         from flaremq.spark.pipelines.stats.groupoffsets import offsets_of_brokers, offsets_of_store
         from flaremq.spark.read.options import Selection
 
@@ -177,14 +181,17 @@ def _show(found: StatsTables, written: list[Path], most: int, out: Output) -> No
         out.facts(
             [
                 ("messages", f"{found.messages:,} ({size(found.bytes)} of bodies)"),
-                ("took", f"{found.seconds:.1f} s, {found.messages / max(found.seconds, 1e-9):,.0f} a second"),
+                (
+                    "took",
+                    f"{found.seconds:.1f} s, {found.messages / max(found.seconds, 1e-9):,.0f} per second",
+                ),
             ]
         )
         for table in shown(found, most):
             typer.echo()
             out.table(table.columns, table.rows, table.title)
         for path in written:
-            note(f"written: {path}")
+            note(f"wrote {path}")
 
     tables = {name: table.to_pylist() for name, table in found.tables.items()}
     files = [str(path) for path in written]

@@ -1,4 +1,4 @@
-"""`rebuild` and `audit`: what is done with the files of a store."""
+"""`rebuild` and `audit`: commands on the files of a store."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 _SHOWN: int = 50
 
 Store = Annotated[
-    Path, typer.Argument(metavar="STORE", help="The folder of a store: storePathRootDir of its broker.")
+    Path, typer.Argument(metavar="STORE", help="Folder of a store: the broker's storePathRootDir.")
 ]
 LogPath = Annotated[
     list[Path] | None,
     typer.Option(
-        "--log-path", metavar="DIR", help="Where its commitlog lies, if not in it. May be repeated."
+        "--log-path", metavar="DIR", help="Folder of its commitlog, if it is elsewhere; repeatable."
     ),
 ]
 QueueFileSize = Annotated[
@@ -47,18 +47,16 @@ QueueFileSize = Annotated[
     typer.Option(
         "--queue-file-size",
         metavar="BYTES",
-        help="mappedFileSizeConsumeQueue of the broker, if it was changed.",
+        help="The broker's mappedFileSizeConsumeQueue, if changed.",
     ),
 ]
 IndexSlots = Annotated[
     int | None,
-    typer.Option(
-        "--index-slots", min=1, metavar="N", help="maxHashSlotNum of the broker, if it was changed."
-    ),
+    typer.Option("--index-slots", min=1, metavar="N", help="The broker's maxHashSlotNum, if changed."),
 ]
 IndexEntries = Annotated[
     int | None,
-    typer.Option("--index-entries", min=2, metavar="N", help="maxIndexNum of the broker, if it was changed."),
+    typer.Option("--index-entries", min=2, metavar="N", help="The broker's maxIndexNum, if changed."),
 ]
 
 
@@ -66,7 +64,9 @@ def rebuild(
     store: Store,
     to: Annotated[
         Path | None,
-        typer.Option("--to", metavar="DIR", help="Write there. Without it the store gets new folders."),
+        typer.Option(
+            "--to", metavar="DIR", help="Write to this folder (default: replace the folders of the store)."
+        ),
     ] = None,
     log_path: LogPath = None,
     queue_file_size: QueueFileSize = None,
@@ -81,14 +81,16 @@ def rebuild(
     yes: Yes = False,
     json: Json = False,
 ) -> None:
-    """Make the queues and the index of a store anew from its commit log.
+    """Rebuild the queues and the index of a store from its commit log.
 
-    They are, byte for byte, what the broker would have made. The folders that were there are kept beside the
+    The result is byte for byte what the broker would write. The old folders are kept next to the
     new ones, under another name.
     """
     if to is None:
         confirm(
-            f"the folders consumequeue and index of {store} are replaced, and kept under another name", yes
+            f"this replaces the folders consumequeue and index of {store} and keeps the old ones under "
+            "another name",
+            yes,
         )
     check_installed()
     folder, to = _folder(store, log_path), None if to is None else local_path(to)
@@ -106,16 +108,17 @@ def audit(
     store: Store,
     other: Annotated[
         Path | None,
-        typer.Argument(metavar="STORE2", help="Another store whose log must be the same: its slave, a copy."),
+        typer.Argument(
+            metavar="STORE2", help="Another store whose log must be the same: a slave's, or a copy."
+        ),
     ] = None,
     archive: Annotated[
-        Path | None, typer.Option("--archive", metavar="DIR", help="An archive that must hold the same.")
+        Path | None,
+        typer.Option("--archive", metavar="DIR", help="Archive that must hold the same messages."),
     ] = None,
     broker: Annotated[
         str | None,
-        typer.Option(
-            "--broker", metavar="NAME", help="Whose store it is, if the archive has several brokers'."
-        ),
+        typer.Option("--broker", metavar="NAME", help="Broker of the store, if the archive has several."),
     ] = None,
     log_path: LogPath = None,
     queue_file_size: QueueFileSize = None,
@@ -129,7 +132,7 @@ def audit(
     python_env: PythonEnv = None,
     json: Json = False,
 ) -> None:
-    """Prove what a store holds, beside its running broker too. Ends with status 1 if anything deviates.
+    """Check everything in a store, also while its broker runs. Exits with status 1 if anything deviates.
 
     Every record's CRC, lengths and offset; queue offsets without gaps; each queue entry at its record and
     each record with its entry; each key found in the index; two logs equal, byte by byte; each message once
@@ -160,7 +163,7 @@ def audit(
 
 
 def _folder(root: Path, logs: list[Path] | None) -> ArrowStore:
-    """Looked at before Spark is started: nobody likes to wait for being told of a wrong name."""
+    """Check before Spark starts, so that a wrong name is reported at once."""
     from flaremq.arrow.storefolder import ArrowStore
 
     folder = ArrowStore(local_path(root), tuple(local_path(path) for path in logs or ()))
@@ -185,20 +188,23 @@ def _show_rebuilt(done: Rebuilt, out: Output) -> None:
             ("records", f"{done.records:,} ({size(done.bytes)})"),
             ("queues", f"{done.queues:,} in {done.queue_files:,} files"),
             ("index", f"{done.index_entries:,} entries in {done.index_files:,} files"),
-            ("took", f"{done.seconds:.1f} s, {done.records / max(done.seconds, 1e-9):,.0f} records a second"),
+            (
+                "took",
+                f"{done.seconds:.1f} s, {done.records / max(done.seconds, 1e-9):,.0f} records per second",
+            ),
         ]
     )
     for count, what in (
-        (done.repeated, "records have a place in their queue that another one has, and were left out"),
-        (done.missing, "places in queues have no record; they are filled, and nobody is sent there"),
-        (done.light, "records name further queues (INNER_MULTI_DISPATCH), which were not made"),
-        (done.batches, "records hold several messages; batch queues were not made"),
-        (done.deleted, "records are of deleted topics, and were given no queue"),
+        (done.repeated, "records have a queue position that another record has, and were left out"),
+        (done.missing, "queue positions have no record; they are filled, and consumers skip them"),
+        (done.light, "records name more queues (INNER_MULTI_DISPATCH), which were not rebuilt"),
+        (done.batches, "records hold several messages; batch queues were not rebuilt"),
+        (done.deleted, "records are of deleted topics, and got no queue"),
     ):
         if count:
             note(f"{count:,} {what}")
     for path in done.kept:
-        note(f"what was there before is {path}")
+        note(f"the old folder is {path}")
 
 
 def _show_audit(found: Audit, out: Output) -> None:
@@ -213,7 +219,7 @@ def _show_audit(found: Audit, out: Output) -> None:
     if found.archived:
         facts.append(("compared", f"{found.archived:,} messages of the archive"))
     facts.append(
-        ("took", f"{found.seconds:.1f} s, {found.records / max(found.seconds, 1e-9):,.0f} records a second")
+        ("took", f"{found.seconds:.1f} s, {found.records / max(found.seconds, 1e-9):,.0f} records per second")
     )
     facts.append(("deviations", f"{found.found:,}" if found.found else "none"))
     out.facts(facts)

@@ -70,7 +70,7 @@ class DeltaFormat:
             except CommitFailedError:
                 continue  # Somebody else has committed; perhaps this very batch.
             return True
-        raise StoreError(f"{self._folder}: {_TRIES} commits in a row were made by others: try again")
+        raise StoreError(f"{self._folder}: {_TRIES} attempts to commit lost to other writers: try again")
 
     def replace(self, removed: Sequence[DataFile], added: Sequence[DataFile]) -> bool:  # noqa: ARG002
         raise AssertionError("Delta merges by itself")

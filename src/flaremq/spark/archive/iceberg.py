@@ -134,7 +134,7 @@ class IcebergFormat:
                 return commit(self._table())
             except CommitFailedException:
                 continue  # Somebody else has committed; all is to be looked at anew.
-        raise StoreError(f"{self._folder}: {_TRIES} commits in a row were made by others: try again")
+        raise StoreError(f"{self._folder}: {_TRIES} attempts to commit lost to other writers: try again")
 
     def optimize(self, target: int) -> bool:  # noqa: ARG002
         return False

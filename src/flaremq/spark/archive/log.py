@@ -25,9 +25,9 @@ from flaremq.base.files import create_whole
 from flaremq.spark.archive.partitions import DataFile
 
 _EVERY: Final = 100
-"""So many versions after a state is written down the next one is."""
+"""A state is written down after each multiple of this many versions."""
 _TRIES: Final = 1000
-"""Somebody else was quicker: as often in a row happens to nobody."""
+"""Attempts to commit, each lost to a quicker writer, before giving up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +158,7 @@ class ArchiveLog:
                 self._sum_up(state.after(commit))
                 return verdict
             path.unlink(missing_ok=True)
-        raise StoreError(f"{self._folder}: {_TRIES} commits in a row were made by others: try again")
+        raise StoreError(f"{self._folder}: {_TRIES} attempts to commit lost to other writers: try again")
 
     def between(self, begin: int, end: int) -> list[Commit] | None:
         """The commits after version `begin` up to version `end`; None if they are not kept any more."""
@@ -202,7 +202,7 @@ class ArchiveLog:
                 continue
             except (ValueError, KeyError, TypeError) as error:
                 raise CorruptStore(
-                    f"{self._folder} cannot be read ({error}): restore it from a copy of the archive"
+                    f"cannot read {self._folder} ({error}): restore it from a copy of the archive"
                 ) from error
 
     def _newest_state(self, known: ArchiveState) -> ArchiveState:

@@ -58,7 +58,7 @@ class HourPartition:
             return cls(unquote(topic), date.fromisoformat(day), int(hour))
         except ValueError:
             raise CorruptStore(
-                f"{path} is no file of an archive: wanted is topic=.../day=.../hour=.../name; move it away"
+                f"{path} is not a file of an archive: expected topic=.../day=.../hour=.../name; move it away"
             ) from None
 
     @property
@@ -96,7 +96,7 @@ class DataFile:
 
 @dataclass(frozen=True, slots=True)
 class PartitionFilter:
-    """Which parts somebody wants to read; the end is not part of what is read."""
+    """Which partitions to read; the end is exclusive."""
 
     topics: frozenset[str] | None = None
     begin: datetime | None = None

@@ -54,7 +54,7 @@ class PublishedFiles:
             try:
                 self._apply(state, commits)
             except OSError as error:
-                raise StoreError(f"cannot show files in {self._root}: {error}") from error
+                raise StoreError(f"cannot publish files in {self._root}: {error}") from error
             replace_whole(self._done, str(state.version).encode())
 
     def _version(self) -> int:
@@ -118,7 +118,7 @@ def _exchanged(one: Path, other: Path) -> bool:
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Wait until nobody else is inside. A process that dies leaves."""
+    """Wait for the lock and hold it for the block. The system releases it if the process dies."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("ab") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

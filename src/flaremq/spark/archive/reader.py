@@ -116,12 +116,12 @@ def partition_filter(
     """Raises UsageError for what cannot be."""
     if topics is not None:
         if isinstance(topics, str) or not topics:
-            raise UsageError(f"topics={topics!r}: wanted is a list of names, or None for all topics")
+            raise UsageError(f"topics={topics!r}: expected a list of names, or None for all topics")
         for topic in topics:
             check_topic(topic)
     first, last = (_in_utc(each) for each in (begin, end))
     if first is not None and last is not None and first >= last:
-        raise UsageError(f"from {first.isoformat()} to {last.isoformat()} there is no time: exchange the two")
+        raise UsageError(f"begin={first.isoformat()} is not before end={last.isoformat()}: exchange them")
     return PartitionFilter(None if topics is None else frozenset(topics), first, last)
 
 

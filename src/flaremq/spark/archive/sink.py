@@ -49,7 +49,7 @@ class ArchiveSink(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> ArchiveWriter:  # noqa: N802, ARG002
         if overwrite:
-            raise UsageError("an archive is only ever added to: use outputMode('append')")
+            raise UsageError("an archive can only be appended to: use outputMode('append')")
         return ArchiveWriter(Path(self.options["folder"]), self.options["run"])
 
 
@@ -84,7 +84,7 @@ class ArchiveWriter(DataSourceStreamArrowWriter):
         query = staged[0].query
         if query != identity.query:
             raise UsageError(
-                f"{self._folder} is filled by another query ({identity.query}): use another folder"
+                f"{self._folder} is written by another query ({identity.query}): use another folder"
             )
         check_run(self._folder, self._run)
         with opened_table(self._folder, identity.format) as table:

@@ -173,8 +173,8 @@ def _disk_errors(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise StoreError(
-            f"cannot write {path}: {error.strerror or error}; every executor must reach the archive's "
-            "folder, and there must be room"
+            f"cannot write {path}: {error.strerror or error}; check that every executor can "
+            "write to the archive's folder, and that its disk has room"
         ) from error
 
 

@@ -69,13 +69,13 @@ class ArchiveTable(Protocol):
 
 
 def check_there(base: Path, files: Iterable[DataFile]) -> None:
-    """CorruptStore for a file that was written and is gone, before anybody is told that it has rows."""
+    """CorruptStore for a file that was written and is missing, before it is committed."""
     for file in files:
         path = base / file.path
         if not path.is_file() or path.stat().st_size != file.size:
             raise CorruptStore(
-                f"{path} was written with {file.size} bytes and is not there: the folder must be the "
-                "same on the driver and on all executors; nothing of its batch was committed"
+                f"{path} was written with {file.size} bytes and is missing: the driver and all executors "
+                "must share this folder; its batch was not committed"
             )
 
 

@@ -11,6 +11,8 @@ was cut short since and dies of it, hence the size in the name; other damage it 
 Nothing here may stop a start: without an archive Spark is slower, that is all.
 """
 
+from __future__ import annotations
+
 import contextlib
 import fcntl
 import hashlib
@@ -33,7 +35,7 @@ _MAGICS: Final = frozenset({0xF00BABA2, 0xF00BABA8})
 _TRIES_MAX: Final = 3
 """A JVM that is killed writes nothing; one that cannot write would try at every end of a session."""
 _UNUSED_S: Final = 30 * 86_400
-"""An archive has 150 MB: those of a Java or a Spark that nobody starts any more go."""
+"""An archive takes 150 MB, so those of a Java or Spark that is no longer used are deleted."""
 _DUMP_LIMIT_S: Final = 120.0
 # The JVM complains on the standard output, where a person's results are to be.
 _TO_STDERR: Final = ("-Xlog:disable", "-Xlog:all=error:stderr")
@@ -110,7 +112,7 @@ class _Shelf:
             made = self._take_or_make(java, lock)
             self._remove_unused()
         except BlockingIOError:
-            log.debug("another process makes %s", self.stem)
+            log.debug("another process is making %s", self.stem)
         finally:
             if not made.is_made_now:
                 os.close(lock)
@@ -159,7 +161,7 @@ def _made_ground(java: Java, path: Path) -> bool:
     try:
         subprocess.run(command, capture_output=True, timeout=_DUMP_LIMIT_S, check=True)
     except (subprocess.SubprocessError, OSError) as error:
-        log.debug("%s makes no class archive: %s", java.home, error)
+        log.debug("%s cannot make a class archive: %s", java.home, error)
         return False
     unfinished.replace(path)
     return True

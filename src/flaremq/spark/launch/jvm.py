@@ -5,6 +5,8 @@ fails, and then the error names it. The standard output stays the user's, since 
 `show` write there.
 """
 
+from __future__ import annotations
+
 import contextlib
 import datetime
 import os

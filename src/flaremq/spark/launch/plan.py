@@ -1,8 +1,9 @@
-"""What a session is to be like, and what that means in Spark's own words.
+"""The plan of a session, and the Spark settings that follow from it.
 
-Every setting here is a default: what the user's plan says wins, and so does what is written in a
-spark-defaults.conf.
+Every setting here is a default: the user's plan wins, and so does spark-defaults.conf.
 """
+
+from __future__ import annotations
 
 import os
 import re
@@ -84,13 +85,15 @@ class SessionPlan:
             )
         if not _MASTER.fullmatch(self.master):
             raise ConfigError(
-                f"{self.master!r} is no Spark master: give local[N], spark://host:port, yarn or k8s://..."
+                f"{self.master!r} is not a Spark master: expected local[N], spark://host:port, yarn or k8s://..."
             )
         if "spark.master" in self.conf:
-            raise ConfigError("spark.master is not a setting of a plan: give master instead")
+            raise ConfigError("spark.master cannot be set in conf: set master instead")
         for name in self.conf:
             if not name.startswith("spark."):
-                raise ConfigError(f"{name!r} is no setting of Spark: all of them begin with 'spark.'")
+                raise ConfigError(
+                    f"{name!r} is not a Spark setting: expected a name that begins with 'spark.'"
+                )
 
     @property
     def is_local(self) -> bool:
@@ -132,7 +135,7 @@ def own_conf_folder(spark_home: Path) -> Path | None:
 
 
 def environment_of(plan: SessionPlan, places: Places) -> dict[str, str]:
-    """What can be told to Spark's scripts, and to the processes that a JVM starts, in no other way."""
+    """Environment variables for what Spark's scripts and the JVM's child processes take no other way."""
     found = {"SPARK_HOME": str(places.spark_home)}
     if "SPARK_LAUNCHER_OPTS" not in os.environ:
         # A first JVM only composes the command line of the second, and should be quick about it.
@@ -149,7 +152,7 @@ def environment_of(plan: SessionPlan, places: Places) -> dict[str, str]:
 
 
 def settings_of(plan: SessionPlan, places: Places, archive_options: Sequence[str]) -> dict[str, str]:
-    """All settings of the session: ours where nobody else has said anything."""
+    """All settings of the session: ours where the user has set nothing."""
     written = _written_defaults(places.conf_folder)
     found = {name: value for name, value in _ours(plan, places).items() if name not in written}
     found |= plan.conf

@@ -1,11 +1,13 @@
-"""Opening Spark the way our commands and pipelines want it: found, quiet, quick to start, gone when it ends.
+"""Opening Spark for commands and pipelines: Java found, a quiet and quick start, nothing left at the end.
 
     with opened_session(SessionPlan(master="local[2]")) as spark:
         spark.range(10).count()
 
-There is one session in a process, as there is one JVM. A program that builds its own SparkSession needs
-nothing of this: the data sources work in any.
+A process has one session, as it has one JVM. A program that builds its own SparkSession does not need this
+module: the data sources work in any session.
 """
+
+from __future__ import annotations
 
 import atexit
 import contextlib
@@ -45,7 +47,7 @@ RAISED: Final = (PySparkException, Py4JError, ConnectionError)
 _PRINTING: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 """They print a page of JSON for an error that is raised as well."""
 _LOGGING: Final = (None, "py4j.clientserver", "py4j.java_gateway")
-"""They log a traceback when somebody types Ctrl-C; None is the root, which Py4J uses as its own."""
+"""They log a traceback on Ctrl-C; None is the root logger, which Py4J uses."""
 
 
 @dataclass(slots=True)
@@ -76,15 +78,15 @@ def spark_session(plan: SessionPlan | None = None) -> SparkSession:
     if _open is not None and _open.session is not None:
         if _open.plan != plan:
             raise ConfigError(
-                f"a Spark session on {_open.plan.master} is open already and a process has one: "
-                "stop_session() before another is opened"
+                f"a Spark session on {_open.plan.master} is already open, and a process can have only one: "
+                "call stop_session() first"
             )
         return _open.session
     if "PYSPARK_GATEWAY_PORT" in os.environ:
         # spark-submit has started us and the JVM: master, memory and the rest are its own affair.
         return SparkSession.builder.appName(plan.app_name).config(map=dict(plan.conf)).getOrCreate()
     if SparkContext._active_spark_context is not None:
-        raise ConfigError("this process has a SparkSession of its own: use it, or stop() it first")
+        raise ConfigError("this process already has a SparkSession: use it, or stop() it first")
     folder = Path(tempfile.mkdtemp(prefix="flaremq-spark-"))
     running = _RunningSession(
         plan, folder, new_log() if plan.quiet else None, signal.getsignal(signal.SIGINT)

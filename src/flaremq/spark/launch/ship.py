@@ -11,6 +11,8 @@ three ways:
 Compiled twins do not travel either: in a zip the Python twins serve.
 """
 
+from __future__ import annotations
+
 import importlib.util
 import shlex
 import sys
@@ -51,10 +53,10 @@ def archive_setting(env: Path) -> str:
     """The value of spark.archives that unpacks `env` where ENV_PYTHON looks for it."""
     if not env.is_file():
         raise ConfigError(
-            f"no file {env}: give the packed environment that executors shall use (venv-pack -o env.tar.gz)"
+            f"{env} does not exist: expected a packed environment for the executors (venv-pack -o env.tar.gz)"
         )
     if not env.name.endswith(_ARCHIVES):
-        raise ConfigError(f"{env} is no packed environment: Spark unpacks {', '.join(_ARCHIVES)}")
+        raise ConfigError(f"{env} is not a packed environment: expected {', '.join(_ARCHIVES)}")
     return f"{env.resolve()}#{ENV_NAME}"
 
 

@@ -1,6 +1,6 @@
-"""Topics into an archive: every message exactly once, whatever is killed meanwhile.
+"""Topics into an archive: every message exactly once, whichever process is killed.
 
-    brokers ─► tasks: Parquet files that nobody sees ─► one commit a batch ─► Parquet, Delta or Iceberg
+    brokers ─► tasks: hidden Parquet files ─► one commit a batch ─► Parquet, Delta or Iceberg
 
     archived = archive(spark, ArchivePlan(namesrv="127.0.0.1:9876", topics=("Orders",), to=Path("/archive")))
 
@@ -52,11 +52,11 @@ log = logging.getLogger(__name__)
 _OURS: Final = {
     "columns": "an archive has all columns",
     "includeproperties": "an archive has all columns",
-    "nameserver": "give namesrv",
-    "topic": "give topics",
-    "topics": "give topics",
-    "topicpattern": "give pattern",
-    "group": "give group",
+    "nameserver": "use namesrv",
+    "topic": "use topics",
+    "topics": "use topics",
+    "topicpattern": "use pattern",
+    "group": "use group",
 }
 
 
@@ -64,22 +64,22 @@ _OURS: Final = {
 class ArchivePlan:
     namesrv: str
     to: Path
-    """The folder of the archive, the same for the driver and all executors."""
+    """The archive's folder, shared by the driver and all executors."""
     topics: tuple[str, ...] = ()
     pattern: str | None = None
-    """Instead: all topics whose names match this expression, those that come later too."""
+    """Instead of topics: a regular expression, which also takes topics created later."""
     format: str = "parquet"
     """parquet, delta or iceberg."""
     checkpoint: Path | None = None
-    """Where Spark keeps how far it is; None is a folder inside of the archive."""
+    """Spark's checkpoint; None: a folder inside the archive."""
     interval_s: float = 10.0
-    """From the beginning of one batch to that of the next, at least; longer means larger files."""
+    """The shortest time from one batch to the next; longer means larger files."""
     offsets_max: int = 2_000_000
-    """Messages of a batch."""
+    """The most messages of a batch."""
     bytes_max: int = 1 * GiB
-    """The same in bytes: so much is done again if a batch is interrupted."""
+    """The same in bytes. An interrupted batch is repeated as a whole."""
     group: str | None = None
-    """A consumer group that shows brokers and their tools how far the archive is."""
+    """Consumer group whose offsets show the archive's progress in the brokers."""
     options: Mapping[str, str] = field(default_factory=dict)
     """Further options of the format "rocketmq": startingOffsets, tags, failOnDataLoss ..."""
 
@@ -89,21 +89,23 @@ class ArchivePlan:
             local_path(path or "")
         if bool(self.topics) == (self.pattern is not None):
             raise ConfigError(
-                "give topics or a pattern, one of both: topics=('Orders',) or pattern='order-.*'"
+                "expected either topics or pattern, for example topics=('Orders',) or pattern='order-.*'"
             )
         if self.interval_s < 0:
-            raise ConfigError(f"interval_s={self.interval_s:g}: wanted is 0 or more, as in interval_s=10")
+            raise ConfigError(
+                f"interval_s={self.interval_s:g}: expected 0 or more, for example interval_s=10"
+            )
         for name, limit in (("offsets_max", self.offsets_max), ("bytes_max", self.bytes_max)):
             if limit < 1:
-                raise ConfigError(f"{name}={limit}: wanted is a whole number from 1 on")
+                raise ConfigError(f"{name}={limit}: expected a whole number of at least 1")
         for name in self.options:
             if name.casefold() in _OURS:
-                raise ConfigError(f"{name} is no further option of an archive: {_OURS[name.casefold()]}")
+                raise ConfigError(f"{name} cannot be set for an archive: {_OURS[name.casefold()]}")
         ReadOptions.of(self.read_options, streaming=True)
 
     @property
     def read_options(self) -> dict[str, str]:
-        """What is read, in the words of the format "rocketmq"."""
+        """The options of format("rocketmq") for this plan."""
         found = {"nameServer": self.namesrv}
         if self.pattern is not None:
             found["topicPattern"] = self.pattern
@@ -129,7 +131,7 @@ class ArchivePlan:
 
 @dataclass(frozen=True, slots=True)
 class Archived:
-    """What a run has added, and what the archive has now."""
+    """What a run added, and what the archive holds now."""
 
     folder: Path
     format: str
@@ -143,7 +145,7 @@ class Archived:
 
 
 class RunningArchive:
-    """An archive that is being filled, until somebody leaves or stops it.
+    """An archive that is being written, until it is stopped.
 
     A batch that is interrupted is done anew by the next run.
     """
@@ -178,7 +180,7 @@ class RunningArchive:
 
     @property
     def query(self) -> StreamingQuery:
-        """Spark's own, with its progress."""
+        """Spark's query, with its progress."""
         assert self._query is not None
         return self._query
 
@@ -187,7 +189,7 @@ class RunningArchive:
         return self.query.isActive
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Until it has ended; False if it has not in time. Raises whatever it has failed of."""
+        """Wait for the end; False if it does not come in time. Raises the error that the run failed with."""
         try:
             has_ended = self.query.awaitTermination(timeout_s)  # type: ignore[arg-type]
         except RAISED as error:
@@ -202,7 +204,7 @@ class RunningArchive:
         return True
 
     def stop(self) -> None:
-        """Again is harmless."""
+        """Idempotent."""
         if self._query is not None:
             with contextlib.suppress(*RAISED):  # Its failure is told by `wait`.
                 self._query.stop()
@@ -240,7 +242,7 @@ class RunningArchive:
                 if told is not None:
                     commit(*told)
             except FlareError as error:
-                log.warning("brokers do not know how far %s is: %s", self._plan.group, error)
+                log.warning("cannot commit the offsets of %s: %s", self._plan.group, error)
 
     def __enter__(self) -> Self:
         return self
@@ -250,7 +252,7 @@ class RunningArchive:
 
 
 def check_plan(plan: ArchivePlan) -> None:
-    """Look at folder, checkpoint and topics, without Spark and before anything is written.
+    """Check folder, checkpoint and topics, without Spark and before anything is written.
 
     Raises what the query would fail of at its beginning: TopicNotFound, ConfigError for offsets, UsageError
     for what is another's. An archive that has begun knows where it goes on: brokers are not asked again.
@@ -264,8 +266,8 @@ def check_plan(plan: ArchivePlan) -> None:
     elif known and not any(options.selection.takes(queue_of(key)) for key in known):
         held = ", ".join(sorted({queue_of(key).topic for key in known})[:3])
         raise UsageError(
-            f"{plan.folder} is filled with {held}, and to be archived is {options.selection}: give another "
-            "folder, or name a topic that it is filled with besides"
+            f"{plan.folder} holds {held}, not {options.selection}: use another folder, or name a topic that "
+            "it holds as well"
         )
 
 
@@ -285,7 +287,7 @@ def _known_queues(checkpoint: Path) -> list[str] | None:
 
 
 def archive(spark: SparkSession, plan: ArchivePlan) -> Archived:
-    """Add all that is there now and was not added before, and end.
+    """Add everything that is there now and not yet in the archive, and end.
 
     Raises UsageError for a folder or a checkpoint that is another's, StoreLocked if it is being filled.
     """
@@ -295,7 +297,7 @@ def archive(spark: SparkSession, plan: ArchivePlan) -> Archived:
 
 
 def start_archive(spark: SparkSession, plan: ArchivePlan) -> RunningArchive:
-    """Add what is there and what comes, until it is stopped. Raises the same."""
+    """Add messages as they come, until stopped. Raises the same errors."""
     return _started(spark, plan, once=False)
 
 
@@ -325,7 +327,7 @@ def _started(spark: SparkSession, plan: ArchivePlan, *, once: bool) -> RunningAr
 
 
 def _jvm_of(spark: SparkSession) -> int | None:
-    """The process in which Spark runs, if it is one of this machine."""
+    """The process id of Spark's JVM, if it runs on this machine."""
     try:
         found = spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid()  # type: ignore[union-attr]
     except (*RAISED, AttributeError):

@@ -65,7 +65,7 @@ class Merge:
         return cls(StagePlan(**found["stage"]), tuple(DataFile(**file) for file in found["files"]))
 
     def run(self) -> tuple[DataFile, ...]:
-        """The new files, which nobody sees yet. Raises StoreError."""
+        """The new files, not visible yet. Raises StoreError."""
         part, stage = self.files[0].part, Stage(self.stage)
         try:
             for file in self.files:
@@ -74,7 +74,7 @@ class Merge:
             made = stage.finish()
             if sum(file.rows for file in made) != sum(file.rows for file in self.files):
                 raise CorruptStore(
-                    f"{part.path}: {sum(file.rows for file in self.files)} rows were to be merged and "
+                    f"{part.path}: {sum(file.rows for file in self.files)} rows should be merged, but "
                     f"{sum(file.rows for file in made)} were read: nothing was changed; audit the archive"
                 )
         except BaseException:
@@ -99,13 +99,13 @@ def compact(
     target: int = 128 * MiB,
     vacuum_after_s: float = DAY_S,
 ) -> Compacted:
-    """Merge files below `small_below` bytes into such of about `target`, and delete what nobody needs.
+    """Merge files below `small_below` bytes into files of about `target`, and delete those no longer needed.
 
     Without Spark it is done here. Files that are no more part of the archive are kept for `vacuum_after_s`:
     queries that began before may still read them. Raises UsageError if there is no archive.
     """
     if not 0 < small_below <= target:
-        raise ConfigError(f"small_below={small_below}, target={target}: wanted is 0 < small_below <= target")
+        raise ConfigError(f"small_below={small_below}, target={target}: expected 0 < small_below <= target")
     _check_age(vacuum_after_s)
     folder, begun_s = local_path(folder), monotonic()
     identity = known_identity(folder)
@@ -144,7 +144,7 @@ def vacuum(folder: Path, older_than_s: float = DAY_S) -> Vacuumed:
 
 def _check_age(age_s: float) -> None:
     if age_s < 0:
-        raise UsageError(f"an age of {age_s:g} s cannot be: wanted is 0 or more, and a day is usual")
+        raise UsageError(f"an age of {age_s:g} s: expected 0 or more; the default is a day")
 
 
 def bins(files: Iterable[DataFile], small_below: int, target: int) -> list[tuple[DataFile, ...]]:

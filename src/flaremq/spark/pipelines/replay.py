@@ -1,8 +1,8 @@
-"""Replay: messages that were archived are sent again, all of them or a chosen part, in their old order.
+"""Replay: archived messages are sent again, all or some of them, in their original order.
 
     archive ─► filter ─► one partition per share of the keys, sorted ─► the format "rocketmq", ordered
 
-A message gets a new place and a new time; what it was before is told by properties of its own (`ORIGIN`).
+A message gets a new place and a new time; where it came from is in its properties (`ORIGIN`).
 The user's properties are kept. Those of the system are not: broker and clients set them anew, and a replayed
 message is neither delayed nor a request nor half of a transaction, whatever the first one was.
 """
@@ -44,14 +44,14 @@ ORIGIN: Final[Mapping[str, str]] = {
     "REPLAY_STORE_TIMESTAMP": "cast(unix_millis(storeTimestamp) AS string)",
     "REPLAY_BORN_TIMESTAMP": "cast(unix_millis(bornTimestamp) AS string)",
 }
-"""Properties of a replayed message, and what of the first one each tells. Times are in milliseconds."""
+"""Properties of a replayed message, and the field of the original that each holds. Times are in ms."""
 
 NOT_KEPT: Final = names.RESERVED | {
     *(names.SHARDING_KEY, names.START_DELIVER_TIME, names.REDIRECT, names.FORWARD_QUEUE_ID),
     *(names.TRANSACTION_ID, names.TRANSACTION_CHECK_TIMES, names.CHECK_IMMUNITY_TIME_IN_SECONDS),
     *(names.INNER_NUM, names.INNER_BASE, names.INNER_MULTI_DISPATCH, names.TRACE_CONTEXT),
 }
-"""Properties that are the system's. The sharding key is sent on, as what it is."""
+"""System properties, which are not sent again. The sharding key is, as such."""
 
 _NEEDED: Final = (
     *("topic", "brokerName", "queueId", "queueOffset", "msgId", "keys", "tags", "body", "properties"),
@@ -62,30 +62,30 @@ _ORDER: Final = ("storeTimestamp", "brokerName", "queueId", "queueOffset")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayPlan:
-    """What is sent again, where to, and how fast."""
+    """Which messages are sent again, where, and how fast."""
 
     namesrv: str
     topic: str | None = None
-    """Where it goes. None: each message to the topic that it was in."""
+    """Target topic. None: each message goes to its original topic."""
     from_topics: tuple[str, ...] = ()
-    """Only what was in these."""
+    """Only messages of these topics."""
     from_ms: int | None = None
-    """Only what was stored then or later."""
+    """Only messages stored at this time or later."""
     until_ms: int | None = None
-    """Only what was stored before that."""
+    """Only messages stored before this time."""
     key: str | None = None
-    """Only messages that have this key among theirs."""
+    """Only messages with this key."""
     where: str | None = None
-    """Only what this condition of Spark SQL over the columns of a message holds for."""
+    """Only messages for which this Spark SQL condition on their columns is true."""
     rate: int | None = None
-    """Messages per second at most, all tasks together."""
+    """The most messages per second, over all tasks."""
     replay_id: str | None = None
-    """Makes ids such that another replay of this name gives the same message the same id."""
+    """Makes message ids repeatable: another replay with this name gives each message the same id."""
     group: str = DEFAULT_GROUP
     tasks: int | None = None
-    """None: as many as run at a time."""
+    """None: as many as can run at once."""
     dry_run: bool = False
-    """Count, and send nothing."""
+    """Count only; send nothing."""
 
     def __post_init__(self) -> None:
         check_group(self.group)
@@ -94,17 +94,16 @@ class ReplayPlan:
         for name in ("rate", "tasks"):
             value = getattr(self, name)
             if value is not None and value < 1:
-                raise ConfigError(f"{name}={value}: wanted is 1 or more")
+                raise ConfigError(f"{name}={value}: expected 1 or more")
         if self.from_ms is not None and self.until_ms is not None and self.from_ms >= self.until_ms:
             raise ConfigError(
-                f"from {_iso(self.from_ms)} until {_iso(self.until_ms)}: that is no time at all; "
-                "give an end that is later than the beginning"
+                f"from {_iso(self.from_ms)} until {_iso(self.until_ms)}: expected an end after the beginning"
             )
 
 
 @dataclass(frozen=True, slots=True)
 class TopicSpan:
-    """What of one topic is chosen."""
+    """The chosen messages of one topic."""
 
     topic: str
     count: int
@@ -116,16 +115,16 @@ class TopicSpan:
 @dataclass(frozen=True, slots=True)
 class Replayed:
     count: int
-    """Messages that were sent; of a dry run those that would be."""
+    """Messages sent; in a dry run, those that would be."""
     first_ms: int | None
     last_ms: int | None
-    """When the first and the last of them were stored; None where there is none."""
+    """When the first and the last of them were stored; None without messages."""
     topics: tuple[TopicSpan, ...] = ()
-    """Of a dry run: where they were, by name."""
+    """In a dry run: by original topic."""
 
 
 def replay(spark: SparkSession, source: str | Path | DataFrame, plan: ReplayPlan) -> Replayed:
-    """Send again what an archive holds: a folder, or a frame with the columns of messages.
+    """Send the messages of an archive again: a folder, or a DataFrame with the columns of messages.
 
     Raises FlareError, and nothing of Spark. After a failure some of the messages may have been sent.
     """
@@ -137,11 +136,11 @@ def replay(spark: SparkSession, source: str | Path | DataFrame, plan: ReplayPlan
 
 
 def check_source(folder: str | Path) -> None:
-    """UsageError for what cannot hold an archive, for those who have not started Spark yet."""
+    """UsageError if this cannot be an archive; works without Spark."""
     path = local_path(folder)
     if not path.is_dir():
-        what = "is a file" if path.exists() else "is not there"
-        raise UsageError(f"{path} {what}: give the folder of an archive, or one of Parquet files")
+        what = "is a file" if path.exists() else "does not exist"
+        raise UsageError(f"{path} {what}: expected an archive, or a folder of Parquet files")
 
 
 def archived(spark: SparkSession, folder: str | Path, plan: ReplayPlan) -> DataFrame:
@@ -163,12 +162,13 @@ def archived(spark: SparkSession, folder: str | Path, plan: ReplayPlan) -> DataF
 
 
 def chosen(frame: DataFrame, plan: ReplayPlan) -> DataFrame:
-    """The rows that a plan wants. UsageError for a frame that holds no messages, or a wrong condition."""
+    """The rows that a plan selects. UsageError for a DataFrame without messages, or an invalid condition."""
     missing = [name for name in _NEEDED if name not in frame.columns]
     if missing:
         raise UsageError(
-            f"the source has no column {', '.join(missing)}: an archive has all columns of a message, and so "
-            'has a frame of the format "rocketmq" that was read without the option columns'
+            f"the source has no column {', '.join(missing)}: expected all columns of a message, as in an "
+            "archive, "
+            'or in a DataFrame read with format("rocketmq") without the option columns'
         )
     if plan.from_topics:
         frame = frame.where(F.col("topic").isin(*plan.from_topics))
@@ -197,8 +197,8 @@ def _where(frame: DataFrame, condition: str) -> DataFrame:
         return frame.where(condition)
     except PySparkException as error:
         raise UsageError(
-            f"where={condition!r} cannot be read: {spark_error(error)}; wanted is a condition over the "
-            "columns of a message, as in tags = 'paid' AND properties['amount'] > 100"
+            f"where={condition!r} is not valid: {spark_error(error)}; expected a condition on the "
+            "columns of a message, for example tags = 'paid' AND properties['amount'] > 100"
         ) from None
 
 
@@ -258,7 +258,7 @@ def in_order(frame: DataFrame, tasks: int) -> DataFrame:
 
 
 def outgoing(frame: DataFrame, plan: ReplayPlan) -> DataFrame:
-    """The columns that are written."""
+    """The columns to write."""
     columns = [
         F.col("body"),
         F.col("keys"),

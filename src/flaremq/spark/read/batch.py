@@ -63,10 +63,10 @@ async def planned(client: Client, options: ReadOptions) -> list[QueueRange]:
     lost = gaps(begin, spans)
     if lost and options.fail_on_data_loss:
         raise DataLost(
-            f"messages are gone that were to be read: {', '.join(map(str, lost[:5]))}. "
-            "Give offsets behind them, or set failOnDataLoss=false to go on without them"
+            f"messages to be read are gone: {', '.join(map(str, lost[:5]))}. "
+            "Set later offsets, or failOnDataLoss=false to continue without them"
         )
     for gap in lost:
-        log.warning("messages are gone that were to be read, and left out: %s", gap)
+        log.warning("messages to be read are gone, and were skipped: %s", gap)
         begin[gap.key] = gap.end
     return ranges(begin, end)

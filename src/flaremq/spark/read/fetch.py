@@ -61,7 +61,7 @@ _PAUSE_MAX_S: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class FetchPlan:
-    """All that a task needs to know besides its ranges."""
+    """What a task needs to know in addition to its ranges."""
 
     name_server: str
     group: str = DEFAULT_GROUP
@@ -215,10 +215,12 @@ class Fetch:
         client, broker = self._client, of.broker
         if client.routes.known(of.topic) is None and await client.routes.refresh(of.topic) is None:
             # All its brokers may be away for a while. A broker knows better whether a topic is gone.
-            raise NoRoute(f"topic {of.topic!r} is unknown to the NameServer now: see that its brokers run")
+            raise NoRoute(
+                f"topic {of.topic!r} is unknown to the NameServer now: check that its brokers are running"
+            )
         address = client.routes.address(broker, self._suggested.get(broker, MASTER_ID))
         if address is None:
-            raise NoRoute(f"no broker named {broker!r} is known now: see that it runs")
+            raise NoRoute(f"broker {broker!r} is unknown to the NameServer now: check that it is running")
         line = self._lines.get(address)
         if line is None or not line.connection.is_open:
             connection = await client.caller.connected(address, client.settings.connect_timeout_s)
@@ -285,7 +287,7 @@ class Fetch:
         elif isinstance(error, GroupNotFound) and what.asked_as == DEFAULT_GROUP:
             self._to_ask.append(what)
             if self._group == DEFAULT_GROUP:
-                log.info("%s: pulls go on in the name of %s", error, TOOLS_GROUP)
+                log.info("%s: pulling as group %s from now on", error, TOOLS_GROUP)
                 self._group = TOOLS_GROUP
                 self._frames.clear()
         elif isinstance(error, TopicNotFound | InvalidParameter):
@@ -302,18 +304,18 @@ class Fetch:
         gone = f"{piece.of.key} [{piece.at}, {min(onward, piece.of.end)})"
         if self._plan.fail_on_data_loss:
             self._fatal = self._fatal or DataLost(
-                f"messages are gone before they were read: {gone}{why}. Set failOnDataLoss=false to go on "
-                "without them, or begin anew behind them"
+                f"messages were gone before they were read: {gone}{why}. Set failOnDataLoss=false to "
+                "continue without them, or start again after them"
             )
             return
         if self._floors.get(piece.of.key, -1) < onward:
-            log.warning("messages are gone before they were read, and left out: %s%s", gone, why)
+            log.warning("messages were gone before they were read, and were skipped: %s%s", gone, why)
             self._floors[piece.of.key] = onward  # Whoever else waits for them need not ask.
         piece.skip(onward)
 
     def _back_to_master(self, piece: PullRange, why: object) -> None:
         """A slave is asked because its master said so. One that cannot help is not asked again."""
-        log.info("a slave of %s cannot help, its master is asked again: %s", piece.of.broker, why)
+        log.info("a slave of %s cannot serve the pull, asking its master again: %s", piece.of.broker, why)
         self._masters_only.add(piece.of.broker)
         self._suggested.pop(piece.of.broker, None)
         piece.asked_of = MASTER_ID
@@ -361,9 +363,9 @@ class Fetch:
 
 def _behind(piece: PullRange, most: int) -> DataLost:
     return DataLost(
-        f"messages were to be read that {piece.of.key} does not have (any more): {piece.of.key} "
-        f"[{piece.at}, {piece.end}), it ends at {most}. A failover may have cost them; wait for the broker, "
-        "or set failOnDataLoss=false to go on without them"
+        f"messages to be read are not in {piece.of.key}: [{piece.at}, {piece.end}), but it ends at {most}. A "
+        "failover may have lost them; wait for the broker, or set failOnDataLoss=false to continue without "
+        "them"
     )
 
 

@@ -1,6 +1,6 @@
-"""How far a group is, told to brokers: as well as can be, and never at the cost of a query.
+"""Offsets of a group committed to brokers: as well as possible, and never at the cost of a query.
 
-A broker takes offsets only of groups that it knows, and makes a group when somebody pulls in its name.
+A broker takes offsets only of groups that it knows, and creates a group when it pulls.
 So where one is missing a pull comes first.
 """
 
@@ -26,14 +26,14 @@ _AT_ONCE: Final = 64
 
 
 def commit(name_server: str, group: str, offsets: Mapping[str, int]) -> None:
-    """What cannot be told is a warning; it is told again after the next batch."""
+    """A failure is logged as a warning; the next batch commits again."""
     try:
         cluster = cluster_client(name_server)
         new = {key: offset for key, offset in offsets.items() if cluster.told.get((group, key)) != offset}
         if new:
             cluster.run(_Commit(cluster, group, new).run())
     except Exception as error:  # noqa: BLE001 - A progress report must not end a query.
-        log.warning("the progress of %s cannot be told: %s", group, error)
+        log.warning("cannot commit the offsets of %s: %s", group, error)
 
 
 class _Commit:
@@ -61,7 +61,7 @@ class _Commit:
             await self._one(address, keys[0])  # Where this fails, the others need not be tried.
             await asyncio.gather(*(self._one(address, key) for key in keys[1:]))
         except FlareError as error:
-            log.warning("the progress of %s cannot be told to %s: %s", self._group, broker, error)
+            log.warning("cannot commit the offsets of %s to %s: %s", self._group, broker, error)
 
     async def _one(self, address: str, key: str) -> None:
         api, queue, offset = self._client.api, queue_of(key), self._offsets[key]

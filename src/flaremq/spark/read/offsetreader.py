@@ -80,14 +80,14 @@ class OffsetReader:
             elif strict and selection.pattern is None:
                 raise TopicNotFound(
                     f"topic {topic!r} is unknown to the NameServer {self._client.namesrvs.chosen}: "
-                    "see how it is spelled and that its brokers run, or create it first"
+                    "check its spelling and that its brokers are running, or create it first"
                 )
         if not selection.queues:
             return tuple(found)
         missing = [key_of(each) for each in selection.queues if each not in found]
         if missing and strict:
             raise TopicNotFound(
-                f"queues {', '.join(missing[:5])} are not there: {', '.join(sorted(named))} has "
+                f"queues {', '.join(missing[:5])} do not exist: {', '.join(sorted(named))} has "
                 f"{', '.join(key_of(each) for each in found[:8])}{' ...' if len(found) > 8 else ''}"
             )
         return tuple(each for each in found if each in selection.queues)
@@ -167,26 +167,26 @@ class OffsetReader:
     def _address(self, broker: str) -> str:
         address = self._client.routes.address(broker)
         if address is None:
-            raise NoRoute(f"no broker named {broker!r} is known now: see that it runs")
+            raise NoRoute(f"broker {broker!r} is unknown to the NameServer now: check that it is running")
         return address
 
     def _check_away(self, away: Mapping[str, FlareError]) -> None:
         now_s = asyncio.get_running_loop().time()
         for broker in [each for each in self._away_since_s if each not in away]:
-            log.warning("broker %s answers again, or is no longer asked", broker)
+            log.warning("broker %s answers again, or is no longer needed", broker)
             del self._away_since_s[broker]
         for broker, error in away.items():
             if broker not in self._away_since_s:
-                log.warning("broker %s cannot be asked now, its queues wait: %s", broker, error)
+                log.warning("broker %s does not answer, its queues wait: %s", broker, error)
                 self._away_since_s[broker] = now_s
                 self._client.refresh_soon()
             elif now_s - self._away_since_s[broker] > self._timeout_s:
-                raise self._too_long(error, f"broker {broker!r} stays away")
+                raise self._too_long(error, f"no answer from broker {broker!r}")
 
     def _too_long(self, error: FlareError, what: str) -> PeerError:
         late = PeerError(
-            f"{what} for {self._timeout_s:g} s (brokerTimeout): {error}. See that it runs and can be reached "
-            "from here, or raise brokerTimeout"
+            f"{what} for {self._timeout_s:g} s (brokerTimeout): {error}. Check that it is running and can be "
+            "reached from here, or raise brokerTimeout"
         )
         late.retriable = True
         return late
@@ -250,7 +250,9 @@ async def await_more(client: Client, queue: MessageQueue, offset: int, hold_s: f
 async def _pull(client: Client, queue: MessageQueue, offset: int, count: int, hold_s: float) -> PullResult:
     address = client.routes.address(queue.broker_name)
     if address is None:
-        raise NoRoute(f"no broker named {queue.broker_name!r} is known now: see that it runs")
+        raise NoRoute(
+            f"broker {queue.broker_name!r} is unknown to the NameServer now: check that it is running"
+        )
     of = QueueRange(queue.topic, queue.broker_name, queue.queue_id, offset, offset + 1)
     header = replace(
         pull_header(of, TOOLS_GROUP, NO_FILTER),

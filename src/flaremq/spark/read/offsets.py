@@ -32,21 +32,22 @@ def dump_start(place: Bound) -> dict[str, Any]:
 
 
 def load(offset: object) -> dict[str, int] | Bound:
-    """What an offset of a checkpoint says. UsageError if it is none of ours, or of another version."""
+    """The offset in a checkpoint. UsageError if it is not ours, or of another version."""
     if not isinstance(offset, dict) or "v" not in offset:
         raise UsageError(
-            f"the checkpoint holds {json.dumps(offset)[:200]}, no offset of this source: {_ELSEWHERE}"
+            f"the checkpoint holds {json.dumps(offset)[:200]}, which is not an offset of this source: "
+            f"{_ELSEWHERE}"
         )
     if offset["v"] != VERSION:
         raise UsageError(
-            f"the checkpoint holds offsets of version {offset['v']!r}, readable are those of {VERSION}: "
-            f"go on with the release that wrote it, or {_ELSEWHERE}"
+            f"the checkpoint holds offsets of version {offset['v']!r}, expected version {VERSION}: "
+            f"use the release that wrote it, or {_ELSEWHERE}"
         )
     if "start" in offset:
         return Bound.of_dict(offset["start"])
     queues = offset.get("q")
     if not isinstance(queues, dict) or not all(type(each) is int for each in queues.values()):
-        raise UsageError(f"the checkpoint holds {json.dumps(offset)[:200]}, wanted are queues: {_ELSEWHERE}")
+        raise UsageError(f"the checkpoint holds {json.dumps(offset)[:200]}, expected queues: {_ELSEWHERE}")
     for key in queues:
         queue_of(key)
     return queues
@@ -149,6 +150,6 @@ def check_same_query(known: Iterable[str], takes: Iterable[bool], selection: str
     keys = list(known)
     if keys and not any(takes):
         raise UsageError(
-            f"the checkpoint is of {', '.join(sorted(keys)[:3])}{' ...' if len(keys) > 3 else ''}, and to be "
-            f"read is {selection}: it belongs to another query; {_ELSEWHERE}"
+            f"the checkpoint is of {', '.join(sorted(keys)[:3])}{' ...' if len(keys) > 3 else ''}, but "
+            f"{selection} should be read: it belongs to another query; {_ELSEWHERE}"
         )

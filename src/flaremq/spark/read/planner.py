@@ -1,4 +1,4 @@
-"""The course of a stream: which queues it reads, how far they go, and how much the next batch takes."""
+"""Planning a stream: which queues it reads, where they end, and how much the next batch takes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _USUAL_SIZE = 1024.0
 
 
 class StreamPlanner:
-    """Blocks its caller; the work is done in the loop of a cluster."""
+    """Blocks its caller; the work is done in the event loop of the cluster's client."""
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
@@ -91,7 +91,7 @@ class StreamPlanner:
         except FlareError as error:
             if not known or strict or not error.retriable:
                 raise
-            log.warning("new queues cannot be looked for now: %s", error)
+            log.warning("cannot look for new queues now: %s", error)
         if not known and self._queues and self._options.filter.sql is not None:
             await self._reader.check_sql(self._queues, self._options.filter.sql, self._options.reading_group)
         self._listed_s = asyncio.get_running_loop().time()
@@ -147,18 +147,19 @@ class StreamPlanner:
         lost = offsets.gaps(known, spans)
         if lost and self._options.fail_on_data_loss:
             raise DataLost(
-                f"messages are gone before they were read: {', '.join(map(str, lost[:5]))}. Set "
-                "failOnDataLoss=false to go on without them, or begin anew with another checkpointLocation"
+                f"messages were gone before they were read: {', '.join(map(str, lost[:5]))}. Set "
+                "failOnDataLoss=false to continue without them, or start again with another "
+                "checkpointLocation"
             )
         for gap in lost:
             if str(gap) not in self._warned:
                 self._warned.add(str(gap))
-                log.warning("messages are gone before they were read, and left out: %s", gap)
+                log.warning("messages were gone before they were read, and were skipped: %s", gap)
         for key, offset in known.items():
             if self._target is None and key in spans and spans[key].end < offset and key not in self._warned:
                 self._warned.add(key)
                 log.warning(
-                    "%s ends at %d, and was read up to %d before: it is read on when it is beyond that",
+                    "%s ends at %d, but was read up to %d before: waiting until it is past that",
                     *(key, spans[key].end, offset),
                 )
 
@@ -195,7 +196,7 @@ class StreamPlanner:
             if len(pulled.body) and pulled.next_offset > offset:
                 return max(1.0, len(pulled.body) / (pulled.next_offset - offset))
         except FlareError as error:
-            log.debug("the size of messages of %s is not known: %s", key, error)
+            log.debug("the size of messages of %s is unknown: %s", key, error)
         return self._sizes.get(key, (0.0, _USUAL_SIZE))[1]
 
 
@@ -234,7 +235,7 @@ class Watch:
         try:
             return await await_more(self._client, queue_of(key), offset, _HOLD_S)
         except FlareError as error:
-            log.debug("%s cannot be watched now: %s", key, error)
+            log.debug("cannot watch %s now: %s", key, error)
             return False
 
     async def close(self) -> None:

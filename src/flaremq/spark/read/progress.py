@@ -1,4 +1,4 @@
-"""Progress of streams, told to brokers at the end of each batch, so that tools show how far Spark is.
+"""Progress of streams, committed to brokers after each batch, so that tools show it.
 
 Spark tells a source that a batch is done only when the next one begins, and never after the last.
 A listener hears of it at once: `watch_progress(spark)`, once in a session, serves all queries that
@@ -27,7 +27,7 @@ Tell = Callable[[str, str, Mapping[str, int]], None]
 
 
 class ProgressListener(StreamingQueryListener):
-    """Who reads, and from where, stands beside the heads that the source reports."""
+    """The group and NameServer are in the latest offset that the source reports."""
 
     def __init__(self, tell: Tell = commit) -> None:
         self._tell = tell

@@ -1,8 +1,8 @@
-"""Pieces: ranges cut into what one pull can bring, and what an answer means for one of them. No I/O.
+"""Ranges cut into what one pull can bring, and what an answer means for one of them. No I/O.
 
 Without a filter a broker gives the messages that follow an offset, up to a number that it does not
 tell: so the first answer shows the stride, and then many pulls can be under way at a time. With a filter
-nobody knows where an answer will end: pieces are larger then, and each asks one pull after the other.
+it is unknown where an answer will end: ranges are larger then, and each asks one pull after the other.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ COUNT_MAX: Final = 1024
 FILTERED_STRIDE: Final = 4096
 _USUAL: Final = 32
 _FULL_RUN: Final = 256
-"""After so many full answers a larger stride is tried."""
+"""Full answers in a row after which a larger stride is tried."""
 
 _LONG: Final = struct.Struct(">q")
 
@@ -40,7 +40,7 @@ class PulledRecords(NamedTuple):
     begin: int
     end: int
     is_whole: bool
-    """All of them do: nobody needs to look."""
+    """All of them do: no filtering is needed."""
 
 
 @dataclass(slots=True, eq=False)
@@ -159,7 +159,7 @@ TOOLS_GROUP: Final = "TOOLS_CONSUMER"
 
 
 def pull_header(of: QueueRange, group: str, wanted: Filter) -> PullMessageRequestHeader:
-    """A pull that brings its subscription along, so that nobody need be registered, and commits nothing."""
+    """A pull that carries its subscription, so that no consumer need be registered, and commits nothing."""
     return PullMessageRequestHeader(
         consumer_group=group,
         topic=of.topic,

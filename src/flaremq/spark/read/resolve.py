@@ -57,15 +57,15 @@ def _given(offsets: Mapping[str, int], spans: Mapping[str, OffsetSpan], usual: B
     unknown = sorted(offsets.keys() - spans.keys())
     if unknown:
         raise ConfigError(
-            f"offsets are given for {', '.join(unknown[:5])}, which is not read here: "
-            f"there are {', '.join(sorted(spans)[:8])}{' ...' if len(spans) > 8 else ''}"
+            f"offsets are given for {', '.join(unknown[:5])}, which is not read: "
+            f"expected {', '.join(sorted(spans)[:8])}{' ...' if len(spans) > 8 else ''}"
         )
     found: dict[str, int] = {}
     for key, span in spans.items():
         offset = offsets.get(key, EARLIEST if usual is BoundKind.EARLIEST else LATEST)
         if offset > span.end:
             raise ConfigError(
-                f"offset {offset} is given for {key}, which ends at {span.end}: give at most that, "
+                f"offset {offset} is given for {key}, which ends at {span.end}: expected at most that, "
                 "or -1 for the latest"
             )
         found[key] = offset if offset not in _SYMBOLS else span.begin if offset == EARLIEST else span.end

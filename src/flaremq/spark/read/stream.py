@@ -42,7 +42,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._planner: StreamPlanner | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Tasks read, and know nothing of the course."""
+        """Tasks read, and need no planner."""
         return {**self.__dict__, "_planner": None}
 
     # What Spark asks, in this order.
@@ -75,7 +75,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return BatchLimits(None, None, own.offsets_min, own.delay_s)
 
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802
-        """The heads of all queues; and who reads, for the listener that tells brokers so."""
+        """The ends of all queues, and the group, for the listener that commits its offsets."""
         found = offsets.dump(self._run().ends)
         if self._options.group is not None:
             found |= {"group": self._options.group, "nameServer": self._options.name_server}
@@ -95,7 +95,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._reader.rows(partition)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Comes one batch late; whoever wants it at once uses the listener (`watch_progress`)."""
+        """Comes one batch late; use the listener (`watch_progress`) to have it at once."""
         done = offsets.load(end)
         if self._options.group is None or isinstance(done, Bound):
             return

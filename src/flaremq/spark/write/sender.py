@@ -75,7 +75,7 @@ def _settle() -> None:
 
 @dataclass
 class RateLimit:
-    """No more than so many a second; what was not used is not saved up."""
+    """At most this many messages per second; unused capacity is not saved up."""
 
     per_second: int
     _free_s: float = 0.0
@@ -122,7 +122,7 @@ class TopicQueues:
                 return queue
         there = ", ".join(f"{queue.broker_name}:{queue.queue_id}" for queue in self._queues[topic][:16])
         wanted = queue_id if broker_name is None else f"{broker_name}:{queue_id}"
-        raise UsageError(f"topic {topic!r} has no queue {wanted} that can be written to: it has {there}")
+        raise UsageError(f"topic {topic!r} has no writable queue {wanted}: it has {there}")
 
 
 _ANY: Final = Message("any", b"any")  # Choosing by a key does not look at the message.

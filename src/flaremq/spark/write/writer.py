@@ -41,7 +41,7 @@ class RowWriter:
     def __init__(self, options: WriteOptions, schema: StructType, overwrite: bool) -> None:
         if overwrite:
             raise UsageError(
-                "a topic cannot be overwritten: messages are only ever added; use mode('append'), "
+                "a topic cannot be overwritten, only appended to: use mode('append'), "
                 "and outputMode('append') or outputMode('update') in a stream"
             )
         check_columns(schema, options)
@@ -124,10 +124,12 @@ class BatchWriter(DataSourceArrowWriter):
         return self._rows.write(iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        log.info("%d messages were written", counted(messages))
+        log.info("wrote %d messages", counted(messages))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        log.warning("a write failed after %d messages of finished tasks: these stay", counted(messages))
+        log.warning(
+            "a write failed after its finished tasks had sent %d messages, which stay", counted(messages)
+        )
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -138,11 +140,11 @@ class StreamWriter(DataSourceStreamArrowWriter):
         return self._rows.write(iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        log.info("batch %d: %d messages were written", batchId, counted(messages))
+        log.info("batch %d: wrote %d messages", batchId, counted(messages))
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         log.warning(
-            "batch %d failed after %d messages of finished tasks: these stay, and are sent again with it",
+            "batch %d failed after its finished tasks had sent %d messages, which stay and are sent again",
             batchId,
             counted(messages),
         )

@@ -1,4 +1,4 @@
-"""What the formats themselves can tell of a recipe before Spark is started: options, and what they can do."""
+"""A recipe checked by its formats before Spark starts: their options, and what they support."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ _BATCH_MODES: Final = ("append", "overwrite", "ignore", "error")
 _STREAM_MODES: Final = ("append", "update", "complete")
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 _PATTERN: Final = re.compile(r"[*?{\[]")
-_OURS: Final = {"checkpointlocation": "give checkpoint at the top", "queryname": "the sink's name is it"}
+_OURS: Final = {"checkpointlocation": "use checkpoint at the top level", "queryname": "it is the sink's name"}
 
 
 def check(recipe: Recipe) -> None:
-    """Raises ConfigError with the place."""
+    """Raises ConfigError with the line and key."""
     checks = _Checks(recipe)
     for source in recipe.sources:
         checks.source(source)
@@ -55,19 +55,19 @@ class _Checks:
 
     def source(self, source: SourceSpec) -> None:
         node, options = source.node, _values(source.options)
-        self._format(node, source.format, _SOURCES, "flaremq pipeline archive reads topics into them")
+        self._format(node, source.format, _SOURCES, "flaremq pipeline archive writes them")
         if source.format == "rocketmq":
             self._names(node, source.options, READ_NAMES)
             self._asked(node, lambda: ReadOptions.of(options, streaming=source.stream))
         elif source.format in ("rocketmq-store", ARCHIVE):
             if source.stream:
                 raise self._wrong(
-                    _field(node, "stream"), f"the files of {source.format} are no stream: remove it"
+                    _field(node, "stream"), f"{source.format} cannot be read as a stream: remove it"
                 )
             is_store = source.format == "rocketmq-store"
             self._names(node, source.options, STORE_NAMES if is_store else ARCHIVE_NAMES)
             if not is_store and "path" not in options:
-                raise self._wrong(node, "path is missing: name the folder of an archive")
+                raise self._wrong(node, "path is missing: expected the folder of an archive")
             for name in ("begin", "end"):
                 self._asked(node, partial(time_of, name, None if is_store else options.get(name)))
             if is_store:
@@ -80,12 +80,11 @@ class _Checks:
             if source.stream and source.schema is None and source.format != "text":
                 raise self._wrong(
                     node,
-                    f"a stream of {source.format} files needs a schema, as in schema: id bigint, name string",
+                    f"a stream of {source.format} files needs a schema, for example schema: id bigint, name "
+                    "string",
                 )
         if source.schema is not None and source.format in ("rocketmq", "rocketmq-store", ARCHIVE):
-            raise self._wrong(
-                _field(node, "schema"), "messages have columns of their own: choose with columns"
-            )
+            raise self._wrong(_field(node, "schema"), "messages have fixed columns: choose some with columns")
 
     def sink(self, sink: SinkSpec) -> None:
         node, options = sink.node, _values(sink.options)
@@ -95,20 +94,22 @@ class _Checks:
         if sink.format == "rocketmq":
             modes = ("append",)
         if sink.mode is not None and sink.mode not in modes:
-            raise self._wrong(_field(node, "mode"), f"{sink.mode!r}: wanted is {' or '.join(modes)}")
+            raise self._wrong(_field(node, "mode"), f"{sink.mode!r}: expected {' or '.join(modes)}")
         for name in sink.options:
             if name.casefold() in _OURS:
-                raise self._wrong(_field(node, name), f"is not set here: {_OURS[name.casefold()]}")
+                raise self._wrong(_field(node, name), f"cannot be set here: {_OURS[name.casefold()]}")
         if sink.format == "rocketmq":
             self._names(node, sink.options, WRITE_NAMES)
             if sink.partition_by:
-                raise self._wrong(_field(node, "partitionBy"), "messages have queues, no folders: remove it")
+                raise self._wrong(
+                    _field(node, "partitionBy"), "messages go to queues, not folders: remove it"
+                )
             self._asked(node, lambda: WriteOptions.of(options, streaming=is_stream))
         elif sink.format in _FILES:
             self._files(node, options)
 
     def step(self, step: StepSpec) -> None:
-        """That a function is there is told without running the module: it may do anything."""
+        """Look for the function without running the module, which may do anything."""
         if step.python is None:
             return
         module, _, name = step.python.partition(":")
@@ -119,14 +120,14 @@ class _Checks:
         try:
             body = ast.parse(path.read_bytes(), str(path)).body
         except (SyntaxError, OSError, ValueError) as error:
-            raise self._wrong(node, f"{path.name} cannot be read: {error}") from None
+            raise self._wrong(node, f"cannot read {path.name}: {error}") from None
         defined = [each.name for each in body if isinstance(each, ast.FunctionDef)]
         others = any(isinstance(each, ast.Assign | ast.ImportFrom) for each in body)
         if name not in defined and not others:
             raise self._wrong(node, f"{path.name} has no function {name}: {near(name, defined)}")
 
     def _module(self, node: Node, module: str) -> Path | None:
-        """The file of a module, which lies beside the recipe or is installed. Nothing of it is run."""
+        """The file of a module, next to the recipe or installed. It is not run."""
         place: Sequence[str] | None = [str(self._recipe.folder), *sys.path]
         spec: ModuleSpec | None = None
         for part in module.split("."):
@@ -144,7 +145,7 @@ class _Checks:
         return Path(origin) if origin is not None and origin.endswith(".py") else None
 
     def _is_there(self, node: Node, options: Mapping[str, str]) -> None:
-        """Files that Spark is to read from this machine; of those elsewhere nothing is known here."""
+        """Check files on this machine; nothing is known here of files elsewhere."""
         given = next(value for name, value in options.items() if name.casefold() == "path")
         if _URL.match(given) and not given.startswith("file:"):
             return
@@ -156,9 +157,7 @@ class _Checks:
     def _format(self, node: Node, name: str, known: Sequence[str], instead: str) -> None:
         at = _field(node, "format")
         if name in _TABLES:
-            raise self._wrong(
-                at, f"tables of {name} are archives, which are read with format: archive; {instead}"
-            )
+            raise self._wrong(at, f"{name} tables are archives: read them with format: archive; {instead}")
         hint = near(name, known)
         # Formats of other packages have names that nobody here knows.
         if name not in known and hint.startswith("did"):
@@ -172,10 +171,10 @@ class _Checks:
 
     def _files(self, node: Node, options: Mapping[str, str]) -> None:
         if "path" not in {name.casefold() for name in options}:
-            raise self._wrong(node, "path is missing: name a folder")
+            raise self._wrong(node, "path is missing: expected a folder")
 
     def _asked(self, node: Node, ask: Callable[[], object]) -> None:
-        """What the reader of the options says, put where the option is that it speaks of."""
+        """Errors of an option's reader, placed at the line of that option."""
         try:
             ask()
         except FlareError as error:
@@ -187,7 +186,7 @@ def _values(options: Mapping[str, YamlText]) -> dict[str, str]:
 
 
 def _field(node: Node, name: str) -> Node:
-    """By a name of any case; the whole where it is not written."""
+    """By name in any case; the whole node if it is missing."""
     fields = {key.casefold(): each for key, each in (node.fields or {}).items()}
     return fields.get(name.casefold(), node)
 
@@ -198,10 +197,10 @@ def _spoken_of(node: Node, message: str) -> Node:
 
 
 def time_of(name: str, text: str | None) -> datetime | None:
-    """When the rows of an archive begin or end."""
+    """The begin or end of an archive's rows."""
     try:
         return None if text is None else datetime.fromisoformat(text)
     except ValueError:
         raise ConfigError(
-            f"{name}={text!r}: wanted is ISO-8601, as in {name}: 2026-05-01T12:00:00Z"
+            f"{name}={text!r}: expected ISO-8601, for example {name}: 2026-05-01T12:00:00Z"
         ) from None

@@ -1,4 +1,4 @@
-"""What a recipe would do, told to people without starting Spark, and without telling secrets."""
+"""A recipe explained to people, without starting Spark and without revealing secrets."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _SECRET: Final = re.compile(r"pass(word|wd)?|secret|token|credential|accesskey",
 
 
 def shown_options(options: Mapping[str, YamlText]) -> dict[str, str]:
-    """For people: with variables by their names, and without what is probably a secret."""
+    """Options to show: variables by name, and probable secrets hidden."""
     return {name: "***" if _SECRET.search(name) else text.shown for name, text in options.items()}
 
 
 def describe(recipe: Recipe) -> str:
-    """What it would do, for people."""
+    """What the recipe would do, as text."""
     streaming = recipe.streaming
     lines = [f"{recipe.name} ({recipe.file.name}): {'a stream' if streaming else 'a batch'}", "", "sources"]
     for source in recipe.sources:
@@ -60,7 +60,7 @@ def _one_line(text: str) -> str:
 
 def _trigger_line(trigger: Trigger) -> str:
     if trigger.once:
-        return "all that is there now, then it ends"
+        return "everything available now, then stop"
     if trigger.every_ms is not None:
-        return f"a batch every {trigger.every_ms / 1000:g} s, until it is stopped"
-    return "a batch as soon as there is something, until it is stopped"
+        return f"a batch every {trigger.every_ms / 1000:g} s, until stopped"
+    return "a batch as soon as there are messages, until stopped"

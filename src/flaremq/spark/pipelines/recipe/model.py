@@ -21,13 +21,13 @@ class SourceSpec:
 
 @dataclass(frozen=True, slots=True)
 class StepSpec:
-    """Either the text of a query, or a function of the user's."""
+    """Either an SQL query, or a Python function of the user."""
 
     name: str
     sql: YamlText | None
     python: str | None
     inputs: tuple[str, ...]
-    """Of SQL those views that its text names."""
+    """For SQL, the views that its text names."""
     node: Node
 
 
@@ -37,7 +37,7 @@ class SinkSpec:
     view: str
     format: str
     mode: str | None
-    """None: what is usual."""
+    """None: the default."""
     partition_by: tuple[str, ...]
     options: Mapping[str, YamlText]
     node: Node
@@ -45,10 +45,10 @@ class SinkSpec:
 
 @dataclass(frozen=True, slots=True)
 class Trigger:
-    """When a stream makes its next batch; neither is set: as soon as the last one is done."""
+    """When a stream starts its next batch; by default, as soon as the last one is done."""
 
     once: bool = False
-    """All that is there when it begins, in as many batches as limits want, and then it ends."""
+    """Process everything available at the start, in as many batches as the limits need, and end."""
     every_ms: int | None = None
 
 
@@ -61,9 +61,9 @@ class Recipe:
     sinks: tuple[SinkSpec, ...]
     trigger: Trigger
     checkpoint: str
-    """A folder; each sink that streams has one below it."""
+    """A folder; each streaming sink has its checkpoint below it."""
     spark: Mapping[str, str] = field(default_factory=dict)
-    """Settings of Spark."""
+    """Spark settings."""
 
     @property
     def file(self) -> Path:
@@ -71,12 +71,12 @@ class Recipe:
 
     @property
     def folder(self) -> Path:
-        """Relative paths begin here, and modules are found here."""
+        """Relative paths begin here, and Python modules are found here."""
         return self.file.absolute().parent
 
     @property
     def streaming(self) -> frozenset[str]:
-        """Views that never end, as far as can be told before Spark has seen them."""
+        """Views that are streams, as far as is known before Spark analyses them."""
         found = {source.name for source in self.sources if source.stream}
         for step in self.steps:
             if found.intersection(step.inputs):
@@ -92,5 +92,5 @@ class Recipe:
 
 
 def usual_mode(sink: SinkSpec, is_stream: bool) -> str:
-    """Messages are only ever added; files of an earlier run are not touched unless somebody says so."""
+    """Messages are always appended; files of an earlier run are not touched unless the recipe says so."""
     return "append" if is_stream or sink.format in ("rocketmq", "console", "noop") else "error"

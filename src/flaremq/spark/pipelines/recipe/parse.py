@@ -19,7 +19,7 @@ _TRIGGERS: Final = ("once", "available-now", "every")
 _VIEW: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _FUNCTION: Final = re.compile(r"(?P<module>[A-Za-z_]\w*(\.[A-Za-z_]\w*)*):(?P<name>[A-Za-z_]\w*)")
 _ELSEWHERE: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
-"""A path that begins like this is not one of this machine's folders, or says itself where it begins."""
+"""A path that begins like this is a URL, and is left as it is."""
 _WORDS: Final = {"true": True, "false": False}
 
 
@@ -40,7 +40,9 @@ class _Reading:
         self._known(fields, _KEYS)
         for name in ("sources", "sinks"):
             if name not in fields:
-                raise self._wrong(root, f"{name} is missing: a pipeline has sources, sinks and perhaps steps")
+                raise self._wrong(
+                    root, f"{name} is missing: a pipeline needs sources and sinks; steps are optional"
+                )
         trigger = self._trigger(fields["trigger"]) if "trigger" in fields else Trigger()
         stream = self._flag(fields["stream"]) if "stream" in fields else "trigger" in fields
         sources = tuple(
@@ -66,11 +68,11 @@ class _Reading:
         for name in ("trigger", "checkpoint"):
             if name in fields:
                 raise self._wrong(
-                    fields[name], "is for streams, and no source is one: remove it, or set stream: true"
+                    fields[name], "is for streams, but no source is a stream: remove it, or set stream: true"
                 )
         if "stream" in fields and self._flag(fields["stream"]):
             raise self._wrong(
-                fields["stream"], "no source can be a stream here: one of the format rocketmq would be"
+                fields["stream"], "no source can be a stream: expected one with format rocketmq"
             )
 
     def _name(self, fields: Mapping[str, Node]) -> str:
@@ -79,7 +81,8 @@ class _Reading:
         found = self._text(fields["name"])
         if not re.fullmatch(r"[\w.-]+", found) or found in (".", ".."):
             raise self._wrong(
-                fields["name"], f"{found!r} names a folder too: wanted are letters, digits, -, _ and ."
+                fields["name"],
+                f"{found!r} is also the name of a folder: expected letters, digits, -, _ and .",
             )
         return found
 
@@ -102,7 +105,7 @@ class _Reading:
         found = []
         for name, each in steps.items():
             if name in views:
-                raise self._wrong(each, f"{name} is the name of a source: give the step another one")
+                raise self._wrong(each, f"{name} is the name of a source: give the step another name")
             later = [other for other in steps if other not in views]
             found.append(self._step(name, each, views, later))
             views.append(name)
@@ -114,17 +117,20 @@ class _Reading:
         if ("sql" in fields) == ("python" in fields):
             raise self._wrong(
                 node,
-                "wanted is one of sql and python, as in {sql: \"select * from orders where tags = 'paid'\"}",
+                'expected either sql or python, for example {sql: "select * from orders where tags = '
+                "'paid'\"}",
             )
         if "sql" in fields:
             if "inputs" in fields:
-                raise self._wrong(fields["inputs"], "is for python; sql names its views itself: remove it")
+                raise self._wrong(
+                    fields["inputs"], "is only for python, because sql names its views: remove it"
+                )
             return self._sql_step(name, fields["sql"], node, (views, later))
         said = fields["python"]
         python = self._text(said)
         if not _FUNCTION.fullmatch(python):
             raise self._wrong(
-                said, f"{python!r} names no function: wanted is module:function, as in mine:enrich"
+                said, f"{python!r} is not a function: expected module:function, for example mine:enrich"
             )
         inputs = self._words(fields["inputs"]) if "inputs" in fields else ()
         for at in inputs:
@@ -138,7 +144,7 @@ class _Reading:
         text = self._text_of(node)
         named = named_views(text.value)
         if not named.is_query:
-            raise self._wrong(node, "is no query: wanted is select ..., with ... select or values ...")
+            raise self._wrong(node, "is not a query: expected select ..., with ... select or values ...")
         for each in later:
             if each.casefold() in named.read:
                 self._check_view(node, each, known, later)
@@ -149,10 +155,8 @@ class _Reading:
         if view in views:
             return
         if view in later:
-            what = "is this step itself" if node.path.split(".")[1] == view else "is made by a later step"
-            raise self._wrong(
-                node, f"{view} {what}: a step reads sources and the steps before it; move it up"
-            )
+            what = "is this step itself" if node.path.split(".")[1] == view else "is defined by a later step"
+            raise self._wrong(node, f"{view} {what}: a step can read sources and earlier steps; move it up")
         raise self._wrong(node, f"there is no view {view}: {near(view, views)}")
 
     def _sink(self, name: str, node: Node, views: Sequence[str]) -> SinkSpec:
@@ -183,7 +187,7 @@ class _Reading:
         return found
 
     def _place(self, path: str) -> str:
-        """A path of the machine begins where the file lies, from wherever it is run."""
+        """Relative paths begin at the folder of the file, wherever the pipeline is run."""
         path = path.strip()
         if _ELSEWHERE.match(path):
             return path
@@ -193,11 +197,13 @@ class _Reading:
         fields = self._mapping(node)
         self._known(fields, _TRIGGERS)
         if len(fields) != 1:
-            raise self._wrong(node, "wanted is one of once: true, available-now: true and every: 10s")
+            raise self._wrong(node, "expected one of once: true, available-now: true or every: 10s")
         ((name, said),) = fields.items()
         if name != "every":
             if not self._flag(said):
-                raise self._wrong(said, "can only be true: remove the trigger, and batches follow each other")
+                raise self._wrong(
+                    said, "can only be true: to run batches one after the other, remove the trigger"
+                )
             return Trigger(once=True)
         try:
             return Trigger(every_ms=parse_span_ms(self._text(said)))
@@ -217,21 +223,24 @@ class _Reading:
 
     def _mapping(self, node: Node) -> Mapping[str, Node]:
         if node.fields is None:
-            raise self._wrong(node, "wanted is a mapping, as in name: {key: value}")
+            raise self._wrong(node, "expected a mapping, for example name: {key: value}")
         return node.fields
 
     def _named(self, node: Node) -> Mapping[str, Node]:
         fields = self._mapping(node)
         if not fields:
-            raise self._wrong(node, "is empty: name at least one")
+            raise self._wrong(node, "is empty: expected at least one")
         seen: dict[str, str] = {}
         for name, each in fields.items():
             if not _VIEW.fullmatch(name):
                 raise self._wrong(
-                    each, f"{name!r} is no name: wanted are letters, digits and _, as in paid_orders"
+                    each,
+                    f"{name!r} is not a valid name: expected letters, digits and _, for example paid_orders",
                 )
             if name.casefold() in seen:
-                raise self._wrong(each, f"is the same name as {seen[name.casefold()]}, as SQL knows no case")
+                raise self._wrong(
+                    each, f"is the same name as {seen[name.casefold()]}, because SQL ignores case"
+                )
             seen[name.casefold()] = name
         return fields
 
@@ -253,7 +262,7 @@ class _Reading:
             texts = [each.text for each in node.items if each.text is not None]
             return YamlText(",".join(each.value for each in texts), ",".join(each.shown for each in texts))
         if node.fields is not None or node.items is not None:
-            raise self._wrong(node, "wanted is one value, or a list of values")
+            raise self._wrong(node, "expected a value, or a list of values")
         if node.text is None or not node.text.value.strip():
             raise self._wrong(node, "is empty: give it a value, or remove it")
         return node.text
@@ -267,5 +276,5 @@ class _Reading:
     def _flag(self, node: Node) -> bool:
         text = self._text(node).lower()
         if text not in _WORDS:
-            raise self._wrong(node, f"{text!r}: wanted is true or false")
+            raise self._wrong(node, f"{text!r}: expected true or false")
         return _WORDS[text]

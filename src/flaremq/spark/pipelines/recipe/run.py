@@ -1,8 +1,8 @@
-"""Doing what a recipe says: views are made, tables written, and streams run until they end or are stopped.
+"""Running a recipe: make the views, write the tables, run the streams until they end or are stopped.
 
     ran = run(spark, load_recipe(Path("paid-orders.yaml")))
 
-Each run has a session of its own in the same Spark, so its views and settings meet nobody else's.
+Each run has a separate session in the same Spark, so its views and settings stay its own.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ Tell = Callable[[SinkProgress], None]
 
 @dataclass(slots=True)
 class SinkResult:
-    """What came of one sink."""
+    """The outcome of one sink."""
 
     name: str
     stream: bool
     rows: int = 0
-    """Written by this run."""
+    """Rows written by this run."""
     batches: int = 0
     seconds: float = 0.0
 
@@ -58,22 +58,22 @@ log = logger("spark.run")
 
 @dataclass(slots=True)
 class _RunningSink:
-    """A stream, and the last batch of it that was told of."""
+    """A stream, and its last batch that was reported."""
 
     sink: SinkSpec
     query: StreamingQuery
     result: SinkResult
     frame: DataFrame | None = None
     is_second: bool = False
-    """It was started again, because a worker of Python was late."""
+    """It was restarted, because a Python worker was late."""
     told: int = -1
     begun_s: float = field(default_factory=monotonic)
 
 
 def run(spark: SparkSession, recipe: Recipe, progress: Tell | None = None) -> Ran:
-    """Do all of it. A stream without an end runs until somebody interrupts; what is done then stays.
+    """Run all of it. A stream without an end runs until it is interrupted; finished batches stay.
 
-    Raises FlareError, with the place in the file that it is about, and nothing of Spark.
+    Raises FlareError with the file and line, never an exception of Spark.
     """
     with RecipeRun(spark, recipe, progress) as running:
         try:
@@ -130,7 +130,7 @@ class RecipeRun:
             self._stopped.wait(_LOOK_S)
 
     def stop(self) -> None:
-        """Again is harmless. A batch that is interrupted is done anew by the next run."""
+        """Idempotent. The next run repeats an interrupted batch."""
         self._stopped.set()
         for each in self._running:
             with contextlib.suppress(*RAISED):
@@ -225,7 +225,7 @@ class RecipeRun:
             if running.frame is None or running.is_second or not is_worker_late(error):
                 raise error
             # As its user would do: the checkpoint says where to go on.
-            log.warning("a Python worker of Spark started too late: the stream starts once more")
+            log.warning("a Python worker of Spark started too late: restarting the stream once")
             running.query, running.is_second = self._query(running.sink, running.frame), True
         return True
 

@@ -1,4 +1,4 @@
-"""Which views a query names, as far as its words tell: Spark alone can truly read it, and is not up yet."""
+"""The views that a query names, guessed from its words: Spark, which could parse it, has not started yet."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _FIRST: Final = ("select", "with", "from", "values", "table")
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """All in lower case: SQL knows no other."""
+    """All in lower case, because SQL ignores case."""
 
     is_query: bool
     words: frozenset[str]
-    """Everything that could be a name, columns too."""
+    """Everything that could be a name, including columns."""
     read: frozenset[str]
-    """What surely is one of a view: after FROM or JOIN, and not made by the query itself."""
+    """Certainly views: after FROM or JOIN, and not defined by the query itself."""
 
 
 def named_views(sql: str) -> Named:

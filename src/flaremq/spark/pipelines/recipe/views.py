@@ -1,4 +1,4 @@
-"""The views of a recipe: sources as frames, and steps made of them, each error with its place in the file."""
+"""The views of a recipe: sources and steps as DataFrames. Errors name the file and line."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Views:
         self._frames: dict[str, DataFrame] = {}
 
     def made(self) -> dict[str, DataFrame]:
-        """All of them, by name; made on the first call. Spark has then looked at every name and type."""
+        """All views by name, made on the first call. Spark has then checked every name and type."""
         if not self._frames:
             self._parse_all()
             for source in self._recipe.sources:
@@ -49,7 +49,7 @@ class Views:
         frame.createOrReplaceTempView(name)
 
     def _parse_all(self) -> None:
-        """Before anything is asked of a broker or a disk."""
+        """Before any broker or disk is asked."""
         java: Any = getattr(self._spark, "_jsparkSession", None)
         for step in self._recipe.steps:
             if step.sql is not None and java is not None:
@@ -86,7 +86,7 @@ class Views:
             except Exception as error:
                 raise ConfigError(f"{step.python} failed: {type(error).__name__}: {error}") from error
             if not isinstance(found, DataFrame):
-                raise ConfigError(f"{step.python} has returned {type(found).__name__}: return a DataFrame")
+                raise ConfigError(f"{step.python} returned {type(found).__name__}: expected a DataFrame")
             return found
 
     def _function(self, step: StepSpec) -> Callable[..., object]:
@@ -107,10 +107,10 @@ class Views:
             importlib.invalidate_caches()
             module = importlib.import_module(name)
         except ModuleNotFoundError as error:
-            where = f"put {name.partition('.')[0]}.py beside {self._recipe.file.name}, or install it"
+            where = f"put {name.partition('.')[0]}.py next to {self._recipe.file.name}, or install it"
             raise ConfigError(f"{error}: {where}") from error
         except Exception as error:
-            raise ConfigError(f"module {name} cannot be imported: {type(error).__name__}: {error}") from error
+            raise ConfigError(f"cannot import module {name}: {type(error).__name__}: {error}") from error
         finally:
             sys.path.remove(folder)
         if str(getattr(module, "__file__", None) or "").startswith(folder):
@@ -121,7 +121,7 @@ class Views:
 
 @contextmanager
 def about(recipe: Recipe, node: Node, views: dict[str, DataFrame] | None = None) -> Iterator[None]:
-    """What is raised inside is about this node."""
+    """Errors raised inside get the place of this node."""
     try:
         yield
     except (*RAISED, FlareError) as error:
@@ -133,7 +133,7 @@ def about(recipe: Recipe, node: Node, views: dict[str, DataFrame] | None = None)
 
 
 def placed(recipe: Recipe, node: Node, error: BaseException) -> FlareError:
-    """The same error, of the same class, with the file, the line and the key in front of it."""
+    """The same error, prefixed with the file, line and key."""
     found = spark_error(error)
     told = str(found)
     if not told.startswith(f"{recipe.file.name}:"):

@@ -1,7 +1,7 @@
-"""A YAML file with the line of everything in it, so that an error can say where it is.
+"""A YAML file with the line of every node, so that errors can name it.
 
-All values are texts, as they are written: no 08:30 becomes a number, and no `no` becomes false. Variables of
-the environment are put in after the file has been read, so that what they hold is never taken for YAML.
+All values are texts, as written: 08:30 does not become a number, nor `no` false. Environment variables are
+substituted after the file has been parsed, so their values are never read as YAML.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _VARIABLE: Final = re.compile(r"\$(\$)?\{([^{}]*)\}")
 _NAME: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?:(:-)(.*))?", re.DOTALL)
 _DEPTH_MAX: Final = 20
 _SECRET_MIN: Final = 3
-"""Shorter values of variables are not looked for in messages: they would be found everywhere."""
+"""Shorter values are not hidden in messages: they would match everywhere."""
 
 
 @dataclass(frozen=True, slots=True)
 class YamlText:
-    """A value, and how it may be shown: with the names of variables instead of what they hold."""
+    """A value, and how to show it: with the names of variables instead of their values."""
 
     value: str
     shown: str
@@ -34,10 +34,10 @@ class YamlText:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """Something in a file: exactly one of a text, a mapping or a list; of an empty value it is none."""
+    """Part of a file: a text, a mapping or a list; an empty value has none of the three."""
 
     path: str
-    """As in sources.orders.topic; empty for the whole."""
+    """For example sources.orders.topic; empty for the whole file."""
     line: int
     text: YamlText | None = None
     fields: Mapping[str, Node] | None = None
@@ -51,16 +51,16 @@ class Tree:
     file: Path
     environment: Mapping[str, str]
     used: dict[str, str] = field(default_factory=dict)
-    """Variables that were put in, and what they hold."""
+    """Variables that were substituted, and their values."""
 
     def load(self) -> Node:
         """Raises ConfigError, with the line."""
         try:
             content = self.file.read_text(encoding="utf-8")
         except FileNotFoundError:
-            raise ConfigError(f"{self.file}: there is no such file: give the path of a YAML file") from None
+            raise ConfigError(f"{self.file} does not exist: expected the path of a YAML file") from None
         except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{self.file} cannot be read: {error}") from None
+            raise ConfigError(f"cannot read {self.file}: {error}") from None
         return self.parse(content)
 
     def parse(self, content: str) -> Node:
@@ -70,18 +70,18 @@ class Tree:
             mark = getattr(error, "problem_mark", None)
             what = getattr(error, "problem", None) or str(error).partition("\n")[0]
             line = mark.line + 1 if mark is not None else 1
-            raise ConfigError(f"{self.file.name}:{line}: this is no YAML: {what}") from None
+            raise ConfigError(f"{self.file.name}:{line}: not valid YAML: {what}") from None
         if not isinstance(root, yaml.MappingNode):
-            raise ConfigError(f"{self.file.name}:1: wanted is a mapping with sources, steps and sinks")
+            raise ConfigError(f"{self.file.name}:1: expected a mapping with sources, steps and sinks")
         return self._node(root, "", 0)
 
     def wrong(self, node: Node, what: str) -> ConfigError:
-        """Raise it: what is the matter with a node."""
+        """The error for a node, with its file, line and path."""
         path = f"{node.path}: " if node.path else ""
         return ConfigError(f"{self.file.name}:{node.line}: {path}{self.hidden(what)}")
 
     def hidden(self, message: str) -> str:
-        """A message without what variables hold: that may be a password."""
+        """A message with values of variables replaced by their names: they may be passwords."""
         for name, value in sorted(self.used.items(), key=lambda each: -len(each[1])):
             if len(value) >= _SECRET_MIN:
                 message = message.replace(value, f"${{{name}}}")
@@ -106,7 +106,7 @@ class Tree:
         for key, value in node.value:
             line = key.start_mark.line + 1
             if not isinstance(key, yaml.ScalarNode):
-                raise self.wrong(Node(path, line), "a key must be a word")
+                raise self.wrong(Node(path, line), "expected a word as key")
             if key.tag == "tag:yaml.org,2002:merge":
                 for each in self._merged(value):
                     merged |= {
@@ -116,7 +116,7 @@ class Tree:
             name = str(key.value)
             below = f"{path}.{name}" if path else name
             if name in found:
-                raise self.wrong(Node(below, line), f"is there twice, first in line {found[name].line}")
+                raise self.wrong(Node(below, line), f"is a duplicate of line {found[name].line}")
             child = self._node(value, below, depth + 1)
             # A mapping begins in the line after its key; the key is where one looks.
             found[name] = Node(below, line, child.text, child.fields, child.items)
@@ -125,7 +125,9 @@ class Tree:
     def _merged(self, value: Any) -> Iterator[yaml.MappingNode]:
         for each in value.value if isinstance(value, yaml.SequenceNode) else [value]:
             if not isinstance(each, yaml.MappingNode):
-                raise self.wrong(Node("<<", each.start_mark.line + 1), "wanted is a mapping, as in <<: *name")
+                raise self.wrong(
+                    Node("<<", each.start_mark.line + 1), "expected a mapping, for example <<: *name"
+                )
             yield each
 
     def _text(self, node: Node, raw: str) -> YamlText:
@@ -135,7 +137,7 @@ class Tree:
             said = _NAME.fullmatch(match[2])
             if said is None:
                 raise self.wrong(
-                    node, f"{match[0]} names no variable: wanted is ${{NAME}} or ${{NAME:-usual}}"
+                    node, f"{match[0]} is not a variable: expected ${{NAME}} or ${{NAME:-default}}"
                 )
             value = self.environment.get(said[1])
             if value:
@@ -145,18 +147,20 @@ class Tree:
                 return said[3]
             raise self.wrong(
                 node,
-                f"the variable {said[1]} is not set: set it, or write ${{{said[1]}:-usual}} with a value",
+                f"the variable {said[1]} is not set: set it, or give a default with ${{{said[1]}:-default}}",
             )
 
         return YamlText(_VARIABLE.sub(put_in, raw), raw)
 
 
 def near(name: str, names: Iterable[str]) -> str:
-    """The end of a sentence about a name that is not there."""
+    """The end of a message about an unknown name: a suggestion, or all names."""
     by_fold = {each.casefold(): each for each in names}
     found = get_close_matches(name.casefold(), by_fold, 1, 0.6)
     return (
         f"did you mean {by_fold[found[0]]}?"
         if found
-        else f"there are {', '.join(by_fold.values()) or 'none'}"
+        else f"expected one of {', '.join(by_fold.values())}"
+        if by_fold
+        else "there are none"
     )

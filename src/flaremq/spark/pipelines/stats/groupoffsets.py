@@ -48,8 +48,8 @@ async def _asked(client: Client, selection: Selection, groups: Sequence[str]) ->
     missing = [group for group in groups if group not in found]
     if missing:
         raise UsageError(
-            f"brokers know no offsets of {', '.join(missing)} in {selection}: `flaremq group list` tells "
-            "which groups there are"
+            f"brokers have no offsets of {', '.join(missing)} in {selection}: `flaremq group list` shows all "
+            "groups"
         )
     return found
 
@@ -71,7 +71,7 @@ async def _groups(client: Client, queues: Sequence[MessageQueue]) -> set[str]:
 
 
 def offsets_of_store(root: Path, broker_name: str = "", groups: Sequence[str] = ()) -> Offsets:
-    """The offsets beside a store; nothing if there is no such file. ConfigError if it cannot be read.
+    """The offsets stored with a store; empty if there is no such file. ConfigError if it cannot be read.
 
     `broker_name` is the one that the rows have by the option brokerName; without it they have none.
     """
@@ -82,7 +82,7 @@ def offsets_of_store(root: Path, broker_name: str = "", groups: Sequence[str] = 
     if table is None:
         if groups:
             raise ConfigError(
-                f"{path} does not exist, so nothing is known of {', '.join(groups)}: expected the folder "
+                f"{path} does not exist, so there are no offsets of {', '.join(groups)}: expected the folder "
                 "that its broker has as storePathRootDir; give that one, or name no groups"
             )
         return {}
@@ -95,7 +95,7 @@ def offsets_of_store(root: Path, broker_name: str = "", groups: Sequence[str] = 
     missing = [group for group in groups if group not in found]
     if missing:
         there = ", ".join(sorted({name.partition("@")[2] for name in table})[:8]) or "none"
-        raise UsageError(f"{path} knows nothing of {', '.join(missing)}: the groups in it are {there}")
+        raise UsageError(f"{path} has no offsets of {', '.join(missing)}: its groups are {there}")
     return found
 
 

@@ -50,7 +50,7 @@ class StatsPlan:
     keys_max: int = 20
     """The most frequent keys. 0: none are counted, and the rows are read only once."""
     tags_max: int = 1000
-    """Tags and hosts: so many are told, those with the most messages."""
+    """How many tags and hosts to report, those with the most messages."""
     hosts_max: int = 1000
     offsets: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """How far consumer groups are: by group and topic@broker:queueId. Of these the backlog is told. Where the
@@ -61,7 +61,7 @@ class StatsPlan:
     def __post_init__(self) -> None:
         for name, least in (("keys_max", 0), ("tags_max", 1), ("hosts_max", 1), ("step_ms", 1)):
             if getattr(self, name) < least:
-                raise ConfigError(f"{name}={getattr(self, name)}: wanted is {least} or more")
+                raise ConfigError(f"{name}={getattr(self, name)}: expected {least} or more")
 
 
 def stats(

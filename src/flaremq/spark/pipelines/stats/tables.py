@@ -98,7 +98,9 @@ def _queue(key: str) -> Queue:
     topic, at, rest = key.partition("@")
     broker, colon, number = rest.rpartition(":")
     if not (topic and at and colon and number.isdecimal() and number.isascii()):
-        raise UsageError(f"{key!r} names no queue: wanted is topic@broker:queueId, as in Orders@broker-a:0")
+        raise UsageError(
+            f"{key!r} is not a queue: expected topic@broker:queueId, for example Orders@broker-a:0"
+        )
     return topic, broker, int(number)
 
 

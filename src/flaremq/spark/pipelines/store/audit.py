@@ -38,11 +38,11 @@ _TASKS_MAX: Final = 512
 
 @dataclass(frozen=True, slots=True)
 class AuditedArchive:
-    """An archive that must hold what a store holds."""
+    """An archive to compare with a store."""
 
     folder: Path
     broker: str | None = None
-    """Whose store it is, if the archive has messages of several."""
+    """The store's broker, if the archive has messages of several."""
 
 
 @dataclass(slots=True)
@@ -121,7 +121,7 @@ def audit(
 
 
 def _tasks(folder: ArrowStore) -> int:
-    """Enough for all cores, and so many that someone who waits sees them end."""
+    """Enough for all cores, and small enough for visible progress."""
     size = sum(file.size for file in folder.scan.log_files())
     return max(2 * cores(), min(_TASKS_MAX, size // _TASK_BYTES))
 
@@ -142,8 +142,8 @@ def _check_index_size(root: Path, shape: FileShape) -> None:
     for path in root.glob("index/[0-9]*"):
         if path.stat().st_size != wanted:
             raise UsageError(
-                f"{path} has {path.stat().st_size} bytes, and an index file of {shape.index_slots} slots and "
-                f"{shape.index_entries} entries {wanted}: say what maxHashSlotNum and maxIndexNum are"
+                f"{path} has {path.stat().st_size} bytes, but an index file of {shape.index_slots} slots and "
+                f"{shape.index_entries} entries {wanted}: give the broker's maxHashSlotNum and maxIndexNum"
             )
 
 

@@ -61,10 +61,12 @@ def _broker(archived: DataFrame, archive: Path, wanted: str | None) -> str:
     names = sorted(str(row[0]) for row in archived.select("brokerName").distinct().collect())
     if wanted is not None:
         if names and wanted not in names:
-            raise UsageError(f"{archive} has no messages of a broker {wanted!r}: it has {', '.join(names)}")
+            raise UsageError(f"{archive} has no messages of broker {wanted!r}, only of {', '.join(names)}")
         return wanted
     if len(names) > 1:
-        raise UsageError(f"{archive} has messages of {', '.join(names)}: say by --broker whose store this is")
+        raise UsageError(
+            f"{archive} has messages of {', '.join(names)}: name the store's broker with --broker"
+        )
     return names[0] if names else ""
 
 

@@ -94,7 +94,7 @@ def files_of(batches: Iterable[pa.RecordBatch], tallies: list[str]) -> Iterator[
 def write_file(found: QueueFileWriter, folder: Path, size: int) -> None:
     """Another attempt of the same task writes the same bytes, so it may simply write again."""
     if b"/" in found.topic or found.topic in (b"", b".", b".."):
-        raise CorruptStore(f"a record names the topic {found.topic!r}, which can have no folder")
+        raise CorruptStore(f"a record names the topic {found.topic!r}, which cannot be the name of a folder")
     path = found.path(folder)
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("wb") as out:

@@ -58,13 +58,13 @@ class FileShape:
     def __post_init__(self) -> None:
         if self.queue_file_size <= 0 or self.queue_file_size % ENTRY_SIZE:
             raise UsageError(
-                f"queue files of {self.queue_file_size} bytes cannot be: wanted is a multiple of "
-                f"{ENTRY_SIZE}, as mappedFileSizeConsumeQueue of the broker says"
+                f"queue files of {self.queue_file_size} bytes: expected a multiple of {ENTRY_SIZE}, the "
+                "broker's mappedFileSizeConsumeQueue"
             )
         if self.index_slots < 1 or self.index_entries < 2:
             raise UsageError(
-                f"an index of {self.index_slots} slots and {self.index_entries} entries cannot be: give what "
-                "maxHashSlotNum and maxIndexNum of the broker say"
+                f"an index of {self.index_slots} slots and {self.index_entries} entries is not valid: "
+                "expected the broker's maxHashSlotNum and maxIndexNum"
             )
 
     @property
@@ -91,7 +91,7 @@ class Rebuilt:
     repeated: int
     """Records whose place in their queue another one has."""
     missing: int
-    """Places in queues that no record is there for: they are filled, and nobody is sent there."""
+    """Queue positions without a record: they are filled, and consumers skip them."""
     light: int
     """Records that name further queues (INNER_MULTI_DISPATCH): those are not made."""
     batches: int
@@ -111,7 +111,7 @@ def rebuild(
     shape: FileShape | None = None,
     tasks: int | None = None,
 ) -> Rebuilt:
-    """Make the queues and the index of a store: in `to`, or in the store itself if nobody has it open."""
+    """Make the queues and the index of a store: in `to`, or in the store itself if no broker has it open."""
     folder = store if isinstance(store, ArrowStore) else ArrowStore(local_path(store))
     folder.check()
     shape, tasks, begun_s = shape or shape_of(folder.root), tasks or 2 * cores(), monotonic()
@@ -167,11 +167,11 @@ def shape_of(root: Path) -> FileShape:
 def _check_target(folder: ArrowStore, target: Path, *, is_own: bool) -> None:
     if is_own and folder.scan.is_live:
         raise StoreLocked(
-            f"{folder.root}: a broker has this store open: stop it first, or give another folder"
+            f"{folder.root}: a broker has this store open: stop it first, or use another folder"
         )
     there = [target / kind for kind in _KINDS if not is_own and any((target / kind).glob("*"))]
     if there:
-        raise UsageError(f"{there[0]} is not empty: give a new folder, nothing is overwritten")
+        raise UsageError(f"{there[0]} is not empty: expected a new or empty folder")
 
 
 def _write_queues(
@@ -233,7 +233,7 @@ class _Indexing:
         for part, file in zip(parts, made, strict=True):
             if file.entries != part.keys:
                 raise CorruptStore(
-                    f"{self.folder.root}: {part.keys} keys were counted and {file.entries} found: "
+                    f"{self.folder.root}: {part.keys} keys were counted, but {file.entries} were found: "
                     "the log has changed"
                 )
         name = datetime.min
@@ -263,7 +263,7 @@ def _write_parts(
 
 
 def _take_places(work: Path, target: Path) -> tuple[Path, ...]:
-    """The new folders for the old ones, which are kept: whoever rebuilds may want to look back."""
+    """Put the new folders in place of the old ones, which are kept for comparison."""
     stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
     kept: list[Path] = []
     for kind in _KINDS:

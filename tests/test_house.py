@@ -170,7 +170,22 @@ def test_a_class_name_means_one_thing() -> None:
 
 
 LINES_MIN = 80
-SMALL: dict[str, str] = {}
+SMALL: dict[str, str] = {
+    "broker.send.rows": "values of a turn, apart from what is done with them",
+    "broker.storage": "a feature",
+    "broker.tables.deletedtopics": "a table and its file",
+    "cli.admin.offsets": "how offsets are read and shown",
+    "cli.commands": "help and completion read this table alone",
+    "cli.demo.plots": "needs matplotlib, which is optional",
+    "client.consumer.concurrent": "one of two ways to deliver",
+    "client.incoming": "a table that is open for more codes",
+    "filter.tags": "one of two kinds of filters",
+    "remoting.pending": "calls by opaque, whichever connection has them",
+    "spark.archive.plain": "one of three table formats",
+    "spark.pipelines.recipe.sqlnames": "pure, and easily wrong",
+    "store.space": "log lines, apart from the store that is short",
+    "testing.patience": "tests import it too",
+}
 """Rooms with fewer lines and a single reader in their own folder, each with the reason for a door."""
 
 

@@ -20,7 +20,7 @@ from flaremq.broker.tables.producers import Member, Producers
 from flaremq.broker.tables.queuelocks import QueueLocks
 from flaremq.broker.tables.subscriptiongroups import SubscriptionGroups
 from flaremq.broker.tables.tables import Tables
-from flaremq.broker.tables.topics import Topics
+from flaremq.broker.tables.topics import TopicConfigs
 from flaremq.protocol import beans, fields
 from flaremq.protocol.bodies.group import ConsumerData, SubscriptionData
 from flaremq.protocol.codes import CURRENT_VERSION, LanguageCode, RequestCode
@@ -96,7 +96,7 @@ class Desk:
         return self.live.now
 
     @property
-    def topics(self) -> Topics:
+    def topics(self) -> TopicConfigs:
         return self.tables.topics
 
     @property

@@ -14,7 +14,7 @@ from flaremq.base.errors import NoPermission
 from flaremq.model.topic import TopicConfig
 from flaremq.protocol.codes import RequestCode, ResponseCode
 from flaremq.protocol.command import Command
-from flaremq.remoting.gate import Right, Sender
+from flaremq.remoting.gate import Origin, Right
 from flaremq.remoting.turn import Turn
 
 OPEN, SHUT = b"Open", b"Shut"
@@ -27,13 +27,13 @@ class Guard:
         self.asked: list[tuple[bytes, bytes, Right]] = []
         self.checked: list[int] = []
 
-    def check(self, source: Sender, request: Command) -> None:
+    def check(self, source: Origin, request: Command) -> None:
         self.checked.append(request.code)
         topic = request.fields.get("b") or request.fields.get("topic", "")
         if topic == SHUT.decode():
             raise NoPermission(f"no access to topic {topic}")
 
-    def admits(self, source: Sender, topic: bytes, right: Right) -> bool:
+    def admits(self, source: Origin, topic: bytes, right: Right) -> bool:
         self.asked.append((source.host, topic, right))
         return topic == OPEN
 

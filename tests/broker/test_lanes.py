@@ -16,7 +16,7 @@ from flaremq.model.topic import TopicConfig
 from flaremq.protocol.codes import ONE_WAY, RequestCode, SerializeType
 from flaremq.protocol.command import Command
 from flaremq.protocol.frame import encode_frame
-from flaremq.remoting.gate import Right, Sender
+from flaremq.remoting.gate import Origin, Right
 from flaremq.remoting.turn import Batch
 from flaremq.store.settings import FlushDisk
 from flaremq.store.store import MessageStore
@@ -91,9 +91,9 @@ TURN = st.lists(st.lists(sends() | pulls(), min_size=1, max_size=5), min_size=1,
 class Curious:
     """A gate that lets everything pass, and wants to see each request."""
 
-    def check(self, source: Sender, request: Command) -> None: ...
+    def check(self, source: Origin, request: Command) -> None: ...
 
-    def admits(self, source: Sender, topic: bytes, right: Right) -> bool:
+    def admits(self, source: Origin, topic: bytes, right: Right) -> bool:
         return False
 
 

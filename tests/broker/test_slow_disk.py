@@ -28,7 +28,7 @@ from flaremq.protocol.codes import RequestCode, ResponseCode
 from flaremq.protocol.command import Command
 from flaremq.testing.cluster import eventually
 from flaremq.testing.fakes.builders import small_settings
-from flaremq.testing.fakes.wireclient import Refused, Want, WireClient
+from flaremq.testing.fakes.wireclient import RefusedByServer, Want, WireClient
 
 SOON_S = 5.0
 """Much less than the disk takes, much more than a busy machine needs."""
@@ -111,19 +111,19 @@ async def test_a_log_file_that_takes_long_is_waited_for_shortly_and_then_refused
                     await client.send(address, "Topic", 0, bytes(10 * KiB))
                     taken += 1
 
-            with pytest.raises(Refused, match=r"not ready within 0\.05 s") as refused:
+            with pytest.raises(RefusedByServer, match=r"not ready within 0\.05 s") as refused:
                 await fill()
             assert refused.value.code == ResponseCode.SYSTEM_BUSY
             assert taken > 10, "files that were made ahead are used first"
             began_s = time.monotonic()
-            with pytest.raises(Refused):
+            with pytest.raises(RefusedByServer):
                 await client.send(address, "Topic", 0, bytes(10 * KiB))
             assert time.monotonic() - began_s < SOON_S / 2
 
         async def is_taken() -> bool:
             try:
                 await client.send(address, "Topic", 0, bytes(10 * KiB))
-            except Refused:
+            except RefusedByServer:
                 return False
             return True
 
@@ -152,7 +152,7 @@ async def test_what_is_deleted_and_when_changes_while_the_broker_runs(tmp_path: 
         await eventually("files that are older than a day are gone", are_gone)
         shown = await client.ask(address, RequestCode.GET_BROKER_CONFIG)
         assert b"fileReservedTime=24\n" in bytes(shown.body or b"")
-        with pytest.raises(Refused, match="hours from 0 to 23"):
+        with pytest.raises(RefusedByServer, match="hours from 0 to 23"):
             await client.ask(address, RequestCode.UPDATE_BROKER_CONFIG, body=b"deleteWhen=25")
 
 

@@ -19,7 +19,7 @@ from flaremq.model.topic import PERM_READ, PERM_WRITE
 from flaremq.protocol.bodies.route import TopicRouteData
 from flaremq.protocol.codes import ResponseCode
 from flaremq.testing.cluster import eventually
-from flaremq.testing.fakes.wireclient import Refused, Want, WireClient
+from flaremq.testing.fakes.wireclient import RefusedByServer, Want, WireClient
 
 REFRESH_S = 0.2
 """How often clients ask for routes: Java's 30 s, compressed."""
@@ -214,7 +214,7 @@ class Load:
         try:
             address = routes.addresses[queue.broker]
             sent = await client.send(address, self.topic, queue.number, body, CALL_S)
-        except (Unreachable, Refused) as error:
+        except (Unreachable, RefusedByServer) as error:
             self.notes.refused[f"{queue.broker}: {type(error).__name__}"] += 1
             await pause(self._stop_sends, 0.02)
             return
@@ -248,7 +248,7 @@ class Load:
                 )
                 try:
                     pulled = await client.pull(routes.addresses[queue.broker], want, CALL_S)
-                except (Unreachable, Refused, KeyError):
+                except (Unreachable, RefusedByServer, KeyError):
                     await pause(self._stop_reads, 0.05)
                     continue
                 if pulled.code == ResponseCode.SUCCESS:

@@ -12,7 +12,7 @@ from tests.java.values import PutResult
 
 from flaremq.model.layout import INDEX_ENTRY_FORMAT, index_slots
 from flaremq.model.record import decode
-from flaremq.store.index.indexfile import Header, entry_at, key_hash
+from flaremq.store.index.indexfile import IndexHeader, entry_at, key_hash
 from flaremq.store.offline.scan import StoreScan
 
 Topics = Mapping[str, Mapping[str, str]]
@@ -30,7 +30,7 @@ def index_files(root: Path) -> list[bytes]:
     Java makes the next file with the next record, we with the next key: an empty last one does not count.
     """
     files = [data for _, data in sorted(files_in(root / "index").items())]
-    return files[:-1] if files and Header.read(files[-1]).next_entry == 1 else files
+    return files[:-1] if files and IndexHeader.read(files[-1]).next_entry == 1 else files
 
 
 def assert_same_files(found: Path, wanted: Path, folder: str) -> None:
@@ -49,7 +49,7 @@ def assert_same_index(found: Path, wanted: Path) -> None:
         fewer, more = sorted((ours, theirs), key=len)
         assert_same_but_for_tags(fewer, more, found)
         return
-    assert [Header.read(data) for data in one] == [Header.read(data) for data in other]
+    assert [IndexHeader.read(data) for data in one] == [IndexHeader.read(data) for data in other]
     assert [place for place, data in enumerate(one) if data != other[place]] == []
 
 
@@ -59,7 +59,7 @@ def keys_of_index(files: list[bytes]) -> list[tuple[int, int]]:
     for data in files:
         slots = index_slots(len(data))
         assert slots is not None
-        for number in range(1, Header.read(data).next_entry):
+        for number in range(1, IndexHeader.read(data).next_entry):
             key, offset, _, _ = struct.unpack_from(INDEX_ENTRY_FORMAT, data, entry_at(slots, number))
             found.append((offset, key))
     return found

@@ -12,7 +12,7 @@ from tests.java.sides import SMALL, assert_same_queues, our_store, put_all, scan
 from flaremq.base.errors import StoreLocked
 from flaremq.store.files.disk import Disk
 from flaremq.store.files.lock import StoreLock
-from flaremq.store.index.indexfile import Header
+from flaremq.store.index.indexfile import IndexHeader
 
 pytestmark = pytest.mark.java
 
@@ -48,7 +48,7 @@ def test_java_takes_our_checkpoint_and_our_abort_for_its_own(java_store: JavaSto
         put_all(store, mixed(600))
         assert int((tmp_path / "abort").read_bytes()) > 0
         last_ms = store.log.last_store_ms
-    full_until_ms = Header.read(index_files(tmp_path)[-2]).end_ms
+    full_until_ms = IndexHeader.read(index_files(tmp_path)[-2]).end_ms
     with java_store() as java:
         assert java.open(tmp_path, options=SMALL).last_exit_ok
         state = java.state()
@@ -62,7 +62,7 @@ def test_we_take_javas_checkpoint_and_abort_for_our_own(java_store: JavaStores, 
         last_ms = java.put(mixed(600))[-1].store_timestamp or 0
         java.wait_dispatched()
         assert java.close()
-    full_until_ms = Header.read(index_files(tmp_path)[-2]).end_ms
+    full_until_ms = IndexHeader.read(index_files(tmp_path)[-2]).end_ms
     with our_store(tmp_path) as store:
         assert store.report is not None and store.report.clean
         # Java does not note the flush that its shutdown does, so the log may count as safe up to earlier.

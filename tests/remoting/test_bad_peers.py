@@ -20,7 +20,7 @@ from flaremq.protocol.codes import FRAME_SIZE_MAX, RequestCode, ResponseCode, Se
 from flaremq.protocol.command import Command
 from flaremq.protocol.frame import encode_frame
 from flaremq.store.flags import Flag
-from flaremq.testing.fakes.wireclient import Refused, Want, WireClient, pull_request, send_request
+from flaremq.testing.fakes.wireclient import RefusedByServer, Want, WireClient, pull_request, send_request
 
 
 @pytest.fixture(scope="module")
@@ -228,10 +228,10 @@ async def test_a_peer_that_will_say_no_more_still_hears_its_answers(peers: Live)
 
 @pytest.mark.parametrize("queue_id", [4, 99, 2**31 - 1])
 async def test_a_queue_that_is_not_there_is_told_so(peers: Live, queue_id: int) -> None:
-    with pytest.raises(Refused, match=str(queue_id)) as refused:
+    with pytest.raises(RefusedByServer, match=str(queue_id)) as refused:
         await peers.client.send(peers.address(), peers.topic, queue_id, b"x")
     assert refused.value.code == ResponseCode.INVALID_PARAMETER
-    with pytest.raises(Refused, match=str(queue_id)):
+    with pytest.raises(RefusedByServer, match=str(queue_id)):
         await peers.client.pull(peers.address(), Want(topic=peers.topic, queue_id=queue_id, offset=0))
 
 
@@ -265,7 +265,7 @@ async def test_a_full_disk_refuses_sends_and_goes_on_reading(tmp_path: Path) -> 
         await client.send(addresses[0], TOPIC, 0, b"before")
         broker.store.flags.set(Flag.DISK_FULL, "/store is 97 % full, limit is 90: delete something")
         for address in addresses:
-            with pytest.raises(Refused, match="97 % full"):
+            with pytest.raises(RefusedByServer, match="97 % full"):
                 await client.send(address, TOPIC, 0, b"refused")
         assert [m.body for m in await client.read_all(addresses[0], TOPIC, 0)] == [b"before"]
         broker.store.flags.clear(Flag.DISK_FULL)

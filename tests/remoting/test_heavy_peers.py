@@ -28,7 +28,7 @@ from flaremq.remoting.router import Family, Peer, Router
 from flaremq.remoting.server import Server
 from flaremq.remoting.settings import ServerSettings
 from flaremq.testing.cluster import Cluster, Process, eventually
-from flaremq.testing.fakes.wireclient import Refused, Want, WireClient, pull_request
+from flaremq.testing.fakes.wireclient import RefusedByServer, Want, WireClient, pull_request
 
 IDLE_WANTED = 10_000
 IDLE_MIN = 1_000
@@ -243,7 +243,7 @@ async def test_a_disk_that_really_fills_up_loses_nothing_that_was_acknowledged(t
                     body = b"%06d" % n + bytes(100_000)
                     try:
                         sent = await client.send(broker.address, TOPIC, 0, body)
-                    except Refused as refused:
+                    except RefusedByServer as refused:
                         return str(refused)
                     told[sent.queue_offset] = body
                 raise AssertionError("the disk does not get full")
@@ -256,7 +256,7 @@ async def test_a_disk_that_really_fills_up_loses_nothing_that_was_acknowledged(t
             async def takes_again() -> bool:
                 try:
                     sent = await client.send(broker.address, TOPIC, 0, b"again")
-                except Refused:
+                except RefusedByServer:
                     return False
                 told[sent.queue_offset] = b"again"
                 return True

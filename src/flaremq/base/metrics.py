@@ -111,7 +111,7 @@ class Histogram:
 M = TypeVar("M", bound=Metric)
 
 
-class Family(Generic[M]):
+class MetricFamily(Generic[M]):
     """One metric for each combination of label values."""
 
     def __init__(self, label_names: tuple[str, ...], make: Callable[[], M]) -> None:
@@ -162,27 +162,27 @@ class Registry:
     def counter(self, name: str, text: str) -> Counter:
         return self.counters(name, text).labels()
 
-    def counters(self, name: str, text: str, *label_names: str) -> Family[Counter]:
-        return self._add(name, text, "counter", Family(label_names, Counter))
+    def counters(self, name: str, text: str, *label_names: str) -> MetricFamily[Counter]:
+        return self._add(name, text, "counter", MetricFamily(label_names, Counter))
 
     def gauge(self, name: str, text: str, read: Callable[[], float] | None = None) -> Gauge:
-        family: Family[Gauge] = Family((), lambda: Gauge(read))
+        family: MetricFamily[Gauge] = MetricFamily((), lambda: Gauge(read))
         return self._add(name, text, "gauge", family).labels()
 
-    def gauges(self, name: str, text: str, *label_names: str) -> Family[Gauge]:
-        return self._add(name, text, "gauge", Family(label_names, Gauge))
+    def gauges(self, name: str, text: str, *label_names: str) -> MetricFamily[Gauge]:
+        return self._add(name, text, "gauge", MetricFamily(label_names, Gauge))
 
     def histogram(self, name: str, text: str, bounds: Sequence[float] = LATENCY_BUCKETS_MS) -> Histogram:
         return self.histograms(name, text, bounds=bounds).labels()
 
     def histograms(
         self, name: str, text: str, *label_names: str, bounds: Sequence[float] = LATENCY_BUCKETS_MS
-    ) -> Family[Histogram]:
+    ) -> MetricFamily[Histogram]:
         if not bounds or list(bounds) != sorted(set(bounds)) or not math.isfinite(bounds[-1]):
             raise UsageError(
                 f"bounds {tuple(bounds)} of {name}: give finite numbers that grow; +Inf is added"
             )
-        return self._add(name, text, "histogram", Family(label_names, lambda: Histogram(bounds)))
+        return self._add(name, text, "histogram", MetricFamily(label_names, lambda: Histogram(bounds)))
 
     def exposition(self) -> str:
         """Everything, in Prometheus' text format 0.0.4. Serve it as CONTENT_TYPE."""
@@ -190,7 +190,7 @@ class Registry:
             families = sorted(self._families.items())
         return "".join(line for name, family in families for line in _lines(name, *family))
 
-    def _add(self, name: str, text: str, kind: str, family: Family[M]) -> Family[M]:
+    def _add(self, name: str, text: str, kind: str, family: MetricFamily[M]) -> MetricFamily[M]:
         _check_names(name, family._label_names, kind)
         suffixes = ("", "_bucket", "_sum", "_count") if kind == "histogram" else ("",)
         sample_names = {name + suffix for suffix in suffixes}

@@ -29,7 +29,7 @@ class Positions(Protocol):
     def queues(self, group: str, topic: str) -> Mapping[int, int]: ...
 
 
-class Groups(Protocol):
+class GroupSettings(Protocol):
     """The settings of groups."""
 
     def all(self) -> Mapping[str, GroupConfig]: ...
@@ -42,7 +42,7 @@ class SlowConsumers(Feature):
         settings: Live[BrokerSettings],
         store: MessageStore,
         positions: Positions,
-        groups: Groups,
+        groups: GroupSettings,
         aside: Offload,
         *,
         is_online: Callable[[str], bool] = lambda _group: True,

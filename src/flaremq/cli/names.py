@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from importlib import import_module
 from typing import Any, Final
 
 import typer
@@ -33,12 +32,13 @@ def group_names(ctx: typer.Context, incomplete: str) -> list[str]:
 def _asked(ctx: typer.Context, incomplete: str, ask: Callable[[Any], Awaitable[list[str]]]) -> list[str]:
     try:
         # Loaded here: a command that completes nothing does not pay for it.
-        connect = import_module("flaremq.cli.connect")
-        admin_class = import_module("flaremq.admin.admin").Admin
-        settings = connect.client_settings(ctx.params.get("namesrv"), ctx.params.get("profile"))
+        from flaremq.admin.admin import Admin
+        from flaremq.cli.connect import client_settings
+
+        settings = client_settings(ctx.params.get("namesrv"), ctx.params.get("profile"))
 
         async def within_limit() -> list[str]:
-            async with asyncio.timeout(_LIMIT_S), admin_class(settings=settings) as admin:
+            async with asyncio.timeout(_LIMIT_S), Admin(settings=settings) as admin:
                 return await ask(admin)
 
         return [name for name in asyncio.run(within_limit()) if name.startswith(incomplete)]

@@ -23,7 +23,7 @@ class Right(Enum):
     PULL = "pull"
 
 
-class Sender(Protocol):
+class Origin(Protocol):
     """The connection that a request came by."""
 
     host: bytes
@@ -32,10 +32,10 @@ class Sender(Protocol):
 class Gate(Protocol):
     """Installed at a port by whoever guards it: access control, a read-only mode, a quota."""
 
-    def check(self, source: Sender, request: Command) -> None:
+    def check(self, source: Origin, request: Command) -> None:
         """Raise to refuse. Called once for every request that becomes a Command."""
 
-    def admits(self, source: Sender, topic: bytes, right: Right) -> bool:
+    def admits(self, source: Origin, topic: bytes, right: Right) -> bool:
         """Whether all ordinary requests of this connection to this topic may pass unseen, in this turn.
 
         False refuses nothing: they are then checked one by one."""

@@ -36,13 +36,13 @@ class LogFiles(Protocol):
     def drop_first(self, file: MappedFile) -> None: ...
 
 
-class Trimmed(Protocol):
+class LogFollower(Protocol):
     """What loses its oldest files when the log begins at a later offset; says how many."""
 
     def delete_before(self, min_physical_offset: int, /) -> int: ...
 
 
-class TrimmedQueue(Trimmed, Protocol):
+class TrimmedQueue(LogFollower, Protocol):
     def correct_min(self, min_physical_offset: int, /) -> None: ...
 
 
@@ -52,7 +52,7 @@ class Kept:
 
     log: LogFiles
     queues: Callable[[], Iterable[TrimmedQueue]]
-    index: Trimmed | None
+    index: LogFollower | None
     own_bytes: Callable[[], int]
 
 

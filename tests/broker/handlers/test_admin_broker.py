@@ -14,7 +14,7 @@ from flaremq.broker.handlers.admin_broker import AdminBrokerHandlers
 from flaremq.broker.offload import Offload
 from flaremq.broker.settings import BrokerSettings, FamilySettings
 from flaremq.broker.stats.runtime import Runtime
-from flaremq.broker.stats.stats import Span, Stats
+from flaremq.broker.stats.stats import SampleSpan, Stats
 from flaremq.model.topic import DataVersion
 from flaremq.protocol import beans, fastjson
 from flaremq.protocol.bodies.cluster import KVTable
@@ -75,7 +75,7 @@ async def test_a_broker_tells_how_it_does(bench: Bench) -> None:
 
 async def test_statistics_are_shown_by_name_and_key(bench: Bench) -> None:
     bench.stats.put("A", 20, 20)
-    await bench.stats.sample(Span.MINUTE)
+    await bench.stats.sample(SampleSpan.MINUTE)
     answer = await bench.ask(RequestCode.VIEW_BROKER_STATS_DATA, statsName="TOPIC_PUT_NUMS", statsKey="A")
     assert beans.decode(BrokerStatsData, answer.body).stats_minute.sum == 20
     gone = await bench.ask(RequestCode.VIEW_BROKER_STATS_DATA, statsName="TOPIC_PUT_NUMS", statsKey="B")

@@ -9,7 +9,7 @@ import pytest
 from flaremq.base.live import Live
 from flaremq.broker.settings import BrokerSettings
 from flaremq.broker.stats.rates import Rate
-from flaremq.broker.stats.stats import Name, Span, Stats
+from flaremq.broker.stats.stats import Name, SampleSpan, Stats
 from flaremq.protocol.bodies.stats import BrokerStatsData
 from flaremq.testing.clock import ManualClock
 
@@ -43,7 +43,7 @@ def seen(stats: Stats, name: str, key: str) -> BrokerStatsData:
 async def test_a_minute_is_the_difference_of_its_samples(stats: Stats, clock: ManualClock) -> None:
     for _ in range(4):
         stats.put("A", 10, 1000)
-        await stats.sample(Span.MINUTE)
+        await stats.sample(SampleSpan.MINUTE)
         clock.advance_ms(10_000)
     minute = seen(stats, "TOPIC_PUT_NUMS", "A").stats_minute
     assert (minute.sum, minute.tps) == (40, 1.0)
@@ -54,15 +54,15 @@ async def test_a_minute_is_the_difference_of_its_samples(stats: Stats, clock: Ma
 async def test_what_is_older_than_a_minute_counts_no_more(stats: Stats, clock: ManualClock) -> None:
     stats.put("A", 1000, 1)
     for _ in range(8):
-        await stats.sample(Span.MINUTE)
+        await stats.sample(SampleSpan.MINUTE)
         clock.advance_ms(10_000)
     assert seen(stats, "TOPIC_PUT_NUMS", "A").stats_minute.sum == 0
 
 
 async def test_hours_and_days_have_samples_of_their_own(stats: Stats, clock: ManualClock) -> None:
     stats.got("g", "A", 36, 360)
-    await stats.sample(Span.HOUR)
-    await stats.sample(Span.DAY)
+    await stats.sample(SampleSpan.HOUR)
+    await stats.sample(SampleSpan.DAY)
     view = seen(stats, "GROUP_GET_NUMS", "A@g")
     assert (view.stats_minute.sum, view.stats_hour.sum, view.stats_day.sum) == (0, 36, 36)
     assert (view.stats_hour.tps, view.stats_day.tps) == (36 / 600, 0.01)
@@ -73,7 +73,7 @@ async def test_a_day_counts_what_came_before_its_first_sample(stats: Stats, cloc
     clock.advance_ms(5 * 60_000)
     view = seen(stats, "TOPIC_PUT_NUMS", "A")
     assert (view.stats_hour.sum, view.stats_day.sum) == (200_000, 200_000)
-    await stats.sample(Span.DAY)
+    await stats.sample(SampleSpan.DAY)
     clock.advance_ms(30 * 60_000)
     stats.put("A", 1, 1)
     assert seen(stats, "TOPIC_PUT_NUMS", "A").stats_day.sum == 200_001
@@ -82,7 +82,7 @@ async def test_a_day_counts_what_came_before_its_first_sample(stats: Stats, cloc
 async def test_a_day_forgets_what_came_before_it(stats: Stats, clock: ManualClock) -> None:
     stats.put("A", 1000, 1)
     for _ in range(26):
-        await stats.sample(Span.DAY)
+        await stats.sample(SampleSpan.DAY)
         clock.advance_ms(3_600_000)
         stats.put("A", 1, 1)
     assert seen(stats, "TOPIC_PUT_NUMS", "A").stats_day.sum == 24
@@ -90,19 +90,19 @@ async def test_a_day_forgets_what_came_before_it(stats: Stats, clock: ManualCloc
 
 async def test_a_second_look_without_time_is_no_division_by_zero(stats: Stats) -> None:
     stats.put("A", 1, 1)
-    await stats.sample(Span.MINUTE)
+    await stats.sample(SampleSpan.MINUTE)
     for _ in range(20):
-        await stats.sample(Span.MINUTE)
+        await stats.sample(SampleSpan.MINUTE)
     assert seen(stats, "TOPIC_PUT_NUMS", "A").stats_minute.tps == 0.0
 
 
 async def test_a_wall_clock_that_is_set_changes_no_rate(stats: Stats, clock: ManualClock) -> None:
     stats.put("A", 10, 10)
-    await stats.sample(Span.MINUTE)
+    await stats.sample(SampleSpan.MINUTE)
     clock.step_wall_ms(-3_600_000)
     clock.advance_ms(10_000)
     stats.put("A", 10, 10)
-    await stats.sample(Span.MINUTE)
+    await stats.sample(SampleSpan.MINUTE)
     stats.sample_second()
     assert seen(stats, "TOPIC_PUT_NUMS", "A").stats_minute.tps == 1.0
     assert stats.rates.per_second(Rate.PUT, 10) == 2.0
@@ -119,7 +119,7 @@ async def test_the_broker_counts_all_and_users_alone(stats: Stats) -> None:
     stats.put("RMQ_SYS_TRACE_TOPIC", 4, 40)
     stats.got("g", "A", 2, 20)
     stats.got("g", "SELF_TEST_TOPIC", 5, 50)
-    await stats.sample(Span.MINUTE)
+    await stats.sample(SampleSpan.MINUTE)
     sums = {
         name: seen(stats, name, "C").stats_minute.sum
         for name in (
@@ -140,7 +140,7 @@ async def test_all_that_happens_to_a_message_has_its_key(stats: Stats) -> None:
     stats.got_from_disk("g", "A", 2, 20)
     stats.acked("g", "A", 1)
     stats.put_took("A", 12.0, 2)
-    await stats.sample(Span.MINUTE)
+    await stats.sample(SampleSpan.MINUTE)
     for name, key, total in (
         ("SNDBCK_PUT_NUMS", "A@g", 1),
         ("DLQ_PUT_NUMS", "A@g", 1),
@@ -173,7 +173,7 @@ async def test_idle_items_are_dropped_and_begin_again(clock: ManualClock) -> Non
     stats = made(clock, statistics_idle_max_min=60)
     stats.put("Idle", 1, 1)
     stats.put("Busy", 1, 1)
-    await stats.sample(Span.MINUTE)
+    await stats.sample(SampleSpan.MINUTE)
     clock.advance_ms(61 * 60_000)
     stats.put("Busy", 1, 1)
     assert stats.drop_idle() == 2
@@ -192,7 +192,7 @@ async def test_how_long_idle_items_are_kept(
 ) -> None:
     stats = made(clock, statistics_idle_max_min=limit_min)
     stats.put("A", 1, 1)
-    await stats.sample(Span.MINUTE)
+    await stats.sample(SampleSpan.MINUTE)
     clock.advance_ms(kept_min * 60_000)
     assert stats.drop_idle() == 0
     if gone_min is not None:
@@ -237,7 +237,7 @@ def test_figures_of_the_deleted_stay_if_the_operator_wants_them(clock: ManualClo
 async def test_rates_per_topic_and_group_are_those_of_the_last_minute(stats: Stats) -> None:
     stats.put("A", 100, 1)
     stats.got("g", "A", 50, 1)
-    await stats.sample(Span.MINUTE)
+    await stats.sample(SampleSpan.MINUTE)
     assert (stats.put_tps("A"), stats.get_tps("g", "A")) == (10.0, 5.0)
     assert (stats.put_tps("B"), stats.get_tps("g", "B")) == (0.0, 0.0)
 
@@ -246,7 +246,7 @@ async def test_a_great_many_items_are_sampled_over_several_turns(stats: Stats) -
     for number in range(1500):
         stats.put(f"T{number}", 1, 1)
     turns = 0
-    sampling = stats.sample(Span.MINUTE)
+    sampling = stats.sample(SampleSpan.MINUTE)
     while True:
         try:
             sampling.send(None)

@@ -11,7 +11,7 @@ import pytest
 from tests.broker.clients import BROKER, CLUSTER, Desk, desk
 
 from flaremq.base.errors import ConfigError, InvalidName, InvalidParameter
-from flaremq.broker.tables.topics import Topics, check_config
+from flaremq.broker.tables.topics import TopicConfigs, check_config
 from flaremq.model.topic import DataVersion, TopicConfig
 
 
@@ -22,7 +22,7 @@ def made(tmp_path: Path) -> Iterator[Desk]:
 
 
 @pytest.fixture
-def topics(made: Desk) -> Topics:
+def topics(made: Desk) -> TopicConfigs:
     return made.topics
 
 
@@ -43,7 +43,7 @@ PRESETS = {
 }
 
 
-def test_new_broker_has_the_topics_that_javas_has(topics: Topics) -> None:
+def test_new_broker_has_the_topics_that_javas_has(topics: TopicConfigs) -> None:
     assert {name: (config.write_queue_nums, config.perm) for name, config in topics.all().items()} == PRESETS
     assert all(topics.is_system(name) for name in PRESETS)
 
@@ -56,19 +56,19 @@ def test_pattern_and_own_topics_follow_the_settings(tmp_path: Path) -> None:
         assert cluster is not None and cluster.perm == 1
 
 
-def test_first_send_makes_the_topic_after_its_pattern(topics: Topics) -> None:
+def test_first_send_makes_the_topic_after_its_pattern(topics: TopicConfigs) -> None:
     made = topics.create_for_send("Orders", "TBW102", 4)
     assert made == TopicConfig("Orders", read_queue_nums=4, write_queue_nums=4, perm=6)
     assert topics.get("Orders") == made
     assert topics.create_for_send("Orders", "TBW102", 2) == made  # It is there.
 
 
-def test_first_send_gets_no_more_queues_than_the_pattern_has(topics: Topics) -> None:
+def test_first_send_gets_no_more_queues_than_the_pattern_has(topics: TopicConfigs) -> None:
     made = topics.create_for_send("Orders", "TBW102", 100, unit=True)
     assert made is not None and made.read_queue_nums == 8 and made.topic_sys_flag == 1
 
 
-def test_first_send_makes_nothing_without_a_pattern_that_is_inherited(topics: Topics) -> None:
+def test_first_send_makes_nothing_without_a_pattern_that_is_inherited(topics: TopicConfigs) -> None:
     assert topics.create_for_send("Orders", "Nowhere", 4) is None
     assert topics.create_for_send("Orders", "BenchmarkTest", 4) is None
     assert topics.get("Orders") is None
@@ -84,18 +84,18 @@ def test_first_send_makes_nothing_where_topics_are_made_by_hand(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "../../etc", "a b", "x" * 128, "\0"])
-def test_first_send_to_a_name_that_cannot_be_is_refused(topics: Topics, name: str) -> None:
+def test_first_send_to_a_name_that_cannot_be_is_refused(topics: TopicConfigs, name: str) -> None:
     with pytest.raises(InvalidName):
         topics.create_for_send(name, "TBW102", 4)
 
 
 @pytest.mark.parametrize("count", [0, -1])
-def test_first_send_that_wants_no_queues_is_refused(topics: Topics, count: int) -> None:
+def test_first_send_that_wants_no_queues_is_refused(topics: TopicConfigs, count: int) -> None:
     with pytest.raises(InvalidParameter, match=f"{count} queues"):
         topics.create_for_send("Orders", "TBW102", count)
 
 
-def test_topic_for_retries_is_made_once(topics: Topics) -> None:
+def test_topic_for_retries_is_made_once(topics: TopicConfigs) -> None:
     made = topics.ensure("%RETRY%g", 1, sys_flag=2)
     assert (made.perm, made.read_queue_nums, made.topic_sys_flag) == (6, 1, 2)
     assert topics.ensure("%RETRY%g", 5) == made
@@ -103,7 +103,7 @@ def test_topic_for_retries_is_made_once(topics: Topics) -> None:
     assert topics.ensure("%RETRY%g", 1).order  # Not said, so not changed.
 
 
-def test_every_change_is_told_and_counted_and_the_same_again_is_none(topics: Topics) -> None:
+def test_every_change_is_told_and_counted_and_the_same_again_is_none(topics: TopicConfigs) -> None:
     told: list[list[str]] = []
     topics.listeners.append(lambda changed: told.append([each.topic_name for each in changed]))
     before = topics.version

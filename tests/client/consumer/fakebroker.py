@@ -32,7 +32,7 @@ from flaremq.protocol.codes import RequestCode, ResponseCode
 from flaremq.protocol.command import Command, oneway, response_to
 from flaremq.protocol.headers import pull as pulls
 from flaremq.protocol.headers.group import NotifyConsumerIdsChangedRequestHeader
-from flaremq.remoting.gate import Right, Sender
+from flaremq.remoting.gate import Origin, Right
 from flaremq.remoting.router import Family, Handler, Peer, Router
 from flaremq.remoting.server import Server
 from flaremq.remoting.settings import ServerSettings
@@ -116,10 +116,10 @@ class FakeBroker:
 
     # As the gate of its own port it sees every request.
 
-    def check(self, _source: Sender, request: Command) -> None:
+    def check(self, _source: Origin, request: Command) -> None:
         self.noted.append(Noted(request.code, asyncio.get_running_loop().time()))
 
-    def admits(self, _source: Sender, _topic: bytes, _right: Right) -> bool:
+    def admits(self, _source: Origin, _topic: bytes, _right: Right) -> bool:
         return False
 
     # Requests.

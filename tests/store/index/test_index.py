@@ -11,7 +11,7 @@ from tests.store.indexrig import SHAPE, IndexRig, records
 
 from flaremq.store.index import indexfile
 from flaremq.store.index.index import Index
-from flaremq.store.index.indexfile import Header
+from flaremq.store.index.indexfile import IndexHeader
 from flaremq.testing.clock import START_MS
 
 
@@ -92,7 +92,7 @@ def test_a_millisecond_never_spoils_a_carry(bench: IndexRig) -> None:
 
 def test_a_follow_up_file_begins_with_the_end_of_the_one_before(bench: IndexRig) -> None:
     bench.put(0, 5)
-    second = Header.read((bench.folder / bench.names()[1]).read_bytes())
+    second = IndexHeader.read((bench.folder / bench.names()[1]).read_bytes())
     assert (second.begin_ms, second.begin_offset) == (START_MS + 4000, 400)
     data = (bench.folder / bench.names()[1]).read_bytes()
     assert struct.unpack_from(">i", data, indexfile.entry_at(10, 1) + 12) == (1,)  # The gap of a second.

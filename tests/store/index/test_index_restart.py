@@ -13,7 +13,7 @@ from tests.store.indexrig import SHAPE, IndexRig
 
 from flaremq.base.errors import DiskFull
 from flaremq.store.index import indexfile
-from flaremq.store.index.indexfile import Header
+from flaremq.store.index.indexfile import IndexHeader
 from flaremq.testing.clock import START_MS
 from flaremq.testing.fakes.disk import FaultyDisk, PowerLossDisk
 
@@ -38,7 +38,7 @@ def test_after_a_clean_stop_the_last_record_is_not_put_again(bench: IndexRig) ->
     assert (index.end_offset, index.next_offset) == (500, 501)
     bench.put(0, 7)
     assert bench.found() == [600, 500, 400, 300, 200, 100, 0]
-    assert Header.read((bench.folder / bench.names()[1]).read_bytes()).next_entry == 4
+    assert IndexHeader.read((bench.folder / bench.names()[1]).read_bytes()).next_entry == 4
 
 
 def test_after_a_crash_the_last_record_is_put_again_and_found_once(bench: IndexRig) -> None:
@@ -47,7 +47,7 @@ def test_after_a_crash_the_last_record_is_put_again_and_found_once(bench: IndexR
     assert (index.end_offset, index.next_offset) == (500, 500)
     bench.put(0, 7)
     assert bench.found() == [600, 500, 400, 300, 200, 100, 0]
-    assert Header.read((bench.folder / bench.names()[1]).read_bytes()).next_entry == 5
+    assert IndexHeader.read((bench.folder / bench.names()[1]).read_bytes()).next_entry == 5
 
 
 def test_a_record_at_offset_zero_counts_after_a_clean_stop(bench: IndexRig) -> None:
@@ -199,7 +199,7 @@ def test_a_disk_that_fills_up_between_two_files_loses_and_doubles_no_key(tmp_pat
     disk.free_bytes = 1 << 20
     bench.index.put_many(table.facts, 2, table.log)
     assert [bench.found(key) for key in "aubcde"] == [[100], *([[200]] * 5)]
-    headers = [Header.read((bench.folder / name).read_bytes()) for name in bench.names()]
+    headers = [IndexHeader.read((bench.folder / name).read_bytes()) for name in bench.names()]
     assert sum(header.next_entry - 1 for header in headers) == 6
 
 

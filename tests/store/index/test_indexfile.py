@@ -12,7 +12,7 @@ from tests.store.facts import FactRows
 from flaremq.model.columns import Fact
 from flaremq.model.tags import java_hash
 from flaremq.store.index import indexfile
-from flaremq.store.index.indexfile import Header, KeyQuery, check, file_size, query
+from flaremq.store.index.indexfile import IndexHeader, KeyQuery, check, file_size, query
 from flaremq.testing.twins import twins
 
 TWINS = twins("flaremq.store.index._indexfile")
@@ -82,16 +82,16 @@ def test_the_bytes_are_those_of_rocketmq(twin: ModuleType) -> None:
 
 
 def test_the_header_of_the_example() -> None:
-    header = Header.read(GOLDEN)
-    assert header == Header(T0, 1700000005200, 4096, 4300, 2, 4)
+    header = IndexHeader.read(GOLDEN)
+    assert header == IndexHeader(T0, 1700000005200, 4096, 4300, 2, 4)
     again = bytearray(40)
     header.write(again)
     assert again == GOLDEN[:40]
 
 
 def test_a_fresh_file_has_entry_one_next() -> None:
-    assert Header.read(bytes(40)) == Header()
-    assert Header.read(bytes(40)).next_entry == 1
+    assert IndexHeader.read(bytes(40)) == IndexHeader()
+    assert IndexHeader.read(bytes(40)).next_entry == 1
 
 
 def test_the_hash_of_a_key(twin: ModuleType) -> None:
@@ -127,7 +127,7 @@ def test_pieces_between_blanks_are_keys_and_empty_pieces_are_none(twin: ModuleTy
     table, data = FactRows(), an_empty_file()
     table.add(7, T0, keys=b"  a  b c ")
     twin.put_many(data, 10, table.facts, 1, (0, 0), table.log, 0)
-    assert Header.read(data).next_entry == 4
+    assert IndexHeader.read(data).next_entry == 4
     assert [ask(data, 10, key) for key in (b"a", b"b", b"c", b"", b" ")] == [[7], [7], [7], [], []]
 
 
@@ -165,11 +165,11 @@ def test_a_file_that_is_just_full_takes_rows_without_keys(twin: ModuleType) -> N
 
 def test_the_first_entry_of_a_follow_up_file_tells_the_gap(twin: ModuleType) -> None:
     table, data = FactRows(), an_empty_file()
-    Header(begin_ms=T0, end_ms=T0, begin_offset=50, end_offset=50).write(data)
+    IndexHeader(begin_ms=T0, end_ms=T0, begin_offset=50, end_offset=50).write(data)
     table.add(60, T0 + 7500, keys=b"a")
     table.add(70, T0 + 9500, keys=b"a")
     twin.put_many(data, 10, table.facts, 2, (0, 0), table.log, 0)
-    header = Header.read(data)
+    header = IndexHeader.read(data)
     assert (header.begin_ms, header.begin_offset) == (T0 + 7500, 60)
     seconds = [struct.unpack_from(">i", data, indexfile.entry_at(10, n) + 12)[0] for n in (1, 2)]
     assert seconds == [7, 2]
@@ -334,7 +334,7 @@ def test_asking_and_checking_end_on_any_bytes(data: st.DataObject, slots: int, e
 
 
 def test_a_file_covers_what_its_times_overlap() -> None:
-    header = Header(begin_ms=100, end_ms=200)
+    header = IndexHeader(begin_ms=100, end_ms=200)
     spans = [(0, 99), (0, 100), (150, 160), (0, 300), (200, 300), (201, 300)]
     assert [KeyQuery(0, 1, *span).covers(header) for span in spans] == [False, True, True, True, True, False]
 
@@ -342,19 +342,19 @@ def test_a_file_covers_what_its_times_overlap() -> None:
 @pytest.mark.parametrize(
     ("header", "sane"),
     [
-        (Header(), True),
-        (Header(T0, T0, 5, 5), True),
-        (Header(T0, T0 + 1, 5, 6, 2, 20), True),
-        (Header(T0, 0, 5, 0, 1, 1), True),  # Killed within the first put.
-        (Header(T0, T0, 5, 6, 2, 21), False),
-        (Header(T0, T0, 5, 6, 11, 12), False),
-        (Header(T0, T0, 5, 6, -1, 12), False),
-        (Header(T0, T0, 6, 5, 2, 12), False),
-        (Header(T0, T0, -1, 5, 2, 12), False),
-        (Header(-T0, T0, 1, 5, 2, 12), False),
+        (IndexHeader(), True),
+        (IndexHeader(T0, T0, 5, 5), True),
+        (IndexHeader(T0, T0 + 1, 5, 6, 2, 20), True),
+        (IndexHeader(T0, 0, 5, 0, 1, 1), True),  # Killed within the first put.
+        (IndexHeader(T0, T0, 5, 6, 2, 21), False),
+        (IndexHeader(T0, T0, 5, 6, 11, 12), False),
+        (IndexHeader(T0, T0, 5, 6, -1, 12), False),
+        (IndexHeader(T0, T0, 6, 5, 2, 12), False),
+        (IndexHeader(T0, T0, -1, 5, 2, 12), False),
+        (IndexHeader(-T0, T0, 1, 5, 2, 12), False),
     ],
 )
-def test_headers_that_can_be_and_headers_that_cannot(header: Header, sane: bool) -> None:
+def test_headers_that_can_be_and_headers_that_cannot(header: IndexHeader, sane: bool) -> None:
     assert header.sane(10, 20) == sane
 
 
@@ -383,7 +383,7 @@ def test_a_file_of_the_wrong_length_is_named() -> None:
 
 def test_no_more_than_a_hundred_deviations_are_listed() -> None:
     data = bytearray(file_size(1, 500))
-    Header(T0, T0, 0, 0, 1, 500).write(data)
+    IndexHeader(T0, T0, 0, 0, 1, 500).write(data)
     assert len(check(data, 1, 500)) == 100
 
 
@@ -394,7 +394,7 @@ def test_keys_are_counted_as_they_would_be_put(table: FactRows) -> None:
     data = bytearray(file_size(10, 200))
     TWINS[0].put_many(data, 10, table.facts, len(table), (0, 0), table.log, -(1 << 63))
     ((keys, last),) = counted
-    assert Header.read(data).next_entry == 1 + keys
+    assert IndexHeader.read(data).next_entry == 1 + keys
     assert (last >= 0) == (keys > 0)
 
 

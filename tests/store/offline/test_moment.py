@@ -11,7 +11,7 @@ import pytest
 
 from flaremq.model import layout
 from flaremq.model.layout import index_slots
-from flaremq.store.index.indexfile import Header
+from flaremq.store.index.indexfile import IndexHeader
 from flaremq.store.offline.moment import last_entry, moment_of, slot_leads_to, whole_header
 from flaremq.store.offline.scan import StoreScan
 from flaremq.store.store import MessageStore
@@ -96,7 +96,7 @@ def test_a_header_that_is_being_written_is_read_again(store: MessageStore, tmp_p
     slots = index_slots(len(view))
     assert slots is not None
     header = whole_header(view, slots)
-    assert header.next_entry == 5 and header == Header.read(view)
+    assert header.next_entry == 5 and header == IndexHeader.read(view)
     torn = replace(header, next_entry=header.next_entry + 1)
     torn.write(view)
     assert whole_header(view, slots) == torn  # Never sound: it is given as it is.

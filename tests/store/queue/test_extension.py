@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from flaremq.base.errors import DiskFull
 from flaremq.store.files.disk import Disk
 from flaremq.store.files.filequeue import FileQueue, file_name
-from flaremq.store.queue.extension import ConsumeQueueExt, ExtUnit, is_address
+from flaremq.store.queue.extension import ConsumeQueueExt, StoredUnit, is_address
 
 BASE = -(1 << 63)
 GOLDEN = bytes.fromhex("001c 000000000027a807 0000018bcfe5687b 0008 0102030405060708")
-UNIT = ExtUnit(0x27A807, 1700000000123, bytes(range(1, 9)))
+UNIT = StoredUnit(0x27A807, 1700000000123, bytes(range(1, 9)))
 SIZE = 100  # Three units of 28 bytes, then the mark.
 
 
@@ -21,7 +21,7 @@ def opened(folder: Path, size: int = SIZE, disk: Disk | None = None) -> ConsumeQ
     return ConsumeQueueExt(FileQueue(disk or Disk(), [folder], size))
 
 
-def put(ext: ConsumeQueueExt, unit: ExtUnit = UNIT) -> int | None:
+def put(ext: ConsumeQueueExt, unit: StoredUnit = UNIT) -> int | None:
     return ext.put(unit.tags_code, unit.store_ms, unit.bit_map)
 
 
@@ -54,10 +54,10 @@ def test_a_file_that_cannot_take_the_next_unit_ends_in_a_mark(tmp_path: Path) ->
 
 
 def test_four_bytes_at_the_end_stay_free(tmp_path: Path) -> None:
-    fits = ExtUnit(1, 2, bytes(SIZE - 20 - 4))
+    fits = StoredUnit(1, 2, bytes(SIZE - 20 - 4))
     ext = opened(tmp_path)
     assert put(ext, fits) == BASE
-    assert put(ext, ExtUnit(1, 2, bytes(SIZE - 20 - 3))) is None
+    assert put(ext, StoredUnit(1, 2, bytes(SIZE - 20 - 3))) is None
     assert put(ext) == BASE + SIZE
 
 
@@ -97,7 +97,7 @@ def test_a_full_disk_leaves_the_caller_with_the_plain_code(tmp_path: Path) -> No
 
 
 units = st.builds(
-    ExtUnit,
+    StoredUnit,
     st.integers(-(1 << 63), (1 << 63) - 1),
     st.integers(0, (1 << 63) - 1),
     st.binary(max_size=40),
@@ -106,7 +106,7 @@ units = st.builds(
 
 @given(st.lists(units, max_size=20), st.integers(64, 200))
 def test_what_was_put_comes_back_also_after_a_restart(
-    tmp_path_factory: pytest.TempPathFactory, given_units: list[ExtUnit], size: int
+    tmp_path_factory: pytest.TempPathFactory, given_units: list[StoredUnit], size: int
 ) -> None:
     folder = tmp_path_factory.mktemp("ext")
     ext = opened(folder, size)

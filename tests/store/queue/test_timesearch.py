@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flaremq.store.api import Boundary
-from flaremq.store.queue.timesearch import GONE, UNKNOWN, Span, find_batch, find_unit
+from flaremq.store.queue.timesearch import GONE, UNKNOWN, UnitSpan, find_batch, find_unit
 
 LOWER, UPPER = Boundary.LOWER, Boundary.UPPER
 BOUNDARIES = pytest.mark.parametrize("boundary", list(Boundary))
@@ -15,14 +15,14 @@ BOUNDARIES = pytest.mark.parametrize("boundary", list(Boundary))
 times = st.lists(st.integers(1, 12), min_size=1, max_size=30).map(sorted)
 
 
-def spans(stored: Sequence[int], per_file: int, first: int = 0) -> list[Span]:
+def spans(stored: Sequence[int], per_file: int, first: int = 0) -> list[UnitSpan]:
     """Files of a queue whose unit `first` is the first that is there; the newest has no last time."""
     files = []
     for at in range(0, len(stored), per_file):
         part = stored[at : at + per_file]
-        files.append(Span(first + at, first + at + len(part), part[0], part[-1]))
+        files.append(UnitSpan(first + at, first + at + len(part), part[0], part[-1]))
     newest = files.pop()
-    return [*files, Span(newest.first, newest.end, newest.first_ms)]
+    return [*files, UnitSpan(newest.first, newest.end, newest.first_ms)]
 
 
 @given(times, st.integers(1, 7), st.integers(0, 14), st.sampled_from([0, 21]))
@@ -65,7 +65,7 @@ def test_records_that_left_the_log_count_as_older_than_all_others(
     stored: list[int], time_ms: int, data: st.DataObject
 ) -> None:
     gone = data.draw(st.integers(0, len(stored)))
-    files = [Span(0, len(stored), UNKNOWN)]
+    files = [UnitSpan(0, len(stored), UNKNOWN)]
     found = find_unit(files, 0, time_ms, LOWER, lambda unit: GONE if unit < gone else stored[unit])
     assert max(found, gone) == next(
         (i for i in range(gone, len(stored)) if stored[i] >= time_ms), len(stored)
@@ -80,9 +80,9 @@ def test_any_times_give_a_place_in_the_queue(stored: list[int], per_file: int, t
         )
 
 
-def a_file() -> list[Span]:
+def a_file() -> list[UnitSpan]:
     """Units 300 to 309, stored at 1000, 1010, ... 1090."""
-    return [Span(300, 310, 1000)]
+    return [UnitSpan(300, 310, 1000)]
 
 
 def stored_at(unit: int) -> int:
@@ -116,8 +116,8 @@ def test_all_newer_is_zero_for_upper() -> None:
 
 def test_an_exact_hit_goes_to_the_end_of_its_equals() -> None:
     stored = [1, 5, 5, 5, 9]
-    assert find_unit([Span(0, 5, 1)], 0, 5, LOWER, stored.__getitem__) == 1
-    assert find_unit([Span(0, 5, 1)], 0, 5, UPPER, stored.__getitem__) == 3
+    assert find_unit([UnitSpan(0, 5, 1)], 0, 5, LOWER, stored.__getitem__) == 1
+    assert find_unit([UnitSpan(0, 5, 1)], 0, 5, UPPER, stored.__getitem__) == 3
 
 
 @BOUNDARIES
@@ -131,12 +131,12 @@ def test_a_time_that_cannot_be_read_gives_zero(boundary: Boundary, unreadable: i
 @BOUNDARIES
 def test_a_queue_without_units_gives_zero(boundary: Boundary) -> None:
     assert find_unit([], 0, 1000, boundary, stored_at) == 0
-    assert find_unit([Span(300, 300)], 300, 1000, boundary, stored_at) == 0
+    assert find_unit([UnitSpan(300, 300)], 300, 1000, boundary, stored_at) == 0
 
 
 @BOUNDARIES
 def test_an_empty_newest_file_is_passed_over(boundary: Boundary) -> None:
-    assert find_unit([*a_file(), Span(310, 310)], 300, 1050, boundary, stored_at) == 305
+    assert find_unit([*a_file(), UnitSpan(310, 310)], 300, 1050, boundary, stored_at) == 305
 
 
 @pytest.mark.parametrize(("boundary", "found"), [(LOWER, 310), (UPPER, 309)])
@@ -145,7 +145,7 @@ def test_a_file_of_dead_units_only_is_older_than_any_time(boundary: Boundary, fo
 
 
 def test_files_whose_times_are_unknown_are_chosen_as_java_does() -> None:
-    files = [Span(0, 10, UNKNOWN, UNKNOWN), Span(10, 20, UNKNOWN)]
+    files = [UnitSpan(0, 10, UNKNOWN, UNKNOWN), UnitSpan(10, 20, UNKNOWN)]
     assert find_unit(files, 0, 5, LOWER, lambda unit: unit) == 10  # Right it would be 5.
     assert find_unit(files, 0, 15, UPPER, lambda unit: unit) == 15
     assert find_unit(files, 0, 5, UPPER, lambda unit: unit) == 0  # Right it would be 5.
@@ -158,8 +158,8 @@ def test_a_long_run_of_equal_times_costs_few_readings() -> None:
         readings.append(unit)
         return 7
 
-    assert find_unit([Span(0, 300_000, 7)], 0, 7, LOWER, time_at) == 0
-    assert find_unit([Span(0, 300_000, 7)], 0, 7, UPPER, time_at) == 299_999
+    assert find_unit([UnitSpan(0, 300_000, 7)], 0, 7, LOWER, time_at) == 0
+    assert find_unit([UnitSpan(0, 300_000, 7)], 0, 7, UPPER, time_at) == 299_999
     assert len(readings) < 60
 
 

@@ -6,7 +6,7 @@ from flaremq.base.errors import GroupNotFound, InvalidParameter, TopicNotFound
 from flaremq.broker.tables.offsets import Offsets
 from flaremq.broker.tables.queuelocks import QueueLocks
 from flaremq.broker.tables.subscriptiongroups import SubscriptionGroups
-from flaremq.broker.tables.topics import Topics
+from flaremq.broker.tables.topics import TopicConfigs
 from flaremq.model.topic import check_group
 from flaremq.protocol import beans, fields
 from flaremq.protocol.bodies.group import LockBatchRequestBody, LockBatchResponseBody
@@ -20,7 +20,7 @@ from flaremq.store.store import MessageStore
 class OffsetHandlers:
     def __init__(
         self,
-        topics: Topics,
+        topics: TopicConfigs,
         subscriptions: SubscriptionGroups,
         offsets: Offsets,
         locks: QueueLocks,

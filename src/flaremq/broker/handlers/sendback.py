@@ -12,7 +12,7 @@ from flaremq.base.logs import logger
 from flaremq.broker.settings import BrokerSettings
 from flaremq.broker.stats.stats import Stats
 from flaremq.broker.tables.subscriptiongroups import SubscriptionGroups
-from flaremq.broker.tables.topics import Topics
+from flaremq.broker.tables.topics import TopicConfigs
 from flaremq.model import names, properties
 from flaremq.model.columns import Check
 from flaremq.model.message import StoredMessage
@@ -38,7 +38,7 @@ class SendBackHandlers:
         self,
         settings: Live[BrokerSettings],
         store: MessageStore,
-        topics: Topics,
+        topics: TopicConfigs,
         subscriptions: SubscriptionGroups,
         stats: Stats,
         rng: random.Random,

@@ -25,7 +25,7 @@ from flaremq.broker.send.plain import PlainSends, StoredSend
 from flaremq.broker.send.rows import NONE, SendRows, TopicState
 from flaremq.broker.settings import BrokerSettings
 from flaremq.broker.stats.stats import Stats
-from flaremq.broker.tables.topics import Topics
+from flaremq.broker.tables.topics import TopicConfigs
 from flaremq.model.columns import Draft, Drafts
 from flaremq.model.names import NO_SEND_TOPICS
 from flaremq.model.topic import TopicConfig, TopicFilterType
@@ -62,7 +62,7 @@ class SendLane:
     def __init__(
         self,
         store: MessageStore,
-        topics: Topics,
+        topics: TopicConfigs,
         plain: PlainSends,
         answers: Derived[BrokerSettings, SendAnswers],
         *,

@@ -65,7 +65,7 @@ class Name(StrEnum):
 _OF_BROKER: Final = frozenset(name for name in Name if name.startswith("BROKER_"))
 
 
-class Span(Enum):
+class SampleSpan(Enum):
     """What is told of an item: the time between two samples, and how many of them make the whole."""
 
     MINUTE = (0, 10_000, 7)
@@ -88,14 +88,14 @@ class Item:
         self.times = 0
         self.seen = 0  # `times` at the last sample of the minute.
         self.changed_ms = now_ms
-        self.samples: tuple[array[int], ...] = tuple(array("q") for _ in Span)
+        self.samples: tuple[array[int], ...] = tuple(array("q") for _ in SampleSpan)
         """Of each span: time, times, value, and so on."""
 
     def add(self, value: float, times: int = 1) -> None:
         self.value += value
         self.times += times
 
-    def sample(self, span: Span, now_ms: int) -> None:
+    def sample(self, span: SampleSpan, now_ms: int) -> None:
         """A first sample has one before it, made up: all came within one step."""
         samples = self.samples[span.index]
         if not samples:
@@ -103,14 +103,14 @@ class Item:
         samples.extend((now_ms, self.times, int(self.value)))
         if len(samples) > 3 * span.samples_max:
             del samples[:3]
-        if span is Span.MINUTE and self.times != self.seen:
+        if span is SampleSpan.MINUTE and self.times != self.seen:
             self.seen, self.changed_ms = self.times, now_ms
 
-    def within(self, span: Span, now_ms: int) -> BrokerStatsItem:
+    def within(self, span: SampleSpan, now_ms: int) -> BrokerStatsItem:
         """A minute is told by its samples, as rates over less than 10 s would jump. An hour and a day reach
         until now: with samples alone, what came within the first hour would be missing from the day."""
         samples = self.samples[span.index]
-        if span is not Span.MINUTE:
+        if span is not SampleSpan.MINUTE:
             begin, end = self._begin(span, now_ms), array("q", (now_ms, self.times, int(self.value)))
         elif samples:
             begin, end = samples[:3], samples[-3:]
@@ -123,7 +123,7 @@ class Item:
             avgpt=total / times if times > 0 else 0.0,
         )
 
-    def _begin(self, span: Span, now_ms: int) -> array[int]:
+    def _begin(self, span: SampleSpan, now_ms: int) -> array[int]:
         """The oldest sample that is not older than the span; before the first, all came within one step."""
         samples = self.samples[span.index]
         if not samples:
@@ -251,19 +251,19 @@ class Stats(Feature):
             return None
         now_ms = self._now_ms()
         return BrokerStatsData(
-            stats_minute=item.within(Span.MINUTE, now_ms),
-            stats_hour=item.within(Span.HOUR, now_ms),
-            stats_day=item.within(Span.DAY, now_ms),
+            stats_minute=item.within(SampleSpan.MINUTE, now_ms),
+            stats_hour=item.within(SampleSpan.HOUR, now_ms),
+            stats_day=item.within(SampleSpan.DAY, now_ms),
         )
 
     def put_tps(self, topic: str) -> float:
         """Messages per second of a topic, over the last minute."""
         item = self._tables[Name.TOPIC_PUT_NUMS].get(topic)
-        return item.within(Span.MINUTE, self._now_ms()).tps if item else 0.0
+        return item.within(SampleSpan.MINUTE, self._now_ms()).tps if item else 0.0
 
     def get_tps(self, group: str, topic: str) -> float:
         item = self._tables[Name.GROUP_GET_NUMS].get(f"{topic}@{group}")
-        return item.within(Span.MINUTE, self._now_ms()).tps if item else 0.0
+        return item.within(SampleSpan.MINUTE, self._now_ms()).tps if item else 0.0
 
     def totals(self, name: Name) -> Iterator[tuple[str, int]]:
         """Key and sum since the start of every item of a name."""
@@ -284,14 +284,14 @@ class Stats(Feature):
         """Where Java has a period, it is Java's."""
         clock = self._clock
         yield Task("sample-second", 1, 1, self.sample_second)
-        yield Task("sample-minute", 0, 10, partial(self.sample, Span.MINUTE))
-        yield Task("sample-hour", 0, 10 * MINUTE_S, partial(self.sample, Span.HOUR))
-        yield Task("sample-day", 0, HOUR_S, partial(self.sample, Span.DAY))
+        yield Task("sample-minute", 0, 10, partial(self.sample, SampleSpan.MINUTE))
+        yield Task("sample-hour", 0, 10 * MINUTE_S, partial(self.sample, SampleSpan.HOUR))
+        yield Task("sample-day", 0, HOUR_S, partial(self.sample, SampleSpan.DAY))
         yield Task("turn-put-times", MINUTE_S, MINUTE_S, self.put_times.turn)
         yield Task("midnight", until_midnight_s(clock), lambda: until_midnight_s(clock), self.midnight)
         yield Task("drop-idle-statistics", 10 * MINUTE_S, 10 * MINUTE_S, self.drop_idle)
 
-    async def sample(self, span: Span) -> None:
+    async def sample(self, span: SampleSpan) -> None:
         """Take a sample of every item, a chunk per turn: there may be a hundred thousand of them."""
         items = iter([item for table in self._tables.values() for item in table.values()])
         while chunk := list(islice(items, _CHUNK)):

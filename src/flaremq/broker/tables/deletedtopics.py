@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from flaremq.base.logs import fields, logger
 from flaremq.broker.offload import Offload
 from flaremq.broker.tables.configfile import ConfigFile, Saving, lines
-from flaremq.broker.tables.topics import Topics
+from flaremq.broker.tables.topics import TopicConfigs
 from flaremq.protocol.configfiles import DELETED_TOPICS, parse_deleted_topics
 from flaremq.store.store import MessageStore
 
@@ -46,7 +46,7 @@ class DeletedTopics:
         self._ends[topic] = log_end
         self._saving.changes += 1
 
-    def apply(self, store: MessageStore, topics: Topics) -> None:
+    def apply(self, store: MessageStore, topics: TopicConfigs) -> None:
         """Take away again what the store has brought back. Blocks; the store is loaded and not started.
 
         A log that ends earlier has lost its tail in a crash, or everything by hand: what will be written

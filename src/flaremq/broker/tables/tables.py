@@ -20,7 +20,7 @@ from flaremq.broker.tables.offsets import Offsets
 from flaremq.broker.tables.producers import Producers
 from flaremq.broker.tables.queuelocks import QueueLocks
 from flaremq.broker.tables.subscriptiongroups import SubscriptionGroups
-from flaremq.broker.tables.topics import Topics
+from flaremq.broker.tables.topics import TopicConfigs
 from flaremq.broker.tasks import MINUTE_S, Task
 from flaremq.remoting.router import Peer
 from flaremq.store.store import MessageStore
@@ -35,7 +35,7 @@ class Tables(Feature):
 
         self._clock = clock
         self._saving = Owned()
-        self.topics = Topics(settings, file("topics.json"), aside, clock)
+        self.topics = TopicConfigs(settings, file("topics.json"), aside, clock)
         self.subscriptions = SubscriptionGroups(settings, file("subscriptionGroup.json"), aside, clock)
         self.offsets = Offsets(settings, file("consumerOffset.json"), aside, clock)
         self.deleted = DeletedTopics(file("deletedTopics.json"), aside)

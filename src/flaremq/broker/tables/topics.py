@@ -54,7 +54,7 @@ def check_config(config: TopicConfig) -> None:
         )
 
 
-class Topics:
+class TopicConfigs:
     """All topics by name. `version` grows with every change: that is how slaves and NameServers notice."""
 
     def __init__(

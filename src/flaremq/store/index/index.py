@@ -23,7 +23,7 @@ from flaremq.model.layout import INDEX_HEADER_SIZE, PROPERTIES_SIZE_MAX
 from flaremq.store.files.disk import Disk
 from flaremq.store.files.mappedfile import MappedFile, OpenFiles
 from flaremq.store.index import indexfile
-from flaremq.store.index.indexfile import Header, KeyQuery, entry_at, key_hash
+from flaremq.store.index.indexfile import IndexHeader, KeyQuery, entry_at, key_hash
 
 log = logger("store.index")
 
@@ -207,7 +207,7 @@ class Index:
             view = self._view(path)
             if view is None:
                 break  # Deleted meanwhile, and so are all older ones.
-            header = Header.read(view)
+            header = IndexHeader.read(view)
             if wanted.covers(header):
                 found |= dict.fromkeys(indexfile.query(view, self._shape.slots, wanted))
             if header.begin_ms < begin_ms or len(found) >= limit:
@@ -278,7 +278,7 @@ class Index:
     def _roll(self, full: MappedFile) -> None:
         end = _header(full)
         file = self._add()
-        Header(end.end_ms, end.end_ms, end.end_offset, end.end_offset).write(file.view)
+        IndexHeader(end.end_ms, end.end_ms, end.end_offset, end.end_offset).write(file.view)
         self._later(lambda: self._seal(full))
 
     def _seal(self, full: MappedFile) -> None:
@@ -341,8 +341,8 @@ def _made(name: str) -> datetime | None:
         return None
 
 
-def _header(file: MappedFile) -> Header:
-    return Header.read(file.view)
+def _header(file: MappedFile) -> IndexHeader:
+    return IndexHeader.read(file.view)
 
 
 def _next_entry(file: MappedFile) -> int:

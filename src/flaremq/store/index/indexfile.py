@@ -32,7 +32,7 @@ else:
         from flaremq.store.index._indexfile_py import count_keys, key_hash, put_many, wrong_links
 
 __all__ = [
-    "Header",
+    "IndexHeader",
     "KeyQuery",
     "check",
     "count_keys",
@@ -51,7 +51,7 @@ _DEVIATIONS_MAX: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Header:
+class IndexHeader:
     """The first bytes of a file: what it covers, and how full it is."""
 
     begin_ms: int = 0
@@ -63,7 +63,7 @@ class Header:
     """Number of the entry that comes next. Entry 0 is never used, so 1 means empty."""
 
     @classmethod
-    def read(cls, data: Bytes) -> Header:
+    def read(cls, data: Bytes) -> IndexHeader:
         begin_ms, end_ms, begin_offset, end_offset, used_slots, next_entry = _HEADER.unpack_from(data)
         # A fresh file is all zeros.
         return cls(begin_ms, end_ms, begin_offset, end_offset, used_slots, max(1, next_entry))
@@ -100,7 +100,7 @@ class KeyQuery:
     begin_ms: int
     end_ms: int
 
-    def covers(self, header: Header) -> bool:
+    def covers(self, header: IndexHeader) -> bool:
         """Whether a file with this header can hold a hit."""
         return header.begin_ms <= self.end_ms and header.end_ms >= self.begin_ms
 
@@ -116,7 +116,7 @@ def entry_at(slots: int, number: int) -> int:
 
 def query(data: Bytes, slots: int, wanted: KeyQuery) -> list[int]:
     """Offsets of records that may have the key, newest first, each once, at most `wanted.limit`."""
-    header = Header.read(data)
+    header = IndexHeader.read(data)
     if header.next_entry <= 1:
         return []
     found: list[int] = []
@@ -150,7 +150,7 @@ def check(data: Bytes, slots: int, entries_max: int) -> list[str]:
     """What is wrong with a file, in sentences, the first hundred of them. None for a whole one."""
     if len(data) != file_size(slots, entries_max):
         return [f"{len(data)} bytes long, not {file_size(slots, entries_max)}"]
-    header = Header.read(data)
+    header = IndexHeader.read(data)
     if not header.sane(slots, entries_max):
         return [f"the header cannot be: {header}"]
     found: list[str] = []
@@ -161,7 +161,7 @@ def check(data: Bytes, slots: int, entries_max: int) -> list[str]:
     return found
 
 
-def _deviations(data: Bytes, slots: int, header: Header) -> Iterator[str]:
+def _deviations(data: Bytes, slots: int, header: IndexHeader) -> Iterator[str]:
     """Entries in the order they were put: each must point to the last one of its slot before it."""
     newest = array("i", bytes(4 * slots))
     end_offset = header.begin_offset

@@ -16,7 +16,7 @@ from flaremq.model import layout
 from flaremq.model.columns import Fact
 from flaremq.store.files.disk import Disk
 from flaremq.store.files.lock import holder
-from flaremq.store.index.indexfile import Header
+from flaremq.store.index.indexfile import IndexHeader
 from flaremq.store.offline.queuefiles import OfflineQueues
 from flaremq.store.offline.scan import LogFile, StoreScan, Walked
 
@@ -39,7 +39,7 @@ class QueueFacts:
 class IndexFacts:
     path: Path
     size: int
-    header: Header
+    header: IndexHeader
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ class OfflineStore:
             path = folder / name
             try:
                 view = self.disk.look(path)
-                facts.index.append(IndexFacts(path, len(view), Header.read(view)))
+                facts.index.append(IndexFacts(path, len(view), IndexHeader.read(view)))
             except (CorruptStore, struct.error):
                 facts.odd.append(f"{path}: too short to be an index file")
 

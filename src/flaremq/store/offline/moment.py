@@ -33,7 +33,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from flaremq.base.errors import CorruptStore
 from flaremq.model import layout
-from flaremq.store.index.indexfile import Header, entry_at, wrong_links
+from flaremq.store.index.indexfile import IndexHeader, entry_at, wrong_links
 from flaremq.store.offline.scan import QueueEntry, StoreScan
 
 T = TypeVar("T")
@@ -99,7 +99,7 @@ def _index_end(scan: StoreScan) -> int:
     return max((header.end_offset for header in _headers(scan)), default=0)
 
 
-def _headers(scan: StoreScan) -> Iterator[Header]:
+def _headers(scan: StoreScan) -> Iterator[IndexHeader]:
     for path in scan.index_paths():
         try:
             view = scan.disk.look(path)
@@ -107,24 +107,24 @@ def _headers(scan: StoreScan) -> Iterator[Header]:
             continue  # Deleted by the broker meanwhile.
         slots = layout.index_slots(len(view))
         # Of a file that is divided in another way only the header is known, which is whole almost always.
-        header = Header.read(view) if slots is None else whole_header(view, slots)
+        header = IndexHeader.read(view) if slots is None else whole_header(view, slots)
         if header.next_entry > 1:
             yield header
 
 
-def whole_header(view: memoryview, slots: int) -> Header:
+def whole_header(view: memoryview, slots: int) -> IndexHeader:
     """The header of an index file, not while it is being written: its last entry must be of its last record.
 
     One that never agrees with its entries is damaged, and given as it is.
     """
-    header = Header.read(view)
+    header = IndexHeader.read(view)
     for _ in range(_HEADER_LOOKS):
         at = entry_at(slots, header.next_entry - 1)
         if header.next_entry <= 1 or at + layout.INDEX_ENTRY_SIZE > len(view):
             return header
-        if _LONG.unpack_from(view, at + 4)[0] == header.end_offset and header == Header.read(view):
+        if _LONG.unpack_from(view, at + 4)[0] == header.end_offset and header == IndexHeader.read(view):
             return header
-        header = Header.read(view)
+        header = IndexHeader.read(view)
     return header
 
 

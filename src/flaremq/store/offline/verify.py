@@ -350,7 +350,7 @@ class Verifier:
                 continue
             for sentence in self._index_faults(view, slots):
                 self.report.wrong(f"{folder / name}: {sentence}")
-            self.report.index_entries += indexfile.Header.read(view).next_entry - 1
+            self.report.index_entries += indexfile.IndexHeader.read(view).next_entry - 1
 
     def _index_faults(self, view: memoryview, slots: int) -> list[str]:
         if self._moment is None:

@@ -20,7 +20,7 @@ from flaremq.store.api import Boundary, Entry, Located, TimeOf
 from flaremq.store.files.filequeue import FileQueue
 from flaremq.store.files.mappedfile import MappedFile
 from flaremq.store.queue.entries import FILLER, valid
-from flaremq.store.queue.timesearch import GONE, UNKNOWN, Span, find_unit
+from flaremq.store.queue.timesearch import GONE, UNKNOWN, UnitSpan, find_unit
 
 log = logging.getLogger(__name__)
 
@@ -265,13 +265,13 @@ class ConsumeQueue:
         found = find_unit(spans, self.min_offset, timestamp_ms, boundary, time_at)
         return max(self.min_offset, min(self.max_offset, found))
 
-    def _spans(self, time_at: Callable[[int], int]) -> Iterator[Span]:
+    def _spans(self, time_at: Callable[[int], int]) -> Iterator[UnitSpan]:
         files = self._files.files
         for file in files:
             first, end = file.offset // ENTRY_SIZE, (file.offset + file.wrote) // ENTRY_SIZE
             if first < end:
                 last_ms = time_at(end - 1) if file is not files[-1] else UNKNOWN
-                yield Span(first, end, time_at(first), last_ms)
+                yield UnitSpan(first, end, time_at(first), last_ms)
 
     def last_address(self) -> int | None:
         """The newest address of an extension unit among the entries."""

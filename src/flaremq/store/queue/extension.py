@@ -31,7 +31,7 @@ _SHORT: Final = struct.Struct(">h")
 
 
 @dataclass(frozen=True, slots=True)
-class ExtUnit:
+class StoredUnit:
     tags_code: int
     store_ms: int
     bit_map: bytes
@@ -78,7 +78,7 @@ class ConsumeQueueExt:
         files, size = self._files.files, count * (EXT_UNIT_FIXED_SIZE + bit_map_size) + EXT_FILE_TAIL
         return bool(files) and files[-1].wrote + size <= files[-1].size
 
-    def get(self, address: int) -> ExtUnit | None:
+    def get(self, address: int) -> StoredUnit | None:
         """The unit at an address; None if there is none, whatever the address."""
         if not is_address(address):
             return None
@@ -91,7 +91,7 @@ class ConsumeQueueExt:
         if not size:
             return None
         _, tags_code, store_ms, _ = _HEAD.unpack_from(view, at)
-        return ExtUnit(tags_code, store_ms, bytes(view[at + EXT_UNIT_FIXED_SIZE : at + size]))
+        return StoredUnit(tags_code, store_ms, bytes(view[at + EXT_UNIT_FIXED_SIZE : at + size]))
 
     @property
     def end(self) -> int:

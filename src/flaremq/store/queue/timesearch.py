@@ -23,7 +23,7 @@ GONE: Final = -2
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class UnitSpan:
     """A queue file: units [first, end), and the store times of the first and the last of them."""
 
     first: int
@@ -37,7 +37,9 @@ class _UnreadableError(Exception):
     """A store time that is needed cannot be read."""
 
 
-def find_unit(files: Sequence[Span], unit_min: int, time_ms: int, boundary: Boundary, time_at: TimeAt) -> int:
+def find_unit(
+    files: Sequence[UnitSpan], unit_min: int, time_ms: int, boundary: Boundary, time_at: TimeAt
+) -> int:
     """A unit of a plain queue. `unit_min` is the first that is alive; 0 if the answer cannot be known."""
     file = _choose([file for file in files if file.first < file.end], time_ms, boundary)
     if file is None:
@@ -60,13 +62,13 @@ def find_batch(first: int, end: int, time_ms: int, boundary: Boundary, time_at: 
     return last if last >= first and time_at(last) == time_ms else -1
 
 
-def _choose(files: list[Span], time_ms: int, boundary: Boundary) -> Span | None:
+def _choose(files: list[UnitSpan], time_ms: int, boundary: Boundary) -> UnitSpan | None:
     if boundary is Boundary.UPPER:
         return next((file for file in reversed(files) if file.first_ms <= time_ms), None)
     return next((file for file in files if file.last_ms >= time_ms), files[-1] if files else None)
 
 
-def _find_in(file: Span, low: int, time_ms: int, boundary: Boundary, time_at: TimeAt) -> int:
+def _find_in(file: UnitSpan, low: int, time_ms: int, boundary: Boundary, time_at: TimeAt) -> int:
     def known(unit: int) -> int:
         found = time_at(unit)
         if found == UNKNOWN:

@@ -35,7 +35,7 @@ TIMEOUT_S: Final = 30.0
 H = TypeVar("H", bound=fields.Header)
 
 
-class Refused(FlareError):
+class RefusedByServer(FlareError):
     """The server said no; `code` says why."""
 
     def __init__(self, answer: Command) -> None:
@@ -100,7 +100,7 @@ class WireClient:
         given = fields.encode(header) if header is not None else None
         answer = await self.caller.call(address, Command(code=code, ext_fields=given, body=body), timeout_s)
         if answer.code != ResponseCode.SUCCESS:
-            raise Refused(answer)
+            raise RefusedByServer(answer)
         return answer
 
     async def _header(self, cls: type[H], address: str, code: RequestCode, header: fields.Header) -> H:
@@ -113,7 +113,7 @@ class WireClient:
     ) -> Sent:
         answer = await self.caller.call(address, send_request(to, queue_id, body), timeout_s)
         if answer.code != ResponseCode.SUCCESS:
-            raise Refused(answer)
+            raise RefusedByServer(answer)
         found = fields.decode(send.SendMessageResponseHeader, answer.fields)
         return Sent(found.queue_id, found.queue_offset, found.msg_id)
 
@@ -121,7 +121,7 @@ class WireClient:
         """Whatever the outcome, as long as it has offsets; Refused without."""
         answer = await self.caller.call(address, pull_request(want), timeout_s)
         if "nextBeginOffset" not in answer.fields:
-            raise Refused(answer)
+            raise RefusedByServer(answer)
         found = fields.decode(pull.PullMessageResponseHeader, answer.fields)
         messages = list(decode_many(answer.body)) if answer.body is not None else []
         return Pulled(answer.code, found.next_begin_offset, messages)
@@ -161,7 +161,7 @@ class WireClient:
         code = RequestCode.QUERY_CONSUMER_OFFSET
         try:
             return (await self._header(pull.OffsetResponseHeader, address, code, header)).offset
-        except Refused as refused:
+        except RefusedByServer as refused:
             if refused.code == ResponseCode.QUERY_NOT_FOUND:
                 return None
             raise
@@ -218,7 +218,7 @@ class WireClient:
         header = namesrv.GetRouteInfoRequestHeader(topic=name)
         try:
             answer = await self.ask(address, RequestCode.GET_ROUTEINFO_BY_TOPIC, header, None, timeout_s)
-        except Refused as refused:
+        except RefusedByServer as refused:
             if refused.code == ResponseCode.TOPIC_NOT_EXIST:
                 return None
             raise

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from flaremq.arrow.storefolder import Moment, Walked
 from flaremq.model.layout import INDEX_ENTRY_SIZE
-from flaremq.store.index.indexfile import Header, count_keys, entry_at, file_size, put_many, wrong_links
+from flaremq.store.index.indexfile import IndexHeader, count_keys, entry_at, file_size, put_many, wrong_links
 from flaremq.store.offline.moment import WrongLink, whole_header, wrong_links_now
 
 _ENTRY: Final = np.dtype([("hash", ">i4"), ("offset", ">i8"), ("seconds", ">i4"), ("previous", ">i4")])
@@ -28,7 +28,7 @@ class IndexFileView:
     path: Path
     data: memoryview
     slots: int
-    header: Header
+    header: IndexHeader
 
     @property
     def entries(self) -> npt.NDArray[Any]:

@@ -18,7 +18,7 @@ from typing import Final
 from flaremq.arrow.storefolder import ArrowStore, LogPiece, Walked
 from flaremq.model.columns import Fact
 from flaremq.spark.pipelines.store.derive import Tally
-from flaremq.store.index.indexfile import Header, count_keys, file_size, put_many
+from flaremq.store.index.indexfile import IndexHeader, count_keys, file_size, put_many
 
 _ROWS: Final = 8192
 
@@ -84,7 +84,7 @@ def write_index(folder: ArrowStore, part: IndexPart, shape: IndexFileShape, path
     # order at all, which a file takes much longer for.
     with mmap(-1, file_size(shape.slots, part.keys + 1)) as room, memoryview(room) as view:
         _fill(folder, part, shape, view)
-        made = Header.read(view)
+        made = IndexHeader.read(view)
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("wb") as file, view[: file_size(shape.slots, made.next_entry)] as used:
             file.write(used)
@@ -105,7 +105,7 @@ def _fill(folder: ArrowStore, part: IndexPart, shape: IndexFileShape, view: memo
                 continue
             row, number, before = _start(walked, skip, before)
             assert before is not None
-            Header(before[0], before[0], before[1], before[1]).write(view)
+            IndexHeader(before[0], before[0], before[1], before[1]).write(view)
             begun = True
         done, _ = put_many(view, shape.slots, walked.facts, walked.count, (row, number), walked.view, 0)
         if done < walked.count:

@@ -33,7 +33,7 @@ async def main(namesrv: str) -> dict[str, int]:
 
     async with counting("tags"), counting("sql"):
         await both.wait()
-    print(f"of 30 sales {counts['tags']} were paid or refunded, {counts['sql']} dear ones came from Europe")
+    print(f"of 30 sales {counts['tags']} were paid or refunded, {counts['sql']} large ones came from Europe")
     return counts
 
 

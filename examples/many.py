@@ -1,4 +1,4 @@
-"""From an event loop: many messages under way at a time, batches, and messages that nobody waits for."""
+"""From an event loop: many messages in flight at a time, batches, and one-way messages."""
 
 import asyncio
 
@@ -17,7 +17,7 @@ async def main(namesrv: str) -> int:
             await producer.send_batch(batch)  # Each in one request, to one queue.
         print(f"the same again in {len(batches)} batches")
 
-        await producer.send_oneway(Message("Readings", b"whether it arrives, nobody will say"))
+        await producer.send_oneway(Message("Readings", b"one-way: no receipt"))
     return 2 * len(readings) + 1
 
 

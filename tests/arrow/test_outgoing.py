@@ -160,16 +160,16 @@ def test_a_row_may_bring_its_id_and_an_order_that_is_not_sent() -> None:
 @pytest.mark.parametrize(
     ("columns", "says"),
     [
-        ({"tags": pa.array(["a\x01b"])}, r"tags 'a\\x01b' holds"),
-        ({"tags": pa.array(["  "])}, "tags '  ': wanted is text that is not blank"),
+        ({"tags": pa.array(["a\x01b"])}, r"tags 'a\\x01b' contains"),
+        ({"tags": pa.array(["  "])}, "tags '  ': expected a non-blank string"),
         ({"shardingKey": pa.array(["\x02"])}, "shardingKey"),
         ({"keys": pa.array([["a b"]])}, "key 'a b' contains a space"),
-        ({"keys": pa.array([["a", ""]])}, "not blank"),
+        ({"keys": pa.array([["a", ""]])}, "non-blank"),
         ({"keys": pa.array([["a", None]])}, "keys contain a null"),
         ({"properties": properties([("KEYS", "k")])}, "property 'KEYS' is reserved"),
         ({"properties": properties([("a", "b\x02")])}, "value of a property"),
         ({"properties": properties([("a\x01", "b")])}, "property name"),
-        ({"properties": properties([("a", "")])}, "not blank"),
+        ({"properties": properties([("a", "")])}, "non-blank"),
         (
             {"properties": properties([("__SHARDINGKEY", "s")]), "shardingKey": pa.array(["t"])},
             "keep one of them",

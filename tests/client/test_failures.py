@@ -103,7 +103,7 @@ async def test_one_of_two_name_servers_is_enough(tmp_path: Path, caplog: pytest.
             other.kill()
             await producer.send(Message("T", b"x"))
     warnings = [record for record in caplog.records if record.levelno >= logging.WARNING]
-    assert any("is used now" in record.getMessage() for record in warnings)
+    assert any("now using NameServer" in record.getMessage() for record in warnings)
     assert not any(record.exc_info for record in warnings)
 
 

@@ -132,7 +132,7 @@ async def test_a_route_that_cannot_be_asked_for_stays_as_it_was(caplog: pytest.L
     await routes.refresh_all()
     assert routes.known("T") is not None
     assert [record.getMessage() for record in caplog.records] == [
-        "the routes of T and 1 others could not be asked for: nobody"
+        "could not refresh the route of T and 1 other: nobody"
     ]
 
 

@@ -139,7 +139,7 @@ def check_what_programs_print(site: Site) -> None:
     for program in (site.sharing[0], site.listening[0]):
         lines = program.errors.splitlines()
         assert not [line for line in lines if not LINE.match(line)], lines
-        assert [line for line in lines if f"the connection to broker {address} is gone" in line]
+        assert [line for line in lines if f"lost the connection to broker {address}" in line]
         assert len(lines) < 150, "a failure is told once, not at every attempt"
 
 

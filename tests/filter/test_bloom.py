@@ -76,7 +76,7 @@ def test_bits_outside_of_a_map_are_refused(positions: tuple[int, ...], bit_count
 
 @pytest.mark.parametrize(("percent", "expected"), [(0, 32), (100, 32), (20, 0), (1, BIT_COUNT_MAX)])
 def test_impossible_settings_are_refused(percent: int, expected: int) -> None:
-    with pytest.raises(ConfigError, match=r"wanted is|limit is"):
+    with pytest.raises(ConfigError, match=r"expected|the limit is"):
         BloomFilter(percent, expected)
 
 

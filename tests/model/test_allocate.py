@@ -164,9 +164,9 @@ def test_nearby_works_without_a_queue_in_my_room() -> None:
 
 
 def test_nearby_refuses_what_is_in_no_room() -> None:
-    with pytest.raises(UsageError, match="in no machine room"):
+    with pytest.raises(UsageError, match="has no machine room"):
         nearby(Average()).allocate("r1-x", queues(1, ""), ["r1-x"])
-    with pytest.raises(UsageError, match="in no machine room"):
+    with pytest.raises(UsageError, match="has no machine room"):
         nearby(Average()).allocate("r1-x", queues(1, "r1@a"), ["r1-x", ""])
 
 

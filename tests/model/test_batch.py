@@ -114,14 +114,14 @@ def patched(at: int, raw: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("body", "at", "complaint"),
     [
-        (JAVA[:10], 0, "10 bytes left, 22 are the least"),
-        (patched(0, b"\0\0\0\x15"), 0, "size 21, 22 to 105 can be"),
+        (JAVA[:10], 0, "10 bytes left, expected at least 22"),
+        (patched(0, b"\0\0\0\x15"), 0, "size 21, expected 22 to 105"),
         (patched(0, b"\xff\xff\xff\xff"), 0, "size -1"),
-        (patched(52, b"\0\0\0\x36"), 52, "element at byte 52: size 54, 22 to 53"),
-        (patched(16, b"\xff\xff\xff\xff"), 16, "body of -1 bytes where 30 fit"),
-        (patched(16, b"\0\0\0\x1f"), 16, "body of 31 bytes where 30 fit"),
-        (patched(22, b"\0\x1d"), 22, "properties of 29 bytes where 28 are left"),
-        (patched(22, b"\0\x1b"), 22, "properties of 27 bytes where 28 are left"),
+        (patched(52, b"\0\0\0\x36"), 52, "element at byte 52: size 54, expected 22 to 53"),
+        (patched(16, b"\xff\xff\xff\xff"), 16, "body of -1 bytes, expected at most 30"),
+        (patched(16, b"\0\0\0\x1f"), 16, "body of 31 bytes, expected at most 30"),
+        (patched(22, b"\0\x1d"), 22, "properties of 29 bytes, expected 28"),
+        (patched(22, b"\0\x1b"), 22, "properties of 27 bytes, expected 28"),
         (patched(22, b"\xff\xff"), 22, "properties of -1 bytes"),
     ],
 )

@@ -65,7 +65,7 @@ def test_an_empty_body_is_left_alone(kind: int) -> None:
 
 @pytest.mark.parametrize("kind", [0x400, 0x500, 0x600, 0x700])
 def test_an_unknown_kind_is_malformed(kind: int) -> None:
-    with pytest.raises(Malformed, match=f"compression {kind >> 8}"):
+    with pytest.raises(Malformed, match=f"compression type {kind >> 8}"):
         decompress(b"x", sysflag.COMPRESSED | kind, size_max=100)
 
 

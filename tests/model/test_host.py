@@ -34,7 +34,7 @@ def test_no_other_length_is_a_host(size: int) -> None:
     "host", [Host("localhost", 1), Host("", 1), Host("1.2.3", 1), Host("1.2.3.4", 2**31)]
 )
 def test_a_name_is_no_address(host: Host) -> None:
-    with pytest.raises(UsageError, match="address in digits"):
+    with pytest.raises(UsageError, match="numeric IP address"):
         host.encode()
 
 

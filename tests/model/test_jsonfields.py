@@ -52,7 +52,7 @@ def test_what_is_absent_or_null_is_the_default(data: dict[str, object]) -> None:
 
 
 def test_text_without_a_default_must_be_there() -> None:
-    with pytest.raises(Malformed, match="t of x is None, wanted is text"):
+    with pytest.raises(Malformed, match="t of x is None, expected text"):
         Fields("x", {}).text("t")
 
 

@@ -153,5 +153,5 @@ def test_threads_never_get_the_same_id() -> None:
 
 
 def test_a_sender_has_an_address_not_a_name() -> None:
-    with pytest.raises(UsageError, match="'localhost' is no IP address"):
+    with pytest.raises(UsageError, match="'localhost' is not a numeric IP address"):
         UniqueIds(ManualClock(), ip="localhost", pid=1, salt=1)

@@ -107,9 +107,9 @@ def test_numbers_and_booleans_may_be_text_as_for_java() -> None:
 @pytest.mark.parametrize(
     ("wrong", "complaint"),
     [
-        ({"topicName": None}, "topicName of a topic is None, wanted is text"),
-        ({"topicName": 5}, "wanted is text"),
-        ({"perm": "six"}, "perm of a topic is 'six', wanted is a whole number"),
+        ({"topicName": None}, "topicName of a topic is None, expected text"),
+        ({"topicName": 5}, "expected text"),
+        ({"perm": "six"}, "perm of a topic is 'six', expected a whole number"),
         ({"perm": True}, "whole number"),
         ({"perm": 1.5}, "whole number"),
         ({"perm": "9" * 5000}, "whole number"),
@@ -129,7 +129,7 @@ def test_a_topic_that_makes_no_sense_is_malformed(wrong: dict[str, Any], complai
     ("wrong", "complaint"),
     [
         ({"groupName": None}, "groupName of a group"),
-        ({"groupRetryPolicy": "x"}, "groupRetryPolicy of a group is 'x', wanted is an object"),
+        ({"groupRetryPolicy": "x"}, "groupRetryPolicy of a group is 'x', expected an object"),
         ({"groupRetryPolicy": {"type": "x"}}, "type of a group.groupRetryPolicy"),
         (
             {"groupRetryPolicy": {"customizedRetryPolicy": {"next": 5}}},

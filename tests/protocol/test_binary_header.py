@@ -56,7 +56,7 @@ def test_a_language_that_nobody_knows_is_none() -> None:
 @pytest.mark.parametrize(
     ("header", "match"),
     [
-        (SMALLEST[:-1], "a compact header of 20 bytes, the least is 21"),
+        (SMALLEST[:-1], "a compact header of 20 bytes, expected at least 21"),
         (SMALLEST[:13] + b"\0\0\0\1" + SMALLEST[17:], "a remark of 1 bytes in a compact header of 21"),
         (SMALLEST[:13] + b"\xff\xff\xff\xff" + SMALLEST[17:], "a remark of -1 bytes"),
         (SMALLEST[:17] + b"\0\0\0\1", "fields of 1 bytes, with 0 left"),
@@ -73,7 +73,7 @@ def test_lengths_that_do_not_add_up_are_malformed(header: bytes, match: str) -> 
 
 
 def test_a_name_that_needs_more_than_its_two_bytes_of_length_is_refused() -> None:
-    with pytest.raises(UsageError, match="name of 32768 bytes, limit is 32767"):
+    with pytest.raises(UsageError, match="name of 32768 bytes, the limit is 32767"):
         binary_header.encode(Command(code=1, ext_fields={"k" * 32768: "v"}, serialize_type=COMPACT))
 
 

@@ -85,7 +85,7 @@ def test_a_long_has_64_bits(text: str) -> None:
 
 
 def test_a_missing_field_is_named() -> None:
-    with pytest.raises(PeerError, match="Sample: field 'topic' is missing, wanted is text"):
+    with pytest.raises(PeerError, match="Sample: field 'topic' is missing, expected text"):
         fields.decode(Sample, {"queueId": "3", "offset": "1"})
 
 
@@ -98,7 +98,7 @@ def test_only_true_is_true(text: str, value: bool) -> None:
 
 def test_an_optional_number_that_is_empty_is_none_but_one_that_is_wrong_is_told() -> None:
     assert fields.decode(Sample, {**GIVEN, "rate": ""}).rate is None
-    with pytest.raises(PeerError, match="field 'rate' is 'fast', wanted is a number"):
+    with pytest.raises(PeerError, match="field 'rate' is 'fast', expected a number"):
         fields.decode(Sample, {**GIVEN, "rate": "fast"})
 
 

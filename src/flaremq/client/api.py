@@ -44,7 +44,7 @@ PULLED = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class PullResult:
-    """What came of a pull."""
+    """The result of a pull."""
 
     code: int
     """SUCCESS, PULL_NOT_FOUND, PULL_RETRY_IMMEDIATELY or PULL_OFFSET_MOVED."""
@@ -91,7 +91,7 @@ class Api:
     async def tell(
         self, address: str, code: RequestCode, header: fields.Header | None, body: bytes | None = None
     ) -> None:
-        """One-way: whether it arrives, nobody will say."""
+        """One-way: there is no answer."""
         await self.caller.send_oneway(address, _request(code, header, body), self.timeout_s)
 
     # Routes.
@@ -207,7 +207,7 @@ class Api:
     ) -> int | None:
         """How far a group is; None where the broker does not know.
 
-        `zero_if_missing` False tells the broker not to send a new group to the begin of a young queue.
+        `zero_if_missing` False tells the broker not to send a new group to the beginning of a young queue.
         """
         header = pulls.QueryConsumerOffsetRequestHeader(
             consumer_group=group,

@@ -27,7 +27,7 @@ R = TypeVar("R")
 C = TypeVar("C", bound="Core")
 _STOP_LIMIT_S = 30.0
 SPELL_S = 0.5
-"""How long a thread sleeps at most before it looks whether a signal came."""
+"""How long a thread sleeps at most before it checks for signals."""
 
 
 class Core(Protocol):
@@ -56,7 +56,7 @@ class LoopThread:
 
     @property
     def is_here(self) -> bool:
-        """Whether the caller runs in the thread of the loop, where waiting for it would be for ever."""
+        """Whether the caller runs in the thread of the loop, where a blocking call would never return."""
         return threading.current_thread() is self._thread
 
     def run(self, work: Coroutine[Any, Any, R]) -> R:
@@ -64,7 +64,7 @@ class LoopThread:
         if self.is_here:
             work.close()
             raise UsageError(
-                "a blocking call from within the client's own thread would wait for ever: use async"
+                "a blocking call from the client's own thread would never return: use the async client there"
             )
         future = self.submit(work)
         try:
@@ -91,10 +91,10 @@ class LoopThread:
 
 
 class Blocking(Generic[C]):
-    """A core that lives in the loop of a thread, from `start` to `stop`: of its own, or of one it shares."""
+    """A core that runs in the loop of a thread, its own or a shared one, from `start` to `stop`."""
 
     def __init__(self, make: Callable[[], C], name: str, shares: Blocking[Any] | None = None) -> None:
-        """`make` makes the core, without doing anything yet; its complaints are heard here."""
+        """`make` makes the core and does nothing else yet; its errors are raised here."""
         self._make = make
         self._name = name
         self._shares = shares
@@ -107,7 +107,7 @@ class Blocking(Generic[C]):
         return self._thread is not None and self._thread.pid == os.getpid()
 
     def start(self) -> None:
-        """Connect. Again is harmless; `with` does it, and so does the first call."""
+        """Connect. Idempotent; `with` does it, and so does the first call."""
         if self.is_running:
             return
         if self._thread is not None or self._spent:
@@ -122,7 +122,7 @@ class Blocking(Generic[C]):
         self._thread, self._spent = thread, True
 
     def stop(self) -> None:
-        """Finish what is under way and disconnect. Again is harmless."""
+        """Finish what is in progress and disconnect. Idempotent."""
         thread, self._thread = self._thread, None
         if thread is None or thread.pid != os.getpid():
             return
@@ -145,13 +145,13 @@ class Blocking(Generic[C]):
         self.stop()
 
     def _inside(self) -> tuple[LoopThread, C]:
-        """The thread and the core; started on first use, and anew in a process that was forked."""
+        """The thread and the core; started on first use, and again in a forked process."""
         self.start()
         assert self._thread is not None
         return self._thread, self._core
 
     def _apply(self, work: Callable[[C], R]) -> R:
-        """A method of the core that does not wait: in the loop while the core runs there, else here."""
+        """Call a method of the core that does not wait: in the loop while the core runs there, else here."""
         if not self.is_running:
             return work(self._core)
 

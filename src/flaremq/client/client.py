@@ -1,7 +1,7 @@
 """A client: connections, routes and heartbeats that producers and consumers share.
 
-Each producer or consumer makes a client of its own unless it is given one, so most programs never
-meet this class. Sharing one saves connections where a program has many of them.
+Each producer or consumer makes its own client unless it is given one, so most programs never need this
+class. Sharing one saves connections if a program has many producers and consumers.
 
 Time and chance come in here too: producers and consumers take both from the client's `clock`, `sleep` and
 `rng`, so a seeded simulator that makes the client owns them. Deadlines that asyncio keeps (`asyncio.timeout`,
@@ -81,14 +81,14 @@ class Client:
         self._stopped = False
 
     async def start(self) -> None:
-        """Again is harmless."""
+        """Connect when needed, and begin to refresh routes and to send heartbeats. Idempotent."""
         if self._stopped:
-            raise UsageError("this client was stopped: make another one")
+            raise UsageError("this client was stopped: create a new one")
         loop = asyncio.get_running_loop()
         if self._loop is not None:
             if self._loop is not loop:
                 raise UsageError(
-                    "a client belongs to the event loop that it was started in: make another one"
+                    "a client belongs to the event loop it was started in: create one for this loop"
                 )
             return
         self._loop = loop
@@ -104,7 +104,7 @@ class Client:
         )
 
     async def stop(self) -> None:
-        """Close all connections. Producers and consumers of it must have stopped before."""
+        """Close all connections. Stop the producers and consumers that use it first."""
         if self._stopped:
             return
         self._stopped = True
@@ -122,7 +122,7 @@ class Client:
         """A task that ends with the client at the latest."""
         return self._tasks.spawn(name, work)
 
-    # Those who use it.
+    # Producers and consumers.
 
     def add_producer(self, group: str) -> None:
         self.members.add_producer(group)
@@ -133,7 +133,7 @@ class Client:
             await self._unregister(producer_group=group)
 
     async def add_consumer(self, consumer: ConsumerMember) -> None:
-        """Its topics are looked up and the brokers told before this returns, as far as both are there."""
+        """Looks up its topics and registers it with their brokers, as far as these can be reached."""
         self.members.add_consumer(consumer)
         await self.routes.refresh_all(consumer.topics())
         await self.beat()
@@ -150,11 +150,11 @@ class Client:
         )
         for address, _ in self._addresses():
             if self.caller.open_connection(address) is None:
-                continue  # Who has no connection of ours does not count us as alive.
+                continue  # A broker without our connection does not count us as alive.
             try:
                 await self.api.unregister(address, header)
             except FlareError as error:
-                log.info("%s could not be told that we leave: %s", address, error)
+                log.info("could not unregister from %s: %s", address, error)
 
     # Heartbeats.
 
@@ -162,7 +162,7 @@ class Client:
         self._beat_now.set()
 
     async def beat(self) -> None:
-        """Tell every broker now that we are alive, and what our consumers want."""
+        """Send a heartbeat to every broker now."""
         await asyncio.gather(*(self._beat(address, is_master) for address, is_master in self._addresses()))
 
     async def _beat(self, address: str, is_master: bool) -> None:
@@ -174,15 +174,15 @@ class Client:
         except FlareError as error:
             if address not in self._silent:
                 self._silent.add(address)
-                log.warning("broker %s takes no heartbeat: %s", address, error)
+                log.warning("broker %s did not accept a heartbeat: %s", address, error)
                 self.refresh_soon()
             return
         if address in self._silent:
             self._silent.discard(address)
-            log.warning("broker %s takes heartbeats again", address)
+            log.warning("broker %s accepts heartbeats again", address)
 
     def _addresses(self) -> Iterable[tuple[str, bool]]:
-        """Of all brokers that any route names, and whether each is a master."""
+        """The address of each broker in any route, and whether it is a master."""
         found = {
             address: number == MASTER_ID
             for broker in self.routes.brokers.values()
@@ -219,12 +219,12 @@ class Client:
         self.caller.release(address)
 
     def _lost(self, address: str) -> None:
-        """A connection is gone. The broker has forgotten us, or is no more: the next beat and route tell."""
+        """A connection was lost. The next heartbeat and route show whether the broker is still there."""
         if self._stopped or self._loop is None:
             return
         if address in (known for known, _ in self._addresses()):
             if address not in self._silent:
-                log.warning("the connection to broker %s is gone", address)
+                log.warning("lost the connection to broker %s", address)
         elif address not in self.namesrvs.addresses:
             return  # No route names it any more, and nothing is to be mended.
         self._beat_now.set()
@@ -232,7 +232,7 @@ class Client:
 
 
 def settings_of(namesrv: str | None, settings: ClientSettings | None) -> ClientSettings:
-    """The settings that a program means: the address stands for itself, or in a whole set of them."""
+    """The settings that a program gave: an address, whole settings, or both."""
     if settings is None:
         return ClientSettings() if namesrv is None else ClientSettings(namesrv=namesrv)
     return settings if namesrv is None else replace(settings, namesrv=namesrv)
@@ -241,14 +241,16 @@ def settings_of(namesrv: str | None, settings: ClientSettings | None) -> ClientS
 def client_of(
     namesrv: str | None, client: Client | ClientSettings | None, *, broadcasting: bool = False
 ) -> tuple[Client, bool]:
-    """The client that a producer or consumer is to use, and whether it is its own to start and stop.
+    """The client of a producer or consumer, and whether it is theirs to start and stop.
 
-    One of a broadcasting consumer's own has Java's default name instead of a new one at every start: the
-    consumer's offsets lie in a file by that name.
+    A broadcasting consumer's own client has Java's default name instead of a new one at every start, because
+    the consumer's offsets are in a file by that name.
     """
     if isinstance(client, Client):
         if namesrv is not None:
-            raise UsageError(f"namesrv={namesrv!r} and a client, which has NameServers of its own: give one")
+            raise UsageError(
+                f"got namesrv={namesrv!r} and a client, which has its own NameServers: give only one of them"
+            )
         return client, False
     settings = settings_of(namesrv, client)
     if broadcasting and not settings.instance_name:
@@ -257,7 +259,7 @@ def client_of(
 
 
 async def _woken(event: asyncio.Event, limit_s: float) -> None:
-    """Wait until somebody asks, or the time has come."""
+    """Wait for the event, at most this long."""
     try:
         async with asyncio.timeout(limit_s):
             await event.wait()
@@ -267,12 +269,12 @@ async def _woken(event: asyncio.Event, limit_s: float) -> None:
 
 
 DEFAULT_INSTANCE: Final = "DEFAULT"
-"""Java's name of a client that is given none, where it must be the same after a restart."""
+"""Java's name for a client without one, used where it must be the same after a restart."""
 _counter = itertools.count()
 
 
 def own_ip(towards: str) -> str:
-    """The address of ours that is used to talk to a server; nothing is sent to find out."""
+    """Our own address towards a server. Nothing is sent to find it."""
     host, _, port = towards.rpartition(":")
     try:
         found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_DGRAM)
@@ -285,11 +287,11 @@ def own_ip(towards: str) -> str:
 
 
 def client_id(ip: str, clock: Clock, instance_name: str = "", unit_name: str = "") -> str:
-    """`ip@instance`, as members of a group are told apart. Without a name: process, time and a number."""
+    """`ip@instance`, which tells members of a group apart. Default instance: process, time and a number."""
     name = instance_name or f"{os.getpid()}#{round(clock.monotonic_s() * 1e9)}{next(_counter):02d}"
     return f"{ip}@{name}@{unit_name}" if unit_name else f"{ip}@{name}"
 
 
 def unique_ids(ip: str, clock: Clock, rng: random.Random) -> UniqueIds:
-    """Of one client: the salt tells it from others of this process."""
+    """Message ids of one client; the salt tells it from other clients of this process."""
     return UniqueIds(clock, ip=ip, pid=os.getpid(), salt=rng.getrandbits(32))

@@ -64,8 +64,8 @@ class Members:
     def add_consumer(self, consumer: ConsumerMember) -> None:
         if consumer.group in self.consumers:
             raise UsageError(
-                f"group {consumer.group!r} has a consumer in this client already, and brokers tell consumers "
-                "apart by their client: give the other one a client of its own"
+                f"this client already has a consumer of group {consumer.group!r}, and brokers tell consumers "
+                "apart by client: give the other one its own client"
             )
         self.consumers[consumer.group] = consumer
 
@@ -76,7 +76,7 @@ class Members:
         return {topic for consumer in self.consumers.values() for topic in consumer.topics()}
 
     def heartbeat(self, client_id: str, *, to_master: bool) -> HeartbeatData | None:
-        """What a broker is told; None where there is nothing to tell it: producers talk to masters only."""
+        """The heartbeat for a broker; None if it is empty, as producers talk to masters only."""
         if not self.consumers and not (to_master and self._producers):
             return None
         return HeartbeatData(

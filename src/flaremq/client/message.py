@@ -1,7 +1,7 @@
 """What a producer gets for a message, and what a consumer gets: a receipt, and the message itself.
 
 A consumer receives records by the thousand, so a received message is its record and little more:
-what nobody asks for is never decoded.
+what is not asked for is never decoded.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class ReceivedMessage:
 
     @property
     def properties(self) -> Mapping[str, str]:
-        """All of them, the system's too. Decoded anew at each call: `get` is for a single one."""
+        """All properties, including the system's. Decoded at each call; use `get` for a single one."""
         return decode_properties(self._record[self._properties_at :])
 
     def get(self, name: str) -> str | None:
@@ -150,12 +150,12 @@ class ReceivedMessage:
 
     @property
     def reconsume_times(self) -> int:
-        """How often it has been tried in vain."""
+        """How many earlier deliveries have failed."""
         times: int = _TIMES.unpack_from(self._record, self._body_at - 16)[0]
         return times
 
     def tried_again(self) -> None:
-        """Count one more try in vain that no broker knows of: where order counts, a message waits here."""
+        """Count a failed delivery that no broker knows of: an orderly consumer retries a message itself."""
         at = self._body_at - 16
         times = (self.reconsume_times + 1).to_bytes(4, "big")
         self._record = self._record[:at] + times + self._record[at + 4 :]
@@ -212,7 +212,7 @@ def received(body: Bytes, queue: MessageQueue) -> list[ReceivedMessage]:
     while at < len(data):
         count, end, stop = walk(data, at, len(data), 0, table, Check.NOTHING)
         if not count:
-            raise Malformed(f"{queue}: at byte {end} of {len(data)} there is no record ({stop})", end)
+            raise Malformed(f"{queue}: expected a record at byte {end} of {len(data)} ({stop})", end)
         for row in range(count):
             facts = table[row * width : row * width + width]
             begin, size = facts[Fact.OFFSET], facts[Fact.SIZE]

@@ -15,6 +15,8 @@ log = logging.getLogger(__name__)
 
 
 class NameServerPool:
+    """All configured NameServers, of which one is in use."""
+
     def __init__(self, addresses: Sequence[str], caller: Caller, rng: random.Random) -> None:
         self.addresses = tuple(addresses)
         self._caller = caller
@@ -25,9 +27,9 @@ class NameServerPool:
         return self.addresses[self._chosen]
 
     async def call(self, request: Command, timeout_s: float) -> tuple[str, Command]:
-        """Who answered, and the answer, whatever its code. NoNameServer when none of them does.
+        """The address that answered, and its answer, whatever its code. NoNameServer if none answers.
 
-        They share the time: as long as there is another one to ask, each gets half of what is left.
+        They share the time: while there is another one to ask, each gets half of what is left.
         """
         failures: list[str] = []
         loop = asyncio.get_running_loop()
@@ -41,6 +43,6 @@ class NameServerPool:
                 self._chosen = (self._chosen + 1) % len(self.addresses)
                 continue
             if failures:
-                log.warning("NameServer %s is used now: %s", address, "; ".join(failures))
+                log.warning("now using NameServer %s: %s", address, "; ".join(failures))
             return address, answer
         raise NoNameServer(f"no NameServer answers ({'; '.join(failures)})").with_hint(Hint.START_NAMESRV)

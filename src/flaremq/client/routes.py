@@ -1,4 +1,4 @@
-"""Where topics are: routes as NameServers tell them, kept, asked for anew, and made into queues."""
+"""Topic routes: asked of NameServers, cached, refreshed and made into queues."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def guessed(topic: str, template: TopicRouteData, queues_max: int) -> Route:
 
 
 class RouteCache:
-    """Routes of all topics that somebody here has asked for."""
+    """Routes of all topics in use."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
@@ -96,7 +96,7 @@ class RouteCache:
         """Told the address of a broker that no route names any more."""
 
     def known(self, topic: str) -> Route | None:
-        """The route as it was told last, without asking."""
+        """The cached route, without a request."""
         return self._routes.get(topic)
 
     @property
@@ -104,14 +104,14 @@ class RouteCache:
         return tuple(self._routes)
 
     async def get(self, topic: str) -> Route:
-        """Known, or asked for now. TopicNotFound where nobody knows it."""
+        """The cached route, or the NameServer's. TopicNotFound if it knows none."""
         route = self._routes.get(topic)
         if route is None or route.is_guess:
             route = await self.refresh(topic) or route
         if route is None:
             raise TopicNotFound(
-                f"topic {topic!r} is unknown to the NameServer {self._api.namesrvs.chosen}: "
-                "create it, or send to it where brokers create topics by themselves"
+                f"topic {topic!r} is unknown to NameServer {self._api.namesrvs.chosen}: "
+                "create it, or send to it if brokers create topics automatically"
             )
         return route
 
@@ -125,8 +125,8 @@ class RouteCache:
             template = await self._api.route(AUTO_CREATE_TOPIC)
             if template is None:
                 raise TopicNotFound(
-                    f"topic {topic!r} is unknown to the NameServer {self._api.namesrvs.chosen}, "
-                    "and no broker there creates topics by itself: create it first"
+                    f"topic {topic!r} is unknown to NameServer {self._api.namesrvs.chosen}, "
+                    "and no broker there creates topics automatically: create it first"
                 )
             route = guessed(topic, template, queues_max)
             self._keep(route)
@@ -175,13 +175,14 @@ class RouteCache:
                 except FlareError as error:
                     failed.append((topic, error))
                     if len(failed) >= _AT_ONCE and not answered:
-                        return  # No NameServer is there: all the others would wait in vain as well.
+                        return  # No NameServer answers: the others would fail as well.
 
         await asyncio.gather(*(ask() for _ in range(_AT_ONCE)))
         if failed:
             topic, error = failed[0]
-            others = f" and {len(failed) - 1} others" if failed[1:] else ""
-            log.warning("the routes of %s%s could not be asked for: %s", topic, others, error)
+            more = len(failed) - 1
+            others = f" and {more} other{'' if more == 1 else 's'}" if more else ""
+            log.warning("could not refresh the route of %s%s: %s", topic, others, error)
 
     def _keep(self, route: Route) -> None:
         before = self._routes.get(route.topic)
@@ -203,7 +204,7 @@ class RouteCache:
                 told(route.topic)
 
     def _forget_unnamed(self) -> None:
-        """Brokers that no route names any more are not told that we are alive, as in Java."""
+        """Brokers in no route get no more heartbeats, as in Java."""
         named = {broker.broker_name for route in self._routes.values() for broker in route.data.broker_datas}
         for name in self._brokers.keys() - named:
             del self._brokers[name]

@@ -1,4 +1,4 @@
-"""What a program may say about its clients. Every default is RocketMQ's, unless the comment says why not."""
+"""Settings of clients. Every default is RocketMQ's unless the comment says why not."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from flaremq.protocol.bodies.group import ConsumeFromWhere
 from flaremq.remoting.tls import client_tls
 
 ENVIRONMENT: Final = ("FLAREMQ_NAMESRV", "NAMESRV_ADDR")
-"""Where the NameServers are looked for if a program does not name them."""
+"""Environment variables that name the NameServers if the program does not."""
 
 _COMPRESSIONS: Final = {
     "zlib": sysflag.COMPRESSION_ZLIB,
@@ -33,71 +33,73 @@ def named_by_environment() -> str:
 
 
 def namesrv_or_usual() -> str:
-    """The NameServers that the environment names, or the one that is at hand on a laptop."""
+    """The NameServers named by the environment, or the usual local address."""
     return named_by_environment() or USUAL_NAMESRV
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientSettings:
-    """What all producers and consumers of one client share."""
+    """Settings that all producers and consumers of one client share."""
 
     namesrv: str = field(default_factory=named_by_environment)
-    """host:port, several with semicolons between. Empty: the environment says it."""
+    """host:port, several separated by semicolons. Default: $FLAREMQ_NAMESRV, then $NAMESRV_ADDR."""
     timeout_s: float = 3.0
-    """Of any call that has no limit of its own."""
+    """Time limit of calls that have no other limit."""
     connect_timeout_s: float = 3.0
     refresh_s: float = 30.0
-    """How often routes are asked for anew; an error does it at once."""
+    """How often routes are refreshed; an error refreshes them at once."""
     heartbeat_s: float = 30.0
-    """How often brokers hear that we are alive. They forget us after 120 s."""
+    """How often heartbeats are sent. Brokers drop a silent client after 120 s."""
     instance_name: str = ""
-    """Part of the client id. Empty: made of process and time, so that no two clients have the same; DEFAULT
-    for a broadcasting consumer, whose offsets lie in a folder by this name."""
+    """Part of the client id. Default: made of process and time, different for each client; DEFAULT for a
+    broadcasting consumer, whose offsets are in a folder of this name."""
     unit_name: str = ""
     tls: ssl.SSLContext | None = field(default_factory=client_tls)
-    """Talk TLS to NameServers and brokers: `TlsClientSettings(trusted="ca.pem").context()` makes one. Not
-    given: the environment says it, as in FLAREMQ_TLS_ENABLE=true."""
+    """Connect to NameServers and brokers by TLS; `TlsClientSettings(trusted="ca.pem").context()` makes a
+    context. Default: from the environment, for example FLAREMQ_TLS_ENABLE=true."""
 
     def __post_init__(self) -> None:
         if not self.addresses:
             raise ConfigError(
-                "no NameServer is named: give namesrv='host:port', or set "
+                "no NameServer address: give namesrv='host:port', or set "
                 f"{' or '.join(ENVIRONMENT)} in the environment"
             )
         for address in self.addresses:
             host, _, port = address.rpartition(":")
             if not host or not port.isdigit() or not 0 < int(port) < 65536:
-                raise ConfigError(f"NameServer {address!r}: wanted is host:port, as in 127.0.0.1:9876")
+                raise ConfigError(
+                    f"{address!r} is not a NameServer address; expected host:port, for example 127.0.0.1:9876"
+                )
         _positive(self, "timeout_s", "connect_timeout_s", "refresh_s", "heartbeat_s")
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """Of the NameServers."""
+        """The addresses of the NameServers."""
         return tuple(part.strip() for part in self.namesrv.replace(",", ";").split(";") if part.strip())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerSettings:
     timeout_s: float = 3.0
-    """Of one send, with all its attempts."""
+    """Time limit of one send, including all its attempts."""
     attempts: int = 3
-    """How often a send is tried at most, each time at another broker where there is one."""
+    """Maximum attempts of a send, each at another broker if there is one."""
     retry_not_stored: bool = False
-    """Send again where a flush or a replica was late (retryAnotherBrokerWhenNotStoreOK)."""
+    """Send again if a flush or a replica was late (retryAnotherBrokerWhenNotStoreOK)."""
     avoid_slow: bool = True
-    """Keep away for a while from brokers that failed or were slow. Java's default is not to."""
+    """Avoid brokers for a while that failed or were slow. Off by default in Java."""
     compress_over: int = 4096
-    """Bodies of so many bytes and more are compressed."""
+    """Bodies of at least this many bytes are compressed."""
     compression: Literal["zlib", "lz4", "zstd"] = "zlib"
-    """Consumers older than RocketMQ 5 read zlib only."""
+    """Consumers older than RocketMQ 5 can read zlib only."""
     compress_level: int = 5
     message_size_max: int = 4 * MiB
     topic_queues: int = 4
-    """Of a topic that a first send creates, where brokers allow that."""
+    """Queues of a topic that a first send creates, if brokers allow that."""
     window: int = 1024
-    """How many messages of `send_many` may wait for their answers at a time, at each broker."""
+    """How many messages of `send_many` may be in flight at a time."""
     wait_at_stop_s: float = 5.0
-    """How long a stop waits for sends under way."""
+    """How long a stop waits for sends in progress."""
 
     def __post_init__(self) -> None:
         _positive(self, "timeout_s", "attempts", "message_size_max", "topic_queues", "window")
@@ -112,49 +114,49 @@ class ProducerSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerSettings:
-    """Of push consumers; those of lite pull consumers that have a meaning there too."""
+    """Settings of push consumers and, as far as they apply, of lite pull consumers."""
 
     broadcasting: bool = False
     """Every consumer of the group gets every message."""
     orderly: bool = False
-    """One message of a queue at a time, in order; a failed one is tried again in its place."""
+    """One message of a queue at a time, in order; a failed one is retried before the next."""
     start_from: ConsumeFromWhere = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
-    """Where a group begins that has no offset yet."""
+    """Where a group without an offset begins."""
     start_timestamp_ms: int = 0
-    """With CONSUME_FROM_TIMESTAMP; 0 is half an hour before the start."""
+    """For CONSUME_FROM_TIMESTAMP; 0 is half an hour before the start."""
     strategy: Strategy = field(default_factory=Average)
-    """How queues are shared out. All members of a group must use the same."""
+    """How queues are assigned. All members of a group must use the same strategy."""
     concurrency: int = 20
     """How many messages are handled at a time: threads for plain functions, tasks for async ones."""
     batch_max: int = 1
-    """How many messages a handler gets in one call; above 1 it is given a list."""
+    """How many messages a handler gets in one call; above 1 it gets a list."""
     pull_batch: int = 32
     pull_interval_s: float = 0.0
     poll_s: float = 15.0
-    """How long a broker may hold a pull while there is nothing new."""
+    """How long a broker may hold a pull while there are no new messages."""
     pull_timeout_s: float = 30.0
-    """When a pull that the broker holds is given up; more than `poll_s`."""
+    """When an unanswered pull is given up; must be above `poll_s`."""
     queue_count_max: int = 1000
-    """Messages of a queue that may wait here, fetched and not yet consumed."""
+    """Maximum messages of a queue that are pulled and not yet consumed."""
     queue_size_max: int = 100 * MiB
     span_max: int = 2000
-    """How far apart the first and the last of them may be; not for orderly consumers."""
+    """Maximum offset span of these messages; not for orderly consumers."""
     attempts_max: int = -1
-    """After so many deliveries in vain a message goes to the dead letters. -1: 17, which is RocketMQ's 16
-    retries, and no limit for orderly ones."""
+    """Deliveries of a message before it goes to the dead-letter queue. -1: 17, which is RocketMQ's 16
+    retries, and no limit for orderly consumers."""
     suspend_s: float = 1.0
-    """How long an orderly consumer rests before it tries a message again."""
+    """How long an orderly consumer waits before it retries a message."""
     consume_timeout_s: float = 900.0
-    """A message that a handler has had for so long is given back to the broker."""
+    """A message that a handler holds for longer is sent back to the broker."""
     auto_commit: bool = True
-    """Store offsets as messages are consumed. Without, `commit` does it; for lite pull consumers only."""
+    """Store offsets as messages are consumed. If False, call `commit`; for lite pull consumers only."""
     commit_s: float = 5.0
     """How often offsets are stored."""
     rebalance_s: float = 20.0
     error_delay_s: float = 1.0
-    """How long a queue rests after a failed pull."""
+    """How long a queue pauses after a failed pull."""
     wait_at_stop_s: float = 10.0
-    """How long a stop waits for handlers under way."""
+    """How long a stop waits for running handlers."""
     offsets_folder: Path = field(default_factory=lambda: Path.home() / ".rocketmq_offsets")
     """Where a broadcasting consumer keeps its offsets."""
 
@@ -162,18 +164,18 @@ class ConsumerSettings:
         _positive(self, "concurrency", "batch_max", "pull_batch", "poll_s", "queue_count_max")
         _positive(self, "queue_size_max", "span_max", "commit_s", "rebalance_s", "consume_timeout_s")
         if self.attempts_max < 1 and self.attempts_max != -1:
-            raise ConfigError(f"attempts_max={self.attempts_max}: wanted is 1 or more, or -1 for the usual")
+            raise ConfigError(f"attempts_max={self.attempts_max}: expected at least 1, or -1 for the default")
         if self.pull_timeout_s <= self.poll_s:
             raise ConfigError(
-                f"pull_timeout_s={self.pull_timeout_s:g} must be above poll_s={self.poll_s:g}: "
-                "or every quiet queue looks like a broken connection"
+                f"pull_timeout_s={self.pull_timeout_s:g}: expected more than poll_s={self.poll_s:g}, or "
+                "every quiet queue looks like a broken connection"
             )
         if self.pull_batch > 1024:
-            raise ConfigError(f"pull_batch={self.pull_batch}, limit is 1024: lower it")
+            raise ConfigError(f"pull_batch={self.pull_batch}: expected at most 1024")
 
 
 def _positive(section: object, *names: str) -> None:
     for name in names:
         value = getattr(section, name)
         if not value > 0:
-            raise ConfigError(f"{name}={value}: wanted is more than 0")
+            raise ConfigError(f"{name}={value}: expected more than 0")

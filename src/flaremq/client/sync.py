@@ -1,10 +1,10 @@
-"""The clients for programs that block: the same names, the same methods, without `await`.
+"""The blocking clients: the same names and methods, without `await`.
 
     with Producer(group="orders", namesrv="127.0.0.1:9876") as producer:
         receipt = producer.send(Message("Orders", b"...", tags="paid", keys=["o-17"]))
 
-Everything runs in the event loop of one thread per client; any number of threads may call. A
-process that forks may go on using a producer: the child connects anew.
+Everything runs in the event loop of one thread per client; any number of threads may call. A forked
+process may keep using a producer: the child connects again.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Client(Blocking[AsyncClient]):
-    """Connections and routes that producers and consumers share; most programs need none."""
+    """Connections and routes that producers and consumers share; most programs do not need it."""
 
     def __init__(self, namesrv: str | None = None, *, settings: ClientSettings | None = None) -> None:
         super().__init__(lambda: AsyncClient(namesrv, settings=settings), "flaremq-client")
@@ -99,7 +99,7 @@ class Producer(Blocking[AsyncProducer]):
         to: MessageQueue | QueueSelector | None = None,
         timeout_s: float | None = None,
     ) -> Future[Receipt]:
-        """Send without waiting: the future has the receipt, or the error, and takes callbacks."""
+        """Send without waiting. The future holds the receipt or the error, and takes callbacks."""
         thread, core = self._inside()
         return thread.submit(core.send(message, to=to, timeout_s=timeout_s))
 
@@ -135,10 +135,10 @@ class PushConsumer(Blocking[AsyncPushConsumer]):
         tags: str | None = None,
         sql: str | None = None,
     ) -> Callable[[F], F]:
-        """Consume a topic: all of it, or what `tags` ("a || b") or an SQL expression choose.
+        """Consume a topic: all messages, or those that match `tags` ("a || b") or an SQL expression.
 
-        The handler is given here, or decorated with what this returns. It runs in threads, several at a
-        time unless the consumer is orderly. Without one, `for message in consumer` reads the topic.
+        Give the handler here, or use the result as a decorator. It runs in threads, several at a time unless
+        the consumer is orderly. Without a handler, read the topic by `for message in consumer`.
         """
         self._subscribe(topic, handler, tags, sql)
 
@@ -156,24 +156,24 @@ class PushConsumer(Blocking[AsyncPushConsumer]):
         self._apply(lambda core: core.subscribe(topic, handler, tags=tags, sql=sql))
 
     def unsubscribe(self, topic: str) -> None:
-        """Consume no more of it. Its queues go to other members, if they want them."""
+        """Stop consuming a topic."""
         self._subscribed.pop(topic, None)
         self._apply(lambda core: core.unsubscribe(topic))
 
     def suspend(self) -> None:
-        """Rest: no more is fetched, and no handler begins. Queues stay ours."""
+        """Pause: pull no more and start no handler. The queues stay assigned."""
         self._apply(lambda core: core.suspend())
 
     def resume(self) -> None:
         self._apply(lambda core: core.resume())
 
     def run(self) -> None:
-        """Consume until SIGINT or SIGTERM comes, or another thread calls `stop`; then stop in order."""
+        """Consume until SIGINT, SIGTERM or a `stop` by another thread, then stop cleanly."""
         self._asked_to_stop.clear()
         with _signals() as heard:
             self.start()
             try:
-                # In spells, as a thread waits: else a signal might be heard and nobody woken.
+                # In spells: a signal just before the wait would otherwise not end it.
                 while not heard and not self._asked_to_stop.wait(SPELL_S):
                     pass
             finally:
@@ -188,11 +188,11 @@ class PushConsumer(Blocking[AsyncPushConsumer]):
     retry = blocking(AsyncPushConsumer.retry)
 
     def __iter__(self) -> Iterator[ReceivedMessage]:
-        """Messages of topics without a handler. Asking for the next one acknowledges the last."""
+        """Messages of topics without a handler. Asking for the next message acknowledges the last one."""
         return self._read(AsyncPushConsumer.__aiter__)
 
     def messages(self) -> Iterator[ReceivedMessage]:
-        """The same for who says of each message what became of it: `ack` or `retry`, in any order."""
+        """Like iterating, but you call `ack` or `retry` for each message yourself, in any order."""
         return self._read(AsyncPushConsumer.messages)
 
     def _read(
@@ -203,7 +203,7 @@ class PushConsumer(Blocking[AsyncPushConsumer]):
 
     @property
     def assignment(self) -> frozenset[MessageQueue]:
-        """The queues that are ours now."""
+        """The queues assigned to this consumer now."""
         return self._core.assignment if self.is_running else frozenset()
 
 
@@ -229,7 +229,7 @@ class LitePullConsumer(Blocking[AsyncLitePullConsumer]):
         super().__init__(make, f"flaremq-consumer-{group}", _shared(client))
 
     def subscribe(self, topic: str, *, tags: str | None = None, sql: str | None = None) -> None:
-        """Share the queues of a topic with the group: all messages, or what tags or SQL choose."""
+        """Share the queues of a topic with the group: all messages, or those that match tags or SQL."""
         self._apply(lambda core: core.subscribe(topic, tags=tags, sql=sql))
         self._subscribed[topic] = tags, sql
 
@@ -255,20 +255,20 @@ class LitePullConsumer(Blocking[AsyncLitePullConsumer]):
         return self._apply(lambda core: core.position(queue))
 
     def pause(self, queues: Iterable[MessageQueue]) -> None:
-        """Fetch nothing more of these, and return nothing of them, until `resume`."""
+        """Pull and return nothing from these queues until `resume`."""
         self._apply(lambda core: core.pause(queues))
 
     def resume(self, queues: Iterable[MessageQueue]) -> None:
         self._apply(lambda core: core.resume(queues))
 
     def __iter__(self) -> Iterator[ReceivedMessage]:
-        """Messages one by one; asking for the next acknowledges the last. It ends when the consumer stops."""
+        """Messages one by one; asking for the next acknowledges the last. Ends when the consumer stops."""
         thread, core = self._inside()
         return each(thread, core)
 
     @property
     def assignment(self) -> frozenset[MessageQueue]:
-        """The queues that are ours now."""
+        """The queues assigned to this consumer now."""
         return self._core.assignment if self.is_running else frozenset()
 
 
@@ -276,7 +276,7 @@ PullConsumer = LitePullConsumer
 
 
 def each(thread: LoopThread, messages: AsyncIterator[ReceivedMessage]) -> Iterator[ReceivedMessage]:
-    """An async iterator, read by a program that blocks."""
+    """Read an async iterator from a blocking program."""
 
     async def next_one() -> ReceivedMessage | None:
         return await anext(messages, None)
@@ -295,9 +295,9 @@ def _shared(client: Client | ClientSettings | None) -> Client | None:
 
 @contextmanager
 def _signals() -> Iterator[list[int]]:
-    """SIGINT and SIGTERM that came, where this is the thread that hears them.
+    """SIGINT and SIGTERM received meanwhile, if this is the main thread.
 
-    They are noted and no more: a handler runs in the middle of anything, where a lock may be held already.
+    They are only noted: a signal handler may run while a lock is held.
     """
     heard: list[int] = []
     if threading.current_thread() is not threading.main_thread():

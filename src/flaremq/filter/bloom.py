@@ -1,7 +1,7 @@
 """Which groups want a message, in a few bits: a bloom filter over `group#topic`.
 
 Every group owns k of m bits. The bits of the groups whose filter a message passes are set in the
-map beside its queue entry. A group that finds its bits not all set needs not look at the message;
+map next to its queue entry. A group that finds its bits not all set needs not look at the message;
 one that finds them set must, as others may have set them.
 """
 
@@ -34,7 +34,7 @@ class BloomBits:
 
     def __post_init__(self) -> None:
         if not 0 < self.bit_count <= BIT_COUNT_MAX:
-            raise Malformed(f"a bit map of {self.bit_count} bits, wanted are 1 to {BIT_COUNT_MAX}")
+            raise Malformed(f"a bit map of {self.bit_count} bits, expected 1 to {BIT_COUNT_MAX}")
         mask = 0
         for position in self.positions:
             if not 0 <= position < self.bit_count:
@@ -45,7 +45,7 @@ class BloomBits:
 
 @dataclass(frozen=True, slots=True)
 class BloomFilter:
-    """k and m for a share of false hits, in percent, among so many groups."""
+    """k and m for a rate of false positives, in percent, and a number of groups."""
 
     error_percent: int = 20
     """maxErrorRateOfBloomFilter."""
@@ -58,9 +58,9 @@ class BloomFilter:
 
     def __post_init__(self) -> None:
         if not 1 <= self.error_percent <= 99:
-            raise ConfigError(f"maxErrorRateOfBloomFilter is {self.error_percent}, wanted is 1 to 99")
+            raise ConfigError(f"maxErrorRateOfBloomFilter is {self.error_percent}, expected 1 to 99")
         if self.expected < 1:
-            raise ConfigError(f"expectConsumerNumUseFilter is {self.expected}, wanted is 1 or more")
+            raise ConfigError(f"expectConsumerNumUseFilter is {self.expected}, expected 1 or more")
         rate = self.error_percent / 100
         # Natural logarithms in the order of BloomFilter.java: another way may round otherwise.
         hash_count = math.ceil(math.log(rate) / math.log(0.5))
@@ -69,7 +69,7 @@ class BloomFilter:
         if bit_count > BIT_COUNT_MAX:
             raise ConfigError(
                 f"expectConsumerNumUseFilter is {self.expected}, which takes {bit_count} bits a message, "
-                f"limit is {BIT_COUNT_MAX}: expect fewer groups, or raise maxErrorRateOfBloomFilter"
+                f"the limit is {BIT_COUNT_MAX}: expect fewer groups, or raise maxErrorRateOfBloomFilter"
             )
         object.__setattr__(self, "hash_count", hash_count)
         object.__setattr__(self, "bit_count", bit_count)

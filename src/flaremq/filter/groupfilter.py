@@ -63,7 +63,7 @@ class GroupFilter:
     def of(cls, fields: Fields) -> GroupFilter:
         """InvalidExpression or Malformed if a part of it cannot be read; whether it is dead is computed."""
         if fields.text("expressionType") != SQL92:
-            raise Malformed(f"expressionType is {fields.text('expressionType')!r}, wanted is {SQL92}")
+            raise Malformed(f"expressionType is {fields.text('expressionType')!r}, expected {SQL92}")
         bloom = fields.inner("bloomFilterData")
         if bloom is None:
             raise Malformed("bloomFilterData is missing")
@@ -90,7 +90,7 @@ class BitMapCalculator:
         self._filters_of = filters_of
 
     def bit_map(self, topic: bytes, properties: Bytes) -> bytes:
-        """Empty when nobody filters this topic: then there is nothing to know."""
+        """Empty if no group filters this topic."""
         filters = self._filters_of(topic)
         if not filters:
             return b""

@@ -232,7 +232,7 @@ class _Parser:
         self._nodes += 1
         if self._nodes > NODES_MAX:
             raise InvalidExpression(
-                f"at character {at}: found node {NODES_MAX + 1}, limit is {NODES_MAX}: "
+                f"at character {at}: found node {NODES_MAX + 1}, the limit is {NODES_MAX}: "
                 "many texts for one property are cheaper in an IN",
                 at,
             )
@@ -305,7 +305,7 @@ def _named(node: SyntaxNode) -> str:
 
 def _too_deep(at: int, what: str, limit: int) -> InvalidExpression:
     return InvalidExpression(
-        f"at character {at}: found level {limit + 1} of {what} within each other, limit is {limit}: "
+        f"at character {at}: found level {limit + 1} of {what} within each other, the limit is {limit}: "
         "take out what changes nothing",
         at,
     )

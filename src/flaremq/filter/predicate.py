@@ -15,7 +15,7 @@ from flaremq.filter.parser import parse
 from flaremq.model.properties import decode_properties, decode_text, find_property
 
 _FINDS_MAX: Final = 3
-"""Up to so many properties are cheaper to find one by one than by decoding all of them."""
+"""Up to this many properties are cheaper to find one by one than to decode all."""
 _KEPT: Final = 100  # As many as Java keeps.
 
 
@@ -29,7 +29,7 @@ class Predicate:
     _wanted: tuple[tuple[str, bytes], ...] = field(repr=False, compare=False)
 
     def matches(self, properties: Properties) -> bool:
-        """Whether the message is wanted: unknown is no, and so is a comparison that fails."""
+        """Whether the message matches: not if the result is unknown or a comparison fails."""
         try:
             return self.evaluate(properties) is True
         except ValueError:
@@ -52,7 +52,7 @@ class Predicate:
 
 @lru_cache(maxsize=_KEPT)
 def compile_predicate(text: str) -> Predicate:
-    """A predicate of this SQL92 expression; InvalidExpression if it is none.
+    """Compile an SQL92 expression; raises InvalidExpression.
 
     The last ones are kept, since a consumer that sends its expression along sends it with every pull.
     """

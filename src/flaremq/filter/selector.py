@@ -1,10 +1,10 @@
-"""What the reader of a queue asks: is this message wanted?
+"""Selectors: whether a message matches a subscription.
 
     subscription > [selector] > store.reader > records
 
-A selector is asked twice: of the queue entry, and if that does not settle it, of the record. There
-are two kinds, and a third that is none: a subscription to everything has no selector, and a reader
-that is given None takes every entry without asking. So `codes` is None only for SQL92.
+A selector is asked twice: about the queue entry and, if that does not settle it, about the record. There are
+two kinds. A subscription to everything has no selector, and a reader that is given None takes every entry
+without asking. So `codes` is None only for SQL92.
 """
 
 from __future__ import annotations
@@ -91,10 +91,10 @@ FilterLookup: TypeAlias = Callable[[str, str], GroupFilter | None]
 
 @dataclass(frozen=True, slots=True)
 class RetrySelector:
-    """Wants of a retry topic what its group wants of the topics the messages came from.
+    """Matches messages of a retry topic by the group's subscriptions to their original topics.
 
     Only with filterSupportRetry. The entry is judged as without it, and a message of a topic that the
-    group does not filter is wanted.
+    group does not filter matches.
     """
 
     own: SqlSelector
@@ -133,7 +133,7 @@ def compile_selector(
     if expression_type != SQL92:
         raise InvalidExpression(f"expression type {shown(expression_type)}, expected {TAG} or {SQL92}")
     if not text:
-        raise InvalidExpression("the expression is empty: TRUE would want everything")
+        raise InvalidExpression("the expression is empty: use TRUE to select everything")
     return SqlSelector(compile_predicate(text))
 
 

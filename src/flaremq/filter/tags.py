@@ -34,7 +34,7 @@ class TagSet:
         return None if self.tags is None else code_array(map(java_hash, self.tags))
 
     def matches(self, tag: str | None) -> bool:
-        """The consumer's look, at the text. A message without a tag is wanted by none that name one."""
+        """The consumer's check, by text. A message without a tag matches no subscription that names one."""
         return self.tags is None or tag in self.tags
 
 
@@ -43,7 +43,7 @@ def parse_tags(text: str | None) -> TagSet:
         return TagSet(None)
     if len(text) > TEXT_LENGTH_MAX:
         raise InvalidExpression(
-            f"tags of {len(text)} characters, limit is {TEXT_LENGTH_MAX}: name fewer, or subscribe to *",
+            f"tags of {len(text)} characters, the limit is {TEXT_LENGTH_MAX}: name fewer, or subscribe to *",
             TEXT_LENGTH_MAX,
         )
     pieces = text.split(SEPARATOR)

@@ -4,7 +4,7 @@
 
 Reserved words are the same in small and capital letters, property names are not. Two things end
 well here that go unnoticed in Java, whose parser stops reading at the first word it cannot use:
-`0L` is a number, and `007` is none.
+`0L` is a number, `007` is not.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ _TOKEN: Final = re.compile(
 
 
 def shown(text: str) -> str:
-    """A piece of the expression for a message, shortened so that nobody can fill a log with it."""
+    """A piece of the expression for an error, shortened so that it cannot flood a log."""
     return repr(text if len(text) <= _SHOWN_MAX else text[:_SHOWN_MAX] + "…")
 
 
@@ -112,7 +112,7 @@ def tokenize(text: str) -> Iterator[Token]:
     """
     if len(text) > TEXT_LENGTH_MAX:
         raise InvalidExpression(
-            f"expression of {len(text)} characters, limit is {TEXT_LENGTH_MAX}: "
+            f"expression of {len(text)} characters, the limit is {TEXT_LENGTH_MAX}: "
             "shorten it, or mark the messages with a property of their own",
             TEXT_LENGTH_MAX,
         )
@@ -134,7 +134,7 @@ def tokenize(text: str) -> Iterator[Token]:
 
 
 def _behind_comment(text: str, at: int, last_line_at: int, before: TokenKind) -> int:
-    """Where the comment ends that begins here; `at` if it is none."""
+    """The end of the comment that begins here; `at` if there is no comment."""
     if text[at] == "/":
         end = text.find("*/", at + 2)
         if end < 0:

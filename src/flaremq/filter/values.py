@@ -1,6 +1,6 @@
 """Values as Java reads and compares them: Integer.valueOf, Double.valueOf, Double.compareTo.
 
-A property is a text. Beside a number it must be a number of the same Java class, beside TRUE it
+A property is a text. Compared with a number it must be a number of the same Java class, with TRUE it
 is read as a boolean. A text that cannot be read so raises ValueError: RocketMQ's evaluation then
 ends in an exception, and the message matches nothing, whatever else the expression says.
 """
@@ -21,7 +21,7 @@ _ASCII_BLANKS: Final = "".join(map(chr, range(33)))
 """What Java's String.trim removes."""
 
 _DIGITS: Final = re.compile(r"[^\D\U00010000-\U0010FFFF]+")  # Java looks at single UTF-16 units.
-# Possessive, so that a long text that is no number is not tried again from every digit of it.
+# Possessive, so that a long text that is not a number is not tried again from every digit of it.
 _DECIMAL: Final = re.compile(r"([+-]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]++)?)[fFdD]?")
 _HEXADECIMAL: Final = re.compile(
     r"([+-]?0[xX](?:[0-9a-fA-F]++(?:\.[0-9a-fA-F]*+)?|\.[0-9a-fA-F]++)[pP][+-]?[0-9]++)[fFdD]?"
@@ -34,7 +34,7 @@ _NAMED: Final = {
 
 
 def whole_number(text: str, like: int) -> int:
-    """As Integer.valueOf, or as Long.valueOf beside a long: digits of any script, no blanks."""
+    """Like Integer.valueOf, or Long.valueOf next to a long: digits of any script, no blanks."""
     if len(text) < _INT_DIGITS and text.isascii() and text.isdigit():
         return int(text)
     sign = text[0] if text.startswith(("+", "-")) else ""
@@ -42,12 +42,12 @@ def whole_number(text: str, like: int) -> int:
     if len(digits) > _LONG_DIGITS:  # Zeros in front are no reason to refuse it.
         digits = digits.lstrip("0") or "0"
     if len(digits) > _LONG_DIGITS or not _DIGITS.fullmatch(digits):
-        raise ValueError(f"{text[:_LONG_DIGITS]!r} is no whole number")
+        raise ValueError(f"{text[:_LONG_DIGITS]!r} is not a whole number")
     value = int(sign + digits)
     # -2**31 is here a long: it is written as a literal too large for an int, and negated.
     limit = _INT_MAX if -_INT_MAX <= like <= _INT_MAX else _LONG_MAX
     if not -limit - 1 <= value <= limit:
-        raise ValueError(f"{text[:_LONG_DIGITS]!r} does not fit beside {like}")
+        raise ValueError(f"{text[:_LONG_DIGITS]!r} cannot be compared with {like}")
     return value
 
 
@@ -65,7 +65,7 @@ def floating(text: str) -> float:
             return -math.inf if bare.startswith("-") else math.inf
     if bare in _NAMED:
         return _NAMED[bare]
-    raise ValueError(f"{text[:_LONG_DIGITS]!r} is no number")
+    raise ValueError(f"{text[:_LONG_DIGITS]!r} is not a number")
 
 
 def order(left: Value, right: Value) -> int:
@@ -89,7 +89,7 @@ def _equal_booleans(left: Value, right: Value) -> bool:
         return (left.lower() == "true") == right
     if isinstance(right, str):
         # Java casts the wrong side and fails: only `a = TRUE` can be asked, not `TRUE = a`.
-        raise ValueError(f"{left} is no text")
+        raise ValueError(f"{left} is not text")
     return isinstance(left, bool) and isinstance(right, bool) and left == right
 
 

@@ -66,13 +66,13 @@ def batch_rows(buffer: bytes, lead: int, base: Sequence[int]) -> array[int]:
     """Draft rows for the elements of a batch that lies in `buffer` behind `lead` bytes.
 
     `base` is the row that all of them share but for body, properties and flag. Malformed, and
-    MessageIllegal for a delayed element, which waits in a queue of its own.
+    Raises MessageIllegal for a delayed element, which would need its own queue.
     """
     rows: array[int] = array("q")
     at = lead
     for part in split_batch(buffer[lead:]):
         if find_property(part.raw_properties, _DELAY) is not None:
-            raise MessageIllegal("a batch may hold no delayed message: send it alone")
+            raise MessageIllegal("a batch cannot contain a delayed message: send it alone")
         row = array("q", base)
         row[Draft.BODY_AT], row[Draft.BODY_SIZE] = at + _HEAD.size, len(part.body)
         at += part.size
@@ -88,20 +88,22 @@ def batch_rows(buffer: bytes, lead: int, base: Sequence[int]) -> array[int]:
 def _part_at(body: bytes, at: int) -> BatchPart:
     left = len(body) - at
     if left < FIXED_SIZE:
-        raise Malformed(f"batch element at byte {at}: {left} bytes left, {FIXED_SIZE} are the least", at)
+        raise Malformed(f"batch element at byte {at}: {left} bytes left, expected at least {FIXED_SIZE}", at)
     size, _, _, flag, body_size = _HEAD.unpack_from(body, at)
     if not FIXED_SIZE <= size <= left:
-        raise Malformed(f"batch element at byte {at}: size {size}, {FIXED_SIZE} to {left} can be", at)
+        raise Malformed(f"batch element at byte {at}: size {size}, expected {FIXED_SIZE} to {left}", at)
     if not 0 <= body_size <= size - FIXED_SIZE:
         room = size - FIXED_SIZE
-        raise Malformed(f"batch element at byte {at}: body of {body_size} bytes where {room} fit", at + 16)
+        raise Malformed(
+            f"batch element at byte {at}: body of {body_size} bytes, expected at most {room}", at + 16
+        )
     body_at = at + _HEAD.size
     properties_at = body_at + body_size + _PROPERTIES_SIZE.size
     (properties_size,) = _PROPERTIES_SIZE.unpack_from(body, body_at + body_size)
     if properties_at + properties_size != at + size:
         room = at + size - properties_at
         raise Malformed(
-            f"batch element at byte {at}: properties of {properties_size} bytes where {room} are left",
+            f"batch element at byte {at}: properties of {properties_size} bytes, expected {room}",
             body_at + body_size,
         )
     return BatchPart(flag, body[body_at : body_at + body_size], body[properties_at : at + size])

@@ -82,7 +82,7 @@ cdef class Encoder:
     def __init__(self, bytes store_host not None, bint append_crc=False, int64_t body_max=1 << 31,
                  int64_t record_max=1 << 31):
         if len(store_host) not in (V4, V6):
-            raise ValueError(f"store host of {len(store_host)} bytes: it must be 8 or 20")
+            raise ValueError(f"store host of {len(store_host)} bytes: expected 8 or 20")
         self._store_host = store_host
         self._append_crc = append_crc
         self._body_max = body_max

@@ -26,7 +26,7 @@ class Encoder:
         self, store_host: bytes, append_crc: bool = False, body_max: int = 1 << 31, record_max: int = 1 << 31
     ) -> None:
         if len(store_host) not in (layout.HOST_SIZE_V4, layout.HOST_SIZE_V6):
-            raise ValueError(f"store host of {len(store_host)} bytes: it must be 8 or 20")
+            raise ValueError(f"store host of {len(store_host)} bytes: expected 8 or 20")
         self._store_host = bytes(store_host)
         self._append_crc = bool(append_crc)
         self._body_max = body_max

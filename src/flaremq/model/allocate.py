@@ -1,8 +1,8 @@
 """Queues to the members of a group: RocketMQ's strategies, to the last queue.
 
-Each member computes its share alone. Nobody hands out anything, so every member must sort
+Each member computes its own share. There is no coordinator, so every member must sort
 alike and count alike, Java members too: queues by topic, broker and number, members by Java's
-order of strings. Who is not among the members gets nothing.
+order of strings. A client that is not among the members gets nothing.
 """
 
 import hashlib
@@ -151,9 +151,9 @@ STRATEGIES: Final[Mapping[str, Strategy]] = {
 
 
 def strategy_named(name: str) -> Strategy:
-    """What a broker needs, which is told a name by its clients."""
+    """A strategy by the name that clients send to a broker."""
     if name not in STRATEGIES:
-        raise UsageError(f"strategy {name!r} is unknown here: use one of {', '.join(STRATEGIES)}")
+        raise UsageError(f"unknown strategy {name!r}: use one of {', '.join(STRATEGIES)}")
     return STRATEGIES[name]
 
 
@@ -179,7 +179,9 @@ def _grouped(things: Sequence[T], room_of: Callable[[T], str]) -> dict[str, list
     for thing in things:
         room = room_of(thing)
         if not room:
-            raise UsageError(f"{thing} is in no machine room: the function that tells rooms must know all")
+            raise UsageError(
+                f"{thing} has no machine room: the function that finds rooms must know every queue and client"
+            )
         rooms.setdefault(room, []).append(thing)
     return rooms
 

@@ -2,7 +2,7 @@
 
     size 4 · magic 4 · CRC 4 · flag 4 · body size 4 · body · properties size 2 · properties
 
-again and again. Size counts itself; magic and CRC are 0 and nobody reads them.
+again and again. Size counts itself; magic and CRC are 0 and never read.
 
 Takes the compiled twin where it is built; FLAREMQ_PURE=1 forces the Python one.
 """
@@ -37,7 +37,7 @@ def unwrap(message: StoredMessage) -> list[StoredMessage]:
     if not sysflag.is_inner_batch(message.sys_flag):
         return [message]
     if sysflag.is_compressed(message.sys_flag):
-        raise Malformed("an inner batch that is still compressed: decompress its body before unwrapping it")
+        raise Malformed("this inner batch is still compressed: decompress its body before unwrapping it")
     sys_flag = message.sys_flag & ~(sysflag.NEED_UNWRAP | sysflag.INNER_BATCH)
     return [
         replace(

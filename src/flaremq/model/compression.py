@@ -17,11 +17,11 @@ from flaremq.model import sysflag
 LEVEL: Final = 5
 """Java's. LZ4 has no levels there."""
 BODY_SIZE_MAX: Final = 256 * MiB
-"""What a compressed body may become where somebody reads it."""
+"""The largest size of a decompressed body for readers."""
 
 
 def compress(body: bytes, kind: int = sysflag.COMPRESSION_ZLIB, level: int = LEVEL) -> bytes:
-    """`kind` is one of sysflag.COMPRESSION_*; it goes into the sysFlag beside COMPRESSED."""
+    """`kind` is one of sysflag.COMPRESSION_*; it goes into the sysFlag together with COMPRESSED."""
     if kind == sysflag.COMPRESSION_LZ4:
         # The Java library reads no blocks that depend on their predecessors.
         packed: bytes = lz4.frame.compress(body, block_linked=False)
@@ -43,7 +43,7 @@ def decompress(body: bytes, sys_flag: int, size_max: int) -> bytes:
     kind = sysflag.compression_type(sys_flag)
     unpack = _UNPACKERS.get(kind)
     if unpack is None:
-        raise Malformed(f"compression {kind >> 8}: known are 0 and 3 (zlib), 1 (LZ4), 2 (zstd)")
+        raise Malformed(f"unknown compression type {kind >> 8}: expected 0 or 3 (zlib), 1 (LZ4) or 2 (zstd)")
     unpacked = unpack(body, size_max)
     if len(unpacked) > size_max:
         raise BodyTooLarge(len(unpacked), size_max)

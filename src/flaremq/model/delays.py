@@ -21,7 +21,7 @@ def parse_levels(text: str) -> tuple[int, ...]:
     spans = tuple(int(match[1]) * _UNITS_MS[match[2]] for match in found if match)
     if not spans or len(spans) < len(found):
         raise ConfigError(
-            f"messageDelayLevel={text!r}: wanted are spans with a blank between them, "
-            "each a number and one of s, m, h, d, such as 1s 30s 5m"
+            f"messageDelayLevel={text!r}: expected time spans separated by spaces, "
+            "each a number and one of s, m, h, d, for example 1s 30s 5m"
         )
     return spans

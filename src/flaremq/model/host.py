@@ -35,11 +35,11 @@ def _encoded(ip: str, port: int) -> bytes:
     try:
         return ip_address(ip).packed + port.to_bytes(4, "big", signed=True)
     except (ValueError, OverflowError):
-        raise UsageError(f"{ip!r}, port {port}: wanted are an IP address in digits and a port") from None
+        raise UsageError(f"{ip!r}, port {port}: expected a numeric IP address and a port") from None
 
 
 @lru_cache(maxsize=4096)
 def _decoded(raw: bytes) -> Host:
     if len(raw) not in (8, 20):
-        raise Malformed(f"a host of {len(raw)} bytes: 8 (IPv4) or 20 (IPv6) are wanted")
+        raise Malformed(f"a host of {len(raw)} bytes: expected 8 (IPv4) or 20 (IPv6)")
     return Host(str(ip_address(raw[:-4])), int.from_bytes(raw[-4:], "big", signed=True))

@@ -96,4 +96,4 @@ class Fields:
         raise self._wrong(name, "a whole number")
 
     def _wrong(self, name: str, wanted: str) -> Malformed:
-        return Malformed(f"{name} of {self._what} is {self._data.get(name)!r}, wanted is {wanted}")
+        return Malformed(f"{name} of {self._what} is {self._data.get(name)!r}, expected {wanted}")

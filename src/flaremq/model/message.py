@@ -1,4 +1,4 @@
-"""Messages: what a user sends, what lies in the log, and the queues they go through."""
+"""Messages as users send them and as the log stores them, and the queues they go through."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, fields
@@ -21,23 +21,23 @@ _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What a user sends. Checks itself, so that no broker has to refuse it for its form."""
+    """A message to send. It checks itself, so that no broker has to refuse it for its form."""
 
     topic: str
     body: bytes
     _: KW_ONLY
     tags: str | None = None
-    """One tag; consumers choose by it."""
+    """One tag, which consumers can filter by."""
     keys: Sequence[str] = _NO_KEYS
-    """Words by which the message can be looked up later."""
+    """Keys by which the message can be looked up later."""
     properties: Mapping[str, str] = field(default_factory=lambda: _NOTHING, hash=False)
-    """The user's own. Kept as a read-only copy."""
+    """User properties, kept as a read-only copy."""
     flag: int = 0
-    """The user's own number; no meaning to anybody else."""
+    """A number for the user; it has no other meaning."""
     delay_level: int = 0
-    """1 to 18 by default settings; 0 delivers at once."""
+    """1 to 18 with default settings; 0 delivers at once."""
     wait_store: bool = True
-    """Answer only after the flush and the replicas that the broker promises."""
+    """Wait for the flush and the replicas that the broker is configured for."""
     sharding_key: str | None = None
     """Messages of one sharding key stay in order."""
 
@@ -46,7 +46,9 @@ class Message:
         topic, keys, properties = self.topic, self.keys, self.properties
         if keys is not _NO_KEYS:
             if isinstance(keys, str):
-                raise MessageIllegal(f"keys is one text, {keys!r}: give a list, as in keys=[{keys!r}]")
+                raise MessageIllegal(
+                    f"keys is a string, {keys!r}: expected a list, for example keys=[{keys!r}]"
+                )
             if type(keys) is not tuple:
                 object.__setattr__(self, "keys", tuple(keys))
         if properties is not _NOTHING:
@@ -61,7 +63,7 @@ class Message:
             check_word("tags", self.tags)
 
     def property_map(self) -> dict[str, str]:
-        """All properties, the user's and those that the fields stand for."""
+        """All properties: the user's, and those of the other fields."""
         found = dict(self.properties)
         if self.keys:
             found[names.KEYS] = names.KEY_SEPARATOR.join(self.keys)
@@ -94,19 +96,19 @@ def _check_content(message: Message) -> None:
     topic: object = message.topic  # Not every caller has a type checker.
     body: object = message.body
     if not isinstance(topic, str) or not topic.strip():
-        raise MessageIllegal(f"topic {topic!r}: wanted is the name of a topic")
+        raise MessageIllegal(f"topic {topic!r}: expected the name of a topic")
     if not isinstance(body, bytes):
         kind = type(body).__name__
-        raise MessageIllegal(f"body is {kind}, bytes are wanted: text.encode() or bytes(buffer) makes them")
+        raise MessageIllegal(f"body is {kind}, expected bytes: use text.encode() or bytes(buffer)")
     _check_numbers(message)
 
 
 def _check_numbers(message: Message) -> None:
     if message.flag not in _INT32:
-        raise MessageIllegal(f"flag {message.flag}: wanted is a number of 32 bits")
+        raise MessageIllegal(f"flag {message.flag}: expected a 32-bit number")
     if not 0 <= message.delay_level < 2**31:
         raise MessageIllegal(
-            f"delay_level {message.delay_level}: wanted is 0 for none, or a level from 1 upwards"
+            f"delay_level {message.delay_level}: expected 0 for no delay, or a level of at least 1"
         )
 
 
@@ -114,7 +116,7 @@ def _check_words(message: Message) -> None:
     for key in message.keys:
         check_word("key", key)
         if any(char.isspace() for char in key):
-            raise MessageIllegal(f"key {key!r} holds a blank, which separates keys: replace it")
+            raise MessageIllegal(f"key {key!r} contains whitespace, which separates keys: replace it")
     if message.tags:
         check_word("tags", message.tags)
     if message.sharding_key:
@@ -125,19 +127,21 @@ def _check_words(message: Message) -> None:
         check_word("property name", name)
         check_word(f"value of property {name!r}", value)
         if name in names.RESERVED:
-            raise MessageIllegal(f"property {name!r} belongs to the system: choose another name")
+            raise MessageIllegal(f"property {name!r} is reserved: choose another name")
     other = message.properties.get(names.SHARDING_KEY)
     if message.sharding_key and other not in (None, message.sharding_key):
         raise MessageIllegal(
-            f"sharding_key {message.sharding_key!r} and property {other!r}: give one of them"
+            f"sharding_key {message.sharding_key!r} differs from property {other!r}: give only one of them"
         )
 
 
 def check_word(what: str, word: object) -> None:
     if not isinstance(word, str) or not word.strip():
-        raise MessageIllegal(f"{what} {word!r}: wanted is text that is not blank")
+        raise MessageIllegal(f"{what} {word!r}: expected a non-blank string")
     if names.NAME_END in word or names.PAIR_END in word:
-        raise MessageIllegal(f"{what} {word!r} holds \\x01 or \\x02, which separate properties: remove them")
+        raise MessageIllegal(
+            f"{what} {word!r} contains \\x01 or \\x02, which separate properties: remove them"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +169,7 @@ class StoredMessage:
 
     @property
     def properties(self) -> dict[str, str]:
-        """Decoded anew at each call: keep the answer, or ask `get` for a single one."""
+        """Decoded at each call: keep the result, or use `get` for a single one."""
         return decode_properties(self.raw_properties)
 
     def get(self, name: str) -> str | None:

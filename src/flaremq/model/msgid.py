@@ -65,9 +65,7 @@ class UniqueIds:
         try:
             address = ip_address(ip).packed
         except ValueError:
-            raise UsageError(
-                f"{ip!r} is no IP address in digits: give the one that peers know us by"
-            ) from None
+            raise UsageError(f"{ip!r} is not a numeric IP address: give the one that peers use") from None
         self._prefix = (address + struct.pack(">HI", pid & 0xFFFF, salt & _U32)).hex().upper()
         self._clock = clock
         self._tz = tz
@@ -107,7 +105,7 @@ def month_of(now_ms: int, tz: tzinfo | None = None) -> tuple[int, int]:
 
 def _bytes_of(text: str) -> bytes:
     if len(text) not in _LENGTHS:
-        raise Malformed(f"message id of {len(text)} characters: 32 (IPv4) or 56 (IPv6) are wanted")
+        raise Malformed(f"message id of {len(text)} characters: expected 32 (IPv4) or 56 (IPv6)")
     try:
         raw = bytes.fromhex(text)
     except ValueError:

@@ -61,12 +61,16 @@ def check_group(name: str) -> None:
 
 def _check(what: str, name: str, length_max: int) -> None:
     if not name:
-        raise InvalidName(f"the name of a {what} is empty: letters, digits and %|_- make one")
+        raise InvalidName(f"the {what} name is empty: use letters, digits, %, |, _ or -")
     wrong = _WRONG.search(name)
     if wrong:
-        raise InvalidName(f"{what} {name!r} holds {wrong[0]!r}: only letters, digits and %|_- may be")
+        raise InvalidName(
+            f"invalid {what} name {name!r}: {wrong[0]!r} is not allowed; use letters, digits, %, |, _ or -"
+        )
     if len(name) > length_max:
-        raise InvalidName(f"{what} {name!r} has {len(name)} characters, limit is {length_max}: shorten it")
+        raise InvalidName(
+            f"{what} {name!r} has {len(name)} characters, the limit is {length_max}: shorten it"
+        )
 
 
 def retry_topic(group: str) -> str:

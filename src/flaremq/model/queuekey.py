@@ -19,5 +19,7 @@ def queue_of(key: str) -> MessageQueue:
     broker, colon, number = rest.rpartition(":")
     is_number = number.isdecimal() and number.isascii() and int(number) < 1 << 31
     if not (topic and at and broker and colon and is_number):
-        raise UsageError(f"{key!r} names no queue: wanted is topic@broker:queueId, as in Orders@broker-a:0")
+        raise UsageError(
+            f"{key!r} is not a queue; expected topic@broker:queueId, for example Orders@broker-a:0"
+        )
     return MessageQueue(topic, broker, int(number))

@@ -35,7 +35,7 @@ _STOPS = {
 
 
 def decode(data: Bytes, at: int = 0, check: int = Check.BODY_CRC) -> StoredMessage:
-    """The record that begins at data[at]; Malformed if there is none."""
+    """The record at data[at]; raises Malformed if there is no valid one."""
     facts = facts_table(1)
     count, at, stop = walk(data, at, len(data), 0, facts, check)
     if not count:
@@ -55,7 +55,7 @@ def decode_many(data: Bytes, check: int = Check.BODY_CRC) -> Iterator[StoredMess
 
 
 def stored_message(data: Bytes, facts: array[int], row: int) -> StoredMessage:
-    """A walked record as an object. Its own offset is told, wherever the bytes now lie."""
+    """A walked record as an object, with its own offset, wherever its bytes are now."""
     f = row * Fact.WIDTH
     body_at, body_size = facts[f + Fact.BODY_AT], facts[f + Fact.BODY_SIZE]
     topic_at, topic_size = facts[f + Fact.TOPIC_AT], facts[f + Fact.TOPIC_SIZE]

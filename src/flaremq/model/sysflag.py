@@ -40,7 +40,7 @@ def is_compressed(sys_flag: int) -> bool:
 
 
 def compression_type(sys_flag: int) -> int:
-    """One of COMPRESSION_*, or a value that nobody knows (0x400 to 0x700)."""
+    """One of COMPRESSION_*, or an unknown value (0x400 to 0x700)."""
     return sys_flag & COMPRESSION_MASK
 
 

@@ -79,7 +79,7 @@ class NameServer:
 
     def expire(self) -> None:
         for address in self.routes.expire(self._clock.now_ms()):
-            log.warning("a broker is silent and leaves the routes", extra=fields(address=address))
+            log.warning("a silent broker was removed from the routes", extra=fields(address=address))
 
     def _connection_closed(self, connection: Connection) -> None:
         for address in self.routes.lost(connection):
@@ -93,7 +93,9 @@ class NameServer:
         fixed = sorted(given.keys() - _CHANGEABLE)
         if fixed:
             allowed = ", ".join(sorted(_CHANGEABLE))
-            raise ConfigError(f"{', '.join(fixed)} cannot be changed while running; what can be: {allowed}")
+            raise ConfigError(
+                f"{', '.join(fixed)} cannot be changed while the NameServer runs; expected one of {allowed}"
+            )
         merged = {**dict(dump(self._settings)), **given}
         flags = [f"{name}={value}" for name, value in merged.items()]
         (self._settings,) = load(Sources.of(None, {}, flags), NamesrvSettings)

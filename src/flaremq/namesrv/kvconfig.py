@@ -17,7 +17,7 @@ _TABLE = "configTable"
 class KVConfig:
     """Read at start, written whole at every change; the file before the last change stays as its .bak.
 
-    A change holds once it is on the disk: one that cannot be written is refused, and nobody sees it.
+    A change takes effect once it is on disk; one that cannot be written is refused and never seen.
     """
 
     def __init__(self, path: Path) -> None:

@@ -1,7 +1,7 @@
 """The route table: which brokers there are, and which topics they serve. Pure: time and peers come in.
 
-Built from nothing but what brokers register. NameServers do not talk to each other, so each has a table
-of its own, and a broker tells all of them.
+Built only from what brokers register. NameServers do not talk to each other, so each has its own table,
+and a broker registers with all of them.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class _Broker:
 
 
 class Routes:
-    """Brokers by name, topics by name, and who is alive.
+    """Brokers by name, topics by name, and which brokers are alive.
 
     Invariants:
       N1  a broker name without an address is nowhere: not in its cluster, not in any topic.

@@ -222,4 +222,4 @@ def _to_key(key: object) -> object:
 
 
 def _wrong(where: str, value: object, wanted: str) -> Malformed:
-    return Malformed(f"{where} is {str(value)[:60]!r}, wanted is {wanted}")
+    return Malformed(f"{where} is {str(value)[:60]!r}, expected {wanted}")

@@ -35,7 +35,9 @@ _LANGUAGES: Final = {int(code): code for code in LanguageCode}
 def decode(header: bytes, body: bytes | memoryview | None = None) -> Command:
     """The command that a header tells of; Malformed if its lengths do not add up."""
     if len(header) < FIXED_SIZE:
-        raise Malformed(f"a compact header of {len(header)} bytes, the least is {FIXED_SIZE}", len(header))
+        raise Malformed(
+            f"a compact header of {len(header)} bytes, expected at least {FIXED_SIZE}", len(header)
+        )
     code, language, version, opaque, flag, remark_size = _FIXED.unpack_from(header)
     fields_at = FIXED_SIZE + remark_size
     if remark_size < 0 or fields_at > len(header):
@@ -77,7 +79,7 @@ def encode(command: Command) -> bytes:
     for name, value in command.fields.items():
         raw_name, raw_value = name.encode("utf-8", "replace"), value.encode("utf-8", "replace")
         if len(raw_name) > _NAME_SIZE_MAX:
-            raise UsageError(f"an ext field's name of {len(raw_name)} bytes, limit is {_NAME_SIZE_MAX}")
+            raise UsageError(f"an ext field's name of {len(raw_name)} bytes, the limit is {_NAME_SIZE_MAX}")
         pieces += _SHORT.pack(len(raw_name)), raw_name, _INT.pack(len(raw_value)), raw_value
     pieces[2] = _INT.pack(sum(map(len, pieces[3:])))
     return b"".join(pieces)

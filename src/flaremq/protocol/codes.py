@@ -16,7 +16,7 @@ HEADER_SIZE_MAX: Final = 0xFF_FFFF
 RESPONSE: Final = 1
 """Bit of `flag`. Look at it first: both directions of a connection count their opaques from 0."""
 ONE_WAY: Final = 2
-"""Bit of `flag`: nobody waits for an answer, and none may be sent."""
+"""Bit of `flag`: one-way, no answer may be sent."""
 
 
 class SerializeType(IntEnum):
@@ -48,7 +48,7 @@ class Version(IntEnum):
     """Ordinals of Java's MQVersion, those that change what a peer does."""
 
     V3_0_7_SNAPSHOT = 28
-    """A client from here on can be told to reset its offsets."""
+    """Clients from this version on accept requests to reset their offsets."""
     V3_0_11 = 37
     """A broker from here on registers with a RegisterBrokerBody."""
     V3_1_8_SNAPSHOT = 62

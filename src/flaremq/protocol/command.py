@@ -36,7 +36,7 @@ class Command:
     body: bytes | memoryview | None = None
     remark: str | None = None
     language: LanguageCode | None = LanguageCode.PYTHON
-    """None: a language that nobody has given a number to."""
+    """None: a language without a number."""
     version: int = CURRENT_VERSION
     serialize_type: SerializeType = SerializeType.JSON
 
@@ -54,7 +54,7 @@ class Command:
 
     @property
     def fields(self) -> Mapping[str, str]:
-        """The ext fields, for who does not care whether there were any."""
+        """The ext fields; empty if there are none."""
         return _NOTHING if self.ext_fields is None else self.ext_fields
 
     def __str__(self) -> str:
@@ -66,7 +66,7 @@ class Command:
 
 
 def oneway(request: Command) -> Command:
-    """The same request, for which nobody waits."""
+    """The same request, one-way."""
     return replace(request, flag=request.flag | ONE_WAY)
 
 

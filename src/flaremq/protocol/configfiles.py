@@ -1,9 +1,9 @@
-"""The JSON files that brokers and NameServers keep beside their data: one way to read them, for everyone.
+"""The JSON files that brokers and NameServers keep next to their data, and the one way to read them.
 
 topics.json, subscriptionGroup.json, consumerOffset.json, delayOffset.json, deletedTopics.json and
 kvConfig.json are in fastjson's dialect, whether Java or we wrote them: a queue number is a bare integer key,
 which Python's own parsers refuse. A writer first renames the old file to .bak and then puts the new one in
-its place, so for a moment only the .bak is there: a reader beside a running server has to expect that.
+its place, so for a moment only the .bak is there: a reader must expect that while the server runs.
 """
 
 from __future__ import annotations

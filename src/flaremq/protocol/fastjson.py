@@ -1,8 +1,8 @@
 """Bodies in the dialect of fastjson 1.2, which is not quite JSON.
 
 Map keys that are no strings are written as they are, `{0:"a"}` and `{{"topic":"T"}:5}`, and an
-object that was written before is told by its place, `{"$ref":"$.a.b"}`. Names may be bare and
-quotes single; nobody writes so, but Java reads it. Plain JSON, the ordinary case, takes the fast
+object that was written before is given by its path, `{"$ref":"$.a.b"}`. Names may be bare and
+quotes single; no client writes it, but Java reads it. Plain JSON, the ordinary case, takes the fast
 road through orjson; whatever that refuses is read here, and what is refused here is Malformed.
 
 Written are two dialects: Java's own, byte by byte, and standard JSON, as a NameServer gives it to
@@ -53,12 +53,12 @@ def loads(data: Bytes | str) -> object:
 
 
 def load_object(data: Bytes | str | None) -> Mapping[str, object]:
-    """As `loads`, for who can use an object only."""
+    """Like `loads`, but only for an object."""
     if data is None or not len(data):
-        raise Malformed("no body, wanted is a JSON object")
+        raise Malformed("no body, expected a JSON object")
     found = loads(data)
     if not isinstance(found, dict):
-        raise Malformed(f"a JSON body that is {type(found).__name__}, wanted is an object")
+        raise Malformed(f"a JSON body that is {type(found).__name__}, expected an object")
     return found
 
 

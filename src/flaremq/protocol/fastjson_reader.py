@@ -146,7 +146,7 @@ class _Reader:
 
     def _fail(self, wanted: str) -> NoReturn:
         seen = self._text[self._at : self._at + 20]
-        raise Malformed(f"JSON at character {self._at}: {seen!r}, wanted is {wanted}", self._at)
+        raise Malformed(f"JSON at character {self._at}: {seen!r}, expected {wanted}", self._at)
 
 
 def _frozen(value: object) -> object:

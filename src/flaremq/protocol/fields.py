@@ -107,13 +107,13 @@ class Codec(Generic[H]):
             text = given.get(wire)
             if text is None or (not text and parse is not str):
                 if required:
-                    raise PeerError(f"{self._cls.__name__}: field {wire!r} is missing, wanted is {wanted}")
+                    raise PeerError(f"{self._cls.__name__}: field {wire!r} is missing, expected {wanted}")
                 continue
             try:
                 values[name] = text if parse is str else parse(text)
             except ValueError:
                 raise PeerError(
-                    f"{self._cls.__name__}: field {wire!r} is {text[:60]!r}, wanted is {wanted}"
+                    f"{self._cls.__name__}: field {wire!r} is {text[:60]!r}, expected {wanted}"
                 ) from None
         return self._cls(**values)
 

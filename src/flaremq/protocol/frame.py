@@ -53,7 +53,7 @@ class FrameDecoder:
 
     @property
     def pending(self) -> int:
-        """Bytes of a frame that is not whole yet."""
+        """Bytes of an incomplete frame."""
         return len(self._rest)
 
     def _commands(self, data: bytes) -> list[Command]:
@@ -85,12 +85,12 @@ def frame_end(data: Bytes, at: int, size_max: int = FRAME_SIZE_MAX) -> int | Non
     length: int = _LENGTH.unpack_from(data, at)[0]
     if not FRAME_PREFIX_SIZE <= length + 4 <= size_max:
         raise Malformed(
-            f"a frame of {length + 4} bytes, allowed are {FRAME_PREFIX_SIZE} to {size_max}: {_CLOSE}", at
+            f"a frame of {length + 4} bytes, expected {FRAME_PREFIX_SIZE} to {size_max}: {_CLOSE}", at
         )
     if left >= FRAME_PREFIX_SIZE:
         serialize, header_size = data[at + 4], int.from_bytes(data[at + 5 : at + 8], "big")
         if serialize > SerializeType.ROCKETMQ:
-            raise Malformed(f"serialize type {serialize}, known are 0 and 1: {_CLOSE}", at + 4)
+            raise Malformed(f"serialize type {serialize}, expected 0 or 1: {_CLOSE}", at + 4)
         if header_size > length - 4:
             raise Malformed(
                 f"a header of {header_size} bytes in a frame that has {length - 4} left: {_CLOSE}", at + 5
@@ -99,7 +99,7 @@ def frame_end(data: Bytes, at: int, size_max: int = FRAME_SIZE_MAX) -> int | Non
 
 
 def decode_frame(frame: bytes) -> Command:
-    """One whole frame, its prefix included; Malformed if it is none, or not one and nothing else."""
+    """One whole frame including its prefix; raises Malformed for anything else."""
     if len(frame) < FRAME_PREFIX_SIZE or frame_end(frame, 0, len(frame)) != len(frame):
         raise Malformed(f"{len(frame)} bytes that are not one whole frame: {_CLOSE}")
     body_at = FRAME_PREFIX_SIZE + int.from_bytes(frame[5:8], "big")
@@ -119,5 +119,5 @@ def encode_head(command: Command, body_size: int, size_max: int = FRAME_SIZE_MAX
     header = encode(command)
     size = FRAME_PREFIX_SIZE + len(header) + body_size
     if size > size_max or len(header) > HEADER_SIZE_MAX:
-        raise UsageError(f"a frame of {size} bytes, limit is {size_max}: send less at a time")
+        raise UsageError(f"a frame of {size} bytes, the limit is {size_max}: send less at a time")
     return _PREFIX.pack(size - 4, command.serialize_type << 24 | len(header)) + header

@@ -64,7 +64,7 @@ def _object_of(header: bytes) -> Mapping[object, object]:
     except orjson.JSONDecodeError:
         found = read(decode_text(header), exact_numbers=True)
     if not isinstance(found, dict):
-        raise Malformed(f"a header that is {type(found).__name__}, wanted is a JSON object")
+        raise Malformed(f"a header that is {type(found).__name__}, expected a JSON object")
     return found
 
 
@@ -72,7 +72,7 @@ def _ext_fields(header: bytes, found: object) -> dict[str, str] | None:
     if found is None:
         return None
     if not isinstance(found, dict):
-        raise Malformed(f"extFields of a header are {type(found).__name__}, wanted is an object")
+        raise Malformed(f"extFields of a header are {type(found).__name__}, expected an object")
     for value in found.values():
         if not isinstance(value, str):
             break
@@ -94,7 +94,7 @@ def _read_again(header: bytes) -> dict[object, object]:
 
 
 def _text(value: object) -> str:
-    """As fastjson makes a string of what is none."""
+    """A value that is not a string, as fastjson makes a string of it."""
     if isinstance(value, str):
         return value
     return fastjson.dumps(dict(value) if isinstance(value, fastjson.ObjectKey) else value).decode()
@@ -110,7 +110,7 @@ def _integer(found: Mapping[object, object], name: str) -> int:
         number = int(value[:20])
         if number in _INT32:
             return number
-    raise Malformed(f"{name} of a header is {str(value)[:40]!r}, wanted is a number of 32 bits")
+    raise Malformed(f"{name} of a header is {str(value)[:40]!r}, expected a 32-bit number")
 
 
 def _language(value: object) -> LanguageCode | None:

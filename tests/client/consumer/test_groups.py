@@ -159,7 +159,7 @@ async def test_offsets_that_cannot_be_written_are_told_and_end_nothing(
         offsets._table = {}
         await offsets.store({queue: 3})
         assert await offsets.committed(queue) == 3
-    assert "offsets are not stored" in caplog.text
+    assert "offsets were not stored" in caplog.text
 
 
 # In order.

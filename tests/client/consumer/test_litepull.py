@@ -146,9 +146,9 @@ async def test_who_seeks_finds(servers: EmbeddedThread, topic: str) -> None:
         assert await polled(consumer, 11) == [*numbered(10), b"new"]
         assert await consumer.offset_for_time(queue, now_ms + 3_600_000) == 11
         assert (await consumer.begin_offset(queue), await consumer.end_offset(queue)) == (0, 11)
-        with pytest.raises(UsageError, match="from 0 to 11"):
+        with pytest.raises(UsageError, match="expected 0 to 11"):
             await consumer.seek(queue, 12)
-        with pytest.raises(UsageError, match="not ours"):
+        with pytest.raises(UsageError, match="not assigned to this consumer"):
             await consumer.seek(MessageQueue(topic, "broker-a", 77), 0)
 
 

@@ -91,7 +91,7 @@ def test_a_lock_that_is_refused_ends_consuming_at_once_and_another_yes_goes_on(
 
     leaping(story())
     assert [each.message for each in caplog.records if "lost the lock" in each.message] == [
-        f"group G has lost the lock of {QUEUE}"
+        f"group G lost the lock on {QUEUE}"
     ]
 
 
@@ -135,7 +135,7 @@ def test_a_queue_of_which_nothing_was_asked_for_two_minutes_begins_anew(
     leaping(story())
     warnings = [each for each in caplog.records if each.levelno == logging.WARNING]
     assert [each.message for each in warnings if each.name.startswith("flaremq.client")] == [
-        f"group G: nothing was asked of {QUEUE} for long: it begins anew"
+        f"group G: no pull from {QUEUE} for a long time: starting it again"
     ]
 
 

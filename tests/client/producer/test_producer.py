@@ -106,7 +106,7 @@ async def test_a_selector_and_a_queue_decide_where_a_message_goes(make: Make, to
         assert (await producer.send(Message(topic, b"x"), to=queues[3])).queue == queues[3]
         with pytest.raises(UsageError, match="another topic"):
             await producer.send(Message("Other", b"x"), to=queues[3])
-        with pytest.raises(UsageError, match="return one of those"):
+        with pytest.raises(UsageError, match="expected one of the queues"):
             await producer.send(Message(topic, b"x"), to=lambda *_: MessageQueue(topic, "broker-z", 0))
 
 
@@ -163,7 +163,7 @@ async def test_batches_are_split_by_size_and_keep_their_order(make: Make, topic:
     messages = [Message(topic, bytes(size)) for size in (400, 500, 200, 900, 10, 10)]
     batches = split_batches(messages, size_max=1000)
     assert [[len(each.body) for each in batch] for batch in batches] == [[400], [500, 200], [900], [10, 10]]
-    with pytest.raises(MessageIllegal, match="fits no batch"):
+    with pytest.raises(MessageIllegal, match="does not fit in a batch"):
         split_batches([Message(topic, bytes(2000))], size_max=1000)
     async with make() as producer:
         for batch in batches:
@@ -173,11 +173,11 @@ async def test_batches_are_split_by_size_and_keep_their_order(make: Make, topic:
 @pytest.mark.parametrize(
     ("messages", "complaint"),
     [
-        ([], "no messages"),
-        ([Message("A", b"x"), Message("B", b"x")], "one topic each"),
+        ([], "an empty batch"),
+        ([Message("A", b"x"), Message("B", b"x")], "expected one topic"),
         ([Message("A", b"x"), Message("A", b"x", wait_store=False)], "all or none"),
         ([Message("A", b"x", delay_level=1)], "send delayed messages alone"),
-        ([Message("%RETRY%g", b"x")], "takes no batches"),
+        ([Message("%RETRY%g", b"x")], "does not accept batches"),
         ([Message("A", bytes(4 << 20)), Message("A", b"x")], "split_batches"),
     ],
 )
@@ -214,9 +214,9 @@ async def test_what_no_broker_would_take_is_refused_before_it_is_sent(make: Make
     async with make(message_size_max=1000, compress_over=100) as producer:
         with pytest.raises(BodyTooLarge, match="limit is 1000"):
             await producer.send(Message(topic, bytes(1001)))
-        with pytest.raises(MessageIllegal, match="no body"):
+        with pytest.raises(MessageIllegal, match="is empty: brokers reject"):
             await producer.send(Message(topic, b""))
-        with pytest.raises(InvalidName, match="only letters"):
+        with pytest.raises(InvalidName, match="use letters"):
             await producer.send(Message("a topic", b"x"))
         with pytest.raises(MessageIllegal, match="properties of"):
             await producer.send(Message(topic, b"x", properties={"long": "x" * 40_000}))
@@ -258,7 +258,7 @@ async def test_a_producer_that_is_not_running_says_so() -> None:
     await producer.start()
     await producer.stop()
     await producer.stop()
-    with pytest.raises(UsageError, match="make another one"):
+    with pytest.raises(UsageError, match="create a new one"):
         await producer.start()
 
 

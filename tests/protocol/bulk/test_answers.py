@@ -224,7 +224,7 @@ def test_a_remark_that_would_need_an_escape_is_refused(twin: Any) -> None:
     for remark in (b'"', b"\\", b"\n", b"\x80", b"x" * 256):
         with pytest.raises(ValueError, match="remark"):
             twin.encode_pull_header(answer, remark)
-    with pytest.raises(ValueError, match="an answer of 9 columns, wanted are 10"):
+    with pytest.raises(ValueError, match="an answer of 9 columns, expected 10"):
         twin.encode_pull_header(answer[1:])
     assert decode_frame(twin.encode_pull_header(answer, b"")).remark is None
 

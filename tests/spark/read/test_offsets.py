@@ -55,7 +55,7 @@ def test_a_start_is_read_back_as_it_was_written(place: Bound) -> None:
         ([1], "not an offset of this source"),
         ({"v": 1, "q": {"A@b:0": "7"}}, "expected queues"),
         ({"v": 1}, "expected queues"),
-        ({"v": 1, "q": {"A": 7}}, "names no queue"),
+        ({"v": 1, "q": {"A": 7}}, "is not a queue"),
         ({"v": 1, "start": {"at": "somewhere"}}, "is not a starting position"),
         ({"v": 1, "start": "latest"}, "is not a starting position"),
     ],

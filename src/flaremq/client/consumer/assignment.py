@@ -1,4 +1,4 @@
-"""The queues that are ours: taken, fetched, moved and given away."""
+"""The queues assigned to this consumer: taken, pulled, moved and given up."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from flaremq.model.message import MessageQueue
 log = logging.getLogger(__name__)
 
 STALE_S: Final = 120.0
-"""A queue for which nothing was asked for so long is begun anew."""
+"""A queue that was not pulled for this long is started again."""
 _LEAVE_LIMIT_S: Final = 20.0
-"""How long an orderly queue that is given away waits for the message that a handler still has."""
+"""How long an orderly queue that is given up waits for the message that a handler still has."""
 
 _CLOSE_LIMIT_S: Final = 5.0
 
 
 class Consumption(Protocol):
-    """Who consumes what is fetched, as the assignment see it."""
+    """Consumes what is pulled."""
 
     def arrived(self, held: ProcessQueue) -> None:
-        """There is something to take."""
+        """The queue has messages to consume."""
 
     async def ended(self, queue: MessageQueue, limit_s: float) -> None:
         """Wait until no handler has a message of it."""
@@ -60,7 +60,7 @@ class Assignment:
         self._tasks = Owned()
         self._is_suspended = self._closed = False
         self.on_left: Callable[[], None] = lambda: None
-        """Told when a queue is given away for good."""
+        """Called when a queue has been given up."""
 
     @property
     def queues(self) -> Mapping[MessageQueue, ProcessQueue]:
@@ -77,14 +77,14 @@ class Assignment:
     # More and fewer.
 
     async def change(self, mine: Collection[MessageQueue], topic: str | None = None) -> bool:
-        """Hold these, and no others (of one topic). False if that could not be done with all of them yet."""
+        """Hold exactly these queues (of one topic). False if some of them could not be taken yet."""
         wanted = set(mine)
         ours = [queue for queue in self._held if topic is None or queue.topic == topic]
         gone = [queue for queue in ours if queue not in wanted]
         stale = [queue for queue in ours if queue in wanted and self._is_stale(self._held[queue])]
         for queue in stale:
             log.warning(
-                "group %s: nothing was asked of %s for long: it begins anew", self._member.group, queue
+                "group %s: no pull from %s for a long time: starting it again", self._member.group, queue
             )
         await self.drop([*gone, *stale])
         fresh = [queue for queue in mine if queue not in self._held]
@@ -97,8 +97,15 @@ class Assignment:
         if gone or any(begun):
             where = "" if topic is None else f" of {topic}"
             log.info(
-                "group %s has %d queues%s now: %d new, %d given away",
-                *(self._member.group, len(wanted), where, sum(begun), len(gone)),
+                "group %s now has %d queue%s%s: %d new, %d given up",
+                *(
+                    self._member.group,
+                    len(wanted),
+                    "" if len(wanted) == 1 else "s",
+                    where,
+                    sum(begun),
+                    len(gone),
+                ),
             )
         return sum(begun) == len(fresh)
 
@@ -133,7 +140,7 @@ class Assignment:
         self._held[queue] = _Held(state, puller, task)
 
     async def drop(self, queues: Iterable[MessageQueue]) -> None:
-        """Give these away: what was consumed of them is stored, what was not is for somebody else."""
+        """Give these up: offsets of what was consumed are stored, the rest is for other members."""
         dropped = [held for queue in queues if (held := self._held.pop(queue, None)) is not None]
         for held in dropped:
             held.state.dropped = True
@@ -147,7 +154,7 @@ class Assignment:
             self.offsets.forget(held.state.queue)
 
     async def _leave(self, state: ProcessQueue) -> None:
-        """In order: the handler ends, the offset is stored, and only then somebody else may begin."""
+        """In this order: the handler ends, the offset is stored, the lock is released for other members."""
         queue = state.queue
         try:
             await self._consumption.ended(queue, _LEAVE_LIMIT_S)
@@ -160,12 +167,12 @@ class Assignment:
             self.on_left()
 
     async def _lock_again(self, state: ProcessQueue) -> None:
-        """Who leaves is not renewed: after a slow handler the lock may count no more, though we have it."""
+        """The lock of a queue that is given up is not renewed, so a slow handler may outlast it."""
         now_s = self._clock.monotonic_s()
         if state.locked and not state.is_locked(now_s) and state.queue in await self.locks.ask([state.queue]):
             state.lock(now_s, self._clock.now_ms())
 
-    # What pullers tell.
+    # What pullers report.
 
     def arrived(self, held: ProcessQueue) -> None:
         self._consumption.arrived(held)
@@ -180,14 +187,18 @@ class Assignment:
 
     def moved(self, held: ProcessQueue, offset: int) -> None:
         log.info(
-            "group %s: %s goes on from %d, not %d", self._member.group, held.queue, offset, held.next_offset
+            "group %s: %s continues at offset %d instead of %d",
+            self._member.group,
+            held.queue,
+            offset,
+            held.next_offset,
         )
         held.dropped = True  # At once: its puller must not ask again before the move.
         stores = self._member.settings.auto_commit
         self._tasks.spawn("move", self.move(held.queue, offset, sure=stores))
 
     async def move(self, queue: MessageQueue, offset: int, *, sure: bool) -> None:
-        """Forget what was fetched of a queue and go on from there; `sure` also stores that offset."""
+        """Drop what was pulled of a queue and continue at this offset; `sure` also stores it."""
         held = self._held.pop(queue, None)
         if held is None:
             return
@@ -218,7 +229,7 @@ class Assignment:
     # Offsets.
 
     def _positions(self, states: Iterable[ProcessQueue]) -> dict[MessageQueue, int]:
-        """Of those that a broker has confirmed, and that nobody else can have by now."""
+        """Offsets of the queues that a broker has confirmed and that no other member can have yet."""
         now_s, locks = self._clock.monotonic_s(), self._locks_queues
         return {
             each.queue: each.commit_offset
@@ -258,7 +269,7 @@ class Assignment:
             held.task.cancel()
 
     async def close(self) -> None:
-        """Store what was consumed, and leave all queues to others."""
+        """Store the offsets of what was consumed, and give up all queues."""
         self.rest()
         held = [each.state for each in self._held.values()]
         try:

@@ -1,4 +1,4 @@
-"""What all consumers have in common: joining a group and leaving it, and what brokers may ask of them."""
+"""What all consumers have in common: joining and leaving a group, and answering brokers."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Consumer:
     # Life.
 
     async def start(self) -> None:
-        """Join the group. Returns when the first share of queues is known, if servers are there."""
+        """Join the group. Returns once the first queues are assigned, if servers can be reached."""
         self._check_not_stopped()
         if self._started:
             return
@@ -73,7 +73,7 @@ class Consumer:
             raise
         try:
             await self._check_expressions()
-            self._check_not_stopped()  # Somebody may have done it while servers were asked.
+            self._check_not_stopped()  # It may have been stopped during the requests.
             self._begin()
             self._assignment.start()
             settled = await self._rebalancer.round()
@@ -85,19 +85,19 @@ class Consumer:
 
     def _check_not_stopped(self) -> None:
         if self._stopping is not None:
-            raise UsageError(f"this consumer of {self.group!r} was stopped: make another one")
+            raise UsageError(f"this consumer of {self.group!r} was stopped: create a new one")
 
     def _prepare(self) -> None:
-        """Before anything is asked of anybody. May raise what is wrong with the program."""
+        """Called before any request. May raise UsageError."""
 
     def _begin(self) -> None:
-        """Messages may come from now on."""
+        """Messages may arrive from now on."""
 
     async def _finish(self) -> None:
-        """No more come: end what is under way."""
+        """No more messages arrive: finish those in progress."""
 
     async def _check_expressions(self) -> None:
-        """A broker says now whether it can read an expression, instead of at every pull."""
+        """Have brokers check SQL expressions now instead of at every pull."""
         for topic, subscription in self._member.subscriptions.items():
             route = self.client.routes.known(topic)
             if not subscription.is_sql or route is None:
@@ -111,10 +111,12 @@ class Consumer:
                     await self.client.api.check_client(address, body)
 
     async def stop(self) -> None:
-        """Fetch no more, end what is under way, store offsets and leave. Again is harmless."""
+        """Pull no more, finish what is in progress, store offsets and leave the group. Idempotent."""
         if self._stopping is None:
             self._stopping = asyncio.get_running_loop().create_task(self._stop(), name="stop-consumer")
-        await asyncio.shield(self._stopping)  # Who gives up waiting does not keep us from leaving in order.
+        await asyncio.shield(
+            self._stopping
+        )  # A caller that stops waiting does not keep us from leaving in order.
 
     async def _stop(self) -> None:
         try:
@@ -150,12 +152,12 @@ class Consumer:
 
     @property
     def subscriptions(self) -> Mapping[str, str]:
-        """Topics, and the expressions they are subscribed with."""
+        """Subscribed topics and their expressions."""
         return {topic: each.sub_string for topic, each in self._member.subscriptions.items()}
 
     @property
     def assignment(self) -> frozenset[MessageQueue]:
-        """The queues that are ours now."""
+        """The queues assigned to this consumer now."""
         return frozenset(self._assignment.queues)
 
     def _subscribed(self) -> None:
@@ -179,7 +181,7 @@ class Consumer:
     async def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
         for queue, offset in offsets.items():
             if queue.topic == topic and self._assignment.get(queue) is not None:
-                log.warning("group %s: %s is reset to %d by an operator", self.group, queue, offset)
+                log.warning("group %s: an operator reset %s to offset %d", self.group, queue, offset)
                 await self._assignment.move(queue, offset, sure=True)
 
     def positions(self, topic: str) -> Mapping[MessageQueue, int]:
@@ -190,6 +192,6 @@ class Consumer:
 
     async def consume_directly(self, record: bytes, broker_name: str) -> ConsumeMessageDirectlyResult:
         raise NotServed(
-            f"group {self.group!r} asks for its messages: {len(record)} bytes from {broker_name!r} cannot be "
-            "pushed to it; use a push consumer"
+            f"group {self.group!r} pulls its messages: a record of {len(record)} bytes from {broker_name!r} "
+            "cannot be pushed to it; use a push consumer"
         )

@@ -2,7 +2,7 @@
 
 A pull that goes through `Api.pull` has a task, a future and a timer of its own, and two dataclasses on
 the way. Whoever reads a whole queue has thousands of pulls that differ in two numbers: here each costs
-a frame and an answer. What the answers mean, and what is asked again, is for who takes them.
+a frame and an answer. The caller decides what the answers mean and what to ask again.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class PullLine(Generic[T]):
             self._frames.clear()
 
     def forget(self) -> None:
-        """Nobody wants the answers any more."""
+        """The answers are no longer needed."""
         for opaque in self._under:
             self.connection.pending.forget(opaque)
         self._under.clear()
@@ -129,7 +129,7 @@ class PullLine(Generic[T]):
         self._taker.pulled(what, pulled)
 
     def stored(self, opaque: int, _queue_id: int, _queue_offset: int, _offset_id: str) -> None:
-        """An answer to a send, which nobody asked for here."""
+        """An answer to a send, which is never expected here."""
         if opaque in self._under:
             self._taker.failed(self._under.pop(opaque), Malformed(f"{self.address} answers a pull as a send"))
 

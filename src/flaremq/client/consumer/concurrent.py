@@ -1,4 +1,4 @@
-"""Delivery without order: messages of a queue are handled in parallel, and a failed one goes back."""
+"""Concurrent delivery: messages of a queue are handled in parallel, and failed ones are sent back."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class Concurrent(Delivery):
             return
         if not self._member.is_clustering:
             log.warning(
-                "group %s: %d messages are dropped, as nobody takes back what is broadcast",
-                *(self._member.group, len(levels)),
+                "group %s: %d failed message%s dropped: broadcast messages are not redelivered",
+                *(self._member.group, len(levels), "" if len(levels) == 1 else "s"),
             )
             held.done(run, list(levels))
             return
@@ -48,7 +48,7 @@ class Concurrent(Delivery):
         if not late or run.queue.dropped:
             return
         log.warning(
-            "group %s: the handler of %s has had message %s for more than %g s: it is given back",
+            "group %s: the handler of %s has held message %s for more than %g s: sending it back",
             *(self._member.group, late[0].topic, late[0].message_id, self._settings.consume_timeout_s),
         )
         self._failed(run, dict.fromkeys(late, _TIMEOUT_LEVEL))

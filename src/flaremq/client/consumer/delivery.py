@@ -1,10 +1,10 @@
-"""Delivery: what is fetched goes to handlers, and what they say becomes done, later or dead.
+"""Delivery: pulled messages go to handlers, and end as consumed, retried or dead letters.
 
     arrived > queues in turn > [run: as many messages as take about a millisecond] > handler > report
 
-A worker gets neighbouring messages of one queue at a time: one for a slow handler, so that all work in
-parallel, more the faster it is, so that what a run costs is shared by many. While a handler is stuck
-with one message, the rest of its run goes to others.
+A worker gets a run of neighbouring messages of one queue: a single one if the handler is slow, so that all
+workers are busy, and more the faster it is, so that many messages share the cost of a run. While a handler
+is stuck with one message, the rest of its run goes to other workers.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ from flaremq.model.message import MessageQueue
 log = logging.getLogger(__name__)
 
 AGAIN_S: Final = 5.0
-"""When a message that nobody takes back is tried here again."""
+"""When a message that no broker takes back is delivered here again."""
 RUN_MAX: Final = 32
 _RUN_S: Final = 0.001
 _STUCK_S: Final = 0.2
 
 
 class Delivery:
-    """What both kinds have in common; `settle` is what they differ in."""
+    """What concurrent and orderly delivery have in common; they differ in `settle`."""
 
     def __init__(self, member: GroupMember, handlers: Mapping[str, Callee | None], returns: Returns) -> None:
-        """A topic whose handler is None is read by iterators."""
+        """Topics whose handler is None are read by iterators."""
         self._member = member
         self._settings = member.settings
         self._now_s = member.client.clock.monotonic_s
@@ -65,7 +65,7 @@ class Delivery:
         self._returning = 0
         self._manner = Manner(self._now_s, self._settings.batch_max)
         self.is_resting = True
-        """Nothing new is begun."""
+        """No handler is started."""
         self._closing = self._closed = False
 
     # Life.
@@ -82,7 +82,7 @@ class Delivery:
         self._pump()
 
     async def close(self, limit_s: float) -> None:
-        """Begin nothing more, wait for what runs, then forget it."""
+        """Start no more handlers, and wait for those that run."""
         self.is_resting = self._closing = True
         self._change()
         try:
@@ -91,8 +91,8 @@ class Delivery:
                     await self._changes()
         except TimeoutError:
             log.warning(
-                "group %s: %d handlers still run after %g s: what they have will be delivered again",
-                *(self._member.group, len(self._running), limit_s),
+                "group %s: handlers still running after %g s: %d; their messages will be redelivered",
+                *(self._member.group, limit_s, len(self._running)),
             )
         finally:
             self._closed = True
@@ -102,7 +102,7 @@ class Delivery:
             await self._tasks.aclose(timeout_s=5)
 
     def _change(self) -> None:
-        """Wake those who wait for anything."""
+        """Wake every waiter."""
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
             if not waiter.done():
@@ -123,7 +123,7 @@ class Delivery:
                     await self._changes()
         except TimeoutError:
             log.warning(
-                "group %s: a handler still has a message of %s, which is given away",
+                "group %s: a handler still has a message of %s, which is given up",
                 self._member.group,
                 queue,
             )
@@ -137,14 +137,14 @@ class Delivery:
         self._pump()
 
     def _pump(self) -> None:
-        """Give work to whoever has none."""
+        """Give work to idle workers."""
         while self._ready and not self.is_resting and len(self._running) < self._settings.concurrency:
             held = self._ready.popleft()
             held.is_listed = False
             self._serve(held)
 
     def reconsider(self) -> None:
-        """Another topic has a handler, or none."""
+        """Handlers have changed."""
         unread, self._unread = self._unread, deque()
         for held in unread:
             held.is_listed = False
@@ -171,7 +171,7 @@ class Delivery:
             self._ready.append(held)
 
     def _length(self, topic: str) -> int:
-        """How many messages take about a millisecond; whole batches, if the handler gets batches."""
+        """How many messages take about a millisecond, in whole batches if the handler gets batches."""
         batch_max = self._settings.batch_max
         count = int(_RUN_S / max(self._pace_s.get(topic, 1.0), 1e-9))
         return max(min(count, RUN_MAX) // batch_max * batch_max, batch_max)
@@ -180,9 +180,9 @@ class Delivery:
         callee = self._handlers.get(topic)
         self._running.add(run)
         self.begun(run)
-        if callee is None:  # A retry of a topic that nobody subscribes to any more.
+        if callee is None:  # A retry of a topic that is no longer subscribed to.
             run.todo.clear()
-            why = Later(f"nobody here subscribes to {topic} any more")
+            why = Later(f"no longer subscribed to {topic}")
             self._finished(HandlerReport(run, failures=[(run.left, why)]), topic)
         elif callee.is_async:
             self._tasks.spawn("handle", self._handle(run, callee.handler, topic))
@@ -193,7 +193,7 @@ class Delivery:
             )
 
     def begun(self, run: MessageRun) -> None:
-        """Somebody has it now."""
+        """A worker or an iterator has it now."""
 
     async def _handle(self, run: MessageRun, handler: MessageHandler, topic: str) -> None:
         try:
@@ -207,7 +207,7 @@ class Delivery:
         run, held = report.run, report.run.queue
         self._running.discard(run)
         if self._closed:
-            return  # It was not waited for: whoever has the queue next gets it again.
+            return  # The wait for it was over: the next owner of the queue gets it again.
         if report.handled:
             pace_s = self._pace_s.get(topic, 1.0)
             self._pace_s[topic] = pace_s + 0.2 * (report.took_s / report.handled - pace_s)
@@ -221,27 +221,27 @@ class Delivery:
         self.arrived(held)
 
     def _told(self, batch: HandlerBatch, error: BaseException) -> None:
-        """One line for a failure; where it comes from is for those who look closely."""
+        """One line for a failure; its traceback at DEBUG."""
         first, group = batch[0], self._member.group
         if isinstance(error, Later):
-            log.info("group %s: message %s comes later: %s", group, first.message_id, error)
+            log.info("group %s: message %s will be redelivered: %s", group, first.message_id, error)
             return
         more = f" and {len(batch) - 1} more" if len(batch) > 1 else ""
         log.warning(
             "group %s: the handler of %s failed for message %s%s: %s: %s",
             *(group, first.topic, first.message_id, more, type(error).__name__, error),
         )
-        log.debug("how it failed for message %s", first.message_id, exc_info=error)
+        log.debug("traceback of message %s", first.message_id, exc_info=error)
 
     def settle(self, run: MessageRun, failures: list[tuple[HandlerBatch, BaseException]]) -> None:
-        """What a run has come to is noted in its queue."""
+        """Note the outcome of a run in its queue."""
         raise NotImplementedError
 
     async def call_once(self, message: ReceivedMessage) -> BaseException | None:
-        """Call its handler outside of all order; how it failed, if it did."""
+        """Call the handler for this message alone. Returns the failure, if any."""
         callee = self._handlers.get(message.topic)
         if callee is None:
-            return Later(f"{message.topic} has no handler here")
+            return Later(f"this consumer has no handler for {message.topic}")
         run = MessageRun(ProcessQueue(message.queue, message.queue_offset), [message])
         manner = Manner(self._now_s, self._settings.batch_max)
         if callee.is_async:
@@ -253,7 +253,7 @@ class Delivery:
     # Giving back.
 
     def give_back(self, run: MessageRun, levels: Mapping[ReceivedMessage, int]) -> None:
-        """All of the run, to its broker; what it does not take is tried here again."""
+        """Send the run back to its broker; what it does not accept is delivered here again."""
         self._returning += 1
         self._tasks.spawn("give-back", self._give_back(run, levels))
 
@@ -262,7 +262,7 @@ class Delivery:
         try:
             for message in run.left:
                 if held.dropped:
-                    return  # Whoever has the queue now gets them again.
+                    return  # The new owner of the queue gets them again.
                 if await self._returns.give_back(message, levels.get(message, 0)):
                     held.done(run, [message])
             if len(run):
@@ -272,7 +272,7 @@ class Delivery:
             self._change()
 
     def later(self, delay_s: float, run: MessageRun) -> None:
-        """Deliver it once more, after a while."""
+        """Deliver the run again after a delay."""
         if self._closed:
             return
 
@@ -286,7 +286,7 @@ class Delivery:
     # Messages that are read without a handler.
 
     def lend_nowait(self) -> ReceivedMessage | None:
-        """The next message for who takes care of it; `ended_by` must tell what became of it."""
+        """The next message for an iterator, which must report its outcome by `ended_by`."""
         for _ in range(len(self._unread)):
             if self.is_resting:
                 return None
@@ -305,7 +305,7 @@ class Delivery:
         return None
 
     async def lend(self) -> ReceivedMessage | None:
-        """The same, waiting for it; None when this is closed."""
+        """Like `lend_nowait`, but waits for a message; None once this is closed."""
         while (message := self.lend_nowait()) is None:
             if self._closing:
                 return None
@@ -316,7 +316,7 @@ class Delivery:
         return message in self._lent
 
     def ended_by(self, message: ReceivedMessage, error: BaseException | None = None) -> None:
-        """It is consumed, or not, because of this. Again is harmless."""
+        """The message is consumed, or failed with this error. Idempotent."""
         run = self._lent.pop(message, None)
         if run is None:
             return
@@ -326,7 +326,7 @@ class Delivery:
         self._finished(HandlerReport(run, 1, took_s, failures), message.topic)
 
     def take_back(self, message: ReceivedMessage) -> None:
-        """Nobody has taken care of it: the next who asks gets it."""
+        """The message was not dealt with: the next iterator gets it."""
         run = self._lent.pop(message, None)
         if run is not None:
             self.returned(run)
@@ -347,7 +347,7 @@ class Delivery:
                 self.too_long(run)
 
     def stuck(self, run: MessageRun) -> None:
-        """A handler has had a message for a while."""
+        """A handler has held a message for a while."""
 
     def too_long(self, run: MessageRun) -> None:
-        """It has had it for so long that it is not waited for any more."""
+        """A handler has held a message for longer than `consume_timeout_s`."""

@@ -1,4 +1,4 @@
-"""Messages for programs that ask for them one by one: `async for`."""
+"""Messages read one by one, by `async for`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from flaremq.client.message import ReceivedMessage
 
 
 class MessageIterator:
-    """An async iterator over messages that have no handler; it ends when the consumer stops."""
+    """An async iterator over messages of topics without a handler; it ends when the consumer stops."""
 
     def __init__(self, reader: MessageReader, *, acknowledges: bool) -> None:
         self._reader = reader
@@ -32,7 +32,7 @@ class MessageIterator:
         return message
 
     def abandon(self) -> None:
-        """The loop was left: its last message was not dealt with, so it is delivered again."""
+        """The loop was left before its last message was acknowledged: deliver it again."""
         last, self._last = self._last, None
         if last is not None:
             self._reader.take_back(last)
@@ -46,18 +46,18 @@ class MessageReader:
         self._current: MessageIterator | None = None
 
     def read(self) -> MessageIterator:
-        """One loop at a time. What an earlier one was left with comes first."""
+        """One loop at a time; the message that an earlier loop did not acknowledge is delivered again."""
         if self._current is not None:
             self._current.abandon()
         self._current = MessageIterator(self, acknowledges=True)
         return self._current
 
     def read_explicitly(self) -> MessageIterator:
-        """Any number of loops; every message is to be told of."""
+        """Any number of loops; each message must be acknowledged or retried."""
         return MessageIterator(self, acknowledges=False)
 
     async def next(self) -> ReceivedMessage | None:
-        """The next one; None when there will be no more."""
+        """The next message; None when there will be no more."""
         message = await self.delivery.lend()
         if self._hooks is not None and message is not None:
             self._observed[message] = self._hooks.begin((message,))
@@ -66,8 +66,8 @@ class MessageReader:
     def end(self, message: ReceivedMessage, why: Later | None = None) -> None:
         if not self.delivery.is_lent(message):
             raise UsageError(
-                f"message {message.message_id} is not waited for: it was told of before, took longer than "
-                "consume_timeout_s, or its queue has gone to another member"
+                f"message {message.message_id} cannot be acknowledged: it already was, it took longer than "
+                "consume_timeout_s, or its queue went to another member"
             )
         self.ended_by(message, why)
 

@@ -47,7 +47,7 @@ class Shelf:
             self._filled.set()
 
     async def ended(self, queue: MessageQueue, limit_s: float) -> None:
-        """Nobody is called, so nobody has to end."""
+        """There are no handlers to wait for."""
 
     def take_nowait(self, count_max: int) -> list[ReceivedMessage]:
         """From queues in turn; what belongs to a paused one stays."""
@@ -69,7 +69,7 @@ class Shelf:
         return found
 
     def close(self) -> None:
-        """Who waits need not."""
+        """Wake every waiter."""
         self._closed = True
         self._filled.set()
 
@@ -85,7 +85,7 @@ class Shelf:
 
 
 class LitePullConsumer(Consumer):
-    """One member of a consumer group that asks for messages. One task polls it."""
+    """One member of a consumer group that polls for messages, in one task."""
 
     def __init__(
         self,
@@ -95,11 +95,13 @@ class LitePullConsumer(Consumer):
         settings: ConsumerSettings | None = None,
         client: Client | ClientSettings | None = None,
     ) -> None:
-        """Without a client it makes one of its own, for the NameServers at `namesrv`."""
+        """Without a client it makes its own, for the NameServers at `namesrv`."""
         check_group(group)
         settings = settings or ConsumerSettings()
         if settings.orderly:
-            raise UsageError("a consumer that asks has its messages of a queue in order: leave out orderly")
+            raise UsageError(
+                "a pull consumer always gets the messages of a queue in order: leave out orderly"
+            )
         used, is_own = client_of(namesrv, client, broadcasting=settings.broadcasting)
         member = GroupMember(used, group, settings, ConsumeType.CONSUME_ACTIVELY)
         self._shelf = Shelf()
@@ -108,7 +110,7 @@ class LitePullConsumer(Consumer):
     # What it reads.
 
     def subscribe(self, topic: str, *, tags: str | None = None, sql: str | None = None) -> None:
-        """Share the queues of a topic with the group: all messages, or what tags or SQL choose."""
+        """Share the queues of a topic with the group: all messages, or those that match tags or SQL."""
         if self._rebalancer.assigned is not None:
             raise UsageError(
                 f"the consumer of {self.group!r} has queues assigned: subscribe or assign, not both"
@@ -117,16 +119,18 @@ class LitePullConsumer(Consumer):
         self._subscribed()
 
     def unsubscribe(self, topic: str) -> None:
-        """Read no more of it. All members of a group should: nobody else takes over our share."""
+        """Read no more of it. All members should do so: no other member takes over these queues."""
         self._member.unsubscribe(topic)
         self._subscribed()
 
     async def assign(
         self, queues: Iterable[MessageQueue], *, tags: str | None = None, sql: str | None = None
     ) -> None:
-        """Read exactly these queues, whoever else does. Again replaces them; those that stay go on."""
+        """Read exactly these queues, whatever other members read. A second call replaces them."""
         if self._rebalancer.assigned is None and self._member.subscriptions:
-            raise UsageError(f"the consumer of {self.group!r} has subscribed: subscribe or assign, not both")
+            raise UsageError(
+                f"the consumer of {self.group!r} has subscriptions: subscribe or assign, not both"
+            )
         self._rebalancer.assigned = wanted = tuple(queues)
         topics = {queue.topic for queue in wanted}
         for topic in [each for each in self._member.subscriptions if each not in topics]:
@@ -150,13 +154,13 @@ class LitePullConsumer(Consumer):
         """
         self._check_running()
         if max_count < 1:
-            raise UsageError(f"max_count={max_count}: wanted is 1 or more")
+            raise UsageError(f"max_count={max_count}: expected at least 1")
         if self.settings.auto_commit:
             self._acknowledge()
         return await self._shelf.take(max_count, timeout_s)
 
     def __aiter__(self) -> Self:
-        """Messages one by one; asking for the next acknowledges the last. It ends when the consumer stops."""
+        """Messages one by one; asking for the next acknowledges the last. Ends when the consumer stops."""
         return self
 
     async def __anext__(self) -> ReceivedMessage:
@@ -176,7 +180,7 @@ class LitePullConsumer(Consumer):
     # Offsets.
 
     async def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
-        """Store how far we are: behind all that polls have returned, or exactly these offsets."""
+        """Store the group's offsets: after everything that polls have returned, or exactly these."""
         self._check_running()
         if offsets is not None:
             await self._assignment.offsets.store(offsets, sure=True)
@@ -185,20 +189,20 @@ class LitePullConsumer(Consumer):
         await self._assignment.commit(sure=True)
 
     async def committed(self, queue: MessageQueue) -> int | None:
-        """What is stored for the group; None if nothing is."""
+        """The group's stored offset; None if there is none."""
         await self.client.routes.get(queue.topic)
         return await self._assignment.offsets.committed(queue)
 
     def position(self, queue: MessageQueue) -> int:
-        """The offset of the next message that a poll returns from it."""
+        """The offset of the next message that a poll returns from this queue."""
         return self._held(queue).position
 
     async def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Go on from there. The offset must lie in the queue."""
+        """Continue at this offset, which must be within the queue."""
         self._held(queue)
         begin, end = await self.begin_offset(queue), await self.end_offset(queue)
         if not begin <= offset <= end:
-            raise UsageError(f"offset {offset} of {queue}: wanted is one from {begin} to {end}")
+            raise UsageError(f"offset {offset} of {queue}: expected {begin} to {end}")
         await self._assignment.move(queue, offset, sure=False)
 
     async def seek_to_begin(self, queue: MessageQueue) -> None:
@@ -208,16 +212,16 @@ class LitePullConsumer(Consumer):
         await self._assignment.move(self._held(queue).queue, await self.end_offset(queue), sure=False)
 
     async def seek_to_time(self, queue: MessageQueue, timestamp_ms: int) -> None:
-        """Go on from the first message that is not older."""
+        """Continue at the first message that was stored at this time or later."""
         self._held(queue)
         await self._assignment.move(queue, await self.offset_for_time(queue, timestamp_ms), sure=False)
 
     async def begin_offset(self, queue: MessageQueue) -> int:
-        """Of the first message that is still there."""
+        """The offset of the first message in the queue."""
         return max(0, await self.client.api.min_offset(await self._address(queue), queue))
 
     async def end_offset(self, queue: MessageQueue) -> int:
-        """That the next message will have."""
+        """The offset that the next message will get."""
         return await self.client.api.max_offset(await self._address(queue), queue)
 
     async def offset_for_time(self, queue: MessageQueue, timestamp_ms: int) -> int:
@@ -230,7 +234,7 @@ class LitePullConsumer(Consumer):
     # Rest.
 
     def pause(self, queues: Iterable[MessageQueue]) -> None:
-        """Fetch nothing more of these, and return nothing of them, until `resume`."""
+        """Pull and return nothing from these queues until `resume`."""
         self._assignment.pause(queues, True)
 
     def resume(self, queues: Iterable[MessageQueue]) -> None:
@@ -244,7 +248,7 @@ class LitePullConsumer(Consumer):
     def _held(self, queue: MessageQueue) -> ProcessQueue:
         held = self._assignment.get(queue)
         if held is None:
-            raise UsageError(f"{queue} is not ours now: see `assignment`")
+            raise UsageError(f"{queue} is not assigned to this consumer: see `assignment`")
         return held
 
 

@@ -15,7 +15,7 @@ from flaremq.model.message import MessageQueue
 log = logging.getLogger(__name__)
 
 RENEW_S: Final = 20.0
-"""How often locks are asked for again; they count for half as long again."""
+"""How often locks are renewed; they count for one and a half times as long."""
 
 
 class LockClient:
@@ -24,25 +24,25 @@ class LockClient:
         self._warnings = warnings
 
     async def ask(self, queues: Iterable[MessageQueue]) -> frozenset[MessageQueue]:
-        """Those that are ours now."""
+        """Lock these queues. Returns those that are locked by us now."""
         found = await asyncio.gather(*(self._ask(name, each) for name, each in _by_broker(queues).items()))
         return frozenset().union(*(each for each in found if each is not None))
 
     async def renew(self, held: Mapping[MessageQueue, ProcessQueue]) -> list[ProcessQueue]:
-        """Ask again for all of them; those that were not locked and are now."""
+        """Renew all locks. Returns the queues that are newly locked."""
         fresh: list[ProcessQueue] = []
         for name, queues in _by_broker(held).items():
             now_s, now_ms = self._member.client.clock.monotonic_s(), self._member.client.clock.now_ms()
             ours = await self._ask(name, queues)
             if ours is None:
-                continue  # Nobody has said no: they count until they are too old.
+                continue  # No answer: they count until they expire.
             for queue in queues:
                 one = held.get(queue)
                 if one is None or one.dropped:
                     continue
                 if queue not in ours:
                     if one.locked:
-                        log.warning("group %s has lost the lock of %s", self._member.group, queue)
+                        log.warning("group %s lost the lock on %s", self._member.group, queue)
                     one.locked = False
                     continue
                 if not one.is_locked(now_s):
@@ -64,7 +64,7 @@ class LockClient:
             return None
 
     async def give_up(self, queues: Iterable[MessageQueue]) -> None:
-        """Another member need not wait until they are too old. Whether it arrives, nobody says."""
+        """One-way, so that other members need not wait until the locks expire."""
         client, group = self._member.client, self._member.group
         for name, each in _by_broker(queues).items():
             address = client.routes.master(name)
@@ -73,7 +73,7 @@ class LockClient:
             try:
                 await client.api.unlock(address, group, client.client_id, each)
             except FlareError as error:
-                log.debug("group %s: locks at %s are left to die: %s", group, name, error)
+                log.debug("group %s: locks at %s are left to expire: %s", group, name, error)
 
 
 def _by_broker(queues: Iterable[MessageQueue]) -> dict[str, list[MessageQueue]]:

@@ -39,17 +39,21 @@ class GroupMember:
 
     @property
     def is_clustering(self) -> bool:
-        """Members share queues, and offsets lie with the brokers."""
+        """Members share queues, and brokers keep the offsets."""
         return not self.settings.broadcasting
 
     def subscribe(self, topic: str, tags: str | None = None, sql: str | None = None) -> None:
-        """Another expression for a topic that is subscribed to already takes its place."""
+        """Subscribe, or replace the expression of an existing subscription."""
         check_topic(topic)
         if tags is not None and sql is not None:
-            raise UsageError(f"a subscription to {topic!r} has tags and SQL: brokers take one of them")
+            raise UsageError(
+                f"a subscription to {topic!r} has both tags and SQL: brokers accept only one of them"
+            )
         expression, kind = (sql, SQL92) if sql is not None else (tags or ALL, TAG)
         if not expression.strip():
-            raise UsageError(f"a subscription to {topic!r} has an empty expression: leave it out to get all")
+            raise UsageError(
+                f"a subscription to {topic!r} has an empty expression: leave it out to get all messages"
+            )
         version = self.client.clock.now_ms()
         before = self.subscriptions.get(topic)
         if before is not None:  # Brokers keep what they know unless the new one is newer.
@@ -69,11 +73,13 @@ class GroupMember:
         )
 
     def address(self, queue: MessageQueue) -> str:
-        """Where offsets of a queue are asked for and stored: the master, or whoever is there instead."""
+        """Where offsets of a queue are read and stored: the master, or a slave in its absence."""
         found = self.client.routes.address(queue.broker_name)
         if found is None:
             self.client.refresh_soon()
-            raise NoRoute(f"no broker named {queue.broker_name!r} is known now: see that it runs")
+            raise NoRoute(
+                f"broker {queue.broker_name!r} is not known at the moment: check that it is running"
+            )
         return found
 
 
@@ -81,19 +87,21 @@ log = logging.getLogger(__name__)
 
 
 class Warnings:
+    """Repeated failures of brokers and topics, each logged once."""
+
     def __init__(self, group: str) -> None:
         self._group = group
         self._known: dict[str, set[type[FlareError]]] = {}
 
     def note(self, where: str, what: str, error: FlareError) -> None:
-        """Something failed there. Only the first of its kind is worth a line."""
+        """Something failed there. Only the first failure of each kind is logged."""
         kinds = self._known.setdefault(where, set())
         if type(error) not in kinds:
             kinds.add(type(error))
-            log.warning("group %s: %s at %s fails, and is tried again: %s", self._group, what, where, error)
+            log.warning("group %s: %s at %s failed and will be retried: %s", self._group, what, where, error)
 
     def over(self, where: str) -> None:
-        """It works there."""
+        """It works there again."""
         if where in self._known:
             del self._known[where]
             log.info("group %s: %s works again", self._group, where)

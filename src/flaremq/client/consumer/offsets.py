@@ -25,20 +25,20 @@ _HALF_AN_HOUR_MS = 30 * 60 * 1000
 
 class OffsetStore(Protocol):
     async def start(self, queue: MessageQueue) -> int:
-        """Where a queue that has just become ours is to be read from."""
+        """Where to begin with a newly assigned queue."""
 
     async def committed(self, queue: MessageQueue) -> int | None:
-        """What is stored for it; None if nothing is."""
+        """The stored offset; None if there is none."""
 
     async def store(self, positions: Mapping[MessageQueue, int], *, sure: bool = False) -> None:
-        """Keep these. `sure` waits until they are kept; whatever fails is told in the log, and done later."""
+        """Store these offsets; `sure` waits for it. Failures are logged, and stored later."""
 
     def forget(self, queue: MessageQueue) -> None:
-        """It is not ours any more."""
+        """The queue is no longer assigned to us."""
 
 
 async def first_offset(member: GroupMember, queue: MessageQueue) -> int:
-    """Where a group begins that has no offset yet. Retries are never skipped by a group that starts late."""
+    """Where a group without an offset begins. Retries are never skipped."""
     api, settings, address = member.client.api, member.settings, member.address(queue)
     if settings.start_from is ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET:
         return 0  # A pull from there is moved to the first message that still exists.
@@ -84,7 +84,7 @@ class RemoteBrokerOffsetStore:
             except FlareError as error:
                 level = logging.WARNING if sure else logging.DEBUG
                 log.log(
-                    level, "group %s: offset %d of %s is not stored: %s", member.group, offset, queue, error
+                    level, "group %s: offset %d of %s was not stored: %s", member.group, offset, queue, error
                 )
                 if isinstance(error, Unreachable):
                     return
@@ -131,7 +131,7 @@ class LocalFileOffsetStore:
             try:
                 await asyncio.to_thread(BackedFile(self.path).save, text)
             except StoreError as error:
-                log.warning("group %s: offsets are not stored: %s", self._member.group, error)
+                log.warning("group %s: offsets were not stored: %s", self._member.group, error)
 
     def forget(self, queue: MessageQueue) -> None:
         """The file keeps it: the queue may come back."""

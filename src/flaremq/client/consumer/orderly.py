@@ -1,4 +1,4 @@
-"""Delivery in order: one message of a queue at a time, and a failed one before any other of its queue."""
+"""Orderly delivery: one message of a queue at a time, and a failed one before any other of its queue."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from flaremq.model.message import MessageQueue
 
 
 class Orderly(Delivery):
-    """A queue is busy from the begin of a run to its end, the rests between two tries included."""
+    """A queue is busy from the beginning of a run to its end, including the pauses between two attempts."""
 
     def __init__(self, member: GroupMember, handlers: Mapping[str, Callee | None], returns: Returns) -> None:
         super().__init__(member, handlers, returns)
         self._busy: set[MessageQueue] = set()
-        """By name: a queue that was moved, or came back, is a new object while a handler has the old."""
+        """By name: a queue that was moved or came back is a new object while a handler has the old one."""
         self._waiting: dict[MessageQueue, ProcessQueue] = {}
         self._manner = Manner(self._now_s, self._settings.batch_max, self._may_go_on)
 
     # Whose turn it is.
 
     def _may_go_on(self, run: MessageRun) -> bool:
-        """Asked before every message, also by threads: who has lost a queue must leave it alone at once."""
+        """Asked before every message, also by threads: a queue that was lost must be left alone at once."""
         held = run.queue
         return not held.dropped and not self.is_resting and self._is_ours(held)
 
@@ -71,7 +71,7 @@ class Orderly(Delivery):
         self._free(held.queue)
 
     def _failed(self, run: MessageRun, failed: list[ReceivedMessage], level: int) -> None:
-        """Again after a rest; or to the dead letters, if it was tried often enough or the handler says so."""
+        """Retry after a pause, or bury after too many attempts or if the handler says so."""
         most = self._settings.attempts_max
         dead = [each for each in failed if level == DEAD or 0 <= most <= each.reconsume_times + 1]
         for message in failed:
@@ -83,7 +83,7 @@ class Orderly(Delivery):
             self.later(self._settings.suspend_s, run)
 
     async def _bury(self, run: MessageRun, dead: list[ReceivedMessage]) -> None:
-        """The queue goes on behind them, but not before the broker has them."""
+        """The queue continues after them, but not before the broker has them."""
         delay_s = 0.0
         try:
             for message in dead:

@@ -1,18 +1,18 @@
-"""What a handler can say besides "done", which it says by returning."""
+"""What a handler can answer other than "consumed", which it does by returning."""
 
 from __future__ import annotations
 
 from typing import Final
 
 DEAD: Final = -1
-"""The level that leads to the dead letters."""
+"""The delay level that sends a message to the dead-letter queue."""
 
 
 class Later(Exception):
-    """Not now: raised or returned by a handler, the message is delivered again later.
+    """Raise or return it from a handler to have the message redelivered later.
 
     `delay_level` is one of the broker's (1 is 1 s, 2 is 5 s, 3 is 10 s and so on by default); 0 leaves the
-    choice to the broker, which waits longer each time. An orderly consumer rests its own time instead.
+    choice to the broker, which waits longer each time. An orderly consumer waits for `suspend_s` instead.
     Any other exception means the same, but is logged as a failure.
     """
 
@@ -22,7 +22,7 @@ class Later(Exception):
 
 
 def reject(why: str = "") -> Later:
-    """Never: raise or return it, and the message goes to the dead letters at once."""
+    """Raise or return it from a handler to send the message to the dead-letter queue at once."""
     return Later(why or "rejected", delay_level=DEAD)
 
 

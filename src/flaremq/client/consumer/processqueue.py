@@ -24,7 +24,7 @@ LOCK_VALID_S: Final = 30.0
 
 @dataclass(frozen=True, slots=True)
 class QueueLimits:
-    """How much of a queue may wait here before no more is fetched."""
+    """How much of a queue may be held here before no more is pulled."""
 
     count_max: int
     size_max: int
@@ -35,8 +35,8 @@ class QueueLimits:
 class MessageRun:
     """Neighbouring messages of a queue that one worker has.
 
-    `todo` is what the worker has not begun: it may be shortened from another thread, when somebody
-    else has time for the rest.
+    `todo` is what the worker has not begun: another thread may shorten it when another worker has time for
+    the rest.
     """
 
     __slots__ = ("_left", "began_s", "messages", "now", "queue", "todo")
@@ -166,7 +166,7 @@ class ProcessQueue:
         return run
 
     def done(self, run: MessageRun, messages: Sequence[ReceivedMessage] | None = None) -> None:
-        """These of the run are consumed, or all that are left of it. Again is harmless."""
+        """These messages of the run are consumed; without any, all that are left of it. Idempotent."""
         if run not in self._runs:
             return
         gone = run.finish() if messages is None else run.forget(messages)
@@ -220,7 +220,7 @@ class ProcessQueue:
 
     @property
     def position(self) -> int:
-        """The first that nobody has taken yet."""
+        """The first message that no worker has taken yet."""
         if self._returned:
             return min(run.first_offset for run in self._returned)
         return self._waiting[0].queue_offset if self._waiting else self.next_offset
@@ -243,5 +243,5 @@ class ProcessQueue:
         self.locked, self.locked_s, self.locked_ms = True, now_s, now_ms
 
     def is_locked(self, now_s: float) -> bool:
-        """Given, and not so long ago that somebody else could have it."""
+        """Locked, and recently enough that no other member can have the lock."""
         return self.locked and now_s - self.locked_s < LOCK_VALID_S

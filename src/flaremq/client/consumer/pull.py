@@ -41,7 +41,7 @@ class PullKind:
     code: RequestCode = RequestCode.PULL_MESSAGE
     flags: int = headers.SUSPEND
     sends_subscription: bool = False
-    """With every pull, so that no heartbeat need have told it before."""
+    """With every pull, so that it does not depend on an earlier heartbeat."""
 
 
 PUSH: Final = PullKind()
@@ -87,10 +87,10 @@ class Puller:
         self._stirred = asyncio.Event()
         held.on_room = self._stirred.set
         self.is_resting = False
-        """Whether it waits for room, and not for a broker."""
+        """Whether it waits for room instead of a broker."""
 
     def stir(self) -> None:
-        """Look again whether there may be a pull."""
+        """Check again whether a pull is possible."""
         self._stirred.set()
 
     async def run(self) -> None:
@@ -107,7 +107,7 @@ class Puller:
                     await self._client.sleep(settings.pull_interval_s)
 
     async def _room(self) -> None:
-        """Wait until the queue may have more, without looking again and again."""
+        """Wait until the queue has room for more."""
         held, said = self._held, False
         while True:
             self._stirred.clear()
@@ -115,7 +115,7 @@ class Puller:
             if excess is None and not held.paused:
                 return
             if excess is not None and not said:
-                log.debug("group %s rests from pulling %s: %s", self._member.group, held.queue, excess)
+                log.debug("group %s pauses pulling %s: %s", self._member.group, held.queue, excess)
                 said = True
             self.is_resting = True
             try:
@@ -129,9 +129,11 @@ class Puller:
         subscription = self._member.subscriptions.get(queue.topic)
         address = client.routes.address(queue.broker_name, self._broker_id)
         if address is None:
-            raise NoRoute(f"no broker named {queue.broker_name!r} is known now: see that it runs")
+            raise NoRoute(
+                f"broker {queue.broker_name!r} is not known at the moment: check that it is running"
+            )
         if subscription is None:
-            raise errors.SubscriptionMissing(f"nobody subscribes to {queue.topic!r} any more")
+            raise errors.SubscriptionMissing(f"no longer subscribed to {queue.topic!r}")
         offset, began_s = held.next_offset, client.clock.monotonic_s()
         header = self._header(subscription, commits=address == client.routes.master(queue.broker_name))
         pulled = await client.api.pull(address, self._code, header, self._member.settings.pull_timeout_s)
@@ -176,7 +178,7 @@ class Puller:
     def _wanted(
         self, pulled: PullResult, subscription: SubscriptionData, offset: int
     ) -> list[ReceivedMessage]:
-        """What the answer holds for us: tags may share a hash, and a batch may begin before the offset."""
+        """The matching messages: tags may share a hash, and a batch may begin before the offset."""
         messages = received(pulled.body, self._held.queue)
         if messages and messages[0].queue_offset < offset:
             messages = [each for each in messages if each.queue_offset >= offset]
@@ -186,7 +188,7 @@ class Puller:
         return messages
 
     async def _failed(self, error: FlareError) -> None:
-        """Say what is wrong, once for all queues of a broker, and rest."""
+        """Log the failure, once for all queues of a broker, and pause."""
         delay_s = self._member.settings.error_delay_s
         if isinstance(error, NotServed) and self._code == RequestCode.LITE_PULL_MESSAGE:
             self._code = RequestCode.PULL_MESSAGE  # A broker before 4.7: it knows the older request.

@@ -1,4 +1,4 @@
-"""Consuming messages, from an event loop: handlers that are called, or a loop that asks.
+"""Consuming messages in an event loop, with handlers or in a loop of your own.
 
     consumer = PushConsumer(group="billing", namesrv="127.0.0.1:9876")
 
@@ -8,8 +8,8 @@
 
     await consumer.run()
 
-A handler that returns has consumed its message; one that raises gets it again later. Every message is
-delivered at least once: after a crash, or when queues change hands, some come twice.
+A handler returns to acknowledge its message, or raises to have it redelivered later. Every message is
+delivered at least once: after a crash, or when queues move to another member, some are delivered twice.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class PushConsumer(Consumer):
-    """One member of a consumer group, whose handlers are called. Messages come in parallel, or in order."""
+    """One member of a consumer group that calls your handlers, concurrently or in order."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class PushConsumer(Consumer):
         used, is_own = client_of(namesrv, client, broadcasting=settings.broadcasting)
         if not settings.auto_commit:
             raise UsageError(
-                "auto_commit=False is for consumers that poll: here handlers say what is consumed"
+                "auto_commit=False is for pull consumers: push consumers commit what handlers acknowledge"
             )
         member = GroupMember(used, group, settings)
         self._hooks = ConsumeHooks(hooks, group, used.clock) if hooks else None
@@ -82,11 +82,11 @@ class PushConsumer(Consumer):
         tags: str | None = None,
         sql: str | None = None,
     ) -> Callable[[F], F]:
-        """Consume a topic: all of it, or what `tags` ("a || b") or an SQL expression choose.
+        """Consume a topic: all messages, or those that match `tags` ("a || b") or an SQL expression.
 
-        The handler is given here, or decorated with what this returns. Without one, messages of the topic
-        are read by `async for message in consumer`. An async handler runs in the event loop, a plain
-        function in a thread. A handler gets a message, or a list where the settings have `batch_max`.
+        Give the handler here, or use the result as a decorator. Without a handler, read the topic by
+        `async for message in consumer`. An async handler runs in the event loop, a plain function in a
+        thread. A handler gets one message, or a list if `batch_max` is above 1.
         """
         self._member.subscribe(topic, tags, sql)
         self._handlers[topic] = None if handler is None else Callee(handler, self._hooks)
@@ -100,10 +100,10 @@ class PushConsumer(Consumer):
         return decorate
 
     def unsubscribe(self, topic: str) -> None:
-        """Consume no more of it.
+        """Stop consuming a topic.
 
-        Members of a group should subscribe alike: brokers count members of the group and not of a topic,
-        so our share of its queues is read by nobody while others of the group still subscribe to it.
+        All members of a group should have the same subscriptions: brokers assign queues to every member of
+        the group, so this consumer's share of the topic stays unread while other members subscribe to it.
         """
         self._member.unsubscribe(topic)
         self._handlers.pop(topic, None)
@@ -116,7 +116,7 @@ class PushConsumer(Consumer):
 
     @property
     def subscriptions(self) -> Mapping[str, str]:
-        """Topics, and the expressions they are subscribed with."""
+        """Subscribed topics and their expressions."""
         return {topic: self._member.subscriptions[topic].sub_string for topic in self._handlers}
 
     # Life.
@@ -138,7 +138,7 @@ class PushConsumer(Consumer):
             await self._returns.close()
 
     async def run(self) -> None:
-        """Consume until SIGINT or SIGTERM comes, or this is cancelled; then stop in order."""
+        """Consume until SIGINT, SIGTERM or cancellation, then stop cleanly."""
         await self.start()
         loop, asked = asyncio.get_running_loop(), asyncio.Event()
         watched = []
@@ -154,7 +154,7 @@ class PushConsumer(Consumer):
             await self.stop()
 
     def suspend(self) -> None:
-        """Rest: no more is fetched, and no handler begins. Queues stay ours."""
+        """Pause: pull no more and start no handler. The queues stay assigned."""
         self._assignment.suspend(True)
         self._delivery.rest(True)
 
@@ -167,22 +167,22 @@ class PushConsumer(Consumer):
     def __aiter__(self) -> MessageIterator:
         """Messages of topics without a handler, one by one.
 
-        Asking for the next one acknowledges the last. Who leaves the loop, by `break` or an exception, has
-        not acknowledged it: it is delivered again, here in the next loop or to somebody else later.
+        Asking for the next message acknowledges the last one. A message whose loop ends early, by `break`
+        or an exception, is not acknowledged and will be redelivered.
         """
         return self._reader.read()
 
     def messages(self) -> MessageIterator:
-        """The same for who says of each message what became of it: `ack` or `retry`, in any order."""
+        """Like iterating, but you call `ack` or `retry` for each message yourself, in any order."""
         return self._reader.read_explicitly()
 
     async def ack(self, message: ReceivedMessage) -> None:
-        """It is consumed."""
+        """Acknowledge a message."""
         self._reader.end(message)
 
     async def retry(self, message: ReceivedMessage, *, delay_level: int = 0) -> None:
-        """Deliver it again later; level -1 lays it with the dead letters."""
-        self._reader.end(message, Later("the program asks for it", delay_level=delay_level))
+        """Have a message redelivered later; level -1 sends it to the dead-letter queue."""
+        self._reader.end(message, Later("retry() was called", delay_level=delay_level))
 
     async def commit(self) -> None:
         """Store offsets now, instead of within `commit_s`."""

@@ -33,7 +33,7 @@ class Rebalancer:
         assignment.on_left = self.soon
 
     def soon(self) -> None:
-        """Somebody came or went. Whoever says so while a round runs is served by the next one, together."""
+        """Rebalance soon. Requests that arrive during a round share the next one."""
         self._asked.set()
 
     async def run(self, settled: bool) -> None:
@@ -54,7 +54,7 @@ class Rebalancer:
                 settled = await self.round()
             except Exception:
                 settled = False
-                log.exception("group %s could not share out its queues and tries again", self._member.group)
+                log.exception("group %s: rebalancing failed and will be retried", self._member.group)
 
     async def round(self) -> bool:
         """Look at every topic once; whether all is as it should be."""
@@ -79,7 +79,7 @@ class Rebalancer:
             else:
                 self._assignment.warnings.over(topic)
         if not settled:
-            log.debug("group %s is not settled yet", self._member.group)
+            log.debug("group %s: rebalancing is not complete yet", self._member.group)
         return settled
 
     async def _take(self, queues: tuple[MessageQueue, ...]) -> bool:
@@ -105,7 +105,7 @@ class Rebalancer:
         return mine is not None and await self._assignment.change(mine, topic)
 
     async def _share(self, route: Route) -> list[MessageQueue] | None:
-        """None as long as the broker does not know that we are a member."""
+        """Our queues of a topic; None while the broker does not know us as a member."""
         if not self._member.is_clustering:
             return list(route.readable)
         me = self._client.client_id
@@ -116,7 +116,7 @@ class Rebalancer:
         return self._member.settings.strategy.allocate(me, route.readable, members)
 
     async def _members(self, route: Route) -> tuple[str, ...]:
-        """As the first broker says that can be asked."""
+        """The members of the group, from the first broker that answers."""
         brokers = [data.broker_name for data in route.data.broker_datas]
         self._client.rng.shuffle(brokers)
         failure: FlareError | None = None

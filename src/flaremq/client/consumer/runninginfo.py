@@ -1,4 +1,4 @@
-"""What an operator sees who asks a running consumer."""
+"""What a running consumer reports to operators."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _info(held: ProcessQueue) -> ProcessQueueInfo:
 
 
 def python_stacks() -> str:
-    """Where every thread of this process is, and every task of the loop that this is called in."""
+    """The stacks of all threads of this process and all tasks of this event loop."""
     called = {thread.ident: thread.name for thread in threading.enumerate()}
     parts = [
         f'"{called.get(ident, "?")}" id={ident}\n{"".join(traceback.format_stack(frame))}'
@@ -70,7 +70,7 @@ def python_stacks() -> str:
 
 
 def _waits(task: asyncio.Task[Any]) -> list[str]:
-    """What a task waits for, from its begin inwards; its own stack would show no more than the begin."""
+    """The chain of awaits of a task, outermost first; `Task.get_stack` shows only the first of them."""
     lines: list[str] = []
     at: Any = task.get_coro()
     while at is not None:
@@ -84,7 +84,7 @@ def _waits(task: asyncio.Task[Any]) -> list[str]:
 async def directly(
     member: GroupMember, delivery: Delivery, record: bytes, broker_name: str
 ) -> ConsumeMessageDirectlyResult:
-    """Consume one message now, whatever its offset, and tell what came of it. Nothing is stored of it."""
+    """Consume one message now, whatever its offset, and report the outcome. No offset is stored."""
     stored = decode(record)
     (message,) = received(record, MessageQueue(stored.topic, broker_name, stored.queue_id))[:1]
     now_s = member.client.clock.monotonic_s

@@ -1,4 +1,4 @@
-"""Giving a message back that could not be consumed: its broker keeps it for another try."""
+"""Sending back messages that could not be consumed: their broker redelivers them later."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ class Returns:
 
     @property
     def retries_max(self) -> int:
-        """How often a message comes back before it is dead; it was delivered once before that."""
+        """How often a message is redelivered before it goes to the dead-letter queue."""
         attempts = self._member.settings.attempts_max
         return _RETRIES if attempts < 0 else attempts - 1
 
     async def give_back(self, message: ReceivedMessage, level: int) -> bool:
-        """Whether somebody has it now. If its own broker does not take it, another one may."""
+        """Send it back to its broker, or to another one if that fails. Whether either accepted it."""
         for way in (self._to_its_broker, self._as_a_new_one):
             try:
                 await way(message, level)
                 return True
             except FlareError as error:
                 log.warning(
-                    "group %s: message %s cannot be given back: %s",
+                    "group %s: message %s could not be sent back: %s",
                     self._member.group,
                     message.message_id,
                     error,

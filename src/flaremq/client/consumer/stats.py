@@ -1,4 +1,4 @@
-"""How fast a consumer is, by topic: what an operator sees who asks it."""
+"""How fast a consumer is, by topic, as it reports to operators."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from flaremq.client.message import ReceivedMessage
 
 T = TypeVar("T")
 MessageHandler: TypeAlias = Callable[[Any], Any]
-"""Takes a message, or a list of them where `batch_max` is above 1; async or not."""
+"""Takes a message, or a list if `batch_max` is above 1; async or not."""
 HandlerBatch: TypeAlias = Sequence[ReceivedMessage]
 
 _numbers = itertools.count(1)
@@ -86,7 +86,7 @@ class HandlerReport:
 
 @dataclass(frozen=True, slots=True)
 class Manner:
-    """How a handler wants its messages."""
+    """How a handler is given its messages."""
 
     now_s: Callable[[], float]
     """The monotonic clock that handlers are timed by."""
@@ -95,7 +95,7 @@ class Manner:
     """Asked before each message where order counts; then a failure also ends the run."""
 
     def next(self, run: MessageRun) -> HandlerBatch:
-        """What the handler gets now; nothing if it is to get no more."""
+        """The next messages for the handler; empty if it should get no more."""
         if self.may_go_on is not None and not self.may_go_on(run):
             return ()
         todo, found = run.todo, []
@@ -111,7 +111,7 @@ class Manner:
 
 
 def perform(run: MessageRun, handler: MessageHandler, manner: Manner) -> HandlerReport:
-    """Call a plain handler for all of a run. Whatever it raises is its answer."""
+    """Call a plain handler for each message of a run. Whatever it raises is its outcome."""
     report, began_s = HandlerReport(run), manner.now_s()
     is_single = manner.batch_max == 1
     while batch := manner.next(run):
@@ -133,7 +133,7 @@ def perform(run: MessageRun, handler: MessageHandler, manner: Manner) -> Handler
 
 
 async def perform_async(run: MessageRun, handler: MessageHandler, manner: Manner) -> HandlerReport:
-    """The same for an async one. When we are cancelled ourselves, the run has no end."""
+    """The same for an async handler. If this task is cancelled, the run has no report."""
     report, began_s = HandlerReport(run), manner.now_s()
     is_single = manner.batch_max == 1
     task = asyncio.current_task()
@@ -160,7 +160,7 @@ async def perform_async(run: MessageRun, handler: MessageHandler, manner: Manner
 
 
 class Crew:
-    """Threads for plain handlers. They start when they are needed, and do not keep a process alive."""
+    """Threads for plain handlers, started on demand. They do not keep the process alive."""
 
     def __init__(self, name: str, size_max: int) -> None:
         self._name = name
@@ -171,7 +171,7 @@ class Crew:
         self._under_way = 0
 
     def submit(self, job: Callable[[], T], then: Callable[[T], None]) -> None:
-        """Do the job in a thread, and tell the loop of it, once."""
+        """Do the job in a thread, then call `then` with its result in the loop."""
         loop = self._loop = self._loop or asyncio.get_running_loop()
         self._under_way += 1
 

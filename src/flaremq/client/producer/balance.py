@@ -1,4 +1,4 @@
-"""Which queue a message goes to: in turn, by a key, or as the program says; away from brokers in trouble."""
+"""Choosing a queue: in turn, by a key or by the program, and away from failing brokers."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ QueueSelector: TypeAlias = Callable[[Sequence[MessageQueue], Message], MessageQu
 """Chooses one of the queues for a message."""
 
 _AWAY_MS: Final = ((15_000, 30_000), (5_000, 10_000), (3_000, 6_000), (1_800, 5_000), (550, 2_000))
-"""A send that took so long keeps us away from its broker for so long. Java's figures."""
+"""How long a send took, and how long its broker is avoided for that. Java's values."""
 _FAILED_MS: Final = 10_000
-"""What a failed send counts as."""
+"""How long a failed send counts as."""
 
 
 def by_hash(key: str) -> QueueSelector:
-    """Always the same queue for the same key, as long as the topic has the same queues. Java's choice."""
+    """Always the same queue for the same key while the topic has the same queues, as in Java."""
     code = java_hash(key)
 
     def select(queues: Sequence[MessageQueue], _message: Message) -> MessageQueue:
@@ -32,14 +32,14 @@ def by_hash(key: str) -> QueueSelector:
 
 
 class Health:
-    """Which brokers to keep away from, and until when."""
+    """Which brokers to avoid, and until when."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._until_s: dict[str, float] = {}
 
     def took(self, broker_name: str, elapsed_s: float) -> None:
-        """A send was answered after so long."""
+        """A send was answered after this time."""
         if elapsed_s < 0.55 and broker_name not in self._until_s:  # Nearly always.
             return
         self._note(broker_name, elapsed_s * 1000)
@@ -60,12 +60,12 @@ class Health:
 
     @property
     def all_good(self) -> bool:
-        """Nobody is to be kept away from: the ordinary case."""
+        """Whether no broker is avoided, which is the usual case."""
         return not self._until_s
 
 
 class Balance:
-    """Queues in turn, beginning anywhere, so that many producers do not all begin at the same one."""
+    """Queues in turn, from a random one, so that producers do not all begin with the same queue."""
 
     def __init__(self, health: Health | None, rng: random.Random) -> None:
         self._health = health
@@ -73,9 +73,9 @@ class Balance:
         self._next: dict[str, int] = {}
 
     def choose(self, queues: Sequence[MessageQueue], not_at: str | None = None) -> MessageQueue:
-        """The next queue of a good broker; of another than `not_at`, where the last attempt failed.
+        """The next queue of a good broker other than `not_at`, where the last attempt failed.
 
-        Where no broker is good, the next queue will do: better to try than to give up.
+        If there is no good broker, the next queue.
         """
         topic, count = queues[0].topic, len(queues)
         at = self._next.get(topic)
@@ -92,10 +92,10 @@ class Balance:
 
 
 def chosen_by(selector: QueueSelector, queues: Sequence[MessageQueue], message: Message) -> MessageQueue:
-    """What a program's own selector says, if it is one of the queues."""
+    """The queue that a program's own selector returns; UsageError if it is not one of the given queues."""
     queue = selector(queues, message)
     if queue not in queues:
         raise UsageError(
-            f"the selector gave {queue!r}, no queue of {message.topic!r}: return one of those it is given"
+            f"the selector returned {queue!r}: expected one of the queues of {message.topic!r} it was given"
         )
     return queue

@@ -28,7 +28,7 @@ _BATCH_COUNT_MAX: Final = 1024
 
 
 class BatchSender(Protocol):
-    """What a producer does for lanes."""
+    """What a batcher needs of a producer."""
 
     async def send_ready(
         self, messages: Sequence[PackedMessage], to: MessageQueue | None, timeout_s: float | None = None
@@ -61,7 +61,7 @@ class Batcher:
         self._error: Exception | None = None
 
     def add(self, lane: LaneKey, messages: Iterable[PackedMessage]) -> None:
-        """They go behind those that the lane was given before."""
+        """Queue them after the messages that the lane already has."""
         waiting = self._waiting.setdefault(lane, deque())
         before = len(waiting)
         waiting.extend(messages)
@@ -70,7 +70,7 @@ class Batcher:
             self._working[lane] = asyncio.create_task(self._work(lane, waiting), name=f"lane-{lane}")
 
     async def room(self, at_most: int) -> None:
-        """Wait until no more than so many messages are outstanding."""
+        """Wait until at most this many messages are outstanding."""
         while self._outstanding > at_most and self._error is None:
             self._progress.clear()
             await self._progress.wait()
@@ -81,7 +81,7 @@ class Batcher:
         await self.room(0)
 
     async def aclose(self) -> None:
-        """Give up what is outstanding. Needed after a failure, harmless at any time."""
+        """Give up what is outstanding. Needed after a failure, and safe at any time."""
         working = list(self._working.values())
         for task in working:
             task.cancel()
@@ -95,7 +95,7 @@ class Batcher:
                 await self._send(batch, to)
                 self._outstanding -= len(batch)
                 self._progress.set()
-        except Exception as error:  # noqa: BLE001 - Whoever waits for room is told.
+        except Exception as error:  # noqa: BLE001 - Raised by `room` and `finish`.
             self._error = self._error or error
         finally:
             self._working.pop(lane, None)

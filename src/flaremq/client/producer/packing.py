@@ -1,7 +1,7 @@
-"""A message on its way out: checked, named, perhaps compressed, and made into a request.
+"""Outgoing messages: checked, given an id, perhaps compressed, and made into requests.
 
-A Parcel is what a Message becomes, and also what our own parts send, whose properties a user may not
-set: a message that is to be tried again, for one.
+A Parcel is made of a Message, or by other parts of the client that set properties users may not set:
+a message that is sent back for redelivery, for example.
 """
 
 from __future__ import annotations
@@ -46,14 +46,15 @@ class Parcel:
     """What hooks are shown."""
 
     def __str__(self) -> str:
-        """For an error: a batch may have more ids than anybody reads."""
+        """For errors: the ids of a batch would be too long."""
         if not self.is_batch:
             return f"message {self.message_id} to {self.topic!r}"
-        return f"a batch of {self.message_id.count(',') + 1} messages to {self.topic!r}"
+        count = self.message_id.count(",") + 1
+        return f"a batch of {count} message{'' if count == 1 else 's'} to {self.topic!r}"
 
 
 class PackedMessage(NamedTuple):
-    """A message that is as good as written: who makes it by the thousand has checked it column by column."""
+    """A message with encoded properties, made and checked in bulk."""
 
     topic: str
     body: bytes
@@ -61,9 +62,9 @@ class PackedMessage(NamedTuple):
     """All properties, as they go into the header; the id is one of them."""
     message_id: str
     to: MessageQueue | None = None
-    """Where it must go; None: queues take turns."""
+    """The queue it must go to; None: queues take turns."""
     alone: bool = False
-    """It cannot be in a batch: it is delayed, for one."""
+    """It cannot be in a batch, for example because it is delayed."""
 
     @property
     def flag(self) -> int:
@@ -71,7 +72,7 @@ class PackedMessage(NamedTuple):
 
     @property
     def batched_size(self) -> int:
-        """Bytes that it takes within a batch."""
+        """Bytes that it takes in a batch."""
         text = self.text
         return FIXED_SIZE + len(self.body) + len(text if text.isascii() else text.encode())
 
@@ -108,7 +109,7 @@ class Packer:
         self._checked: set[str] = set()  # Topics whose names can be.
 
     def pack(self, message: Message | PackedMessage, message_id: str | None = None) -> Parcel:
-        """Raises MessageIllegal or InvalidName, before anything is sent."""
+        """Raises MessageIllegal or InvalidName."""
         self.check(message)
         if isinstance(message, PackedMessage):
             properties, message_id = decode_properties(message.text.encode()), message.message_id
@@ -127,7 +128,7 @@ class Packer:
         )
 
     def pack_parcel(self, parcel: Parcel) -> Parcel:
-        """One of our own, named and compressed like all others."""
+        """Give a parcel of the client's own an id, and compress it."""
         message_id = parcel.properties.get(names.UNIQ_KEY) or self._ids.next()
         body, sys_flag = (parcel.body, parcel.sys_flag) if parcel.sys_flag else self.squeezed(parcel.body)
         properties = {**parcel.properties, names.UNIQ_KEY: message_id}
@@ -146,8 +147,8 @@ class Packer:
         )
         if len(body) > self._settings.message_size_max:
             raise MessageIllegal(
-                f"a batch of {len(messages)} messages has {len(body)} bytes, limit is "
-                f"{self._settings.message_size_max}: split_batches makes smaller ones"
+                f"a batch of {len(messages)} messages has {len(body)} bytes, the limit is "
+                f"{self._settings.message_size_max}: use split_batches to make smaller ones"
             )
         wait = "true" if messages[0].wait_store else "false"
         return Parcel(
@@ -160,7 +161,7 @@ class Packer:
         )
 
     def pack_ready(self, messages: Sequence[PackedMessage]) -> Parcel:
-        """The same for those that are written already: who makes them sees to it that they fit together."""
+        """The same for packed messages, which the caller has checked to fit in one batch."""
         if len(messages) == 1:
             return self.pack(messages[0])
         self.check(messages[0])
@@ -182,7 +183,7 @@ class Packer:
         size, limit = len(message.body), self._settings.message_size_max
         if not size:
             raise MessageIllegal(
-                f"a message to {message.topic!r} has no body: brokers refuse it; send a byte"
+                f"the body of a message to {message.topic!r} is empty: brokers reject empty messages"
             )
         if size > limit:
             raise BodyTooLarge(size, limit)
@@ -197,16 +198,18 @@ class Packer:
 
 
 def split_batches(messages: Sequence[Message], size_max: int = 1024 * 1024) -> list[list[Message]]:
-    """Batches, in order, none of them of more than `size_max` bytes: what `send_batch` takes.
+    """Split messages into batches of at most `size_max` bytes, in order, for `send_batch`.
 
-    MessageIllegal for a message that is too large for any.
+    Raises MessageIllegal if a message is too large for any batch.
     """
     batches: list[list[Message]] = []
     room = 0
     for message in messages:
         size = batched_size(message)
         if size > size_max:
-            raise MessageIllegal(f"a message of {size} bytes fits no batch of {size_max}: send it alone")
+            raise MessageIllegal(
+                f"a message of {size} bytes does not fit in a batch of {size_max}: send it alone"
+            )
         if size > room:
             batches.append([])
             room = size_max
@@ -216,27 +219,27 @@ def split_batches(messages: Sequence[Message], size_max: int = 1024 * 1024) -> l
 
 
 def batched_size(message: Message) -> int:
-    """Bytes that it takes within a batch, its id included."""
+    """Bytes that a message takes in a batch, including its id."""
     properties = encode_properties({**message.property_map(), names.UNIQ_KEY: "0" * 32})
     return FIXED_SIZE + len(message.body) + len(properties)
 
 
 def _check_batch(messages: Sequence[Message]) -> None:
     if not messages:
-        raise UsageError("a batch of no messages: send at least one")
+        raise UsageError("an empty batch: expected at least 1 message")
     first = messages[0]
     if is_retry(first.topic):
-        raise MessageIllegal(f"topic {first.topic!r} takes no batches: send its messages one by one")
+        raise MessageIllegal(f"topic {first.topic!r} does not accept batches: send its messages one by one")
     for message in messages:
         if message.topic != first.topic:
             raise MessageIllegal(
-                f"a batch for {first.topic!r} holds a message for {message.topic!r}: one topic each"
+                f"a batch for {first.topic!r} has a message for {message.topic!r}: expected one topic"
             )
         if message.wait_store != first.wait_store:
-            raise MessageIllegal("a batch in which only some messages have wait_store: all or none")
+            raise MessageIllegal("only some messages of a batch have wait_store: expected all or none")
         if message.delay_level:
             raise MessageIllegal(
-                f"a batch with delay_level {message.delay_level}: send delayed messages alone"
+                f"a message in a batch has delay_level {message.delay_level}: send delayed messages alone"
             )
 
 

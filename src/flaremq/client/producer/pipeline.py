@@ -1,4 +1,4 @@
-"""Many messages under way at a time: frames are made and written in runs, receipts come as they come.
+"""Many messages in flight at a time: frames are made and written in runs, receipts arrive in any order.
 
 A run costs one write per broker and no task or future per message. What is not ordinary about a
 message (a failed attempt, a broker that is gone) is left to the producer's plain way, one by one.
@@ -33,7 +33,7 @@ _AGAIN_AT_ONCE: Final = 64
 
 
 class InFlight(NamedTuple):
-    """A message that is under way."""
+    """A message in flight."""
 
     place: int
     """Among the results."""
@@ -80,7 +80,7 @@ class SendPipeline:
     """One call of `send_many`, or messages that are fed to it for as long as there are any."""
 
     def __init__(self, sends: PipelineSender, window: int, timeout_s: float, *, keeps: bool = True) -> None:
-        """Without `keeps` no receipt is kept, so that there is no end to what can be fed; `check` tells."""
+        """Without `keeps` no receipts are kept, so that it can be fed endlessly; `check` raises failures."""
         self._sends = sends
         self._hooks = sends.hooks
         self._observed: dict[int, SendContext] = {}  # By place; nothing where there are no hooks.
@@ -129,7 +129,7 @@ class SendPipeline:
             raise self._many_failed(self._errors)
 
     def close(self) -> None:
-        """Forget what is outstanding. Needed after `finish` failed, harmless after it did not."""
+        """Forget what is outstanding. Needed after `finish` failed, and safe otherwise."""
         for line in self._lines.values():
             line.forget()
         for place in list(self._observed):
@@ -224,7 +224,7 @@ class SendPipeline:
         self._failed.append((in_flight, error, self._now_s() - in_flight.sent_s))
 
     async def _until(self, at_most: int) -> None:
-        """Wait until no more than so many are outstanding. Where no answer comes at all, they have failed."""
+        """Wait until at most this many are outstanding. Without any answer in time, they have failed."""
         while self._outstanding > at_most:
             await self._something_comes(*self._lines.values())
 
@@ -283,8 +283,9 @@ class SendPipeline:
 
     def _many_failed(self, failures: Sequence[FlareError]) -> ManyFailed:
         reasons = "; ".join(list(dict.fromkeys(map(str, failures)))[:3])
+        were = "was" if len(failures) == 1 else "were"
         return ManyFailed(
-            f"{len(failures)} of {self._fed} messages were not stored: {reasons}", self._results
+            f"{len(failures)} of {self._fed} messages {were} not stored: {reasons}", self._results
         )
 
 
@@ -346,10 +347,10 @@ class Line:
             self._pipeline.lost(in_flight, error)
 
     def give_up(self, timeout_s: float) -> None:
-        """Nothing has come for too long. Whatever else waits on this connection would wait in vain too."""
+        """No answer for too long. Everything else that waits on this connection is given up too."""
         error = CallTimeout(
             f"{self._address} did not answer {len(self._in_flight)} sends within {timeout_s:g} s: "
-            "some may be stored all the same"
+            "some may have been stored"
         )
         for opaque in list(self._in_flight):
             self.connection.pending.forget(opaque)
@@ -366,7 +367,7 @@ StoredPosition: TypeAlias = tuple[int, int, str]
 
 
 class Single:
-    """Takes the answer, whichever way it comes."""
+    """One send that waits for its answer, in whichever form it comes."""
 
     __slots__ = ("answer",)
 
@@ -391,8 +392,8 @@ async def ask(
 ) -> StoredPosition | Command:
     """Write the frame that is made for an opaque, and wait. Raises ConnectionLost or CallTimeout.
 
-    The time is for both, as a peer that does not read lets nobody write. A connection whose peer lets a send
-    time out is aborted: what else waits there would wait in vain, and can be sent elsewhere.
+    The time is for both, because nothing can be written to a peer that does not read. A connection on which a
+    send timed out is aborted: other sends that wait on it can go elsewhere.
     """
     pending, single = connection.pending, Single()
     opaque = pending.next_opaque()
@@ -411,8 +412,6 @@ async def ask(
 
 def _expire(connection: Connection, single: Single, limit_s: float) -> None:
     host, port = connection.address
-    late = CallTimeout(
-        f"{host}:{port} did not answer a send within {limit_s:.2g} s: it may be stored all the same"
-    )
+    late = CallTimeout(f"{host}:{port} did not answer a send within {limit_s:.2g} s: it may have been stored")
     single.lost(0, late)
     connection.abort()

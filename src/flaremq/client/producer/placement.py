@@ -1,4 +1,4 @@
-"""Where a message goes: the queue for each attempt to send it, and the address of that queue's broker."""
+"""The queue for each attempt to send a message, and the address of its broker."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ SendTarget: TypeAlias = MessageQueue | QueueSelector | None
 
 
 def target_of(message: Message | PackedMessage, to: SendTarget) -> SendTarget:
-    """What the program chose: here, with the message, or by its sharding key."""
+    """The queue or selector that the program chose: by `to`, with a packed message, or by a sharding key."""
     if isinstance(message, PackedMessage):
         return message.to
     return by_hash(message.sharding_key) if to is None and message.sharding_key else to
 
 
 class QueuePlacement:
-    """Finds places for the messages of one producer."""
+    """Finds queues for the messages of one producer."""
 
     def __init__(self, client: Client, balance: Balance, topic_queues: int) -> None:
         self._client = client
@@ -32,7 +32,7 @@ class QueuePlacement:
         self._topic_queues = topic_queues
 
     def known(self, message: Message | PackedMessage, to: SendTarget) -> tuple[MessageQueue, str] | None:
-        """The place as far as it is known; None where a NameServer must be asked, or the broker is away."""
+        """The queue and address, if known; None if a NameServer must be asked or the broker is away."""
         route = self._client.routes.known(message.topic)
         if route is None or not route.writable:
             return None
@@ -48,10 +48,10 @@ class QueuePlacement:
         deadline_s: float,
         not_at: str | None = None,
     ) -> tuple[MessageQueue, str]:
-        """The place for an attempt, at another broker than `not_at` if there is one.
+        """The queue and address for an attempt, at a broker other than `not_at` if there is one.
 
-        Raises NoNameServer where a route that must be asked for has not come by the deadline, which is one of
-        the client's monotonic clock.
+        Raises NoNameServer if a route that must be asked for does not arrive by the deadline, in the client's
+        monotonic time.
         """
         route = self._client.routes.known(topic)
         if route is None or not route.writable:
@@ -60,7 +60,10 @@ class QueuePlacement:
         address = self._client.routes.master(queue.broker_name)
         if address is None:
             self._client.refresh_soon()
-            raise NoRoute(f"broker {queue.broker_name!r} of {queue} has no master now: see that it runs")
+            raise NoRoute(
+                f"broker {queue.broker_name!r} of {queue} has no master at the moment: "
+                "check that it is running"
+            )
         return queue, address
 
     def has_other(self, topic: str) -> bool:
@@ -75,8 +78,8 @@ class QueuePlacement:
                 return await self._client.routes.get_for_send(topic, self._topic_queues)
         except TimeoutError:
             raise NoNameServer(
-                f"NameServer {self._client.namesrvs.chosen} did not answer within {left_s:.2g} s where "
-                f"topic {topic!r} is: see that it runs, or give the send more time"
+                f"NameServer {self._client.namesrvs.chosen} did not answer within {left_s:.2g} s when asked "
+                f"for the route of topic {topic!r}: check that it is running, or give the send more time"
             ) from None
 
     def _queue(

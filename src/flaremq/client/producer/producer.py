@@ -1,4 +1,4 @@
-"""Sending messages, from an event loop.
+"""Sending messages from an event loop.
 
 async with Producer(group="orders", namesrv="127.0.0.1:9876") as producer:
     receipt = await producer.send(Message("Orders", b"...", tags="paid", keys=["o-17"]))
@@ -47,7 +47,7 @@ _ELSEWHERE: Final = frozenset(
         *(ResponseCode.NOT_IN_CURRENT_UNIT, ResponseCode.GO_AWAY),
     }
 )
-"""Refusals after which another broker may say yes."""
+"""Refusals after which another broker may accept the message."""
 
 
 class Producer:
@@ -80,16 +80,16 @@ class Producer:
     # Life.
 
     async def start(self) -> None:
-        """Again is harmless. Nothing is asked of any server yet: the first send does that."""
+        """Idempotent. No server is contacted yet: the first send does that."""
         if self._stopped:
-            raise UsageError(f"this producer of {self.group!r} was stopped: make another one")
+            raise UsageError(f"this producer of {self.group!r} was stopped: create a new one")
         await self.client.start()
         if not self._started:
             self._started = True
             self.client.add_producer(self.group)
 
     async def stop(self) -> None:
-        """Wait for sends under way, then leave."""
+        """Wait for sends in progress, then unregister."""
         if self._stopped:
             return
         self._stopped = True
@@ -119,9 +119,9 @@ class Producer:
     ) -> Receipt:
         """Send one message and wait until it is stored.
 
-        `to` is a queue, or what chooses one (`by_hash`); without, the sharding key of the message does, or
-        queues take turns. Where the program has chosen, nothing is tried again: another queue would be
-        another order. Raises SendFailed, or at once what no attempt could mend.
+        `to` is a queue or a function that chooses one (`by_hash`). Without it, the message's sharding key
+        chooses the queue, or queues take turns. A send to a chosen queue is not retried, because another
+        queue would change the order. Raises SendFailed, or at once an error that no retry can help.
         """
         return await self._sent(self._packer.pack(message), target_of(message, to), timeout_s, message)
 
@@ -134,13 +134,13 @@ class Producer:
     ) -> Receipt:
         """Send many messages of one topic in one request, to one queue: all are stored or none.
 
-        `split_batches` makes such batches of any number of messages.
+        Use `split_batches` to make such batches of any number of messages.
         """
         parcel = self._packer.pack_batch(messages)
         return await self._sent(parcel, target_of(messages[0], to), timeout_s, messages[0])
 
     async def send_oneway(self, message: Message, *, to: MessageQueue | QueueSelector | None = None) -> None:
-        """Send and do not wait: whether it arrives, nobody will say."""
+        """Send without waiting for an answer; there is no receipt."""
         parcel = self._packer.pack(message)
         deadline_s = self._now_s() + self.settings.timeout_s
         queue, address = await self._find(parcel, target_of(message, to), message, deadline_s)
@@ -158,10 +158,10 @@ class Producer:
         window: int | None = None,
         timeout_s: float | None = None,
     ) -> list[Receipt]:
-        """Send any number of messages, many of them under way at a time; receipts in the same order.
+        """Send any number of messages, many in flight at a time. Returns receipts in the same order.
 
-        `window` is how many may wait for their answers at a time. Each message has the producer's attempts
-        and `timeout_s` of its own. Raises ManyFailed, which has all results, if any message is not stored.
+        `window` is how many may wait for their answers at a time. Attempts and `timeout_s` are per message.
+        Raises ManyFailed, with the result of each message, if any message was not stored.
         """
         self._check_started()
         task = asyncio.current_task()
@@ -176,20 +176,20 @@ class Producer:
             self._under_way.discard(task)
 
     async def send_parcel(self, parcel: Parcel, timeout_s: float | None = None) -> Receipt:
-        """The same as `send` for what our own parts send."""
+        """Like `send`, for other parts of the client."""
         return await self._sent(self._packer.pack_parcel(parcel), None, timeout_s, None)
 
     async def send_ready(
         self, messages: Sequence[PackedMessage], to: MessageQueue | None, timeout_s: float | None = None
     ) -> Receipt:
-        """Messages of one topic that are written already, in one request to one queue.
+        """Packed messages of one topic, in one request to one queue.
 
-        Where it is not said which queue that is, it has the attempts that any message has.
+        Without `to`, it is retried like any other send.
         """
         return await self._sent(self._packer.pack_ready(messages), to, timeout_s, None)
 
     async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
-        """The queues that messages of a topic can go to now."""
+        """The queues of a topic that can be written to now."""
         self._check_started()
         return (await self.client.routes.get_for_send(topic, self.settings.topic_queues)).writable
 
@@ -317,13 +317,13 @@ class Producer:
     def receipt(
         self, answer: Command, queue: MessageQueue, address: str, code: int, message_id: str
     ) -> Receipt:
-        """Of an answer to a send; raises what it stands for if nothing was stored."""
+        """The receipt in an answer to a send; raises the broker's error if nothing was stored."""
         if answer.code not in STORED:
             raise error_for(address, code, answer)
         return receipt_of(answer, queue, message_id)
 
     def _may_go_on(self, error: FlareError, queue: MessageQueue, topic: str) -> bool:
-        """Note a failed attempt; whether another one makes sense."""
+        """Note a failed attempt. Whether another one makes sense."""
         if isinstance(error, Unreachable):
             if self._health is not None:
                 self._health.failed(queue.broker_name)
@@ -335,18 +335,18 @@ class Producer:
             self.client.refresh_soon()  # It is about the topic, and the broker is well.
         elif self._health is not None:
             self._health.failed(queue.broker_name)
-        log.debug("a send to %s is tried elsewhere: %s", topic, error)
+        log.debug("a send to %s is retried at another broker: %s", topic, error)
         return True
 
     def _failed(self, parcel: Parcel, failures: Sequence[FlareError], limit_s: float) -> FlareError:
         if len(failures) == 1 and not isinstance(failures[0], Unreachable):
             return failures[0]  # Its own words say it best.
         if not failures:
-            return SendFailed(f"{parcel}: no time was left of {limit_s:g} s to send it: give it more", ())
+            return SendFailed(f"{parcel}: not sent within {limit_s:g} s: allow more time", ())
         reasons = "; ".join(dict.fromkeys(map(str, failures)))
-        times = "one attempt" if len(failures) == 1 else f"{len(failures)} attempts"
+        attempts = f"{len(failures)} attempt{'' if len(failures) == 1 else 's'}"
         return SendFailed(
-            f"{parcel}: {times} in vain: {reasons}",
+            f"{parcel}: failed after {attempts}: {reasons}",
             failures,
         )
 
@@ -361,7 +361,7 @@ class Producer:
     def placed_nowait(
         self, message: Message | PackedMessage, to: MessageQueue | QueueSelector | None
     ) -> tuple[MessageQueue, Connection] | None:
-        """Where a message goes, and the connection to there; None where either must be asked for."""
+        """The queue for a message and the connection to its broker; None if either must be waited for."""
         place = self._placement.known(message, target_of(message, to))
         connection = None if place is None else self.client.caller.open_connection(place[1])
         return None if place is None or connection is None else (place[0], connection)
@@ -369,7 +369,7 @@ class Producer:
     async def placed(
         self, message: Message | PackedMessage, to: MessageQueue | QueueSelector | None
     ) -> tuple[MessageQueue, Connection]:
-        """The same, whatever it takes; a broker that cannot be reached is passed over once."""
+        """The same, with waiting; skips one broker that cannot be reached."""
         to = target_of(message, to)
         deadline_s = self._now_s() + self.settings.timeout_s
         queue, address = await self._placement.find(message.topic, to, message, deadline_s)
@@ -396,8 +396,8 @@ class Producer:
         error: FlareError,
         timeout_s: float,
     ) -> Receipt:
-        """Another attempt for a message whose first one failed, or its error if none makes sense, or there is
-        no time for one."""
+        """Another attempt for a message whose first one failed. Raises its error if no other attempt makes
+        sense or no time is left."""
         to = target_of(in_flight.message, to)
         may_go_on = self._may_go_on(error, in_flight.queue, in_flight.message.topic)
         if not may_go_on or to is not None or timeout_s <= 0:

@@ -1,7 +1,7 @@
-"""Waiting for those who are away: sends that would rather be late than fail.
+"""Sends that wait out an outage: late rather than failed.
 
-A broker that is started again refuses connections for some seconds, and attempts that follow each other
-at once are all over by then. Who sends a stream of messages can wait for it.
+A restarting broker refuses connections for some seconds, longer than a send's own attempts take. A program
+that sends a stream of messages can wait for it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def may_pass(error: FlareError) -> bool:
 
 
 class RetryingProducer:
-    """A producer as pipelines know it, that waits where no broker takes a message."""
+    """A producer for pipelines that waits while no broker accepts a message."""
 
     def __init__(self, producer: Producer, patience_s: float) -> None:
         self._producer = producer

@@ -1,4 +1,4 @@
-"""Bodies about groups: who is alive and wants what, locks, offsets, and how a consumer runs."""
+"""Bodies about groups: heartbeats, subscriptions, locks, offsets and direct consumption."""
 
 from __future__ import annotations
 
@@ -68,9 +68,7 @@ class SubscriptionData:
             return cls(topic=topic, sub_version=sub_version)
         tags = tuple(dict.fromkeys(tag.strip() for tag in expression.split("||") if tag.strip()))
         if not tags:
-            raise UsageError(
-                f"subscription {expression!r} names no tag: wanted are tags with || between, or *"
-            )
+            raise UsageError(f"subscription {expression!r} names no tag: expected tags separated by ||, or *")
         return cls(topic=topic, sub_string=expression, tags_set=tags, sub_version=sub_version).with_codes()
 
     @property

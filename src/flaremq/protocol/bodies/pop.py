@@ -89,7 +89,7 @@ class BatchAck:
         try:
             raw = base64.b64decode(self.bit_set, validate=True)
         except (binascii.Error, ValueError):
-            raise Malformed(f"bits of a batch ack are {self.bit_set[:40]!r}, wanted is base64") from None
+            raise Malformed(f"bits of a batch ack are {self.bit_set[:40]!r}, expected base64") from None
         return tuple(
             self.start_offset + 8 * place + bit
             for place, byte in enumerate(raw)

@@ -105,7 +105,7 @@ def decode_registration(body: Bytes | None, version: int) -> RegisterBrokerBody:
     topics = {topic.topic_name: topic for topic in map(_topic_of_line, _counted(pieces))}
     filter_servers = fastjson.loads(next(pieces))
     if not isinstance(filter_servers, list):
-        raise Malformed("a registration whose filter servers are no list")
+        raise Malformed("a registration whose filter servers are not a list")
     mappings = None
     if version >= Version.V5_0_0:
         infos = (beans.decode(TopicQueueMappingInfo, piece) for piece in _counted(pieces))

@@ -101,9 +101,9 @@ cdef class SendAnswers:
 
     def __init__(self, bytes store_host not None, bytes region not None=b"DefaultRegion", bint trace_on=True):
         if len(store_host) not in (V4, V6):
-            raise ValueError(f"store host of {len(store_host)} bytes: it must be 8 or 20")
+            raise ValueError(f"store host of {len(store_host)} bytes: expected 8 or 20")
         if not region or not is_safe(region):
-            raise ValueError(f"region {region!r}: wanted is ASCII that needs no escape")
+            raise ValueError(f"region {region!r}: expected ASCII that needs no escape")
         trace = b"true" if trace_on else b"false"
         self._host = store_host.hex().upper().encode()
         self._middle = b'","TRACE_ON":"%b","MSG_REGION":"%b","queueOffset":"' % (trace, region)
@@ -212,11 +212,11 @@ def encode_pull_header(answer not None, bytes remark not None=b"FOUND"):
     cdef const int64_t* a
     cdef const char* text = remark
     if len(remark) > REMARK_SIZE_MAX or not is_safe(remark):
-        raise ValueError(f"remark {remark!r}: wanted is a little ASCII that needs no escape")
+        raise ValueError(f"remark {remark!r}: expected a little ASCII that needs no escape")
     PyObject_GetBuffer(answer, &held, PyBUF_SIMPLE)
     try:
         if held.len != 8 * A_WIDTH:
-            raise ValueError(f"an answer of {held.len // 8} columns, wanted are {A_WIDTH}")
+            raise ValueError(f"an answer of {held.len // 8} columns, expected {A_WIDTH}")
         a = <const int64_t*>held.buf
         if a[A_SERIALIZE] == JSON:
             p = put_number_member(p, b'{"code":', a[A_CODE])

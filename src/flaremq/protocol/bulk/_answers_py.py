@@ -39,9 +39,9 @@ class SendAnswers:
 
     def __init__(self, store_host: bytes, region: bytes = b"DefaultRegion", trace_on: bool = True) -> None:
         if len(store_host) not in (layout.HOST_SIZE_V4, layout.HOST_SIZE_V6):
-            raise ValueError(f"store host of {len(store_host)} bytes: it must be 8 or 20")
+            raise ValueError(f"store host of {len(store_host)} bytes: expected 8 or 20")
         if not region or not _SAFE.fullmatch(region):
-            raise ValueError(f"region {region!r}: wanted is ASCII that needs no escape")
+            raise ValueError(f"region {region!r}: expected ASCII that needs no escape")
         self._host = store_host.hex().upper().encode()
         self._region = region
         self._trace_on = b"true" if trace_on else b"false"
@@ -97,9 +97,9 @@ class SendAnswers:
 def encode_pull_header(answer: array[int], remark: bytes = b"FOUND") -> bytes:
     """Prefix and header of the answer to a pull; BODY_SIZE bytes of records make it a frame."""
     if len(answer) != PullAnswer.WIDTH:
-        raise ValueError(f"an answer of {len(answer)} columns, wanted are {PullAnswer.WIDTH}")
+        raise ValueError(f"an answer of {len(answer)} columns, expected {PullAnswer.WIDTH}")
     if len(remark) > REMARK_SIZE_MAX or not _SAFE.fullmatch(remark):
-        raise ValueError(f"remark {remark!r}: wanted is a little ASCII that needs no escape")
+        raise ValueError(f"remark {remark!r}: expected a little ASCII that needs no escape")
     fields = {name: b"%d" % answer[column] for name, column in _PULL_FIELDS.items()}
     code, opaque, body_size = (
         answer[column] for column in (PullAnswer.CODE, PullAnswer.OPAQUE, PullAnswer.BODY_SIZE)

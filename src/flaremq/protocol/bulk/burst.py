@@ -31,7 +31,7 @@ __all__ = ["command_of", "fault_of", "split"]
 
 _FAULTS = {
     Broken.LENGTH: "a length that no frame has",
-    Broken.SERIALIZE_TYPE: "a serialize type that nobody knows",
+    Broken.SERIALIZE_TYPE: "an unknown serialize type",
     Broken.HEADER_SIZE: "a header that is longer than its frame",
 }
 

@@ -1,4 +1,4 @@
-"""Headers of the NameServer: who is there, where topics are, small settings."""
+"""Headers of the NameServer: registration, routes and key-value settings."""
 
 from __future__ import annotations
 

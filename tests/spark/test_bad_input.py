@@ -257,7 +257,7 @@ def test_an_archive_whose_broker_is_away_fails_stays_whole_and_goes_on_later(
         assert (done.returncode, done.stderr) == (0, "")
         running.stop("broker-a")
         away = in_process(*words)
-        assert "that its brokers run" in checked(away.returncode, away.stdout, away.stderr)
+        assert "that its brokers are running" in checked(away.returncode, away.stdout, away.stderr)
         assert sum(file.rows for file in archived_files(to)[1]) == 500
         running.start("broker-a")
         fill(running.namesrv, "Orders", 100)

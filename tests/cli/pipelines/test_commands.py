@@ -49,7 +49,7 @@ def test_each_command_explains_itself(command: str) -> None:
         (("compact", "/no/such/archive"), "/no/such/archive"),
         (("audit", ".", "--master", "sparc://x"), "does not exist: expected a store"),
         (("stats",), "nothing to count: expected"),
-        (("stats", ".", "--archive", "x"), "one of them at a time"),
+        (("stats", ".", "--archive", "x"), "exclude each other: give one of them"),
         (("run", "/no/such/file.yaml"), "/no/such/file.yaml"),
     ],
 )

@@ -244,7 +244,7 @@ def test_a_file_that_is_gone_before_its_commit_is_no_part_of_the_archive(filled:
     base, _ = archived_files(filled.folder)
     (base / files[0].path).unlink()
     with opened_table(filled.folder) as table:
-        with pytest.raises(CorruptStore, match="must be the same on the driver and on all executors"):
+        with pytest.raises(CorruptStore, match="the driver and all executors must share this folder"):
             table.add(files, QueryBatch(QUERY, 0))
         assert table.files() == [] and table.last_batch(QUERY) == -1
 
@@ -322,7 +322,7 @@ def test_wrong_folders_times_and_limits_are_told(spark: SparkSession, plain: Fil
         read_archive(spark, plain.folder, topics="Orders")
     with pytest.raises(ConfigError, match="small_below=9, target=8: expected 0 < small_below <= target"):
         compact(None, plain.folder, small_below=9, target=8)
-    with pytest.raises(UsageError, match="an age of -1 s cannot be"):
+    with pytest.raises(UsageError, match="an age of -1 s: expected 0 or more"):
         vacuum(plain.folder, -1)
     with pytest.raises(ConfigError, match=r"format='orc': expected one of parquet, delta, iceberg"):
         Filled(tmp_path / "orc", "orc")

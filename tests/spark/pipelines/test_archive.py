@@ -227,7 +227,9 @@ def test_a_lost_old_or_foreign_checkpoint_is_told_before_it_does_harm(
     shutil.move(checkpoint, tmp_path / "newest")
     with pytest.raises(UsageError, match=r"its checkpoint .* is missing: .* message twice"):
         archiving.once("Mine")
-    with pytest.raises(UsageError, match=r"knows batches up to 1, and .* has batch 2: it is an old copy"):
+    with pytest.raises(
+        UsageError, match=r"ends at batch 1, but .* has batch 2: the checkpoint is an old copy"
+    ):
         archiving.once("Mine", checkpoint=copy)
     with pytest.raises(UsageError, match="is the checkpoint of another query"):
         archiving.once("Mine", to=tmp_path / "other", checkpoint=copy)
@@ -249,15 +251,15 @@ def test_wrong_folders_and_plans_are_told(
     with pytest.raises(UsageError, match=r"notes.txt is a file: expected an empty or new folder"):
         archiving.once("Wrong", to=tmp_path / "full" / "notes.txt")
     archiving.once("Wrong")
-    with pytest.raises(UsageError, match="is an archive in format parquet, and delta is wanted"):
+    with pytest.raises(UsageError, match="is an archive in format parquet, not delta"):
         archiving.once("Wrong", format="delta")
     made = json.loads((archiving.folder / "_flaremq" / "archive.json").read_text())
     (archiving.folder / "_flaremq" / "archive.json").write_text(json.dumps({**made, "version": 2}))
     with pytest.raises(UsageError, match="is an archive of version 2: expected version 1"):
         archiving.once("Wrong")
     for wrong, words in (
-        ({"topics": ()}, "give topics or a pattern"),
-        ({"pattern": "a.*"}, "give topics or a pattern"),
+        ({"topics": ()}, "expected either topics or pattern"),
+        ({"pattern": "a.*"}, "expected either topics or pattern"),
         ({"format": "orc"}, "format='orc': expected one of"),
         ({"interval_s": -1}, "interval_s=-1: expected 0 or more"),
         ({"offsets_max": 0}, "offsets_max=0: expected a whole number"),
@@ -276,7 +278,7 @@ import sys
 from pathlib import Path
 from flaremq.spark.archive.identity import Claim
 claim = Claim(Path(sys.argv[1])).take()
-print(claim.run, flush=True)
+print(lease.run, flush=True)
 sys.stdin.read()
 """
 
@@ -294,8 +296,8 @@ def test_one_process_fills_an_archive_and_the_lock_of_a_dead_one_is_none(tmp_pat
                 WriterLease(tmp_path).take()
         finally:
             holder.kill()
-    with WriterLease(tmp_path).take() as claim:
-        check_run(tmp_path, claim.run)
-        with pytest.raises(StoreLocked, match="this run was taken for dead and has to end"):
+    with WriterLease(tmp_path).take() as lease:
+        check_run(tmp_path, lease.run)
+        with pytest.raises(StoreLocked, match="this run was thought dead and must end"):
             check_run(tmp_path, run)
     WriterLease(tmp_path).take().release()

@@ -132,7 +132,7 @@ def test_nothing_is_overwritten(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "to" / "index" / "x").mkdir(parents=True)
     with pytest.raises(UsageError, match="is not empty: expected a new or empty folder"):
         rebuild(spark, tmp_path / "store", tmp_path / "to")
-    with pytest.raises(UsageError, match="no such folder"):
+    with pytest.raises(UsageError, match="does not exist: expected a store"):
         rebuild(spark, tmp_path / "nothing")
 
 
@@ -140,5 +140,5 @@ def test_the_size_of_files_is_that_of_those_which_are_there(tmp_path: Path) -> N
     written(tmp_path, 10)
     assert shape_of(tmp_path).queue_file_size == 1000
     assert shape_of(tmp_path / "elsewhere") == FileShape()
-    with pytest.raises(UsageError, match="queue files of 30 bytes cannot be"):
+    with pytest.raises(UsageError, match="queue files of 30 bytes: expected a multiple of 20"):
         FileShape(queue_file_size=30)

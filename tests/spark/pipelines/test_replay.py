@@ -192,7 +192,7 @@ def test_what_cannot_be_is_refused_in_one_line(
     [
         ({"rate": 0}, "rate=0"),
         ({"tasks": -1}, "tasks=-1"),
-        ({"from_ms": 5_000, "until_ms": 5_000}, "no time at all"),
+        ({"from_ms": 5_000, "until_ms": 5_000}, "expected an end after the beginning"),
     ],
 )
 def test_a_plan_checks_itself(given: dict[str, int], says: str) -> None:

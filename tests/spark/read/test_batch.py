@@ -128,9 +128,9 @@ def test_tasks_are_as_many_as_are_asked_for(spark: SparkSession, two: EmbeddedTh
     ("options", "says"),
     [
         ({"topic": "A", "startingOfsets": "latest"}, "did you mean startingOffsets?"),
-        ({"topic": "A", "maxOffsetsPerTrigger": "5"}, "belongs to streams"),
+        ({"topic": "A", "maxOffsetsPerTrigger": "5"}, "applies only to streams"),
         ({"topic": "Absent"}, "topic 'Absent' is unknown to the NameServer"),
-        ({"topic": "A", "path": "/data"}, "reads no files"),
+        ({"topic": "A", "path": "/data"}, "reads topics, not files"),
         ({"topic": "A", "sql": "n >="}, "correct the expression"),
     ],
 )

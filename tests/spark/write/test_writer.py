@@ -169,10 +169,10 @@ def test_a_stream_that_is_broken_off_before_its_commit_sends_the_same_ids_again(
         (["'t' as tag"], {"topic": "T"}, "column 'tag' cannot be written: did you mean tags?"),
         (["1 as tags"], {"topic": "T"}, "column tags is int: expected string"),
         ([], {"topic": "T", "windoww": "1"}, "did you mean window?"),
-        ([], {}, "no topic is named"),
+        ([], {}, "topic is not set"),
         (["if(id = 5, null, 'Many') as topic"], {}, "a row has no topic"),
         (["map('UNIQ_KEY', 'x') as properties"], {"topic": "Out"}, "'UNIQ_KEY' is reserved"),
-        (["9 as queueId"], {"topic": "Out"}, "topic 'Out' has no queue 9"),
+        (["9 as queueId"], {"topic": "Out"}, "topic 'Out' has no writable queue 9"),
         ([], {"topic": "Out", "maxMessageSize": "1"}, "limit"),
     ],
 )

@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-PYX    := $(shell find src -name '_*_c.pyx')
+PYX    := $(shell find src -name '_*_c.pyx' -o -name '_*.h' -o -name '_*.pxi')
 PIP    := $(BIN)/pip --quiet --disable-pip-version-check install
 LOGS   := build/tests
 

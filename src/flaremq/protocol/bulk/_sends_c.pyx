@@ -308,7 +308,7 @@ cdef bint read_properties(Tables* t, const int64_t* place, Properties* into) noe
         if p == end:
             if value == NULL and out == name:
                 break
-            code = 2  # The last pair is ended for who left that out.
+            code = 2  # The last pair may lack its end.
         elif escaped:
             code = unescape(&p, end)
         else:

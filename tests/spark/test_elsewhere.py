@@ -188,7 +188,7 @@ def test_a_machine_with_no_java_but_that_of_the_wheel_reads_and_audits_a_store(
         assert found is not None
         (tools / name).symlink_to(found)
     (tmp_path / "sitecustomize.py").write_text(
-        "from flaremq.spark import java\njava._LINUX_HOMES = '/nowhere'\n"
+        "from flaremq.spark.launch import java\njava._LINUX_HOMES = '/nowhere'\n"
     )
     bare = {"PATH": str(tools), "HOME": str(home), "PYTHONPATH": str(tmp_path)}
     code = (

@@ -276,8 +276,8 @@ def test_wrong_folders_and_plans_are_told(
 HOLDER = """
 import sys
 from pathlib import Path
-from flaremq.spark.archive.identity import Claim
-claim = Claim(Path(sys.argv[1])).take()
+from flaremq.spark.archive.lease import WriterLease
+lease = WriterLease(Path(sys.argv[1])).take()
 print(lease.run, flush=True)
 sys.stdin.read()
 """

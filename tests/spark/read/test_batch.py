@@ -153,7 +153,7 @@ def test_messages_that_are_gone_are_an_error_or_left_out(spark: SparkSession, tm
         fill(one.namesrv, "T", 1000)
         forget_oldest(one)
         from_zero = {"topic": "T", "startingOffsets": '{"T@broker-a:0": 0}'}
-        with pytest.raises(Exception, match=r"messages are gone .*T@broker-a:0 \[0, \d+\)"):
+        with pytest.raises(Exception, match=r"messages to be read are gone: .*T@broker-a:0 \[0, \d+\)"):
             frame(spark, one, **from_zero).collect()
         left = frame(spark, one, **from_zero, failOnDataLoss="false").count()
         assert 0 < left < 1000

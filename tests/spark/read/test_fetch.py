@@ -199,7 +199,7 @@ def test_a_head_that_stays_behind_is_an_error_when_the_time_is_over(tmp_path: Pa
         make_topic(one.namesrv, "T", queues=1)
         fill(one.namesrv, "T", 10)
         ranges = [QueueRange("T", "broker-a", 0, 0, 20)]
-        with pytest.raises(DataLost, match=r"T@broker-a:0 \[10, 20\), it ends at 10"):
+        with pytest.raises(DataLost, match=r"T@broker-a:0: \[10, 20\), but it ends at 10"):
             read(FetchPlan(one.namesrv, timeout_s=0.2), ranges)
         late = FetchPlan(one.namesrv, timeout_s=0.2, fail_on_data_loss=False)
         assert len(read(late, ranges)) == 10

@@ -101,7 +101,7 @@ def test_an_option_without_a_value_is_wrong_usage(running: EmbeddedThread, tmp_p
 
 
 def test_a_topic_that_is_not_there_is_named_at_once(running: EmbeddedThread, tmp_path: Path) -> None:
-    unknown = f"topic 'Oders' is unknown to the NameServer {running.namesrv}: see how it is spelled"
+    unknown = f"topic 'Oders' is unknown to the NameServer {running.namesrv}: check its spelling"
     to = tmp_path / "archive"
     assert unknown in told("archive", "-n", running.namesrv, "-t", "Oders", "--to", to, "--once")
     assert unknown in told("stats", "-n", running.namesrv, "-t", "Oders")

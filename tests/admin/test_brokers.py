@@ -179,7 +179,7 @@ async def test_a_stopped_admin_says_so(servers: Embedded) -> None:
     await admin.stop()
     await admin.stop()
     for call in (admin.start, admin.topics.list, admin.brokers.list, admin.namesrvs.config):
-        with pytest.raises(UsageError, match="make another one"):
+        with pytest.raises(UsageError, match="create another one"):
             await call()
 
 

@@ -95,7 +95,7 @@ def test_inspect_tells_files_ranges_and_queues(whole: Path) -> None:
     assert sum(each["entries"] for each in found["index"]) == COUNT
     assert found["log"]["first_stored_at"].endswith("Z") and found["log"]["first_stored_at_ms"] > 0
     shown = flaremq("store", "inspect", whole).out
-    assert "TopicTest" in shown and "by nobody" in shown
+    assert "TopicTest" in shown and "by no process" in shown
 
 
 def exported(root: Path, *words: object) -> list[dict[str, Any]]:
@@ -306,7 +306,7 @@ def test_export_of_a_damaged_queue_says_that_it_is_not_all(root: Path) -> None:
 @pytest.mark.parametrize("command", ["inspect", "verify", "export"])
 def test_a_folder_that_is_no_store_is_one_line(tmp_path: Path, command: str) -> None:
     assert "does not exist" in flaremq("store", command, tmp_path / "nowhere").complaint
-    assert "is no store" in flaremq("store", command, tmp_path).complaint
+    assert "is not a store folder" in flaremq("store", command, tmp_path).complaint
     (tmp_path / "file").write_text("x")
     assert "is a file" in flaremq("store", command, tmp_path / "file").complaint
     (tmp_path / "store" / "commitlog").mkdir(parents=True)

@@ -43,7 +43,7 @@ def test_both_clocks_run_on_and_are_ahead_by_what_was_added(clock: MovableClock)
 
 @pytest.mark.parametrize("by", [-1, math.nan, math.inf, timedelta(seconds=-1)])
 def test_time_runs_one_way(clock: MovableClock, by: float | timedelta) -> None:
-    with pytest.raises(UsageError, match="give 0 or more"):
+    with pytest.raises(UsageError, match="expected 0 or more"):
         clock.advance(by)
 
 

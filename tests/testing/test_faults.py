@@ -64,7 +64,7 @@ def test_the_broker_inside_the_process_cannot_be_killed(broker: LocalBroker, fau
 
 @pytest.mark.parametrize(("brokers", "namesrvs"), [(0, 1), (27, 1), (1, 0)])
 def test_a_cluster_of_nothing_is_refused(cluster: Clusters, brokers: int, namesrvs: int) -> None:
-    with pytest.raises(UsageError, match="ask for 1 to"):
+    with pytest.raises(UsageError, match="expected 1 to"):
         cluster(brokers, namesrvs=namesrvs)
 
 
@@ -194,9 +194,9 @@ def test_only_what_nobody_uses_is_damaged(broker: LocalBroker, faults: Faults, t
     with pytest.raises(UsageError, match="is in use"):
         faults.tear(newest(broker))
     broker.stop()
-    with pytest.raises(UsageError, match="is not in it"):
+    with pytest.raises(UsageError, match="expected a byte below"):
         faults.corrupt(broker, at=1 << 40)
-    with pytest.raises(UsageError, match="0 bytes cannot be changed"):
+    with pytest.raises(UsageError, match="count=0: expected 1 to"):
         faults.corrupt(broker, count=0)
     with pytest.raises(UsageError, match="nothing is written from byte"):
         faults.tear(broker, at=1 << 20)

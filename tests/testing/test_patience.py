@@ -44,7 +44,7 @@ async def test_on_a_free_machine_the_limit_is_what_it_says(monkeypatch: pytest.M
         return False
 
     busy(monkeypatch, 0.5)
-    with pytest.raises(TimeoutError, match=r"after 0\.05 s it is still not so: never"):
+    with pytest.raises(TimeoutError, match=r"not within 0\.05 s: never"):
         await eventually("never", never, limit_s=0.05)
 
 

@@ -153,7 +153,7 @@ def test_what_fails_shows_the_queues_and_the_line_of_the_test(run: Run) -> None:
             "E*AssertionError: expected topic 'Orders' to receive 0 messages; it received 1",
             "E*queue *end",
             "E*Orders broker-a:0*",
-            "*there is nothing to ask: let the test have the fixture `broker`*",
+            "*no servers to ask: use the fixture `broker`*",
         ]
     )
     assert "asserts.py" not in result.stdout.str()

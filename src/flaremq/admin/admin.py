@@ -49,13 +49,13 @@ class Admin:
         self.health = Checkups(servers)
 
     async def start(self) -> None:
-        """Connections are made when they are needed, so this asks nobody. Again is harmless."""
+        """Connections are made when needed, so this makes none. Idempotent."""
         if self._stopped:
-            raise UsageError("this admin was stopped: make another one")
+            raise UsageError("this Admin is stopped: create another one")
         forks.note(self._caller)
 
     async def stop(self) -> None:
-        """Close all connections. Again is harmless."""
+        """Close all connections. Idempotent."""
         if not self._stopped:
             self._stopped = True
             self._servers.close()

@@ -1,4 +1,4 @@
-"""Brokers and clusters: who is there, how they do, how they are set, what they should clean up."""
+"""Brokers and clusters: lists, runtime information, settings and clean-up."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Brokers:
     def __init__(self, servers: ServerCalls) -> None:
         self._servers = servers
 
-    # Who is there.
+    # Lists.
 
     async def clusters(self) -> tuple[ClusterBrokers, ...]:
         table = (await self._servers.api.cluster()).cluster_addr_table
@@ -183,7 +183,7 @@ class Brokers:
     async def clean_unused_topics(
         self, *, cluster: str | None = None, broker: str | None = None
     ) -> tuple[str, ...]:
-        """Queues of topics that nobody knows any more are removed."""
+        """Remove the queues of unknown topics."""
         return await self._tell(RequestCode.CLEAN_UNUSED_TOPIC, cluster, broker)
 
     async def delete_expired_files(
@@ -213,7 +213,7 @@ class Brokers:
         return await self._servers.every(self._servers.namesrvs(), tell, f"write permission of {name}")
 
     async def add_write_perm(self, broker: str) -> Mapping[str, int]:
-        """They may come back."""
+        """Let producers send to the broker again."""
         name = await self._named(broker)
         header = namesrv.AddWritePermOfBrokerRequestHeader(broker_name=name)
 

@@ -1,4 +1,4 @@
-"""Groups of consumers: their settings, who is in them, how far they are, and how to move them."""
+"""Consumer groups: settings, members, progress and offset resets."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ class Groups:
     # Members.
 
     async def members(self, group: str) -> GroupMembers:
-        """Who is connected, and what they want. ConsumerOffline where nobody is."""
+        """Connected members and their subscriptions. ConsumerOffline if there are none."""
         check_group(group)
         return await self._rosters.members(group)
 
@@ -228,7 +228,7 @@ class Groups:
         check_group(source)
         check_group(target)
         if source == target:
-            raise InvalidParameter(f"group {source!r} is to begin where it is: name another target")
+            raise InvalidParameter(f"source and target are both {source!r}: expected two groups")
         if topic is not None:
             check_topic(topic)
             topics: tuple[str, ...] = (topic,)

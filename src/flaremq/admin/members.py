@@ -1,4 +1,4 @@
-"""Who is in a group just now, and what its members say when brokers ask them."""
+"""Connected members of a group, and what they report when brokers ask them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Rosters:
         return tuple(found[name] for name in sorted(found))
 
     async def online(self, group: str) -> Gathered[ConsumerConnection]:
-        """By broker; those where nobody of the group is connected are left out."""
+        """By broker; brokers without connected members are left out."""
         asked = await self._servers.try_each(
             await self.homes(group), lambda server: self.connections(server, group)
         )
@@ -44,7 +44,7 @@ class Rosters:
         return Gathered(found, asked.failed)
 
     async def connections(self, server: ServerAddress, group: str) -> ConsumerConnection | None:
-        """None where nobody of the group is connected."""
+        """None if no member is connected."""
         header = headers.GetConsumerConnectionListRequestHeader(consumer_group=group)
         code = RequestCode.GET_CONSUMER_CONNECTION_LIST
         try:
@@ -58,7 +58,7 @@ class Rosters:
         told = await self.online(group)
         if not told.found:
             asked = f" ({', '.join(told.failed)} could not be asked)" if told.failed else ""
-            raise ConsumerOffline(f"nobody of group {group!r} is connected{asked}: start a consumer of it")
+            raise ConsumerOffline(f"no member of group {group!r} is connected{asked}: start a consumer")
         return members_of(group, told)
 
     async def running(self, group: str, client_id: str, *, stacks: bool) -> ConsumerRunningInfo:
@@ -66,7 +66,7 @@ class Rosters:
         member = next((each for each in members.members if each.client_id == client_id), None)
         if member is None:
             known = ", ".join(each.client_id for each in members.members)
-            raise InvalidParameter(f"group {group!r} has no member {client_id!r}, there are: {known}")
+            raise InvalidParameter(f"group {group!r} has no member {client_id!r}: expected one of {known}")
         return await self.running_at(group, client_id, member.brokers, stacks=stacks)
 
     async def running_at(
@@ -86,7 +86,9 @@ class Rosters:
                 return body_of(ConsumerRunningInfo, answer)
             except FlareError as error:
                 failure = error
-        raise failure or ConsumerOffline(f"member {client_id!r} of group {group!r} has gone: look again")
+        raise failure or ConsumerOffline(
+            f"member {client_id!r} of group {group!r} has disconnected: list the members again"
+        )
 
     async def positions(self, group: str, topic: str, client_id: str | None) -> Answers[MemberOffsets]:
         header = headers.GetConsumerStatusRequestHeader(topic=topic, group=group, client_addr=client_id)
@@ -106,7 +108,7 @@ class Rosters:
             for member, offsets in each.consumer_table.items():
                 found.setdefault(member, {}).update(offsets)
         if not found and not asked.failed:
-            raise ConsumerOffline(f"nobody of group {group!r} is connected: start a consumer of it")
+            raise ConsumerOffline(f"no member of group {group!r} is connected: start a consumer")
         told = (MemberOffsets(member, dict(sorted(found[member].items()))) for member in sorted(found))
         return Answers(tuple(told), asked.failed)
 

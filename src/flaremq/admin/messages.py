@@ -83,7 +83,7 @@ class Messages:
         copies = await self.by_unique_key(topic, message_id)
         if not copies:
             asked = f"; {', '.join(copies.failed)} did not answer" if copies.failed else ""
-            raise MessageNotFound(f"message {message_id} is not in topic {topic!r}, or no longer{asked}")
+            raise MessageNotFound(f"message {message_id} is not in topic {topic!r}, or was deleted{asked}")
         return copies[0]
 
     async def _search(self, unique_key: str) -> FoundMessage:
@@ -101,8 +101,8 @@ class Messages:
         of = f" of {len(topics):,}" if len(searched) < len(topics) else ""
         asked = f"; {', '.join(sorted(failed))} did not answer" if failed else ""
         raise MessageNotFound(
-            f"message {unique_key} was not found: no broker stores it at that place, and the index has no "
-            f"such id (topics searched: {len(searched):,}{of}), or no longer{asked}"
+            f"message {unique_key} was not found: no broker has it at that place, and no index has the id "
+            f"(topics searched: {len(searched):,}{of}){asked}"
         ).with_hint(Hint.NAME_OTHER_TOPIC if of else None)
 
     async def _searched(self, topic: str, unique_key: str) -> Answers[FoundMessage]:
@@ -137,9 +137,9 @@ class Messages:
     async def by_key(
         self, topic: str, key: str, within: TimeRange | None = None, *, count_max: int = FOUND_MAX
     ) -> Answers[FoundMessage]:
-        """Messages with this key, the newest first; so many of each broker at most."""
+        """Messages with this key, newest first; at most count_max per broker."""
         if count_max < 1:
-            raise InvalidParameter(f"count_max={count_max}: 1 is the least")
+            raise InvalidParameter(f"count_max={count_max}: expected at least 1")
         told = await self._query(topic, key, within or TimeRange(), count_max, unique=False)
         # Brokers find by a hash, and another key may have the same.
         found = [each for each in told if key in each.keys or key == each.stored.unique_key]
@@ -151,7 +151,7 @@ class Messages:
     ) -> Answers[FoundMessage]:
         check_topic(topic)
         if not key.strip():
-            raise InvalidParameter("the key is empty: messages are found by one that their sender gave")
+            raise InvalidParameter("the key is empty: expected a key that the sender set")
         header = headers.QueryMessageRequestHeader(
             topic=topic,
             key=key,
@@ -178,14 +178,14 @@ class Messages:
         """MessageNotFound where the queue has none at this offset."""
         check_topic(queue.topic)
         if offset < 0:
-            raise InvalidParameter(f"offset {offset}: 0 is the least")
+            raise InvalidParameter(f"offset {offset}: expected 0 or more")
         server = await self._servers.one(queue.broker_name)
         return await scans.at(self._servers, server, queue, offset)
 
     def scan(self, wanted: Scan) -> AsyncGenerator[FoundMessage, None]:
         """Messages of a topic, queue by queue, in the order of each; at most `count_max` of them.
 
-        Those that come after the begin are left out. Where a broker fails, the queues of the others are
+        Messages stored after the start are left out. Where a broker fails, the queues of the others are
         read, and then Incomplete is raised.
         """
         check_topic(wanted.topic)
@@ -211,12 +211,12 @@ class Messages:
         known = sorted(each.client_id for each in online.connection_set) if online is not None else []
         if not known:
             raise ConsumerOffline(
-                f"nobody of group {group!r} is connected to {message.broker}, where the message is: "
-                "start a consumer of it"
+                f"no member of group {group!r} is connected to {message.broker}, which has the message: "
+                "start a consumer"
             )
         if client_id is not None and client_id not in known:
             raise InvalidParameter(
-                f"group {group!r} has no member {client_id!r}, there are: {', '.join(known)}"
+                f"group {group!r} has no member {client_id!r}: expected one of {', '.join(known)}"
             )
         chosen = client_id if client_id is not None else known[0]
         header = ConsumeMessageDirectlyResultRequestHeader(
@@ -248,7 +248,7 @@ def _place_of(message_id: str) -> OffsetId:
     try:
         return decode_offset_id(message_id)
     except Malformed as error:
-        raise InvalidParameter(f"{error}: give the id of a message, or look by key") from None
+        raise InvalidParameter(f"{error}: expected a message id; you can also search by key") from None
 
 
 async def track(servers: ServerCalls, rosters: Rosters, message: FoundMessage, group: str) -> Track:

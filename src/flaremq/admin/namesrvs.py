@@ -48,7 +48,7 @@ class Namesrvs:
         return await self._tell(RequestCode.PUT_KV_CONFIG, header, None, f"{namespace}/{key}")
 
     async def kv_get(self, namespace: str, key: str) -> str | None:
-        """None where there is none."""
+        """None if the key does not exist."""
         _check(namespace, key)
         header = headers.GetKVConfigRequestHeader(namespace=namespace, key=key)
         try:
@@ -88,4 +88,4 @@ class Namesrvs:
 
 def _check(namespace: str, key: str) -> None:
     if not namespace.strip() or not key.strip():
-        raise InvalidParameter(f"namespace {namespace!r}, key {key!r}: neither may be empty")
+        raise InvalidParameter(f"namespace {namespace!r}, key {key!r}: expected both")

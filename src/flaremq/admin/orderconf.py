@@ -22,16 +22,18 @@ def parse(conf: str) -> dict[str, int]:
         name, _, count = part.strip().rpartition(":")
         if not name or not count.isdecimal():
             raise InvalidParameter(
-                f"order {conf!r}: {part!r} cannot be read, wanted is broker-a:4;broker-b:4"
+                f"order {conf!r}: {part!r}: expected BROKER:COUNT, for example broker-a:4;broker-b:4"
             )
         found[name] = int(count)
     if not found:
-        raise InvalidParameter(f"order {conf!r} names no broker: wanted is broker-a:4;broker-b:4")
+        raise InvalidParameter(
+            f"order {conf!r} names no broker: expected BROKER:COUNT, for example broker-a:4;broker-b:4"
+        )
     return found
 
 
 def lenient(conf: str | None) -> dict[str, int]:
-    """What can be read of one that somebody else has written."""
+    """The readable part of one written by another tool."""
     pairs = (part.strip().rpartition(":") for part in (conf or "").split(";"))
     return {name: int(count) for name, _, count in pairs if name and count.isdecimal()}
 

@@ -43,8 +43,8 @@ _KEPT_FLAGS: Final = sysflag.COMPRESSED | sysflag.MULTI_TAGS | sysflag.COMPRESSI
 async def resend(servers: ServerCalls, letter: FoundMessage) -> Resent:
     if not is_dlq(letter.topic):
         raise InvalidParameter(
-            f"message {letter.message_id} is in {letter.topic!r}: only dead letters ({DLQ_PREFIX}group) are "
-            "sent again"
+            f"message {letter.message_id} is in {letter.topic!r}: expected a dead letter, in a topic "
+            f"{DLQ_PREFIX}GROUP"
         )
     topic = retry_topic(letter.topic.removeprefix(DLQ_PREFIX))
     server, queue = await _target(servers, topic, letter.broker)
@@ -67,7 +67,7 @@ async def _target(servers: ServerCalls, topic: str, preferred: str) -> tuple[Ser
     counts = {each.broker_name: each.write_queue_nums for each in route.queue_datas if each.perm & PERM_WRITE}
     masters = [each for each in await servers.of_topic(topic) if not each.id and counts.get(each.name)]
     if not masters:
-        raise NoRoute(f"topic {topic!r} has no queue that can be written to: see its masters and permission")
+        raise NoRoute(f"topic {topic!r} has no writable queue: check its masters and its permission")
     server = next((each for each in masters if each.name == preferred), masters[0])
     return server, MessageQueue(topic, server.name, random.randrange(counts[server.name]))
 

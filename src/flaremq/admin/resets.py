@@ -3,7 +3,7 @@
 There are three ways, by what the broker of a queue can do and who is connected there:
 
     the broker sets offsets itself (5.1 and newer, unless it is told not to)   each queue by its own request
-    it cannot, and nobody of the group is connected                            offsets are committed for them
+    it cannot, and no member is connected                                      offsets are committed for them
     it cannot, and members are connected                                       it tells them a time to go to
 
 The last one knows no single queues: to set those, the members must be stopped first, or their next
@@ -138,7 +138,7 @@ async def _move(servers: ServerCalls, server: ServerAddress, wish: Wish, queue: 
     if not low <= to.explicit[queue] <= high:
         raise InvalidParameter(
             f"offset {to.explicit[queue]} of {queue.topic} {queue.broker_name}:{queue.queue_id}: "
-            f"{low} to {high} can be"
+            f"expected {low} to {high}"
         )
     return OffsetMove(queue, old, to.explicit[queue])
 
@@ -162,8 +162,8 @@ async def _apply(
         return moves
     if wish.to.kind == "offsets":
         raise UsageError(
-            f"group {wish.group!r} has members connected to {server.name}, which cannot move single queues "
-            "under them: stop them first, or reset to a time"
+            f"group {wish.group!r} has members connected to {server.name}, which cannot reset single queues "
+            "while they run: stop them first, or reset to a time"
         )
     header = _header(wish, wish.to.timestamp_ms)
     told = await api.ask(address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header)

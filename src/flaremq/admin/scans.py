@@ -1,4 +1,4 @@
-"""Reading messages of queues as they lie there, on behalf of nobody: no offset is stored."""
+"""Messages read queue by queue, without a consumer group: no offset is stored."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ async def _queues(servers: ServerCalls, wanted: Scan) -> list[tuple[ServerAddres
         where = ", ".join(f"{name} with {count(queues, 'queue')}" for name, queues in sorted(counts.items()))
         raise InvalidParameter(
             f"topic {wanted.topic!r} has no queue to read with broker={wanted.broker!r}, "
-            f"queue_id={wanted.queue_id}: there is {where or 'none'}"
+            f"queue_id={wanted.queue_id}: expected one of {where or 'none'}"
         )
     return found
 

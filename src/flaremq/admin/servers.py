@@ -29,7 +29,7 @@ class ServerAddress:
 
     @property
     def title(self) -> str:
-        """By which answers are told apart: the name alone is that of the master and all its slaves."""
+        """A name for each server: the broker name alone is shared by a master and its slaves."""
         return self.name if self.id == MASTER_ID else f"{self.name}:{self.id}"
 
 
@@ -42,11 +42,11 @@ class ServerCalls:
     @property
     def api(self) -> Api:
         if self._closed:
-            raise UsageError("this admin was stopped: make another one")
+            raise UsageError("this Admin is stopped: create another one")
         return self._api
 
     def close(self) -> None:
-        """Nobody is asked any more: a connection made now would never be closed."""
+        """Refuse further calls: a connection made now would never be closed."""
         self._closed = True
 
     # Which ones.
@@ -66,7 +66,7 @@ class ServerCalls:
         info = await self.api.cluster()
         if cluster is not None and cluster not in info.cluster_addr_table:
             known = ", ".join(sorted(info.cluster_addr_table)) or "none"
-            raise InvalidParameter(f"cluster {cluster!r} is not known, there are: {known}")
+            raise InvalidParameter(f"unknown cluster {cluster!r}: expected a known one ({known})")
         found = [each for each in listed(info) if cluster is None or each.cluster == cluster]
         if broker is not None:
             found = _chosen(found, broker)
@@ -165,7 +165,7 @@ def _chosen(servers: list[ServerAddress], broker: str) -> list[ServerAddress]:
     if host and port.isdigit():
         return [ServerAddress(broker, broker)]  # One that no NameServer knows can still be asked.
     known = ", ".join(sorted({each.name for each in servers})) or "none"
-    raise InvalidParameter(f"broker {broker!r} is not known, there are: {known}; host:port will do too")
+    raise InvalidParameter(f"unknown broker {broker!r}: expected a known one ({known}) or host:port")
 
 
 def _reachable(brokers: Iterable[BrokerData]) -> list[ServerAddress]:

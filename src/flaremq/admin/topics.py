@@ -206,7 +206,7 @@ class Topics:
         has = {each.name for each in await self._servers.of_topic(topic)}
         servers = [each for each in await self._servers.masters(cluster, broker) if each.name in has]
         if not servers:
-            raise TopicNotFound(f"topic {topic!r} is not there, but on {', '.join(sorted(has))}: name these")
+            raise TopicNotFound(f"topic {topic!r} is on {', '.join(sorted(has))} only: name these")
         changes, what = _signed(change.attributes), f"change {topic}"
         known = await self._servers.every(servers, lambda server: self._settings(server, topic), what)
         wanted = {title: _merged(current, change) for title, current in known.items()}
@@ -242,7 +242,7 @@ class Topics:
         await self._servers.api.ask(server.address, RequestCode.UPDATE_AND_CREATE_TOPIC, header)
 
     async def _settled(self, topic: str, made: Mapping[str, TopicSettings]) -> None:
-        """Brokers tell the NameServers by themselves; who sends at once should find the topic."""
+        """Brokers register topics by themselves; wait, so that a send right after this finds the topic."""
         wanted = {(name, each.read_queues, each.write_queues, int(each.perm)) for name, each in made.items()}
         loop = asyncio.get_running_loop()
         until_s = loop.time() + _SETTLE_S

@@ -35,10 +35,12 @@ def settings_of_text(body: bytes | memoryview | None) -> dict[str, str]:
 def settings_to_text(changes: Mapping[str, str]) -> bytes:
     """As Java reads them: plain ASCII, all else escaped."""
     if not changes:
-        raise InvalidParameter("no settings are given: name at least one, as in {'fileReservedTime': '48'}")
+        raise InvalidParameter(
+            "no settings given: expected at least one, for example {'fileReservedTime': '48'}"
+        )
     for name in changes:
         if not name.strip():
-            raise InvalidParameter(f"a setting is called {name!r}: wanted is RocketMQ's name of one")
+            raise InvalidParameter(f"setting {name!r}: expected a RocketMQ option name")
     return "".join(properties_line(name, value) for name, value in changes.items()).encode("ascii")
 
 

@@ -3,16 +3,16 @@
     FlareError
     ├─ UsageError               you: the caller or the operator
     │  ├─ ConfigError               an option: unknown name, wrong type, impossible relation
-    │  ├─ InvalidName               a topic or group name that cannot be
-    │  ├─ InvalidParameter          any other value that cannot be
+    │  ├─ InvalidName               an invalid topic or group name
+    │  ├─ InvalidParameter          any other invalid value
     │  ├─ NoPermission              something that is forbidden here
     │  │  └─ Forbidden                  a consumer may not read
     │  ├─ NotServed                 something that RocketMQ has and this broker has not yet
     │  ├─ TopicNotFound             a topic that is not here
     │  ├─ GroupNotFound             a group that is not here
     │  ├─ MessageNotFound           a message that is not here, or no more
-    │  ├─ ConsumerOffline           nobody of a group is connected
-    │  ├─ SubscriptionMissing       a pull before the heartbeat that says what is wanted
+    │  ├─ ConsumerOffline           no member of a group is connected
+    │  ├─ SubscriptionMissing       a pull before the heartbeat with its subscription
     │  ├─ SubscriptionOld           a pull that is ahead of it
     │  ├─ FilterDataMissing         the expression of a group is not known (yet)
     │  ├─ FilterDataOld             a newer expression of a group is known, or an older one
@@ -23,16 +23,16 @@
     │  │  └─ RecordTooLarge
     │  ├─ NoJava                    no Java that Spark could run on
     │  └─ StoreClosed               used before open() or after close()
-    ├─ PeerError                they: bytes or words from outside that mean nothing
+    ├─ PeerError                they: bytes or words from outside that make no sense
     │  ├─ Malformed                 a record, a batch, a property string, an id
-    │  ├─ Refused                   a server said no, for a reason that has no class of its own here
+    │  ├─ Refused                   a server refused, for a reason without a class here
     │  ├─ NoRoute                   a topic is known, but none of its queues can be used now
     │  ├─ SendFailed                every attempt to send a message failed; it has them all
     │  ├─ Incomplete                not all servers did what all were to do; it says which
-    │  ├─ ManyFailed                some of many messages could not be sent; it has all results
+    │  ├─ ManyFailed                some of many messages were not sent; it has all results
     │  ├─ DataLost                  messages that were to be read are gone; it says which
-    │  ├─ SparkFailed               Spark did not start, or gave up, for a reason of its own
-    │  └─ Unreachable               nobody there, or nobody any more; try again, or elsewhere
+    │  ├─ SparkFailed               Spark did not start, or gave up
+    │  └─ Unreachable               no server there, or no longer; try again, or elsewhere
     │     ├─ ConnectFailed
     │     ├─ ConnectionLost
     │     ├─ CallTimeout
@@ -101,7 +101,7 @@ class FlareError(Exception):
 
 
 class UsageError(FlareError):
-    """The caller or the operator asked for something that cannot be."""
+    """The caller or the operator asked for something impossible."""
 
 
 class ConfigError(UsageError):
@@ -115,7 +115,7 @@ class InvalidName(UsageError):
 
 
 class InvalidParameter(UsageError):
-    """A value of a request that cannot be."""
+    """An invalid value in a request."""
 
     response_code = 29  # INVALID_PARAMETER
 
@@ -160,20 +160,20 @@ class MessageNotFound(UsageError):
 
 
 class ConsumerOffline(UsageError):
-    """Nobody of a group is connected."""
+    """No member of a group is connected."""
 
     response_code = 206  # CONSUMER_NOT_ONLINE
 
 
 class SubscriptionMissing(UsageError):
-    """What a group wants is not known; its next heartbeat brings it."""
+    """The subscription of a group is unknown; its next heartbeat brings it."""
 
     retriable = True
     response_code = 24  # SUBSCRIPTION_NOT_EXIST
 
 
 class SubscriptionOld(UsageError):
-    """What is known of a group's wishes is older than the pull."""
+    """The known subscription of a group is older than the pull."""
 
     retriable = True
     response_code = 25  # SUBSCRIPTION_NOT_LATEST
@@ -194,7 +194,7 @@ class FilterDataOld(UsageError):
 
 
 class InvalidExpression(UsageError):
-    """The text of a subscription that means nothing. `at` is the character where the reading stopped."""
+    """The text of a subscription that cannot be parsed. `at` is the character where the reading stopped."""
 
     response_code = 23  # SUBSCRIPTION_PARSE_FAILED
 
@@ -241,7 +241,7 @@ class NoJava(UsageError):
 
 
 class PeerError(FlareError):
-    """Somebody outside sent what the protocol does not allow."""
+    """A peer sent something that the protocol does not allow."""
 
 
 class Malformed(PeerError):
@@ -266,7 +266,7 @@ class ConnectFailed(Unreachable):
 
 
 class ConnectionLost(Unreachable):
-    """A connection ended while somebody waited for an answer on it."""
+    """A connection ended while a call waited for its answer."""
 
 
 class CallTimeout(Unreachable):
@@ -278,18 +278,18 @@ class NoNameServer(Unreachable):
 
 
 class Refused(PeerError):
-    """A server said no. `response_code` and `remark` are its own."""
+    """A server refused. `response_code` and `remark` are its own."""
 
 
 class NoRoute(PeerError):
-    """A topic is known, but has no queue that can be used for what is wanted."""
+    """A topic is known, but has no usable queue."""
 
     retriable = True
     response_code = 17  # TOPIC_NOT_EXIST
 
 
 class SendFailed(PeerError):
-    """A message could not be sent. One of the attempts may still have stored it."""
+    """Every attempt to send a message failed. One of them may have stored it all the same."""
 
     retriable = True
 
@@ -333,7 +333,7 @@ class Incomplete(PeerError):
 
 
 class SparkFailed(PeerError):
-    """Spark did not start, or gave a job up, for a reason that has no class of its own here."""
+    """Spark did not start, or gave up a job, for a reason without a class here."""
 
 
 class StoreError(FlareError):

@@ -1,8 +1,8 @@
 """Which cluster a command is for.
 
-The first that is said counts: the flag --namesrv, the variables FLAREMQ_NAMESRV and NAMESRV_ADDR, the
-profile named by --profile or FLAREMQ_PROFILE, the profile in use, and at last 127.0.0.1:9876. But a
---profile that stands on the command line is said more loudly than a variable, and counts before it.
+The first one found counts: the flag --namesrv, the variables FLAREMQ_NAMESRV and NAMESRV_ADDR, the
+profile named by --profile or FLAREMQ_PROFILE, the profile in use, and at last 127.0.0.1:9876. A
+--profile on the command line counts before a variable.
 
 Profiles lie in a file of a user's own, ~/.config/flaremq/profiles.toml:
 
@@ -38,7 +38,7 @@ _FIRST_LINES: Final = "# Clusters that the flaremq command knows by name: see `f
 
 @dataclass(frozen=True, slots=True)
 class ClusterTarget:
-    """NameServers, who named them, and how to talk to them."""
+    """NameServers, where they were named, and their TLS settings."""
 
     namesrv: str
     why: str
@@ -99,7 +99,7 @@ class Profiles:
         try:
             BackedFile(self.path).save(text.encode())
         except (OSError, StoreError) as error:
-            raise ConfigError(f"{error}; check who owns it") from error
+            raise ConfigError(f"{error}; check its owner and mode") from error
 
 
 def profiles_path(environ: Mapping[str, str] = os.environ) -> Path:
@@ -115,11 +115,13 @@ def load_profiles(path: Path) -> Profiles:
     except FileNotFoundError:
         return Profiles(path)
     except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror or error}; see who owns it") from error
+        raise ConfigError(
+            f"{path} cannot be read: {error.strerror or error}; check its owner and mode"
+        ) from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path} is not UTF-8 at byte {error.start}: save it as UTF-8") from None
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path}: {error}: mend that line, or delete the file to begin anew") from None
+        raise ConfigError(f"{path}: {error}: fix that line, or delete the file to start over") from None
     return _understood(path, text, found)
 
 
@@ -157,12 +159,12 @@ def _understood(path: Path, text: str, found: dict[str, Any]) -> Profiles:
 
 
 def _line_of(text: str, word: str) -> int:
-    """The first line that has it: near enough for somebody who looks."""
+    """The first line that has it: close enough for a reader."""
     return next((number for number, line in enumerate(text.splitlines(), 1) if word in line), 1)
 
 
 def check_namesrv(text: str) -> str:
-    """host:port;host:port with one separator and no blanks; ConfigError if it is none."""
+    """host:port;host:port with one separator and no blanks; ConfigError for anything else."""
     addresses = [part.strip() for part in text.replace(",", ";").split(";") if part.strip()]
     for address in addresses or [""]:
         host, _, port = address.rpartition(":")

@@ -103,7 +103,7 @@ class Output:
 
 
 def note(sentence: str) -> None:
-    """For people, beside the result: it is no part of what a program reads."""
+    """For people, on stderr: not part of what a program reads."""
     typer.echo(f"flaremq: {safe(sentence)}", err=True)
 
 

@@ -67,7 +67,7 @@ class Sightings:
         self._cluster["seen_ms"] = now_ms
 
     def note_topic(self, topic: str, queues: Mapping[str, int]) -> None:
-        """It has so many queues on each of these brokers. Those that are away keep theirs."""
+        """Queues of the topic on each broker. Brokers that are away keep theirs."""
         known = self._cluster["topics"].pop(topic, {})
         self._cluster["topics"][topic] = {**known, **queues}
 

@@ -1,4 +1,4 @@
-"""`flaremq store`: look into a store folder. Read-only, also beside a running broker."""
+"""`flaremq store`: inspect a store folder. Read-only, also while its broker runs."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def verify(
     index: Annotated[bool, typer.Option("--index/--no-index", help="Check index files too.")] = True,
     json: Json = False,
 ) -> None:
-    """Read everything and compare it. Ends with status 1 if anything is wrong."""
+    """Check every record, queue entry and index entry. Exit status 1 if anything is wrong."""
     store, out = OfflineStore(folder), Output(json)
     total = sum(file.size for file in store.scan.log_files())
     with ProgressBar("verifying", total) as progress:
@@ -56,28 +56,29 @@ def verify(
 @app.command("export")
 def export(
     folder: Folder,
-    topic: Annotated[str | None, typer.Option("-t", "--topic")] = None,
-    queue: Annotated[int | None, typer.Option("-q", "--queue", min=0, help="Number of a queue.")] = None,
-    from_offset: Annotated[int, typer.Option("--from-offset", min=0, help="In the queue.")] = 0,
+    topic: Annotated[
+        str | None, typer.Option("-t", "--topic", help="Topic. Default: all topics, in log order.")
+    ] = None,
+    queue: Annotated[int | None, typer.Option("-q", "--queue", min=0, help="Queue id.")] = None,
+    from_offset: Annotated[int, typer.Option("--from-offset", min=0, help="Start offset in the queue.")] = 0,
     to_offset: Annotated[
-        int | None, typer.Option("--to-offset", min=0, help="In the queue; this one is not taken any more.")
+        int | None, typer.Option("--to-offset", min=0, help="End offset in the queue (exclusive).")
     ] = None,
     from_time: Annotated[
         str | None,
-        typer.Option("--from", metavar="TIME", help="Stored then or later: 10m, 12:30, 2024-05-01"),
+        typer.Option("--from", metavar="TIME", help="Earliest store time: 10m (ago), 12:30, 2024-05-01 ..."),
     ] = None,
-    to_time: Annotated[
-        str | None, typer.Option("--to", metavar="TIME", help="Stored then or before.")
-    ] = None,
-    key: Annotated[str | None, typer.Option("-k", "--key", help="With this key, or this message id.")] = None,
+    to_time: Annotated[str | None, typer.Option("--to", metavar="TIME", help="Latest store time.")] = None,
+    key: Annotated[str | None, typer.Option("-k", "--key", help="Message key or message id.")] = None,
     by_log_order: Annotated[
-        bool, typer.Option("--by-log", help="Read the log itself: also what has no queue any more.")
+        bool,
+        typer.Option("--by-log", help="Read the log instead of queues; also finds messages without a queue."),
     ] = False,
-    limit: Annotated[int | None, typer.Option("--limit", min=1, help="So many at most.")] = None,
+    limit: Annotated[int | None, typer.Option("--limit", min=1, help="Maximum number of messages.")] = None,
 ) -> None:
-    """Write messages as JSON, one a line.
+    """Print messages as JSON, one per line.
 
-    The body is text where it is UTF-8 and base64 where it is not; body_encoding says which.
+    A body that is UTF-8 is text, any other is base64; body_encoding says which.
     """
     times: dict[str, Any] = {}
     if from_time is not None:
@@ -107,7 +108,7 @@ def _show_facts(facts: StoreFacts, out: Output) -> None:
     if facts.holder is not None:
         held = f"by process {facts.holder}" if facts.holder else "by another process"
     else:
-        held = "by nobody" + (", but the last stop was not clean" if facts.has_abort else "")
+        held = "by no process" + (", but the last stop was not clean" if facts.has_abort else "")
     checkpoint = facts.checkpoint
     rows: list[tuple[str, object]] = [
         ("Folder", facts.root),

@@ -53,7 +53,7 @@ class NamesrvConfig:
 
 
 def load_broker(file: Path | None, environ: Mapping[str, str], flags: Sequence[str]) -> BrokerConfig:
-    """Without a file, the one is read in which a broker keeps changes beside its store, if any."""
+    """Without a file, the one in which a broker keeps changed settings next to its store is read, if any."""
     sources = Sources.of(file, environ, flags)
     if file is None:
         root = Path(sources.said("storePathRootDir") or StoreSettings().root)

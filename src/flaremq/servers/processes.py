@@ -26,12 +26,12 @@ class ProcessFailed(Exception):
 
 
 class Process:
-    """One server. Its output goes to a file beside its settings."""
+    """One server. Its output goes to a file next to its settings."""
 
     def __init__(
         self, what: str, name: str, port: int, folder: Path, *, descriptors: int | None = None
     ) -> None:
-        """`descriptors`: so many it may have, and no more (ulimit -n)."""
+        """`descriptors` limits its open files (ulimit -n)."""
         limited = [] if descriptors is None else ["sh", "-c", 'ulimit -n "$0" && exec "$@"', str(descriptors)]
         self.what = what
         self.name = name

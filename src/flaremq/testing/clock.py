@@ -1,4 +1,4 @@
-"""Clocks that move when told to, and a way to wait for quiet instead of for time."""
+"""Clocks that a test moves, and a way to wait for quiet instead of for time."""
 
 import asyncio
 import math
@@ -11,7 +11,7 @@ from typing import Final
 from flaremq.base.errors import UsageError
 
 START_MS: Final = 1_700_000_000_000
-"""Where a ManualClock begins unless told otherwise: 14 November 2023, 22:13:20 UTC."""
+"""Where a ManualClock begins by default: 14 November 2023, 22:13:20 UTC."""
 
 _ROUNDS: Final = 10  # Enough for a chain of ten tasks, each waking the next.
 
@@ -61,7 +61,7 @@ class MovableClock:
         """So many seconds pass at once. What was due several times meanwhile happens once, and soon."""
         seconds = by.total_seconds() if isinstance(by, timedelta) else by
         if not 0 <= seconds < math.inf:
-            raise UsageError(f"the clock cannot be advanced by {by} s: give 0 or more, time runs one way")
+            raise UsageError(f"the clock cannot be advanced by {by} s: expected 0 or more")
         with self._lock:
             self._ahead_ms += round(seconds * 1000)
             sleepers = list(self._sleepers.items())

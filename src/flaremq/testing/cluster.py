@@ -106,5 +106,5 @@ async def eventually(what: str, is_so: Callable[[], Awaitable[bool]], limit_s: f
     begun_s = loop.time()
     while not await is_so():
         if loop.time() > begun_s + limit_s and loop.time() > begun_s + (limit := limit_s * load_factor()):
-            raise TimeoutError(f"after {limit:g} s it is still not so: {what}")
+            raise TimeoutError(f"not within {limit:g} s: {what}")
         await asyncio.sleep(_POLL_S)

@@ -138,7 +138,7 @@ class Embedded:
 
 
 class EmbeddedThread:
-    """The same in a thread with a loop of its own."""
+    """The same in a thread with its own event loop."""
 
     def __init__(
         self,
@@ -191,7 +191,7 @@ class EmbeddedThread:
             self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join(_STOP_LIMIT_S)
         if self._thread.is_alive():
-            raise TimeoutError(f"the servers still run {_STOP_LIMIT_S:g} s after they were told to stop")
+            raise TimeoutError(f"the servers still run {_STOP_LIMIT_S:g} s after the request to stop")
 
     def _main(self) -> None:
         asyncio.run(self._serve())

@@ -40,7 +40,7 @@ class Faults:
     # Processes.
 
     def kill(self, process: Process) -> None:
-        """End a process of a `cluster` at once (SIGKILL): it saves nothing and says goodbye to nobody."""
+        """End a process of a `cluster` at once (SIGKILL): it saves nothing and unregisters nowhere."""
         self._found(process, "killed")[1].kill()
 
     def restart(self, process: Process) -> Process:
@@ -114,11 +114,11 @@ class Faults:
         """
         path, data = self._read(what)
         if not 1 <= count <= len(data):
-            raise UsageError(f"{path}: {count} bytes cannot be changed, it holds {len(data)}")
+            raise UsageError(f"{path}: count={count}: expected 1 to {len(data)}, the bytes that it holds")
         dice = random.Random(seed)
         places = sorted(dice.sample(range(len(data)), count)) if at is None else range(at, at + count)
         if not 0 <= places[0] <= places[-1] < path.stat().st_size:
-            raise UsageError(f"{path}: byte {places[-1]} is not in it, it has {path.stat().st_size}")
+            raise UsageError(f"{path}: expected a byte below {path.stat().st_size}, got {places[-1]}")
         with path.open("rb") as file:
             whole = file.read(places[-1] + 1)
         changes = [

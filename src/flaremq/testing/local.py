@@ -31,7 +31,7 @@ class Servers(Asserts):
     """What a test may ask of servers, wherever they run."""
 
     def create_topic(self, name: str, queues: int = 4) -> None:
-        """On every broker, with so many queues on each. Clients find it when this returns."""
+        """On every broker, with this number of queues on each. Clients find it when this returns."""
         self.admin.topics.create(name, TopicSettings(read_queues=queues, write_queues=queues))
 
 
@@ -83,7 +83,7 @@ class LocalBroker(Servers):
         return bool(self._servers.brokers)
 
     def stop(self) -> None:
-        """Stop the broker as an operator would; the NameServer goes on. Again is harmless."""
+        """Stop the broker as an operator would; the NameServer keeps running. Idempotent."""
         if self.is_running:
             self._servers.stop(_NAME)
 
@@ -109,7 +109,7 @@ class ClusterPlan:
             ("namesrvs", self.namesrvs, _NAMESRVS_MAX),
         ):
             if not 1 <= value <= limit:
-                raise UsageError(f"a cluster of {value} {name} cannot be made: ask for 1 to {limit}")
+                raise UsageError(f"{name}={value}: expected 1 to {limit}")
 
 
 class LocalCluster(Servers):
@@ -160,7 +160,7 @@ class LocalCluster(Servers):
         yield from self.brokers
 
     def current(self, process: Process) -> Process | None:
-        """The newest life of a process: who was started again has another id."""
+        """The current run of a process: each start has another id."""
         return next((each for each in self.processes if each.folder == process.folder), None)
 
     def again(self, ended: Process) -> Process:

@@ -83,8 +83,8 @@ class _Asked(Asserts):
         if self._clusters is not None and self._clusters.made:
             return self._clusters.made[-1]
         raise UsageError(
-            "there is nothing to ask: let the test have the fixture `broker`, or make a `cluster` first; of "
-            "any other server ask by the functions in flaremq.testing.asserts"
+            "no servers to ask: use the fixture `broker`, or make a `cluster` first; for "
+            "other servers use the functions in flaremq.testing.asserts"
         )
 
 

@@ -101,7 +101,7 @@ def test_a_server_that_does_not_start_is_one_line(tmp_path: Path, monkeypatch: p
 def test_when_all_is_closed_no_server_begins(tmp_path: Path) -> None:
     demo = Demo(tmp_path, 6)
     demo.close()
-    with pytest.raises(ProcessFailed, match="not wanted any more"):
+    with pytest.raises(ProcessFailed, match="was stopped"):
         demo._start()
     assert processes_of(tmp_path) == []
 

@@ -146,7 +146,7 @@ def test_a_dead_letter_is_found_and_comes_again(ask: Ask, billing: Billing) -> N
     assert (done["done"], done["topic"]) == (True, f"%RETRY%{GROUP}")
     again = billing.wait_for(b"spoiled")
     assert (again.topic, again.message_id) == (TOPIC, receipt["message_id"])
-    assert "only dead letters" in ask("message", "resend", receipt["offset_id"], "--yes").complaint
+    assert "expected a dead letter" in ask("message", "resend", receipt["offset_id"], "--yes").complaint
 
 
 def test_it_is_sent_back_while_it_runs(ask: Ask, billing: Billing) -> None:

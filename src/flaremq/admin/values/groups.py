@@ -87,7 +87,7 @@ class QueueProgress:
     pull_offset: int
     """How far it has fetched."""
     last_consumed_ms: int | None
-    """When the last message that it consumed was stored; None where there is none."""
+    """When the last consumed message was stored; None if none was consumed."""
     owner: str | None = None
     """The client id of the member that has the queue, where members were asked and one has it."""
 
@@ -173,17 +173,17 @@ class Position:
     def time(cls, timestamp_ms: int) -> Position:
         """The first message that was not stored earlier; brokers before 5 take the one nearest in time."""
         if timestamp_ms < 0:
-            raise InvalidParameter(f"timestamp {timestamp_ms} ms: wanted are milliseconds since 1970")
+            raise InvalidParameter(f"timestamp {timestamp_ms}: expected milliseconds since 1970")
         return cls("time", timestamp_ms)
 
     @classmethod
     def offsets(cls, offsets: Mapping[MessageQueue, int]) -> Position:
         """These queues to these offsets; other queues stay."""
         if not offsets:
-            raise InvalidParameter("no offsets are given: name at least one queue")
+            raise InvalidParameter("no offsets given: expected at least one queue")
         for queue, offset in offsets.items():
             if offset < 0:
-                raise InvalidParameter(f"offset {offset} of {queue}: 0 is the least")
+                raise InvalidParameter(f"offset {offset} of {queue}: expected 0 or more")
         return cls("offsets", explicit=dict(offsets))
 
 

@@ -107,7 +107,7 @@ class TimeRange:
     def __post_init__(self) -> None:
         if not 0 <= self.begin_ms <= self.end_ms:
             raise InvalidParameter(
-                f"a time from {self.begin_ms} to {self.end_ms} ms: the begin must not be behind the end"
+                f"a time from {self.begin_ms} to {self.end_ms} ms: expected the earlier time first"
             )
 
 
@@ -128,11 +128,11 @@ class Scan:
     tags: str = ALL
     """`TagA || TagB`: the broker leaves out all others."""
     count_max: int = 1000
-    """After so many it ends."""
+    """Stop after this number of messages."""
 
     def __post_init__(self) -> None:
         if self.count_max < 1:
-            raise InvalidParameter(f"count_max={self.count_max}: 1 is the least")
+            raise InvalidParameter(f"count_max={self.count_max}: expected at least 1")
 
 
 class TrackState(Enum):
@@ -162,7 +162,7 @@ class Track:
 
 @dataclass(frozen=True, slots=True)
 class DirectResult:
-    """What a consumer made of a message that it was told to consume."""
+    """The result of a message consumed directly."""
 
     group: str
     client_id: str

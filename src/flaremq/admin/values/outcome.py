@@ -1,7 +1,7 @@
 """What came of asking many servers: what they said, and which of them failed, and why.
 
 A question goes to all of them at once. What a part of them says is worth having, so the failures of
-the others stand beside it (`failed`); a change that not all of them made is an error, Incomplete.
+the others are listed in `failed`; a change that not all of them made is an error, Incomplete.
 """
 
 from __future__ import annotations

@@ -111,7 +111,7 @@ class TopicChange:
 
 def _check_queues(name: str, count: int) -> None:
     if not 0 <= count <= QUEUES_MAX:
-        raise InvalidParameter(f"{name}={count}: 0 to {QUEUES_MAX} can be")
+        raise InvalidParameter(f"{name}={count}: expected 0 to {QUEUES_MAX}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +162,7 @@ class QueueStats:
     max_offset: int
     """Of the message that will come next."""
     last_update_ms: int | None
-    """When the newest message came; None while there is none."""
+    """When the newest message was stored; None if there is none."""
 
     @property
     def count(self) -> int:

@@ -132,7 +132,7 @@ def producers(
 
 
 class What(Enum):
-    """What a broker may be told to clean up."""
+    """What a broker can clean up."""
 
     QUEUES = "queues"
     TOPICS = "topics"

@@ -1,4 +1,4 @@
-"""Traffic of topics, and who sends: `flaremq topic rates` and `flaremq topic producers`."""
+"""Traffic of topics and their producers: `flaremq topic rates` and `flaremq topic producers`."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def command(
     except ProcessFailed as error:
         what, *printed = str(error).splitlines()
         why = f" {printed[-1].strip()};" if printed else ""
-        raise FlareError(f"{what}{why} all that it printed lies below {demo.folder}") from error
+        raise FlareError(f"{what}{why} its output is below {demo.folder}") from error
     finally:
         demo.close()  # Whatever happened, even to the stopping itself.
 
@@ -86,8 +86,10 @@ def _new_folder(folder: Path) -> Path:
                 place.mkdir(parents=True)
                 return place
     except OSError as error:
-        raise ConfigError(f"--folder {folder} cannot be used: {error.strerror}; give another one") from error
-    raise ConfigError(f"--folder {folder} has many demos of this second: give another one")
+        raise ConfigError(
+            f"--folder {folder} cannot be used: {error.strerror}; give another folder"
+        ) from error
+    raise ConfigError(f"--folder {folder} already holds demos started this second: give another folder")
 
 
 class Demo:
@@ -153,7 +155,7 @@ class Demo:
     def _begin(self, what: str, name: str, port: int) -> None:
         with self._may_begin:
             if self._closed:  # Ctrl-C came while servers were being started by another thread.
-                raise ProcessFailed(f"{name} is not wanted any more")
+                raise ProcessFailed(f"{name} was stopped")
             process = Process(what, name, port, self.folder / name)
             self._running.callback(process.end)
         self._servers[name] = process.wait_ready()
@@ -183,7 +185,7 @@ class Demo:
         async with Client(settings=settings) as client, Producer("shop", client=client) as producer:
             shop = Shop(producer, ledger)
             ledger.began_s = perf_counter()
-            async with self._watched("orders come in, nobody reads them yet"):
+            async with self._watched("orders come in, not consumed yet"):
                 for _ in range(_BACKLOG // _AT_ONCE):
                     await shop.sell(_AT_ONCE)
             async with AsyncExitStack() as stack:

@@ -197,7 +197,7 @@ async def _lines() -> AsyncIterator[list[bytes]]:
 
     def read() -> None:
         rest, source = b"", _stdin()
-        with suppress(RuntimeError):  # The loop is closed: nobody wants more.
+        with suppress(RuntimeError):  # The loop is closed.
             try:
                 while data := source.read(_READ):
                     *lines, rest = (rest + data).split(b"\n")

@@ -71,17 +71,21 @@ class StoreFacts:
 
 
 class OfflineStore:
-    """A folder that is looked at. InvalidParameter if it is none of ours."""
+    """A store folder, read only. InvalidParameter if it is not one."""
 
     def __init__(self, root: Path) -> None:
         root = local_path(root)
         if not root.is_dir():
             what = "is a file" if root.exists() else "does not exist"
-            raise InvalidParameter(f"{root} {what}: give the folder of a store (storePathRootDir)")
+            raise InvalidParameter(f"{root} {what}: expected a store folder (storePathRootDir)")
         if not any((root / name).exists() for name in _MARKS[:3]):
             inside = root / "store"
-            hint = f"did you mean {inside}?" if inside.is_dir() else "give the one in storePathRootDir"
-            raise InvalidParameter(f"{root} is no store, as it has no commitlog: {hint}")
+            hint = (
+                f"did you mean {inside}?"
+                if inside.is_dir()
+                else "expected the folder named by storePathRootDir"
+            )
+            raise InvalidParameter(f"{root} is not a store folder, it has no commitlog: {hint}")
         self.root = root
         self.disk = Disk()
         self.scan = StoreScan(root)

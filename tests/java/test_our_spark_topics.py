@@ -15,7 +15,7 @@ from tests.spark.servers import fill, make_topic, wait_until_holds
 
 from flaremq.spark.archive.reader import read_archive
 from flaremq.spark.clients import close_links
-from flaremq.spark.pipelines.archive import ArchivePlan, archive
+from flaremq.spark.pipelines.archive import ArchivePlan, run_archive
 from flaremq.spark.pipelines.replay import ReplayPlan, replay
 
 pytestmark = pytest.mark.java
@@ -160,9 +160,9 @@ def test_an_archive_of_its_topics_is_replayed_to_another(
     make_topic(namesrv, "Again", 2)
     fill(namesrv, "Kept", 400, tags=["a", "b"])
     plan = ArchivePlan(namesrv=namesrv, topics=("Kept",), to=tmp_path / "archive")
-    assert archive(spark, plan).rows == 400
+    assert run_archive(spark, plan).rows == 400
     fill(namesrv, "Kept", 40, tags=["c"])
-    done = archive(spark, plan)
+    done = run_archive(spark, plan)
     assert (done.rows, done.total_rows) == (40, 440)
     kept = read_archive(spark, plan.to)
     assert numbers(kept) == sorted([*range(400), *range(40)])

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from tests.spark.drivers import play, stdin_ended
 
 from flaremq.spark.archive.reader import read_archive
-from flaremq.spark.pipelines.archive import ArchivePlan, archive, start_archive
+from flaremq.spark.pipelines.archive import ArchivePlan, run_archive, start_archive
 
 
 def run(spark: SparkSession, said: dict[str, Any]) -> None:
@@ -30,7 +30,7 @@ def run(spark: SparkSession, said: dict[str, Any]) -> None:
         options={"brokerTimeout": "120s", "minPartitions": "2"},
     )
     if said["once"]:
-        archive(spark, plan)
+        run_archive(spark, plan)
         print(json.dumps(as_read(spark, plan.to)), flush=True)
         return
     ended = stdin_ended()

@@ -23,7 +23,7 @@ from flaremq.model.message import Message
 from flaremq.spark.archive.lease import WriterLease, check_run
 from flaremq.spark.archive.reader import read_archive
 from flaremq.spark.clients import close_links
-from flaremq.spark.pipelines.archive import Archived, ArchivePlan, RunningArchive, archive, start_archive
+from flaremq.spark.pipelines.archive import Archived, ArchivePlan, RunningArchive, run_archive, start_archive
 from flaremq.spark.pipelines.compact import compact
 from flaremq.testing.clock import MovableClock
 from flaremq.testing.cluster import eventually
@@ -74,7 +74,7 @@ class Archiving:
         )
 
     def once(self, *topics: str, **others: object) -> Archived:
-        return archive(self.spark, self.plan(*topics, **others))
+        return run_archive(self.spark, self.plan(*topics, **others))
 
     @property
     def numbers(self) -> list[int]:
@@ -177,7 +177,7 @@ def test_a_stream_archives_what_comes_until_it_is_stopped_and_goes_on_where_it_w
     assert not live.is_running and live.wait()
     live.stop()
     sent(running, "live-a", range(210, 220))
-    assert archive(archiving.spark, plan).rows == 10
+    assert run_archive(archiving.spark, plan).rows == 10
     asyncio.run(caught_up(running, "archives", 220))
     assert archiving.numbers == list(range(220))
     found = read_archive(archiving.spark, archiving.folder, topics=["live-b"])

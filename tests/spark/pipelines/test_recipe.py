@@ -10,7 +10,7 @@ from flaremq.base.errors import ConfigError
 
 pytest.importorskip("pyspark", reason="the options of the formats are checked by themselves")
 
-from flaremq.spark.pipelines.recipe.describe import describe
+from flaremq.spark.pipelines.recipe.describe import describe_recipe
 from flaremq.spark.pipelines.recipe.load import load_recipe
 from flaremq.spark.pipelines.recipe.model import Recipe, Trigger
 from flaremq.spark.pipelines.recipe.sqlnames import named_views
@@ -270,7 +270,7 @@ def test_variables_are_put_in_and_never_shown(tmp_path: Path) -> None:
     recipe = load(tmp_path, text, NS="10.1.2.3:9876")
     assert recipe.sources[0].options["nameServer"].value == "10.1.2.3:9876"
     assert recipe.sources[0].options["topic"].value == "Orders"
-    assert "10.1.2.3" not in describe(recipe) and "nameServer ${NS}" in describe(recipe)
+    assert "10.1.2.3" not in describe_recipe(recipe) and "nameServer ${NS}" in describe_recipe(recipe)
     assert error(tmp_path, text) == (
         "p.yaml:3: sources.orders.nameServer: the variable NS is not set: set it, or give a "
         "default with ${NS:-default}"
@@ -285,7 +285,7 @@ def test_variables_are_put_in_and_never_shown(tmp_path: Path) -> None:
 
 def test_secrets_are_not_described(tmp_path: Path) -> None:
     text = changed("{format: parquet, path: customers/}", "{format: jdbc, url: u, password: hunter2}")
-    assert "hunter2" not in describe(load(tmp_path, text))
+    assert "hunter2" not in describe_recipe(load(tmp_path, text))
 
 
 def test_streams_and_tables_are_not_mixed_up(tmp_path: Path) -> None:
@@ -305,7 +305,7 @@ def test_streams_and_tables_are_not_mixed_up(tmp_path: Path) -> None:
 
 
 def test_what_it_would_do_is_told(tmp_path: Path) -> None:
-    assert describe(load(tmp_path, GOOD)).splitlines() == [
+    assert describe_recipe(load(tmp_path, GOOD)).splitlines() == [
         "paid-orders (p.yaml): a stream",
         "",
         "sources",

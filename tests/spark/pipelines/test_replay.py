@@ -15,7 +15,7 @@ from tests.spark.servers import make_topic, send, servers, wait_until_holds
 
 from flaremq.base.errors import ConfigError, FlareError, UsageError
 from flaremq.model.message import Message
-from flaremq.spark.pipelines.archive import ArchivePlan, archive
+from flaremq.spark.pipelines.archive import ArchivePlan, run_archive
 from flaremq.spark.pipelines.replay import ORIGIN, ReplayPlan, replay
 from flaremq.spark.write.ids import derived_id
 from flaremq.testing.embedded import EmbeddedThread
@@ -152,7 +152,7 @@ def test_a_replay_with_a_name_gives_the_same_ids_each_time(spark: SparkSession, 
 def test_an_archive_of_ours_is_read_as_it_is_now(
     spark: SparkSession, two: EmbeddedThread, tmp_path: Path
 ) -> None:
-    archive(spark, ArchivePlan(namesrv=two.namesrv, to=tmp_path / "archive", topics=("2026", "Bills")))
+    run_archive(spark, ArchivePlan(namesrv=two.namesrv, to=tmp_path / "archive", topics=("2026", "Bills")))
     make_topic(two.namesrv, "Ours", queues=2)
     plan = ReplayPlan(namesrv=two.namesrv, topic="Ours", from_topics=("2026",), key="all", tasks=2)
     assert replay(spark, tmp_path / "archive", replace(plan, dry_run=True)).count == COUNT

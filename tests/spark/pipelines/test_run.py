@@ -12,11 +12,11 @@ from pyspark.sql import SparkSession
 from tests.spark.servers import fill, make_topic, servers
 
 from flaremq.base.errors import ConfigError, FlareError, SparkFailed, UsageError
-from flaremq.spark.pipelines.archive import ArchivePlan, archive
+from flaremq.spark.pipelines.archive import ArchivePlan, run_archive
 from flaremq.spark.pipelines.recipe.load import load_recipe
 from flaremq.spark.pipelines.recipe.model import Recipe
 from flaremq.spark.pipelines.recipe.progress import SinkProgress, lag_of
-from flaremq.spark.pipelines.recipe.run import RecipeRun, SinkResult, _RunningSink, run
+from flaremq.spark.pipelines.recipe.run import RecipeRun, SinkResult, _RunningSink, run_recipe
 from flaremq.testing.embedded import EmbeddedThread
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "pipeline.yaml"
@@ -76,7 +76,7 @@ def test_the_example_goes_on_where_it_has_ended(
 ) -> None:
     environment = {"NAMESRV_ADDR": running.namesrv, "OUT": str(tmp_path)}
     told: list[SinkProgress] = []
-    ran = run(spark, load_recipe(EXAMPLE, environment), told.append)
+    ran = run_recipe(spark, load_recipe(EXAMPLE, environment), told.append)
     assert {each.name: each.rows for each in ran.sinks} == {"topic": COUNT // 3, "files": COUNT // 3}
     assert all(each.stream and each.batches for each in ran.sinks)
     assert sum(each.rows for each in told if each.sink == "topic") == COUNT // 3
@@ -89,7 +89,7 @@ def test_the_example_goes_on_where_it_has_ended(
         == paid
     )
     assert [path.name[:4] for path in (tmp_path / "paid").glob("day=*")] == ["day="]
-    again = run(spark, load_recipe(EXAMPLE, environment))
+    again = run_recipe(spark, load_recipe(EXAMPLE, environment))
     assert [each.rows for each in again.sinks] == [0, 0]
     assert bodies(spark, running, "Paid") == paid
     assert not spark.catalog.tableExists("orders")
@@ -118,7 +118,7 @@ def test_a_batch_with_sql_and_functions_of_ones_own(
         + "  nothing: {from: orders, format: noop}\n"
         + "spark: {spark.sql.shuffle.partitions: 3}\n"
     )
-    ran = run(spark, recipe(tmp_path, text, running))
+    ran = run_recipe(spark, recipe(tmp_path, text, running))
     assert [(each.rows, each.stream) for each in ran.sinks] == [(2, False), (COUNT, False)]
     rows = spark.read.json(str(tmp_path / "out")).orderBy("id").collect()
     assert [(row.tags, row.n, row.loud) for row in rows] == [
@@ -127,17 +127,17 @@ def test_a_batch_with_sql_and_functions_of_ones_own(
     ]
     assert spark.conf.get("spark.sql.shuffle.partitions") != "3"
     with pytest.raises(FlareError, match=r"p\.yaml:6: sinks\.files: .*already exists"):
-        run(spark, recipe(tmp_path, text.replace(", mode: overwrite", ""), running))
+        run_recipe(spark, recipe(tmp_path, text.replace(", mode: overwrite", ""), running))
 
 
 def test_an_archive_is_a_source(spark: SparkSession, running: EmbeddedThread, tmp_path: Path) -> None:
-    archive(spark, ArchivePlan(namesrv=running.namesrv, topics=("Orders",), to=tmp_path / "kept"))
+    run_archive(spark, ArchivePlan(namesrv=running.namesrv, topics=("Orders",), to=tmp_path / "kept"))
     text = (
         "sources: {old: {format: archive, path: kept, topics: [Orders], begin: 2020-01-01}}\n"
         "steps: {orders: {sql: \"select *, 1 as old from old where tags = 'paid'\"}}\n"
         "sinks: {out: {from: orders, format: noop}}\n"
     )
-    assert [each.rows for each in run(spark, recipe(tmp_path, text, running)).sinks] == [COUNT // 3]
+    assert [each.rows for each in run_recipe(spark, recipe(tmp_path, text, running)).sinks] == [COUNT // 3]
     with pytest.raises(ConfigError, match=r"p\.yaml:1: sources\.old\.begin: begin='soon': expected ISO-8601"):
         recipe(tmp_path, text.replace("2020-01-01", "soon"), running)
 
@@ -177,7 +177,7 @@ def test_what_only_spark_can_tell_has_its_line_too(
 ) -> None:
     text = f"{SOURCE}steps: {steps}\nsinks: {{out: {sink}}}\n"
     with pytest.raises((ConfigError, UsageError, SparkFailed), match=told) as caught:
-        run(spark, recipe(tmp_path, text, running))
+        run_recipe(spark, recipe(tmp_path, text, running))
     assert running.namesrv not in str(caught.value)
 
 
@@ -241,7 +241,7 @@ def test_a_stream_whose_worker_was_late_once_is_started_again(
         f"{SOURCE}steps: {{late: {{python: 'late:once', inputs: [orders]}}}}\n"
         "sinks: {out: {from: late, format: parquet, path: out}}\ntrigger: {available-now: true}\n"
     )
-    done = run(spark, recipe(tmp_path, text, running))
+    done = run_recipe(spark, recipe(tmp_path, text, running))
     assert (tmp_path / "was-late").exists()
     assert done.sinks[0].rows == COUNT
     assert spark.read.parquet(str(tmp_path / "out")).count() == COUNT

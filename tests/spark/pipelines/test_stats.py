@@ -17,7 +17,7 @@ from flaremq.base.text import size, span
 from flaremq.model.message import Message
 from flaremq.protocol import fastjson
 from flaremq.spark.archive.reader import read_archive
-from flaremq.spark.pipelines.archive import ArchivePlan, archive
+from flaremq.spark.pipelines.archive import ArchivePlan, run_archive
 from flaremq.spark.pipelines.stats.groupoffsets import offsets_of_brokers, offsets_of_store
 from flaremq.spark.pipelines.stats.plots import plot_stats
 from flaremq.spark.pipelines.stats.stats import COLUMNS_NEEDED, KEY_COLUMNS, StatsPlan, finer, stats
@@ -205,7 +205,7 @@ def test_topics_are_counted_with_what_brokers_know_of_groups(spark: SparkSession
         assert [row["waiting"] for row in done.rows("backlog")] == [30]
         assert done.rows("keys") == [{"topic": "Orders", "key": "k", "messages": 50}]
         plan = ArchivePlan(namesrv=running.namesrv, topics=("Orders",), to=tmp_path / "archive")
-        assert archive(spark, plan).rows == 50
+        assert run_archive(spark, plan).rows == 50
         archived = stats(spark, read_archive(spark, plan.to), StatsPlan(offsets=offsets))
         assert {name: archived.rows(name) for name in TABLES} == {name: done.rows(name) for name in TABLES}
         with pytest.raises(UsageError, match="brokers have no offsets of nobody in topics Orders"):

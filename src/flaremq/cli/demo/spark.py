@@ -61,10 +61,10 @@ class SparkHalf:
         )
 
     def _archive(self, spark: Any, topic: str, to: Path) -> int:
-        from flaremq.spark.pipelines.archive import ArchivePlan, archive
+        from flaremq.spark.pipelines.archive import ArchivePlan, run_archive
 
         with self._step("orders are archived as Parquet, each exactly once") as facts:
-            done = archive(spark, ArchivePlan(namesrv=self._namesrv, topics=(topic,), to=to))
+            done = run_archive(spark, ArchivePlan(namesrv=self._namesrv, topics=(topic,), to=to))
             facts.append(f"{done.rows:,} messages in {done.files} files")
         return done.rows
 

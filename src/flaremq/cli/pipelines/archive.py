@@ -118,7 +118,7 @@ def archive(
     with spark_for(Where(master, conf or [], ui, ship, python_env), "archive") as spark:
         if once:
             with watched(spark, "archiving"):
-                done = archiving.archive(spark, plan)
+                done = archiving.run_archive(spark, plan)
         else:
             done = _until_interrupted(archiving.start_archive(spark, plan))
     out.show(asdict(done), lambda: _show_archived(done, out))

@@ -31,10 +31,10 @@ File = Annotated[Path, typer.Argument(metavar="FILE.yaml", help="Pipeline file: 
 def plan(file: File) -> None:
     """Show what a pipeline would do, without starting Spark. Mistakes are reported with their line."""
     check_installed()
-    from flaremq.spark.pipelines.recipe.describe import describe
+    from flaremq.spark.pipelines.recipe.describe import describe_recipe
     from flaremq.spark.pipelines.recipe.load import load_recipe
 
-    typer.echo(describe(load_recipe(file)))
+    typer.echo(describe_recipe(load_recipe(file)))
 
 
 def run(
@@ -59,7 +59,7 @@ def run(
     recipe = load_recipe(file)
     settings = [*(f"{name}={value}" for name, value in recipe.spark.items()), *(conf or [])]
     with spark_for(Where(master, settings, ui, ship, python_env), recipe.name) as spark:
-        from flaremq.spark.pipelines.recipe.run import run as run_recipe
+        from flaremq.spark.pipelines.recipe.run import run_recipe
 
         ran = run_recipe(spark, recipe, _tell if watch else None)
     out = Output(json)

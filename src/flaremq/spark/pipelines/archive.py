@@ -2,7 +2,8 @@
 
     brokers ─► tasks: hidden Parquet files ─► one commit a batch ─► Parquet, Delta or Iceberg
 
-    archived = archive(spark, ArchivePlan(namesrv="127.0.0.1:9876", topics=("Orders",), to=Path("/archive")))
+    plan = ArchivePlan(namesrv="127.0.0.1:9876", topics=("Orders",), to=Path("/archive"))
+    archived = run_archive(spark, plan)
 
 Three things make it so. A batch has the same messages when it is run again, as its ends are in the
 checkpoint before it begins. The archive has the number of its last batch from the same step that
@@ -286,7 +287,7 @@ def _known_queues(checkpoint: Path) -> list[str] | None:
     return [] if isinstance(found, Bound) else list(found)
 
 
-def archive(spark: SparkSession, plan: ArchivePlan) -> Archived:
+def run_archive(spark: SparkSession, plan: ArchivePlan) -> Archived:
     """Add everything that is there now and not yet in the archive, and end.
 
     Raises UsageError for a folder or a checkpoint that is another's, StoreLocked if it is being filled.

@@ -17,7 +17,7 @@ def shown_options(options: Mapping[str, YamlText]) -> dict[str, str]:
     return {name: "***" if _SECRET.search(name) else text.shown for name, text in options.items()}
 
 
-def describe(recipe: Recipe) -> str:
+def describe_recipe(recipe: Recipe) -> str:
     """What the recipe would do, as text."""
     streaming = recipe.streaming
     lines = [f"{recipe.name} ({recipe.file.name}): {'a stream' if streaming else 'a batch'}", "", "sources"]

@@ -1,7 +1,7 @@
 """A user's own pipeline, read from a YAML file and checked before Spark starts.
 
     recipe = load_recipe(Path("paid-orders.yaml"))
-    print(describe(recipe))
+    print(describe_recipe(recipe))
 
 Only what Spark alone can know, such as whether a column exists, is left for Spark to report.
 """

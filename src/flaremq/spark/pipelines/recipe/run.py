@@ -1,6 +1,6 @@
 """Running a recipe: make the views, write the tables, run the streams until they end or are stopped.
 
-    ran = run(spark, load_recipe(Path("paid-orders.yaml")))
+    ran = run_recipe(spark, load_recipe(Path("paid-orders.yaml")))
 
 Each run has a separate session in the same Spark, so its views and settings stay its own.
 """
@@ -70,7 +70,7 @@ class _RunningSink:
     begun_s: float = field(default_factory=monotonic)
 
 
-def run(spark: SparkSession, recipe: Recipe, progress: Tell | None = None) -> Ran:
+def run_recipe(spark: SparkSession, recipe: Recipe, progress: Tell | None = None) -> Ran:
     """Run all of it. A stream without an end runs until it is interrupted; finished batches stay.
 
     Raises FlareError with the file and line, never an exception of Spark.

@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from flaremq.admin.sync import Admin
-from flaremq.base.errors import FlareError, TopicNotFound
+from flaremq.base.errors import FlareError, StoreError, TopicNotFound
+from flaremq.base.files import replace_whole
 from flaremq.base.text import both, count
 from flaremq.cli.render import note
 from flaremq.cli.times import local
@@ -90,11 +91,9 @@ class Sightings:
         for topic in list(topics)[: max(0, len(topics) - _TOPICS_MAX)]:
             del topics[topic]
         newest = sorted(self._file, key=lambda key: self._file[key].get("seen_ms", 0))[-_CLUSTERS_MAX:]
-        beside = self._path.with_suffix(f".{os.getpid()}")
-        with suppress(OSError):
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            beside.write_text(json.dumps({key: self._file[key] for key in newest}, indent=1))
-            beside.replace(self._path)
+        text = json.dumps({key: self._file[key] for key in newest}, indent=1)
+        with suppress(StoreError):  # A command is not worse for what it cannot remember.
+            replace_whole(self._path, text.encode())
 
 
 def sightings_path(environ: Mapping[str, str] = os.environ) -> Path:

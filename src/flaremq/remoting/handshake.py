@@ -1,8 +1,22 @@
 """The first bytes of a connection: a PROXY header, a TLS greeting, or a plain frame.
 
-A plain frame begins with the high byte of its length, which is 0 for every length that is allowed, so
-one look tells it from a TLS greeting (0x16) and from the notes of proxies. A plain connection leaves
-the doorway after that look; under TLS every byte passes through it. Sans I/O: bytes in, bytes out.
+One port serves clients with TLS, clients without, and both behind a load balancer that announces the real
+client in a PROXY header (version 1 in text, version 2 in binary). Nothing in RocketMQ's protocol says
+which of these comes, so it has to be told from the bytes themselves:
+
+    00 ..                        a plain frame: high byte of its length, 0 for every allowed length
+    16 ..                        TLS: the type of a handshake record
+    "PROXY "                     a PROXY header, version 1, up to the end of the line
+    0D 0A 0D 0A 00 0D 0A 51 ..   a PROXY header, version 2, with its size
+
+A PROXY header may be followed by either of the others. For example
+
+    PROXY TCP4 203.0.113.7 10.0.0.1 41234 10911\\r\\n  16 03 01 ..
+
+is a client at 203.0.113.7:41234 that speaks TLS. Its address is what records keep as the born host.
+
+A plain connection leaves the doorway after the first look, and its bytes go straight to their turn. Under
+TLS every byte passes through it, in and out. Sans I/O: bytes in, bytes out, so that tests need no socket.
 """
 
 from __future__ import annotations

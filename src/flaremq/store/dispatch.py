@@ -2,17 +2,35 @@
 
     append > (flushed) > [dispatch] > queue, index > reader
 
-It follows the log's confirmed end. The same code serves recovery, which gives it the log from
-where the queues may have stopped: what they already have, they skip.
+The problem
+-----------
+Consumers read queues, not the log. Each record needs an entry in its queue and one index entry per key.
+Making them when a message is appended would slow down every send, and would show messages that a power
+cut could still take. So dispatch follows the log at some distance: up to its confirmed end
+(`Log.confirmed`), which is the flushed mark under SYNC_FLUSH.
 
-So a batch that failed half way is simply dispatched again. `position` has not moved, so the same
-records come, with those behind them. Each queue knows up to which record it is complete
-(`physical_end`), also when only the part of a run went in that its last file had room for; the index
-knows its next record, and the next key of it. What was done is skipped, what was not is done, and
-nothing is done twice: whatever raised, and wherever.
+Dispatch may fail half way: no descriptor for a new queue, a full disk, a bug. It may be interrupted by a
+crash. And recovery gives it records again that some queues have and others have not. In all these cases
+nothing may be missing and nothing double.
 
-An event loop must not wait for a disk to make files. It dispatches without making any: a batch that
-needs one is left, as a whole or from some queue on, to a thread.
+How it works
+------------
+There is no list of what was done. `position` is where the next batch begins, and it moves last. Each
+queue knows up to which record it is complete (`physical_end`), also when only a part of a run went in
+because its file was full; the index knows its next record, and the next key of it. So a batch that failed
+is simply dispatched again: what was done is skipped, what was not is done, whatever raised, and wherever.
+
+An example
+----------
+A batch has records 1 (queue A), 2 (queue B) and 3 (queue A); B is new, and its file cannot be made.
+
+    first time    A gets its entries for 1 and 3, B raises; `position` stays before 1
+    again         A skips 1 and 3 (they end below its physical_end), B gets 2, the index gets all three
+                  `position` moves behind 3
+
+The event loop must not wait for a disk that makes files. It dispatches with `makes_files=False`: a batch
+that needs one raises `FilesNeeded` before anything else is done for that queue, and a thread does it a
+moment later.
 """
 
 from __future__ import annotations

@@ -2,10 +2,35 @@
 
     append > [commit] > [flush] > flushed mark > answer
 
-The log has a flusher, and with the transient pool a committer before it; queues and checkpoint
-have one of their own. An fsync that fails ends flushing for good: what it covered may be lost,
-and a second, successful fsync would only hide that. Whatever else fails (no descriptor, no room for
-what the pool holds, a bug) has moved no mark, so it is simply done again.
+The problem
+-----------
+An append only copies bytes into a mapped file. They are safe when fdatasync returns, which takes a
+millisecond on a good disk and seconds on a bad one. Calling it per message would mean a thousand messages
+a second. Not waiting for it means that a power cut takes acknowledged messages. And a sync that fails is
+final: the kernel may have dropped the pages, and the next, successful sync would only hide that.
+
+How it works
+------------
+One thread syncs, in rounds. Each round covers everything that was appended before it began, and moves one
+mark (`Watermark`). Under SYNC_FLUSH answers wait for the mark, so however many producers wait, each round
+serves all of them: group commit. Under ASYNC_FLUSH nobody waits, and the rounds come every 500 ms.
+
+With the transient pool, appends go to locked memory first; a committer copies them to the file, and the
+flusher syncs what was committed. Queues and the checkpoint have a thread of their own. The checkpoint
+moves only after a thorough pass over all queues, to what had been dispatched when that pass began.
+
+An example
+----------
+Under SYNC_FLUSH, three sends arrive while a sync is running:
+
+    flusher   sync up to 1000 ............ | sync up to 1300 ............ |
+    sends        +100 +100 +100 (waiting)    all three covered              mark 1300: three answers
+
+What fails
+----------
+If a sync fails, the mark fails with it: everyone who waits gets the error, and the store takes no more
+messages until it is started again. Whatever else fails (no descriptor, no room for what the pool holds, a
+bug) has moved no mark, so it is simply done again.
 """
 
 from __future__ import annotations

@@ -1,8 +1,46 @@
-"""Recovery: where did we stop, what of it is whole, and which queues must be caught up.
+"""Recovery: where did we stop, what of it is whole, and which queues must catch up.
 
-The log is the truth; everything else is made from it. The newest files are walked again, after a crash
-as far back as the checkpoint does not vouch for the queues, and what a queue already has it skips. A
-queue or index that turns out to miss more than that is rebuilt from the beginning of the log.
+The problem
+-----------
+Three kinds of files tell of a message: the log has it, a queue entry points to it, an index entry finds
+it by key. They are written at different moments and reach the disk in any order. After a crash, any of
+them may be ahead of the others, the end of the log may be torn, and entries may point to records that
+never made it.
+
+The log is the truth, and everything else can be made from it. But walking a log of a terabyte to prove
+that takes hours. The checkpoint helps: it holds store times up to which log, queues and index are known
+to be on the disk. So only the newest files are walked.
+
+How it works
+------------
+1. Choose where to begin: after a clean stop, the newest file whose first record some queue knows; after a
+   crash, the newest file whose first record is older than the checkpoint vouches for. Queue entries
+   behind that point are forgotten: they may be torn, or lie only in the page cache, where nobody would
+   ever sync them.
+2. Walk record after record from there, checking each, and dispatch it. A queue skips what it has.
+3. The first record that is not whole ends the log. It is cut off, with everything that points behind it.
+4. After a crash, sync what was walked: consumers see it from now on, and what is acknowledged next lies
+   behind it.
+5. A queue that misses entries from before the walk is rebuilt from the whole log. The index catches up by
+   itself.
+6. The next offset of each queue follows from the queues, so it cannot be ahead of the log.
+
+An example
+----------
+Files of the log begin at 0, 1000 and 2000; the checkpoint vouches for times up to 10:00. The process was
+killed.
+
+    0      09:58 ...    older than 10:00
+    1000   09:59 ...    older than 10:00: begin here
+    2000   10:01 ...    newer
+    2400   half a record
+
+    queue entries of records from 1000 on are forgotten
+    1000 .. 2400 is walked: its records get queue entries again
+    2400 .. is cut off; the log goes on at 2400
+
+An acknowledged message is never among what is cut: under SYNC_FLUSH it was synced before its answer, and
+what was synced is whole.
 """
 
 from __future__ import annotations

@@ -1,12 +1,33 @@
 """The commit log of an archive: which files are part of it, version by version.
 
     log/00000000000000000007.json      what version 7 added and removed
-    log/00000000000000000100.state     all that holds as of version 100
+    log/00000000000000000100.state     everything that holds as of version 100
 
-A version is a file that is complete when it appears and of which only one can appear: it is written
-under another name and linked to its own. So there is one order of all commits, whoever makes them, and a
-reader sees a commit whole or not at all. Every commit is decided upon the state that it follows: a
-batch that is in the archive already, or a merge of files that are no more, is refused and not repeated.
+The problem
+-----------
+Spark runs a batch again when it does not know whether the batch has ended: after a crash of the driver, a
+lost task, a restart from the checkpoint. Each run writes its Parquet files anew. A reader that lists the
+folder would count some messages twice, and would see half of a batch that is still being written. So
+files count only when a commit names them, and a batch is committed once.
+
+How it works
+------------
+A version is a file. It is written under another name, synced, and linked to its own: a link fails if the
+name exists, so of several writers exactly one makes version 8. The others read what it did, and decide
+again. There is one order of all commits, and a reader sees a commit whole or not at all.
+
+Every commit is decided upon the state that it follows. A batch whose number is not above the last one of
+its query is in the archive already, and is refused; so is a merge of files that are no longer part of it.
+Every hundredth version writes the whole state down, so that a reader starts from there.
+
+An example
+----------
+    7   add part-a, part-b      query q, batch 3
+    8   add part-c              query q, batch 4       the driver is killed before Spark notes batch 4
+    -   batch 4 comes again with part-d: refused; part-d belongs to no version
+    9   add big, remove part-a, part-b                    a merge of small files
+
+A reader of version 8 sees part-a, part-b and part-c; of version 9, big and part-c: the same messages.
 """
 
 from __future__ import annotations

@@ -88,4 +88,4 @@ class Namesrvs:
 
 def _check(namespace: str, key: str) -> None:
     if not namespace.strip() or not key.strip():
-        raise InvalidParameter(f"namespace {namespace!r}, key {key!r}: expected both")
+        raise InvalidParameter(f"namespace {namespace!r}, key {key!r}: neither may be empty")

@@ -290,7 +290,8 @@ class Broker:
             for feature in (*made.inner, *made.outer):
                 await feature.start()
                 started.push_async_callback(feature.stop)
-                self._steps.done(type(feature).__name__.strip("_").lower())
+                if feature.step:
+                    self._steps.done(feature.step)
             self._running = started.pop_all()
         gc.collect()
         gc.freeze()  # What is there now stays: no collection need look at it again.
@@ -303,6 +304,8 @@ class Broker:
 
 class _Requests(Feature):
     """Requests that need no life of their own."""
+
+    step = "handlers"
 
     def __init__(self, requests: Iterable[Requests], families: Families) -> None:
         self._requests = list(requests)
@@ -339,6 +342,8 @@ class _Lanes(Feature):
 
 class _Periodic(Feature):
     """The periodic work of all features, made when all of them are."""
+
+    step = "scheduled tasks"
 
     def __init__(self, tasks: Callable[[], Tasks]) -> None:
         self._make = tasks

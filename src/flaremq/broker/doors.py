@@ -51,6 +51,7 @@ class Doors(Feature):
         self._closed = closed
         self._gate = gate
         self.open: list[Server] = []
+        self.step = f"listening on {settings.bind_address}:{settings.listen_port}"
 
     async def start(self) -> None:
         port = self._settings.listen_port

@@ -20,6 +20,9 @@ Requests: TypeAlias = tuple[str, Mapping[int, Handler]]
 class Feature:
     """Every part is optional: whatever a feature does not define, it does not have."""
 
+    step = ""
+    """What the log calls its start. Empty: it is not worth a line, or has lines of its own."""
+
     def handlers(self) -> Iterable[Requests]:
         """The requests that it serves."""
         return ()

@@ -40,6 +40,8 @@ _FULL_PERM: Final = PERM_READ | PERM_WRITE
 class Registration(Feature):
     """Keeps the broker known. Whatever NameServers do, `start` and `stop` come back in time."""
 
+    step = "registration"
+
     def __init__(
         self,
         settings: Live[BrokerSettings],

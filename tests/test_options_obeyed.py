@@ -19,60 +19,60 @@ from flaremq.base.settings import java_names
 ROOT = Path(__file__).parent.parent
 
 OBEYED = {
-    "brokerClusterName": "broker/test_metrics.py::test_every_metric_has_the_labels_of_its_broker",
+    "brokerClusterName": "broker/stats/test_metrics.py::test_every_metric_has_the_labels_of_its_broker",
     "brokerName": "broker/test_registration.py::test_a_broker_tells_who_it_is_and_what_it_has",
-    "brokerId": "broker/test_handlers_consumer.py::TestResetHere::test_slave_resets_nothing",
+    "brokerId": "broker/handlers/test_consumers.py::TestResetHere::test_slave_resets_nothing",
     "brokerIP1": "broker/test_registration.py::test_a_broker_tells_who_it_is_and_what_it_has",
     "brokerIP2": "broker/test_registration.py::test_a_broker_tells_who_it_is_and_what_it_has",
     "namesrvAddr": (
         "broker/test_options.py::test_a_nameserver_that_never_answers_is_given_up_after_the_time_that_was_set"
     ),
-    "brokerPermission": "broker/test_pull.py::test_who_forbids_a_pull_is_told",
+    "brokerPermission": "broker/pull/test_lane.py::test_who_forbids_a_pull_is_told",
     "regionId": "broker/test_options.py::test_the_region_is_told_in_answers_and_stored_with_messages",
     "traceOn": "broker/test_app.py::test_tracing_that_is_switched_off_is_off_for_the_next_send_in_both_lanes",
-    "autoCreateTopicEnable": "broker/test_topics.py::test_pattern_and_own_topics_follow_the_settings",
+    "autoCreateTopicEnable": "broker/tables/test_topics.py::test_pattern_and_own_topics_follow_the_settings",
     "autoCreateSubscriptionGroup": (
-        "broker/test_handlers_admin_group.py::test_one_group_is_shown_and_made_by_asking_where_that_is_allowed"
+        "broker/handlers/test_admin_group.py::test_one_group_is_shown_and_made_by_asking_where_that_is_allowed"
     ),
     "defaultTopicQueueNums": (
         "broker/test_app.py::test_a_changed_number_of_queues_holds_for_topics_made_from_then_on"
     ),
-    "clusterTopicEnable": "broker/test_topics.py::test_pattern_and_own_topics_follow_the_settings",
+    "clusterTopicEnable": "broker/tables/test_topics.py::test_pattern_and_own_topics_follow_the_settings",
     "brokerTopicEnable": "broker/test_options.py::test_topics_that_a_broker_always_has_follow_the_settings",
-    "traceTopicEnable": "broker/test_topics.py::test_pattern_and_own_topics_follow_the_settings",
+    "traceTopicEnable": "broker/tables/test_topics.py::test_pattern_and_own_topics_follow_the_settings",
     "msgTraceTopicName": "broker/test_options.py::test_topics_that_a_broker_always_has_follow_the_settings",
     "reviveQueueNum": "broker/test_options.py::test_topics_that_a_broker_always_has_follow_the_settings",
     "validateSystemTopicWhenUpdateTopic": (
-        "broker/test_handlers_admin_topic.py::test_what_is_forbidden_by_default_may_be_allowed"
+        "broker/handlers/test_admin_topic.py::test_what_is_forbidden_by_default_may_be_allowed"
     ),
     "enableCreateSysGroup": (
-        "broker/test_subscriptions.py::test_only_system_groups_are_made_where_groups_are_made_by_hand"
+        "broker/tables/test_subscriptiongroups.py::test_only_system_groups_are_made_where_groups_are_made_by_hand"
     ),
     "enableMixedMessageType": (
-        "broker/test_handlers_admin_topic.py::test_what_is_forbidden_by_default_may_be_allowed"
+        "broker/handlers/test_admin_topic.py::test_what_is_forbidden_by_default_may_be_allowed"
     ),
     "startAcceptSendRequestTimeStamp": (
         "broker/test_options.py::test_sends_before_the_time_that_was_set_are_refused"
     ),
     "rejectTransactionMessage": (
-        "broker/test_producers.py::test_producers_are_not_noted_where_nobody_needs_them"
+        "broker/tables/test_producers.py::test_producers_are_not_noted_where_nobody_needs_them"
     ),
     "longPollingEnable": "broker/test_options.py::test_how_long_a_pull_waits_is_its_own_wish_or_the_brokers",
     "shortPollingTimeMills": (
         "broker/test_options.py::test_how_long_a_pull_waits_is_its_own_wish_or_the_brokers"
     ),
-    "litePullMessageEnable": ("broker/test_pull.py::test_lite_pulls_are_served_unless_they_are_switched_off"),
+    "litePullMessageEnable": ("broker/pull/test_lane.py::test_lite_pulls_are_served_unless_they_are_switched_off"),
     "rejectPullConsumerEnable": (
-        "broker/test_handlers_group.py::test_pull_consumers_are_passed_over_where_they_are_rejected"
+        "broker/handlers/test_clients.py::test_pull_consumers_are_passed_over_where_they_are_rejected"
     ),
     "enablePropertyFilter": (
-        "broker/test_filters.py::test_expressions_are_refused_where_they_are_switched_off"
+        "broker/tables/test_filters.py::test_expressions_are_refused_where_they_are_switched_off"
     ),
     "filterSupportRetry": (
-        "broker/test_filters.py::test_retries_are_filtered_like_their_topic_where_that_is_wished"
+        "broker/tables/test_filters.py::test_retries_are_filtered_like_their_topic_where_that_is_wished"
     ),
     "enableCalcFilterBitMap": (
-        "broker/test_pull.py::test_bit_maps_beside_queue_entries_say_which_groups_want_a_message"
+        "broker/pull/test_lane.py::test_bit_maps_beside_queue_entries_say_which_groups_want_a_message"
     ),
     "expectConsumerNumUseFilter": (
         "broker/test_options.py::test_bit_maps_are_as_long_as_consumers_and_errors_need"
@@ -87,7 +87,7 @@ OBEYED = {
         "broker/test_options.py::test_consumers_are_sent_to_slaves_unless_that_is_switched_off"
     ),
     "useServerSideResetOffset": (
-        "broker/test_handlers_consumer.py::TestResetThere::test_consumers_are_told_and_nothing_is_set_here"
+        "broker/handlers/test_consumers.py::TestResetThere::test_consumers_are_told_and_nothing_is_set_here"
     ),
     "enableBroadcastOffsetStore": (
         "broker/test_options.py::test_offsets_of_broadcasting_clients_are_noted_unless_that_is_switched_off"
@@ -98,14 +98,14 @@ OBEYED = {
     "broadcastOffsetExpireMaxSecond": (
         "broker/test_options.py::test_broadcasting_clients_are_forgotten_when_their_time_is_over"
     ),
-    "disableConsumeIfConsumerReadSlowly": "broker/test_guard.py::test_who_is_too_far_behind_is_disabled",
-    "consumerFallbehindThreshold": "broker/test_guard.py::test_who_is_too_far_behind_is_disabled",
-    "notifyConsumerIdsChangedEnable": "broker/test_groups.py::test_nobody_is_told_where_nobody_needs_to_know",
+    "disableConsumeIfConsumerReadSlowly": "broker/test_slowconsumers.py::test_who_is_too_far_behind_is_disabled",
+    "consumerFallbehindThreshold": "broker/test_slowconsumers.py::test_who_is_too_far_behind_is_disabled",
+    "notifyConsumerIdsChangedEnable": "broker/tables/test_consumers.py::test_nobody_is_told_where_nobody_needs_to_know",
     "realTimeNotifyConsumerChange": (
-        "broker/test_groups.py::test_changes_wait_to_be_told_where_that_is_wished"
+        "broker/tables/test_consumers.py::test_changes_wait_to_be_told_where_that_is_wished"
     ),
     "enableRegisterProducer": (
-        "broker/test_producers.py::test_producers_are_not_noted_where_nobody_needs_them"
+        "broker/tables/test_producers.py::test_producers_are_not_noted_where_nobody_needs_them"
     ),
     "channelExpiredTimeout": "broker/test_options.py::test_clients_that_are_silent_for_too_long_are_dropped",
     "registerNameServerPeriod": "broker/test_registration.py::test_it_registers_again_with_every_period",
@@ -123,21 +123,21 @@ OBEYED = {
     "splitRegistrationSize": (
         "broker/test_registration.py::test_many_topics_are_split_but_never_at_the_first_time"
     ),
-    "updateNameServerAddrPeriod": "broker/test_options.py::test_periods_are_those_of_the_settings",
+    "updateNameServerAddrPeriod": "broker/test_tasks.py::test_periods_are_those_of_the_settings",
     "fetchNameSrvAddrByDnsLookup": (
         "broker/test_options.py::test_a_name_that_stands_for_several_nameservers_is_looked_up"
     ),
-    "flushConsumerOffsetInterval": "broker/test_options.py::test_periods_are_those_of_the_settings",
+    "flushConsumerOffsetInterval": "broker/test_tasks.py::test_periods_are_those_of_the_settings",
     "consumerOffsetUpdateVersionStep": (
-        "broker/test_offsets.py::test_version_grows_with_every_so_many_commits"
+        "broker/tables/test_offsets.py::test_version_grows_with_every_so_many_commits"
     ),
     "autoDeleteUnusedStats": (
-        "broker/test_stats.py::test_figures_of_the_deleted_stay_if_the_operator_wants_them"
+        "broker/stats/test_stats.py::test_figures_of_the_deleted_stay_if_the_operator_wants_them"
     ),
-    "maxStatsIdleTimeInMinutes": "broker/test_stats.py::test_idle_items_are_dropped_and_begin_again",
+    "maxStatsIdleTimeInMinutes": "broker/stats/test_stats.py::test_idle_items_are_dropped_and_begin_again",
     "metricsExporterType": "broker/test_options.py::test_figures_are_shown_at_the_address_that_was_set",
-    "metricsLabel": "broker/test_metrics.py::test_further_labels_and_metrics_are_shown",
-    "metricsOtelCardinalityLimit": "broker/test_metrics.py::test_too_many_members_are_cut_off",
+    "metricsLabel": "broker/stats/test_metrics.py::test_further_labels_and_metrics_are_shown",
+    "metricsOtelCardinalityLimit": "broker/stats/test_metrics.py::test_too_many_members_are_cut_off",
     "metricsPromExporterHost": "broker/test_options.py::test_figures_are_shown_at_the_address_that_was_set",
     "metricsPromExporterPort": "broker/test_options.py::test_figures_are_shown_at_the_address_that_was_set",
     "configBlackList": "broker/test_options.py::test_names_on_the_black_list_cannot_be_changed_from_afar",

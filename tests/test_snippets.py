@@ -87,7 +87,7 @@ PLANS: dict[str, list[Runs | RunsOn | Watches | Shown]] = {
     ],
     "maintain.md": [
         Runs(),
-        Runs("is sound: 1 records"),
+        Runs("is sound: 1 record"),
         Runs(r"Changed on broker-a\.\nDone by broker-a\."),
     ],
     "operate.md": [

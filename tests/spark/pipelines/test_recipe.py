@@ -276,7 +276,7 @@ def test_variables_are_put_in_and_never_shown(tmp_path: Path) -> None:
         "default with ${NS:-default}"
     )
     told = error(tmp_path, text, NS="10.1.2.3:9876", TOPIC="hidden!word")
-    assert told.startswith("p.yaml:3: sources.orders.topic: topic '${TOPIC}' holds")
+    assert told.startswith("p.yaml:3: sources.orders.topic: invalid topic name '${TOPIC}'")
     assert "hidden!word" not in told
     assert "is not a variable" in error(tmp_path, changed("topic: Orders", 'topic: "${a b}"'))
     literal = load(tmp_path, changed("'later'", "'$${NS}'")).steps[0].sql

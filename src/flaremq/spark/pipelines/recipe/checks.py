@@ -192,12 +192,16 @@ def _field(node: Node, name: str) -> Node:
 
 
 def _spoken_of(node: Node, message: str) -> Node:
-    first = message.split(" ", 1)[0].partition("=")[0].rstrip(":").casefold()
-    return _field(node, first) if first else node
+    """The field that an error names among its first words: "tasks=x: ...", "invalid topic name ..."."""
+    for word in message.split(" ")[:2]:
+        found = _field(node, word.partition("=")[0].rstrip(":"))
+        if found is not node:
+            return found
+    return node
 
 
 def time_of(name: str, text: str | None) -> datetime | None:
-    """The begin or end of an archive's rows."""
+    """The start or end of an archive's rows."""
     try:
         return None if text is None else datetime.fromisoformat(text)
     except ValueError:

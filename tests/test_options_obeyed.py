@@ -61,7 +61,9 @@ OBEYED = {
     "shortPollingTimeMills": (
         "broker/test_options.py::test_how_long_a_pull_waits_is_its_own_wish_or_the_brokers"
     ),
-    "litePullMessageEnable": ("broker/pull/test_lane.py::test_lite_pulls_are_served_unless_they_are_switched_off"),
+    "litePullMessageEnable": (
+        "broker/pull/test_lane.py::test_lite_pulls_are_served_unless_they_are_switched_off"
+    ),
     "rejectPullConsumerEnable": (
         "broker/handlers/test_clients.py::test_pull_consumers_are_passed_over_where_they_are_rejected"
     ),
@@ -98,9 +100,13 @@ OBEYED = {
     "broadcastOffsetExpireMaxSecond": (
         "broker/test_options.py::test_broadcasting_clients_are_forgotten_when_their_time_is_over"
     ),
-    "disableConsumeIfConsumerReadSlowly": "broker/test_slowconsumers.py::test_who_is_too_far_behind_is_disabled",
+    "disableConsumeIfConsumerReadSlowly": (
+        "broker/test_slowconsumers.py::test_who_is_too_far_behind_is_disabled"
+    ),
     "consumerFallbehindThreshold": "broker/test_slowconsumers.py::test_who_is_too_far_behind_is_disabled",
-    "notifyConsumerIdsChangedEnable": "broker/tables/test_consumers.py::test_nobody_is_told_where_nobody_needs_to_know",
+    "notifyConsumerIdsChangedEnable": (
+        "broker/tables/test_consumers.py::test_nobody_is_told_where_nobody_needs_to_know"
+    ),
     "realTimeNotifyConsumerChange": (
         "broker/tables/test_consumers.py::test_changes_wait_to_be_told_where_that_is_wished"
     ),

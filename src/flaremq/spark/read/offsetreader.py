@@ -185,8 +185,8 @@ class OffsetReader:
 
     def _too_long(self, error: FlareError, what: str) -> PeerError:
         late = PeerError(
-            f"{what} for {self._timeout_s:g} s (brokerTimeout): {error.fact}. Check that it is running and can be "
-            "reached from here, or raise brokerTimeout"
+            f"{what} for {self._timeout_s:g} s (brokerTimeout): {error.fact}. Check that it is running and "
+            "can be reached from here, or raise brokerTimeout"
         )
         late.retriable = True
         return late.with_hint(error.hint)

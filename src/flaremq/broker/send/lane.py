@@ -87,7 +87,9 @@ class SendLane:
         self._overload = overload
         self._age_max_ms = age_max_ms
         self._known: dict[bytes, TopicState] = {}
-        self._known_under: object = None  # The settings that they were learnt under.
+        self._made_under: object = None  # The settings that all of this was made under.
+        self._tail = plain.tail
+        self._encoder = answers.now
         self._parsed = NONE
         self._loop = asyncio.get_running_loop()
         self._dispatching = False
@@ -118,11 +120,10 @@ class SendLane:
         return parsed.count
 
     def _parse(self, batch: Batch) -> SendRows | None:
-        if self._known_under is not self._plain.settings:
-            self._known_under = self._plain.settings
-            self._known.clear()
+        if self._made_under is not self._plain.settings:
+            self._settings_changed()
         drafts, sends, targets = parse_sends(
-            batch.data, batch.chunks, batch.frames, batch.pairs, batch.heads, self._plain.tail
+            batch.data, batch.chunks, batch.frames, batch.pairs, batch.heads, self._tail
         )
         waits = self._acks.needed
         topics: list[TopicState] = []
@@ -155,6 +156,12 @@ class SendLane:
             places = sends[Send.TARGET :: Send.WIDTH]
             drafts[_QUEUE::_DRAFT] = array("q", map(numbers.__getitem__, places))
         return SendRows(count, drafts, sends, topics)
+
+    def _settings_changed(self) -> None:
+        """Looked for once in a turn, so that nothing else in it need ask whether they are still the same."""
+        self._made_under = self._plain.settings
+        self._known.clear()
+        self._tail, self._encoder = self._plain.tail, self._answers.now
 
     def _learn(self, topic: bytes) -> TopicState:
         """What there is to know about a topic; without queues if its sends must take the plain lane."""
@@ -239,7 +246,7 @@ class SendLane:
             known.size += size
         if not self._acks.needed:
             sources = batch.sources
-            for chunk, frames in self._answers.now.encode(rows.drafts, rows.sends, batch.heads):
+            for chunk, frames in self._encoder.encode(rows.drafts, rows.sends, batch.heads):
                 sources[chunk].send_bytes(frames)
             took_ms = (self._now_s() - began_s) * 1000
             for known, count, _ in by_topic:
@@ -253,7 +260,7 @@ class SendLane:
 
     def _answer_later(self, batch: Batch, rows: SendRows, waits: int, began_s: float) -> None:
         """Under sync flush: when the log is safe up to the last of them."""
-        answers, heads, sources = self._answers.now, batch.heads, batch.sources
+        answers, heads, sources = self._encoder, batch.heads, batch.sources
         held = [sources[chunk] for chunk in set(rows.sends[Send.CHUNK :: Send.WIDTH])]
         by_topic = [(known, count) for known, count, _ in rows.by_topic()]
 

@@ -1,8 +1,8 @@
 """The parts of which a broker is made.
 
 A feature brings its own requests, periodic work and life. `broker.app` lists the features in the order in
-which they start; they stop in the reverse order. To add one, give it a room of its own and what it needs in its
-constructor, and put it in that list.
+which they start; they stop in the reverse order. To add one, give it a room of its own and what it needs in
+its constructor, and put it in that list.
 """
 
 from __future__ import annotations

@@ -29,12 +29,9 @@ class Stretch(NamedTuple):
     """Why the walk ended (model.columns.Stop)."""
 
 
-class Window(NamedTuple):
-    """The readable bytes of one file of the log."""
-
-    view: memoryview
-    base: int
-    """Physical offset of the view's first byte."""
+Window: TypeAlias = tuple[memoryview, int]
+"""The readable bytes of one file of the log, and the physical offset of the first of them. A plain tuple,
+because every pull makes one, and a named one takes ten times as long to make."""
 
 
 class Log(Protocol):

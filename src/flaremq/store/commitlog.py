@@ -298,7 +298,7 @@ class CommitLog:
 
     def window(self, offset: int) -> Window | None:
         file = self.files.find(offset)
-        return None if file is None else Window(file.view[: file.committed], file.offset)
+        return None if file is None else (file.view[: file.committed], file.offset)
 
     def walk(self, begin: int, end: int, facts: array[int], check: int) -> Stretch | None:
         """The one walk over records and files, for all who follow the log; see api.Log."""

@@ -309,7 +309,7 @@ class PullLane:
     ) -> array[int]:
         group = allowed.group
         suggested = 0
-        if self._live.now.slave_read:
+        if allowed.settings.slave_read:
             suggested = group.which_broker_when_consume_slowly if result.suggest_slave else group.broker_id
         found = code is ResponseCode.SUCCESS
         return array(

@@ -279,3 +279,28 @@ TEXTS = [
 def test_texts_avoid_words_that_are_read_twice(path: Path) -> None:
     found = [line.strip() for line in path.read_text().splitlines() if READ_TWICE.search(line)]
     assert not found
+
+
+ONE_KIND = {
+    "store/api.py",
+    "store/commitlog.py",
+    *(f"store/files/{name}.py" for name in ("filequeue", "mappedfile", "preallocate")),
+}
+"""Rooms that know physical offsets only, as their docstrings say."""
+BOTH_KINDS = [
+    path
+    for path in sorted((SOURCE / "store").rglob("*.py"))
+    if path.relative_to(SOURCE).as_posix() not in ONE_KIND
+]
+
+
+@pytest.mark.parametrize("path", BOTH_KINDS, ids=relative)
+def test_an_offset_says_whether_it_counts_bytes_or_messages(path: Path) -> None:
+    functions = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)]
+    bare = [
+        f"{function.name}, line {function.lineno}"
+        for function in functions
+        for argument in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)
+        if argument.arg == "offset"
+    ]
+    assert not bare, f"call it physical_offset or queue_offset: {bare}"

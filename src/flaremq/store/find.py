@@ -39,17 +39,17 @@ class Finder:
             return 0
         return queue.offset_by_time(timestamp_ms, boundary, self._log.begin, self._log.store_time)
 
-    def time_of(self, topic: bytes, queue_id: int, offset: int) -> int:
+    def time_of(self, topic: bytes, queue_id: int, queue_offset: int) -> int:
         """When the message at this queue offset was stored; -1 if it is not there. Reads a file or two."""
         queue = self._queues.get(topic, queue_id)
-        if queue is None or not queue.min_offset <= offset < queue.max_offset:
+        if queue is None or not queue.min_offset <= queue_offset < queue.max_offset:
             return -1
-        return stored_at(self._log, queue, offset)
+        return stored_at(self._log, queue, queue_offset)
 
 
-def stored_at(log: Log, queue: Queue, offset: int) -> int:
+def stored_at(log: Log, queue: Queue, queue_offset: int) -> int:
     """Store time of the message at this offset of a queue; -1 if it has no entry, or no record."""
-    found = queue.locate(offset)
+    found = queue.locate(queue_offset)
     if found is None:
         return -1
     return found.store_ms if found.store_ms is not None else log.store_time(found.physical_offset, found.size)

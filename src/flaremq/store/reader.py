@@ -47,28 +47,28 @@ class Reader:
         self,
         topic: bytes,
         queue_id: int,
-        offset: int,
+        queue_offset: int,
         count_max: int,
         size_max: int = _SIZE_MAX,
         selector: Selector | None = None,
     ) -> ReadResult:
-        """Messages from `offset` on, as DefaultMessageStore.getMessage chooses them."""
+        """Messages from `queue_offset` on, as DefaultMessageStore.getMessage chooses them."""
         queue = self._queues.get(topic, queue_id)
         high = 0 if queue is None else queue.max_offset
         if queue is None or high == 0:
-            return self._nothing(GetStatus.NO_MESSAGE_IN_QUEUE, offset, 0, 0, 0)
+            return self._nothing(GetStatus.NO_MESSAGE_IN_QUEUE, queue_offset, 0, 0, 0)
         low = queue.min_offset
-        if offset < low:
-            return self._nothing(GetStatus.OFFSET_TOO_SMALL, offset, low, low, high)
-        if offset == high:
-            return self._nothing(GetStatus.OFFSET_OVERFLOW_ONE, offset, offset, low, high)
-        if offset > high:
-            return self._nothing(GetStatus.OFFSET_OVERFLOW_BADLY, offset, high, low, high)
+        if queue_offset < low:
+            return self._nothing(GetStatus.OFFSET_TOO_SMALL, queue_offset, low, low, high)
+        if queue_offset == high:
+            return self._nothing(GetStatus.OFFSET_OVERFLOW_ONE, queue_offset, queue_offset, low, high)
+        if queue_offset > high:
+            return self._nothing(GetStatus.OFFSET_OVERFLOW_BADLY, queue_offset, high, low, high)
         limits = self._limits(count_max, size_max)
         if queue.is_batch:
-            return self._read_batches(queue, offset, limits, selector)
-        found = self._read_at_once(queue, offset, limits, selector)
-        return found or self._read_plain(queue, offset, limits, selector)
+            return self._read_batches(queue, queue_offset, limits, selector)
+        found = self._read_at_once(queue, queue_offset, limits, selector)
+        return found or self._read_plain(queue, queue_offset, limits, selector)
 
     def _nothing(self, status: GetStatus, asked: int, correct: int, low: int, high: int) -> ReadResult:
         """A slave repeats the offset it was asked for unless it is told to correct it."""
@@ -100,11 +100,11 @@ class Reader:
         return row
 
     def _read_at_once(
-        self, queue: ConsumeQueue, offset: int, limits: array[int], selector: Selector | None
+        self, queue: ConsumeQueue, queue_offset: int, limits: array[int], selector: Selector | None
     ) -> ReadResult | None:
         """The ordinary read in one step: a few small records that lie in one file. None if it is another."""
         codes = None if selector is None else selector.codes
-        entries = queue.entries(offset, limits[_SCAN_MAX])
+        entries = queue.entries(queue_offset, limits[_SCAN_MAX])
         if not entries or (selector is not None and (codes is None or self._settings.ext_enabled)):
             return None
         window = self._log.window(int.from_bytes(entries[:8], "big"))
@@ -116,21 +116,32 @@ class Reader:
             return None
         far = limits[_LOG_END] - last > self._near
         return ReadResult(
-            GetStatus.FOUND, offset + scanned, queue.min_offset, queue.max_offset, (data,), taken, size, far
+            GetStatus.FOUND,
+            queue_offset + scanned,
+            queue.min_offset,
+            queue.max_offset,
+            (data,),
+            taken,
+            size,
+            far,
         )
 
     def _read_plain(
-        self, queue: ConsumeQueue, offset: int, limits: array[int], selector: Selector | None
+        self, queue: ConsumeQueue, queue_offset: int, limits: array[int], selector: Selector | None
     ) -> ReadResult:
         chosen = array("q", bytes(16 * limits[Limit.COUNT_MAX]))
-        at, low, high = offset, queue.min_offset, queue.max_offset
+        at, low, high = queue_offset, queue.min_offset, queue.max_offset
         gone = last = taken = size = 0
         for _ in range(self._settings.travel_queue_files):
             entries = queue.entries(at, limits[Limit.SCAN_MAX])
             if not entries:
-                if at == offset:
+                if at == queue_offset:
                     return self._nothing(
-                        GetStatus.OFFSET_FOUND_NULL, offset, queue.next_file_offset(offset), low, high
+                        GetStatus.OFFSET_FOUND_NULL,
+                        queue_offset,
+                        queue.next_file_offset(queue_offset),
+                        low,
+                        high,
                     )
                 break
             taken, scanned, size, last, lost = self._choose(queue, entries, limits, selector, chosen)
@@ -199,10 +210,10 @@ class Reader:
         return taken, scanned, size, last, gone
 
     @staticmethod
-    def _is_full(limits: array[int], taken: int, size: int, offset: int) -> bool:
+    def _is_full(limits: array[int], taken: int, size: int, physical_offset: int) -> bool:
         if taken + 1 > limits[Limit.COUNT_MAX] or size > limits[Limit.BYTES_MAX]:
             return True
-        near = limits[Limit.LOG_END] - offset <= limits[Limit.NEAR]
+        near = limits[Limit.LOG_END] - physical_offset <= limits[Limit.NEAR]
         bytes_max = limits[Limit.NEAR_BYTES if near else Limit.FAR_BYTES]
         count_max = limits[Limit.NEAR_COUNT if near else Limit.FAR_COUNT]
         return size > bytes_max or taken > count_max - 1
@@ -238,13 +249,13 @@ class Reader:
                 first = i
 
     def _read_batches(
-        self, queue: BatchConsumeQueue, offset: int, limits: array[int], selector: Selector | None
+        self, queue: BatchConsumeQueue, queue_offset: int, limits: array[int], selector: Selector | None
     ) -> ReadResult:
         records: list[memoryview] = []
         low, high = queue.min_offset, queue.max_offset
-        at = offset
+        at = queue_offset
         count = size = gone = last = 0
-        for entry in queue.entries(offset, limits[Limit.SCAN_MAX]):
+        for entry in queue.entries(queue_offset, limits[Limit.SCAN_MAX]):
             full = self._is_full(limits, count + entry.count - 1, size + entry.size, entry.physical_offset)
             if records and full:
                 break
@@ -263,12 +274,12 @@ class Reader:
         far = self._log.readable_end - last > self._near
         return ReadResult(status, at, low, high, records, count, size, suggest_slave=far)
 
-    def is_near(self, topic: bytes, queue_id: int, offset: int) -> bool:
+    def is_near(self, topic: bytes, queue_id: int, queue_offset: int) -> bool:
         """Whether a message is there, and so young that it counts as being in memory."""
         queue = self._queues.get(topic, queue_id)
-        if queue is None or not queue.min_offset <= offset < queue.max_offset:
+        if queue is None or not queue.min_offset <= queue_offset < queue.max_offset:
             return False
-        found = queue.locate(offset)
+        found = queue.locate(queue_offset)
         return found is not None and self._log.readable_end - found.physical_offset <= self._near
 
     def record(self, physical_offset: int) -> memoryview | None:

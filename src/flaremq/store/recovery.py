@@ -220,8 +220,8 @@ class Recovery:
             begin = known if known is not None else max(begin, self._start_before(at))
         self._replay(begin, end, index.put_many)
 
-    def _start_before(self, offset: int) -> int:
-        return max((start for start in self._log.starts() if start <= offset), default=0)
+    def _start_before(self, physical_offset: int) -> int:
+        return max((start for start in self._log.starts() if start <= physical_offset), default=0)
 
     def _replay(self, begin: int, end: int, give: Callable[[array[int], int, memoryview], None]) -> None:
         """Walk records that are known to be whole, from the boundary `begin` on, and give them away."""

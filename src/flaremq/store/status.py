@@ -68,24 +68,24 @@ def queue_earliest_ms(store: MessageStore, topic: bytes, queue_id: int) -> int:
     return stored_ms(store, topic, queue_id, store.min_offset(topic, queue_id))
 
 
-def stored_ms(store: MessageStore, topic: bytes, queue_id: int, offset: int) -> int:
+def stored_ms(store: MessageStore, topic: bytes, queue_id: int, queue_offset: int) -> int:
     """Store time of a message of a queue, or of the oldest if it is gone; -1 without any. Reads two files."""
     queue = store.queues.get(topic, queue_id)
-    if queue is None or offset >= queue.max_offset:
+    if queue is None or queue_offset >= queue.max_offset:
         return -1
-    at = max(offset, queue.min_offset)
+    at = max(queue_offset, queue.min_offset)
     return stored_at(store.log, queue, at)
 
 
-def bytes_behind(store: MessageStore, topic: bytes, queue_id: int, offset: int) -> int:
+def bytes_behind(store: MessageStore, topic: bytes, queue_id: int, queue_offset: int) -> int:
     """How far the log has grown since the message at this queue offset; 0 at the end. Reads a file.
 
     What is no longer there counts from the oldest byte that is.
     """
     queue, end = store.queues.get(topic, queue_id), store.log.readable_end
-    if queue is None or offset >= queue.max_offset:
+    if queue is None or queue_offset >= queue.max_offset:
         return 0
-    at = max(offset, queue.min_offset)
+    at = max(queue_offset, queue.min_offset)
     found = queue.locate(at)
     return end - max(found.physical_offset, store.log.begin) if found is not None else 0
 

@@ -243,16 +243,14 @@ class MessageStore:
         """Append rows of drafts, the fast lane; see CommitLog.append_many. Does not wait."""
         self.check_writable()
         with self._append_lock:
-            if not self._takes_puts:
-                self.check_writable()  # Closed while this one waited: behind the last flush nothing is taken.
             stored = self._append(drafts)
-            self._appended += stored
-        self.workers.log_flusher.put()
-        if self._wakes_dispatch:
-            self.workers.dispatch.wake()
+        self._wake()
         return stored
 
     def _append(self, drafts: Drafts) -> int:
+        """Append under the lock."""
+        if not self._takes_puts:
+            self.check_writable()  # Closed while this put waited: nothing is taken after the last flush.
         self.flags.append_began()
         try:
             stored = self.log.append_many(drafts)
@@ -263,21 +261,24 @@ class MessageStore:
             self.flags.append_ended()
         if self._space.is_short:
             self._space.taken()
+        self._appended += stored
         return stored
+
+    def _wake(self) -> None:
+        """Tell those who work on what was appended."""
+        self.workers.log_flusher.put()
+        if self._wakes_dispatch:
+            self.workers.dispatch.wake()
 
     def put(self, message: NewMessage, *, wait: bool = True) -> PutResult:
         """Store one message; under SYNC_FLUSH return when it is on the disk, or too late."""
         self.check_writable()
         with self._append_lock:
-            if not self._takes_puts:
-                self.check_writable()
             drafts = self._drafting.one(message)
-            self._appended += self._append(drafts)
+            self._append(drafts)
             self._drafting.stored()
             store_ms = self.log.last_store_ms
-        self.workers.log_flusher.put()
-        if self._wakes_dispatch:
-            self.workers.dispatch.wake()
+        self._wake()
         return result_of(drafts, 0, self._waited(drafts, wait), store_ms)
 
     def put_batch(self, batch: NewMessage, *, wait: bool = True) -> BatchResult:
@@ -310,15 +311,15 @@ class MessageStore:
         self,
         topic: bytes,
         queue_id: int,
-        offset: int,
+        queue_offset: int,
         count_max: int = 32,
         *,
         selector: Selector | None = None,
     ) -> ReadResult:
-        """Messages of a queue from an offset on."""
+        """Messages of a queue, from a queue offset on."""
         if self.dispatcher.position < self.log.confirmed:
             self.show(wait=False)
-        return self.reader.get(topic, queue_id, offset, count_max, selector=selector)
+        return self.reader.get(topic, queue_id, queue_offset, count_max, selector=selector)
 
     def record(self, physical_offset: int) -> memoryview | None:
         return self.reader.record(physical_offset)

@@ -131,7 +131,7 @@ class Index:
         """Records below it need not come again."""
         return self._next_offset
 
-    def cut(self, offset: int) -> bool:
+    def cut(self, physical_offset: int) -> bool:
         """The log was truncated: records from `offset` on are other ones than before.
 
         In the file that is being filled, entries of the lost ones stay. They lead to records that do not
@@ -141,14 +141,14 @@ class Index:
         with self._lock:
             files = self._files
             ends = [(h.end_offset, h.next_entry) for h in map(_header, files)]
-            full = (end >= offset and number >= self._shape.entries_max for end, number in ends)
+            full = (end >= physical_offset and number >= self._shape.entries_max for end, number in ends)
             keep = next((i for i, gone in enumerate(full) if gone), len(files))
             self._files = files[:keep]
         self._remove(files[keep:], "the log was cut")
         if keep < len(files):
             self._begin_at(self.end_offset)
-        if offset < self._next_offset:
-            self._begin_at(offset)
+        if physical_offset < self._next_offset:
+            self._begin_at(physical_offset)
         return keep < len(files)
 
     def discard_unsafe(self, index_time_ms: int) -> list[str]:
@@ -243,8 +243,8 @@ class Index:
         self._disk.delete_folder(self._folder)
         self._begin_at(0)
 
-    def _begin_at(self, offset: int) -> None:
-        self._next_offset, self._next_key = offset, 0
+    def _begin_at(self, physical_offset: int) -> None:
+        self._next_offset, self._next_key = physical_offset, 0
 
     def _resume_row(self, facts: array[int], first: int, count: int) -> int:
         """The row to begin with: after a DiskFull the one whose keys were put in part."""

@@ -63,20 +63,20 @@ class QueueFiles:
     def begin(self) -> int:
         return self.files[0].first if self.files else 0
 
-    def entry(self, offset: int) -> Entry | None:
+    def entry(self, queue_offset: int) -> Entry | None:
         """None where the files do not reach, or where nothing was ever written."""
-        view = self._view_for(offset)
+        view = self._view_for(queue_offset)
         if view is None or self._open is None:
             return None
-        at = (offset - self._open[0].first) * layout.ENTRY_SIZE
+        at = (queue_offset - self._open[0].first) * layout.ENTRY_SIZE
         if at + layout.ENTRY_SIZE > len(view):
             return None
         found = Entry(*_ENTRY.unpack_from(view, at))
         return found if found.size > 0 else None
 
     def entries(self, begin: int, end: int) -> Iterator[tuple[int, Entry | None]]:
-        for offset in range(begin, end):
-            yield offset, self.entry(offset)
+        for queue_offset in range(begin, end):
+            yield queue_offset, self.entry(queue_offset)
 
     def first_of(self, log_begin: int) -> int:
         """The first queue offset whose record is still in the log, or `end`."""
@@ -101,11 +101,11 @@ class QueueFiles:
                 return file.first + count
         return self.begin
 
-    def _view_for(self, offset: int) -> memoryview | None:
-        if self._open is not None and self._open[0].first <= offset < self._open[0].end:
+    def _view_for(self, queue_offset: int) -> memoryview | None:
+        if self._open is not None and self._open[0].first <= queue_offset < self._open[0].end:
             return self._open[1]
         for file in self.files:
-            if file.first <= offset < file.end:
+            if file.first <= queue_offset < file.end:
                 try:
                     self._open = file, self._disk.look(file.path)
                 except CorruptStore:

@@ -316,13 +316,15 @@ class StoreScan:
             yield view[at:end]
 
     def _view_of(
-        self, offset: int, views: dict[int, tuple[LogFile, memoryview]], files: list[LogFile]
+        self, physical_offset: int, views: dict[int, tuple[LogFile, memoryview]], files: list[LogFile]
     ) -> tuple[LogFile, memoryview] | None:
         for file, view in views.values():
-            if file.offset <= offset < file.offset + file.size:
+            if file.offset <= physical_offset < file.offset + file.size:
                 return file, view
-        for file in files if not files or offset < files[-1].offset + files[-1].size else self.log_files():
-            if file.offset <= offset < file.offset + file.size:
+        for file in (
+            files if not files or physical_offset < files[-1].offset + files[-1].size else self.log_files()
+        ):
+            if file.offset <= physical_offset < file.offset + file.size:
                 views.clear()  # Queues move forward: one file at a time is enough.
                 try:
                     views[file.offset] = file, self._disk.look(file.path)

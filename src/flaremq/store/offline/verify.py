@@ -220,7 +220,7 @@ class Verifier:
             if tally.missing:
                 self._hole(topic, queue_id, tally)
 
-    def _entry(self, place: tuple[str, int, int], offset: int, size: int) -> Entry | None:
+    def _entry(self, place: tuple[str, int, int], physical_offset: int, size: int) -> Entry | None:
         """The entry of a record, waited for beside a broker: that one may be writing it just now."""
         topic, queue_id, queue_offset = place
 
@@ -232,21 +232,21 @@ class Verifier:
             return found
 
         def is_fine(found: Entry | None) -> bool:
-            return found is not None and (found.physical_offset, found.size) == (offset, size)
+            return found is not None and (found.physical_offset, found.size) == (physical_offset, size)
 
         return look() if self._moment is None else self._moment.settled(look, is_fine)
 
-    def _is_gone(self, offset: int) -> bool:
+    def _is_gone(self, physical_offset: int) -> bool:
         """Whether the broker has deleted this part of the log meanwhile, and then its entries."""
         files = self._folder.scan.log_files() if self._moment is not None else []
-        return bool(files) and offset < files[0].offset
+        return bool(files) and physical_offset < files[0].offset
 
-    def _compare(self, entry: Entry, size: int, offset: int, place: tuple[str, int, int]) -> None:
-        if entry.physical_offset != offset or entry.size != size:
+    def _compare(self, entry: Entry, size: int, physical_offset: int, place: tuple[str, int, int]) -> None:
+        if entry.physical_offset != physical_offset or entry.size != size:
             topic, queue_id, queue_offset = place
             self.report.wrong(
                 f"queue {topic}-{queue_id}, entry {queue_offset}: says {entry.size} bytes at "
-                f"{entry.physical_offset}, but its record has {size} bytes at {offset}"
+                f"{entry.physical_offset}, but its record has {size} bytes at {physical_offset}"
             )
 
     def _tags(self, entry: Entry, code: int, topic: bytes, place: tuple[str, int, int]) -> None:

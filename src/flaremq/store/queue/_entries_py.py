@@ -144,11 +144,11 @@ def choose(
     return taken, scanned, size_sum, last, gone
 
 
-def _full(limits: array[int], taken: int, size_sum: int, offset: int) -> bool:
+def _full(limits: array[int], taken: int, size_sum: int, physical_offset: int) -> bool:
     """Whether one more record is one too many. The first is always taken, whatever its size."""
     if taken + 1 > limits[Limit.COUNT_MAX] or size_sum > limits[Limit.BYTES_MAX]:
         return True
-    if limits[Limit.LOG_END] - offset <= limits[Limit.NEAR]:
+    if limits[Limit.LOG_END] - physical_offset <= limits[Limit.NEAR]:
         return size_sum > limits[Limit.NEAR_BYTES] or taken > limits[Limit.NEAR_COUNT] - 1
     return size_sum > limits[Limit.FAR_BYTES] or taken > limits[Limit.FAR_COUNT] - 1
 

@@ -131,19 +131,19 @@ class ConsumeQueue:
                 self.physical_end = offset + size if size != FILLER_SIZE else self.physical_end
             entries = entries[room:]
 
-    def entries(self, offset: int, count_max: int) -> memoryview:
-        """Entries from `offset` on, as they lie: no more than asked, none behind the file's end."""
-        file = self._files.find(offset * ENTRY_SIZE)
+    def entries(self, queue_offset: int, count_max: int) -> memoryview:
+        """Entries from `queue_offset` on, as they lie: no more than asked, none behind the file's end."""
+        file = self._files.find(queue_offset * ENTRY_SIZE)
         if file is None:
             return memoryview(b"")
-        at = offset * ENTRY_SIZE - file.offset
+        at = queue_offset * ENTRY_SIZE - file.offset
         try:
             return file.view[at : min(file.committed, at + count_max * ENTRY_SIZE)]
         except CorruptStore:  # Deleted between finding and opening: its records have left the log.
             return memoryview(b"")
 
-    def entry(self, offset: int) -> Entry | None:
-        raw = self.entries(offset, 1)
+    def entry(self, queue_offset: int) -> Entry | None:
+        raw = self.entries(queue_offset, 1)
         return _ENTRY.unpack(raw) if len(raw) == ENTRY_SIZE else None
 
     def locate(self, queue_offset: int) -> Located | None:
@@ -152,17 +152,17 @@ class ConsumeQueue:
 
     def listed(self, first: int, count: int) -> list[Entry]:
         found: list[Entry] = []
-        for offset in range(max(first, self.min_offset), min(first + count, self.max_offset)):
-            entry = self.entry(offset)
+        for queue_offset in range(max(first, self.min_offset), min(first + count, self.max_offset)):
+            entry = self.entry(queue_offset)
             if entry is None:
                 break
             found.append(entry)
         return found
 
-    def next_file_offset(self, offset: int) -> int:
+    def next_file_offset(self, queue_offset: int) -> int:
         """The first queue offset behind the file that holds this one."""
         per_file = self._files.file_size // ENTRY_SIZE
-        return offset - offset % per_file + per_file
+        return queue_offset - queue_offset % per_file + per_file
 
     def recover(self, trusted_end: int = 0) -> None:
         """Find the end of what makes sense in the last files, and forget what lies behind it.
@@ -231,8 +231,8 @@ class ConsumeQueue:
                 low = middle + 1
         self.min_offset = low
 
-    def _lives(self, offset: int, log_min: int) -> bool:
-        entry = self.entry(offset)
+    def _lives(self, queue_offset: int, log_min: int) -> bool:
+        entry = self.entry(queue_offset)
         return entry is not None and entry[0] >= log_min and entry[1] != FILLER_SIZE
 
     def delete_before(self, log_min: int) -> int:
@@ -252,8 +252,8 @@ class ConsumeQueue:
         if self.max_offset == 0:
             return 0
 
-        def time_at(offset: int) -> int:
-            entry = self.entry(offset)
+        def time_at(queue_offset: int) -> int:
+            entry = self.entry(queue_offset)
             if entry is None:
                 return UNKNOWN
             if entry[0] < log_min or entry[1] == FILLER_SIZE:

@@ -28,8 +28,8 @@ class QueueOffsets:
         number = self._numbers.get((topic, queue_id))
         return 0 if number is None else self.next[number]
 
-    def set(self, topic: bytes, queue_id: int, offset: int) -> None:
-        self.next[self.number(topic, queue_id)] = offset
+    def set(self, topic: bytes, queue_id: int, queue_offset: int) -> None:
+        self.next[self.number(topic, queue_id)] = queue_offset
 
     def reset(self) -> None:
         """All queues begin at 0 again; numbers that were handed out stay good."""

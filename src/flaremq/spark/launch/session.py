@@ -1,10 +1,44 @@
-"""Opening Spark for commands and pipelines: Java found, a quiet and quick start, nothing left at the end.
+"""Session: Spark opened for commands and pipelines, and closed without leaving anything behind.
 
     with opened_session(SessionPlan(master="local[2]")) as spark:
         spark.range(10).count()
 
 A process has one session, as it has one JVM. A program that builds its own SparkSession does not need this
 module: the data sources work in any session.
+
+The problem
+-----------
+`SparkSession.builder.getOrCreate()` suits a notebook, not a command. It fails if neither JAVA_HOME nor PATH
+has a suitable Java. The JVM writes its warnings to the terminal. `stop()` leaves the JVM running, with the
+memory it was started with, for the next session. And PySpark's Ctrl-C handler waits for the very job that
+it is to cancel.
+
+How it works
+------------
+1. Find a Java (`java`), an archive of Spark's classes that halves the start (`appcds`), and the settings
+   (`plan`). The user's settings and spark-defaults.conf win over ours.
+2. Make a folder for the temporary files of Spark and its JVM.
+3. Start the JVM (`jvm`) with its stderr in a log file. Environment variables that Spark needs are set only
+   during the start. If the JVM does not start with the archive, try once more without it.
+4. Create the session in that JVM, and replace PySpark's Ctrl-C handler.
+5. To close: stop the session, end the JVM, make PySpark forget both, restore the Ctrl-C handler, and delete
+   the folder and, if it is empty, the log. A start that fails is closed in the same way; a session that is
+   still open when the process ends is closed then.
+
+Under spark-submit the JVM exists already: its session is used, and never closed here.
+
+An example
+----------
+A command is run twice, and the second run is interrupted:
+
+    1st   no class archive yet: the JVM is to write one when it ends
+          close: the JVM is not waited for, as it writes the archive
+    2nd   the archive is there, and is used
+          Ctrl-C: KeyboardInterrupt ends the block; a thread with its own connection cancels all jobs
+          close: the JVM ends within 20 s, or is killed
+
+Within the block, `opened_session` with an equal plan gives the same session and leaves it open. With another
+plan it raises ConfigError: memory and Java options are fixed when the JVM starts.
 """
 
 from __future__ import annotations
@@ -43,11 +77,11 @@ from flaremq.spark.launch.plan import Places, SessionPlan, environment_of, own_c
 from flaremq.spark.launch.ship import stand_in_env
 
 RAISED: Final = (PySparkException, Py4JError, ConnectionError)
-"""Whatever calls of a session may raise; the last where its JVM is gone. `spark_error` makes a line of it."""
+"""What calls of a session may raise; the last if its JVM is gone. `spark_error` makes one line of it."""
 _PRINTING: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
-"""They print a page of JSON for an error that is raised as well."""
+"""Loggers that print a page of JSON for an error that is raised as well."""
 _LOGGING: Final = (None, "py4j.clientserver", "py4j.java_gateway")
-"""They log a traceback on Ctrl-C; None is the root logger, which Py4J uses."""
+"""Loggers that log a traceback on Ctrl-C; None is the root logger, which Py4J uses."""
 
 
 @dataclass(slots=True)
@@ -56,22 +90,22 @@ class _RunningSession:
     folder: Path
     log: Path | None
     interrupt_before: Any
-    """Who handled SIGINT before Spark took it."""
+    """The SIGINT handler before Spark replaced it."""
     process: int = field(default_factory=os.getpid)
     gateway: Any = None
     is_archiving: bool = False
     session: SparkSession | None = None
     work: Path | None = None
-    """Where executors live, if that is a folder of Spark's own: they leave their logs there."""
+    """The folder below SPARK_HOME in which executors leave their logs, for a local-cluster."""
 
 
 _open: _RunningSession | None = None
 
 
 def spark_session(plan: SessionPlan | None = None) -> SparkSession:
-    """Start Spark, or give the session that was started with the same plan.
+    """Start Spark, or return the open session if it has the same plan.
 
-    Raises NoJava, ConfigError for a plan that cannot be, SparkFailed if Spark does not start.
+    Raises NoJava, ConfigError for an impossible plan, or SparkFailed if Spark does not start.
     """
     global _open
     plan = plan or SessionPlan()
@@ -83,7 +117,7 @@ def spark_session(plan: SessionPlan | None = None) -> SparkSession:
             )
         return _open.session
     if "PYSPARK_GATEWAY_PORT" in os.environ:
-        # spark-submit has started us and the JVM: master, memory and the rest are its own affair.
+        # spark-submit has started us and the JVM: it decides on master, memory and the rest.
         return SparkSession.builder.appName(plan.app_name).config(map=dict(plan.conf)).getOrCreate()
     if SparkContext._active_spark_context is not None:
         raise ConfigError("this process already has a SparkSession: use it, or stop() it first")
@@ -104,10 +138,10 @@ def spark_session(plan: SessionPlan | None = None) -> SparkSession:
 
 
 def stop_session() -> None:
-    """Stop what spark_session started, JVM and temporary files included. Nothing open, nothing done."""
+    """Stop what spark_session started, with its JVM and temporary files. Does nothing if none is open."""
     global _open
     running, _open = _open, None
-    if running is not None and running.process == os.getpid():  # A fork has no business with the JVM.
+    if running is not None and running.process == os.getpid():  # The JVM belongs to the parent of a fork.
         _close(running)
 
 
@@ -116,7 +150,7 @@ atexit.register(stop_session)
 
 @contextlib.contextmanager
 def opened_session(plan: SessionPlan | None = None) -> Iterator[SparkSession]:
-    """spark_session for the length of a block. One that was open before stays open."""
+    """spark_session for a `with` block. A session that was open before stays open."""
     was_open = _open is not None
     session = spark_session(plan)
     try:
@@ -127,12 +161,12 @@ def opened_session(plan: SessionPlan | None = None) -> Iterator[SparkSession]:
 
 
 def ui_address(session: SparkSession) -> str | None:
-    """Where a browser finds what Spark is doing; None if the plan wanted no such place."""
+    """The address of Spark's web UI; None if the plan leaves it off."""
     return session.sparkContext.uiWebUrl
 
 
 def session_log() -> Path | None:
-    """Where the open session's JVM and workers write what they would have written to the terminal."""
+    """The log of the open session's JVM and workers; None if it is the terminal, or no session is open."""
     return _open.log if _open is not None else None
 
 
@@ -141,7 +175,7 @@ def _start(running: _RunningSession) -> SparkSession:
     java = plan.java or find_java()
     spark_home = Path(_find_spark_home())
     theirs = own_conf_folder(spark_home)
-    # A folder with something in it on the class path, and the JVM makes no archive.
+    # With a folder that is not empty on the class path, the JVM makes no archive.
     wants_archive = plan.archive and theirs is None
     archive = archive_for(java, spark_home, cache_folder() / "archives") if wants_archive else ClassArchive()
     running.is_archiving = archive.is_made_now
@@ -156,7 +190,7 @@ def _start(running: _RunningSession) -> SparkSession:
         except SparkFailed:
             if running.gateway is not None or not archive.options:
                 raise
-            # Perhaps Java cannot live with the archive. Whatever it was, without one it is told plainly.
+            # Perhaps Java cannot use the archive. If the cause is another, the second attempt reports it.
             discard(archive)
             running.is_archiving = False
             return _connected(running, places, ClassArchive())
@@ -170,10 +204,10 @@ def _connected(running: _RunningSession, places: Places, archive: ClassArchive) 
         conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
         context = SparkContext(conf=conf, gateway=running.gateway)
         if running.plan.master.startswith("local-cluster"):
-            # Asked for now, as a JVM that has died does not tell.
+            # Ask now: a JVM that has died cannot answer.
             running.work = places.spark_home / "work" / str(context.applicationId)
         if running.plan.quiet:
-            # It prints a traceback when the JVM dies, of which others tell.
+            # It prints a traceback when the JVM dies, which other errors report as well.
             context._accumulatorServer.handle_error = _say_nothing  # type: ignore[method-assign, assignment]
         return SparkSession(context)
     except (PySparkException, Py4JError, OSError) as error:
@@ -183,7 +217,7 @@ def _connected(running: _RunningSession, places: Places, archive: ClassArchive) 
 
 def _close(running: _RunningSession) -> None:
     if running.session is not None:
-        # A JVM that has died cannot be stopped again, and that is all right.
+        # The JVM may have died already.
         with contextlib.suppress(Py4JError, OSError), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             running.session.stop()
@@ -205,10 +239,10 @@ def _is_main_thread() -> bool:
 
 
 def _interrupted(running: _RunningSession, number: int, frame: FrameType | None) -> None:
-    """Ctrl-C: what Spark does is given up, and then it is as if Spark were not there.
+    """Handle Ctrl-C as before Spark was started, and cancel all Spark jobs.
 
     PySpark's own handler asks the JVM to cancel on the very connection on which this thread waits for a job,
-    so it waits for the end of what it is to cancel. Another thread has another connection.
+    so it waits for the end of the job that it is to cancel. Another thread has another connection.
     """
     if not callable(running.interrupt_before):
         return
@@ -222,7 +256,7 @@ def _interrupted(running: _RunningSession, number: int, frame: FrameType | None)
 
 
 def _without_complaint(call: Callable[[], None]) -> None:
-    with contextlib.suppress(Py4JError, OSError, AttributeError):  # It may have been stopped meanwhile.
+    with contextlib.suppress(Py4JError, OSError, AttributeError):  # The session may have been stopped.
         call()
 
 
@@ -240,7 +274,7 @@ def _is_not_sparks(record: logging.LogRecord) -> bool:
 
 
 def _forget(running: _RunningSession) -> None:
-    """PySpark keeps the gateway for the next session; its JVM is gone, so the next must start another."""
+    """Make PySpark forget the session and its gateway, so that the next session starts another JVM."""
     SparkSession._instantiatedSession = None
     SparkSession._activeSession = None
     SparkContext._active_spark_context = None

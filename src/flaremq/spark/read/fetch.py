@@ -1,9 +1,48 @@
-"""Fetching: raw records of ranges of queues, many pulls under way at a time, given in order.
+"""Fetch: the raw records of a task's queue ranges, pulled over the network and returned in order.
 
-    pieces ─► window of pulls ─► answers, in any order ─► pieces that are done, in order ─► chunks ─► reader
+    ranges > pull ranges > window of pulls > answers, in any order > chunks, in order > decoder
 
-The window and the chunks that wait are bounded, so a slow reader slows the pulls and not the machine.
-The network has the loop thread and the reader its own, so both work at the same time.
+The problem
+-----------
+A Spark task reads ranges of queue offsets. The broker decides how many messages answer a pull: RocketMQ
+gives at most 32 recent or 8 old ones by default, even if more were asked for. With one pull after the
+other a task would mostly wait: 16,384 messages in answers of 32 are 512 round trips.
+
+Many pulls can be under way at once only if it is known where each answer will end, and the broker does
+not say. Answers come in any order, but each queue must stay in order. A slow reader must not fill the
+memory. And while a task reads, brokers restart, fail over and delete old files.
+
+How it works
+------------
+The first pull from a broker is a probe. The number of offsets that its answer covers is the stride, and
+ranges are cut into pull ranges of one stride (`pullranges`). A short answer shortens the stride; after
+256 full ones in a row it is doubled. With a filter an answer may end anywhere: pull ranges then have 4096
+offsets, and each sends one pull after the other.
+
+The window holds up to 64 pull ranges (8 with a filter), or as many as 16 MiB of answers allow, but at
+least two. Those at its front that are done leave it, and their records are joined to chunks of about
+2 MiB of one broker. While three chunks wait for the reader, no new pulls are sent. The network runs in
+the client's loop thread and the decoder in the task's thread, so both work at the same time.
+
+A pull that may succeed later is repeated after 50 ms, then after pauses that double up to 1 s, until its
+pull range has made no progress for `brokerTimeout`; any other error ends the task. A connection without
+an answer for 10 s is closed, and its pulls are repeated. A slave is asked if the master suggests it, until
+it cannot serve a pull. Messages that are gone end the task with `DataLost`, or are skipped and logged if
+failOnDataLoss is false.
+
+An example
+----------
+A task reads [0, 100) of queue 0 and [500, 520) of queue 1 from a broker that gives 32 messages:
+
+    asked   0: [0, 100)      the probe
+    answer  0: [0, 32)       the stride is 32, and the probe ends at 32
+    asked   0: [32, 64)  0: [64, 96)  0: [96, 100)  1: [500, 520)     in one write
+    answer  0: [64, 96)      waits for its predecessor
+    answer  0: [32, 50)      short, as its messages are large: the stride is 18
+    asked   0: [50, 64)
+    answer  1: [500, 520)    waits
+    answer  0: [50, 64)      [32, 64) and [64, 96) leave the window
+    answer  0: [96, 100)     the rest leaves it: all 120 records are one chunk
 """
 
 from __future__ import annotations
@@ -61,7 +100,7 @@ _PAUSE_MAX_S: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class FetchPlan:
-    """What a task needs to know in addition to its ranges."""
+    """How to fetch a task's ranges."""
 
     name_server: str
     group: str = DEFAULT_GROUP
@@ -81,7 +120,7 @@ class FetchPlan:
 
 
 class RecordChunk(NamedTuple):
-    """Records back to back, of one broker. Those outside of [begin, end) do not count."""
+    """Records of one broker, back to back. Ignore those outside of [begin, end)."""
 
     broker: str
     data: bytes | memoryview
@@ -90,7 +129,7 @@ class RecordChunk(NamedTuple):
 
 
 def chunks(plan: FetchPlan, ranges: Sequence[QueueRange]) -> Generator[RecordChunk, None, None]:
-    """All records of the ranges, queue by queue in order. Raises what keeps them from being had."""
+    """All records of the ranges, queue by queue in order. Raises the error that ended the fetch."""
     cluster = cluster_client(plan.name_server)
     fetch = cluster.run(_begun(cluster.client, plan, ranges))
     try:
@@ -105,7 +144,7 @@ async def _begun(client: Client, plan: FetchPlan, ranges: Sequence[QueueRange]) 
 
 
 class Fetch:
-    """One task's reading. Lives in the loop of its client."""
+    """One task's fetch. Lives in its client's event loop."""
 
     def __init__(self, client: Client, plan: FetchPlan, ranges: Sequence[QueueRange]) -> None:
         self._client = client
@@ -121,7 +160,7 @@ class Fetch:
         self._lines: dict[str, PullLine[PullRange]] = {}
         self._suggested: dict[str, int] = {}
         self._masters_only: set[str] = set()
-        """Brokers with a slave that has let us down, and is not asked again."""
+        """Brokers whose slave could not serve a pull, and is not asked again."""
         self._frames: dict[tuple[str, str, int], PullFrames] = {}
         self._stirred = asyncio.Event()
         self._floors: dict[str, int] = {}
@@ -133,7 +172,7 @@ class Fetch:
         self._task = asyncio.create_task(self._run(), name="fetch")
 
     async def next(self) -> RecordChunk | None:
-        """The next chunk; None behind the last. Raises what the fetching ended with."""
+        """The next chunk; None after the last. Raises the error that ended the fetch."""
         if not self._out.empty():
             return self._out.get_nowait()
         getting = asyncio.create_task(self._out.get())
@@ -150,7 +189,8 @@ class Fetch:
         for line in self._lines.values():
             line.forget()
         if not self._task.cancelled():
-            self._task.exception()  # Whoever read has it; who stopped early does not want it.
+            # Mark it as seen: `next` has raised it, or the reader stopped early and does not need it.
+            self._task.exception()
 
     # The work.
 
@@ -169,7 +209,7 @@ class Fetch:
         await self._out.put(None)
 
     def _has_room(self) -> bool:
-        """Whether another piece may be asked for now."""
+        """Whether another pull range may enter the window now."""
         if self._window and self._window[-1].is_probe:
             return False
         limit = _WINDOW_FILTERED if self._filtered else _WINDOW
@@ -178,35 +218,35 @@ class Fetch:
         return len(self._window) < limit
 
     def _fill(self) -> bool:
-        """Put pieces into the window while it has room. False if there are no more."""
+        """Put pull ranges into the window while it has room. False if there are no more."""
         while self._has_room():
             try:
-                piece = next(self._cut)
+                pull = next(self._cut)
             except StopIteration:
                 return False
-            self._window.append(piece)
-            self._to_ask.append(piece)
+            self._window.append(pull)
+            self._to_ask.append(pull)
         return True
 
     async def _ask_all(self) -> None:
         lines, away = [], dict[str, FlareError]()
         while self._to_ask:
-            piece = self._to_ask.popleft()
-            piece.skip(self._floors.get(piece.of.key, 0))
-            if piece.is_done:
+            pull = self._to_ask.popleft()
+            pull.skip(self._floors.get(pull.of.key, 0))
+            if pull.is_done:
                 continue
-            piece.asked_of = self._suggested.get(piece.of.broker, MASTER_ID)
-            if piece.of.broker in away:  # Not being reached takes its time, and once is enough.
-                self.failed(piece, away[piece.of.broker])
+            pull.asked_of = self._suggested.get(pull.of.broker, MASTER_ID)
+            if pull.of.broker in away:  # Do not wait again for a connect that has just failed.
+                self.failed(pull, away[pull.of.broker])
                 continue
             try:
-                line = await self._line(piece.of)
+                line = await self._line(pull.of)
             except FlareError as error:
-                away[piece.of.broker] = error
-                self.failed(piece, error)
+                away[pull.of.broker] = error
+                self.failed(pull, error)
                 continue
-            piece.asked_as, piece.asked = self._group, min(piece.end - piece.at, COUNT_MAX)
-            line.ask(piece, self._frames_of(piece.of), piece.at, piece.asked)
+            pull.asked_as, pull.asked = self._group, min(pull.end - pull.at, COUNT_MAX)
+            line.ask(pull, self._frames_of(pull.of), pull.at, pull.asked)
             lines.append(line)
         for line in dict.fromkeys(lines):
             line.write()
@@ -214,7 +254,7 @@ class Fetch:
     async def _line(self, of: QueueRange) -> PullLine[PullRange]:
         client, broker = self._client, of.broker
         if client.routes.known(of.topic) is None and await client.routes.refresh(of.topic) is None:
-            # All its brokers may be away for a while. A broker knows better whether a topic is gone.
+            # All its brokers may be down for a while. Only a broker can say that the topic is deleted.
             raise NoRoute(
                 f"topic {of.topic!r} is unknown to the NameServer now: check that its brokers are running"
             )
@@ -235,7 +275,7 @@ class Fetch:
         return found
 
     async def _rest(self) -> None:
-        """Until an answer comes, or a piece has rested for long enough."""
+        """Wait until an answer comes, or until a pull range is to be asked for again."""
         self._stirred.clear()
         now_s = self._loop.time()
         wake_s = min((now_s + _ANSWER_LIMIT_S, *(at_s for at_s, _ in self._resting)))
@@ -244,7 +284,7 @@ class Fetch:
                 await self._stirred.wait()
         now_s = self._loop.time()
         self._give_up(now_s)
-        self._to_ask.extend(piece for at_s, piece in self._resting if at_s <= now_s)
+        self._to_ask.extend(pull for at_s, pull in self._resting if at_s <= now_s)
         self._resting = [each for each in self._resting if each[0] > now_s]
 
     def _give_up(self, now_s: float) -> None:
@@ -300,52 +340,52 @@ class Fetch:
         else:
             self._fatal = self._fatal or error
 
-    def _lost(self, piece: PullRange, onward: int, why: str = "") -> None:
-        gone = f"{piece.of.key} [{piece.at}, {min(onward, piece.of.end)})"
+    def _lost(self, pull: PullRange, onward: int, why: str = "") -> None:
+        gone = f"{pull.of.key} [{pull.at}, {min(onward, pull.of.end)})"
         if self._plan.fail_on_data_loss:
             self._fatal = self._fatal or DataLost(
                 f"messages were gone before they were read: {gone}{why}. Set failOnDataLoss=false to "
                 "continue without them, or start again after them"
             )
             return
-        if self._floors.get(piece.of.key, -1) < onward:
+        if self._floors.get(pull.of.key, -1) < onward:
             log.warning("messages were gone before they were read, and were skipped: %s%s", gone, why)
-            self._floors[piece.of.key] = onward  # Whoever else waits for them need not ask.
-        piece.skip(onward)
+            self._floors[pull.of.key] = onward  # Other pull ranges of the queue skip them too.
+        pull.skip(onward)
 
-    def _back_to_master(self, piece: PullRange, why: object) -> None:
-        """A slave is asked because its master said so. One that cannot help is not asked again."""
-        log.info("a slave of %s cannot serve the pull, asking its master again: %s", piece.of.broker, why)
-        self._masters_only.add(piece.of.broker)
-        self._suggested.pop(piece.of.broker, None)
-        piece.asked_of = MASTER_ID
+    def _back_to_master(self, pull: PullRange, why: object) -> None:
+        """A slave is asked if its master suggests it. One that cannot serve a pull is not asked again."""
+        log.info("a slave of %s cannot serve the pull, asking its master again: %s", pull.of.broker, why)
+        self._masters_only.add(pull.of.broker)
+        self._suggested.pop(pull.of.broker, None)
+        pull.asked_of = MASTER_ID
 
-    def _again_later(self, piece: PullRange, error: FlareError) -> None:
-        if piece.backoff is None:
-            piece.backoff = Backoff(
+    def _again_later(self, pull: PullRange, error: FlareError) -> None:
+        if pull.backoff is None:
+            pull.backoff = Backoff(
                 _PAUSE_S, _PAUSE_MAX_S, timeout_s=self._plan.timeout_s, now_s=self._loop.time
             )
-        pause_s = piece.backoff.pause_s()
+        pause_s = pull.backoff.pause_s()
         if pause_s is None:
             if isinstance(error, DataLost) and not self._plan.fail_on_data_loss:
                 log.warning("%s", error)
-                piece.skip(piece.end)
+                pull.skip(pull.end)
                 return
             self._fatal = self._fatal or error
             return
-        self._resting.append((self._loop.time() + pause_s, piece))
+        self._resting.append((self._loop.time() + pause_s, pull))
 
     # Out.
 
-    async def _give(self, piece: PullRange) -> None:
-        for part in piece.parts:
+    async def _give(self, pull: PullRange) -> None:
+        for part in pull.parts:
             if not part.is_whole:
                 await self._flush()
-                await self._out.put(RecordChunk(piece.of.broker, part.data, part.begin, part.end))
+                await self._out.put(RecordChunk(pull.of.broker, part.data, part.begin, part.end))
                 continue
-            if self._joined_broker != piece.of.broker:
+            if self._joined_broker != pull.of.broker:
                 await self._flush()
-            self._join(part, piece.of.broker)
+            self._join(part, pull.of.broker)
             if self._joined_size >= CHUNK_SIZE:
                 await self._flush()
 
@@ -361,14 +401,14 @@ class Fetch:
             await self._out.put(RecordChunk(self._joined_broker, data))
 
 
-def _behind(piece: PullRange, most: int) -> DataLost:
+def _behind(pull: PullRange, most: int) -> DataLost:
     return DataLost(
-        f"messages to be read are not in {piece.of.key}: [{piece.at}, {piece.end}), but it ends at {most}. A "
+        f"messages to be read are not in {pull.of.key}: [{pull.at}, {pull.end}), but it ends at {most}. A "
         "failover may have lost them; wait for the broker, or set failOnDataLoss=false to continue without "
         "them"
     )
 
 
 def _is_final(error: FlareError) -> bool:
-    """A refusal that calls itself a system error, but will be the same the next time."""
+    """Whether a system error would be the same at the next attempt."""
     return error.remark is not None and "not support" in error.remark

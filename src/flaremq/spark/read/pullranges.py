@@ -121,9 +121,9 @@ def cut(ranges: Iterable[QueueRange], strides: Strides, *, filtered: bool) -> It
                 assert not probe.is_probe
                 at = probe.end
                 continue
-            piece = PullRange(each, at, min(each.end, at + stride))
-            at = piece.end
-            yield piece
+            pull = PullRange(each, at, min(each.end, at + stride))
+            at = pull.end
+            yield pull
 
 
 class Meaning(Enum):
@@ -139,9 +139,9 @@ class Meaning(Enum):
     """It says nothing about the messages: ask once more."""
 
 
-def meaning(piece: PullRange, pulled: PullResult, *, filtered: bool) -> tuple[Meaning, int]:
+def meaning(pull: PullRange, pulled: PullResult, *, filtered: bool) -> tuple[Meaning, int]:
     """What an answer says, and where to go on."""
-    at = piece.at
+    at = pull.at
     if pulled.code == ResponseCode.SUCCESS:
         return (Meaning.TAKEN, pulled.next_offset) if pulled.next_offset > at else (Meaning.AGAIN, at)
     if pulled.min_offset > at:

@@ -1,13 +1,6 @@
 """Reading of many sockets into one buffer: the reference twin. _inlet_c.pyx does the same in less time.
 
-The event loop asks an inlet where to read to, and tells it how much it has read. What connections
-deliver lies one behind the other, each in one piece: half a frame of the last turn is put before what
-comes now. A frame that is too large for that is collected in a buffer of its own.
-
-Between the two calls the loop reads from the socket, and does not expect the connection to be paused or
-closed meanwhile: libuv would call a function that is not there any more, and the process would be gone. A
-turn does pause and close connections. So none is served while the loop asks where to read to, but when it
-tells how much it has read: until then, bytes for which the common buffer has no place lie in a spare one.
+How it works, with an example: inlet.py.
 """
 
 from __future__ import annotations
@@ -17,20 +10,20 @@ from typing import Any
 
 from flaremq.remoting.large import Large
 
-_READ_MAX = 256 * 1024  # Of one connection at a time, so that none has the turn for itself.
-_ROOM_MIN = 64 * 1024  # With less than this left, the turn ends.
+_READ_MAX = 256 * 1024  # Per read, so that no connection has the turn to itself.
+_ROOM_MIN = 64 * 1024  # With less than this free, the turn is served first.
 _SPARE_SIZE = 64 * 1024
 
 
 class Reads:
-    """What has been read since the last turn: by whom, and up to where in the buffer."""
+    """The shared buffer: what has been read since the last turn, and where each connection's bytes end."""
 
     def __init__(self, size: int, first: Callable[[], object], full: Callable[[], None]) -> None:
-        """`first` is called when something comes after a turn, `full` when a turn must be served now."""
+        """`first` is called on the first delivery after a turn, `full` when a turn must be served now."""
         self.size = size
         self.view = memoryview(bytearray(size))
         self.spare = memoryview(bytearray(_SPARE_SIZE))
-        """For bytes without a place in the turn. One is enough: they are taken before the next read."""
+        """For bytes that have no place in the turn. One is enough: it is emptied before the next read."""
         self.first = first
         self.full = full
         self.at = 0
@@ -41,7 +34,7 @@ class Reads:
         self.waiting = False
 
     def take(self) -> tuple[list[Any], list[int]]:
-        """Whoever has delivered, and where the bytes of each end. They lie there until `done`."""
+        """The connections that have delivered, and where the bytes of each end; valid until `done`."""
         taken = self.sources, self.ends
         self.sources, self.ends = [], []
         self.number += 1
@@ -53,7 +46,7 @@ class Reads:
         return larges
 
     def done(self) -> None:
-        """What was taken has been served: its place is free."""
+        """What was taken has been served: its space is free again."""
         self.at = 0
 
     def came(self) -> None:
@@ -63,7 +56,7 @@ class Reads:
 
 
 class Inlet:
-    """The way in of one connection. `shut` until its first bytes have shown what it speaks."""
+    """One connection's way in. `shut` until its first bytes show what it speaks, and under TLS."""
 
     def __init__(self, reads: Reads, source: Any, shut: bool = False) -> None:
         self.reads = reads
@@ -73,15 +66,15 @@ class Inlet:
         self.turn = 0
         self.rest = b""
         self.large: Large | None = None
-        self.spared = False  # Whether the bytes at hand lie in the spare buffer.
+        self.spared = False  # Whether `get_buffer` returned the spare buffer.
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
-        """Where the next bytes are to be read to. Serves no turn, whatever happens."""
+        """Where to read the next bytes to. Never serves a turn."""
         self.spared = self.shut or not self._fits()
         return self.reads.spare if self.spared else self._room()
 
     def buffer_updated(self, nbytes: int) -> None:
-        """So many bytes were read to where `get_buffer` said."""
+        """`nbytes` were read to where `get_buffer` said."""
         self.count += 1
         if not self.spared:
             self.delivered(nbytes)
@@ -91,7 +84,7 @@ class Inlet:
             self.deliver(bytes(self.reads.spare[:nbytes]))
 
     def deliver(self, data: bytes) -> None:
-        """Bytes that lie elsewhere: put them where they belong. Serves a turn where that makes room."""
+        """Copy bytes from elsewhere to where they belong. Serves a turn if they do not fit."""
         at = 0
         while at < len(data):
             if not self._fits():
@@ -103,7 +96,7 @@ class Inlet:
             self.delivered(size)
 
     def _fits(self) -> bool:
-        """Whether there is room, and what comes lies right behind what this connection has delivered."""
+        """Whether there is room, and right behind what this connection has delivered in this turn."""
         reads = self.reads
         if self.large is not None:
             return True

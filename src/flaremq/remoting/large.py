@@ -1,4 +1,4 @@
-"""Frames that are too large for the common buffer of a port, each collected in one of its own."""
+"""Frames that are too large for the shared buffer of a port, each collected in a separate one."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Final
 from flaremq.base.units import KiB
 
 LARGE: Final = 256 * KiB
-"""A frame of which more than this is there, or still to come, is collected apart."""
+"""An incomplete frame is collected separately if more than this has arrived, or is missing."""
 
 
 class Large:
-    """A frame that is too large for the common buffer. It takes no more memory than it has brought."""
+    """A frame that is too large for the shared buffer. Its buffer grows with the bytes that have arrived."""
 
     def __init__(self, size: int, begun: bytes) -> None:
         self.size = size

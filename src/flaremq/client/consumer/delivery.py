@@ -2,9 +2,49 @@
 
     arrived > queues in turn > [run: as many messages as take about a millisecond] > handler > report
 
-A worker gets a run of neighbouring messages of one queue: a single one if the handler is slow, so that all
-workers are busy, and more the faster it is, so that many messages share the cost of a run. While a handler
-is stuck with one message, the rest of its run goes to other workers.
+The problem
+-----------
+A handler may take a microsecond or a minute, raise, or never return. Handing work to a thread or a task and
+getting its outcome back costs the same for one message as for thirty. So a fast handler should get many
+messages at a time; but behind a slow one, messages would wait for their worker while others are idle.
+
+Outcomes come in any order, but a group has one offset per queue: everything below it counts as consumed. A
+failed message must not hold that offset back until it succeeds, and must not get lost.
+
+How it works
+------------
+1. `arrived` lists a queue that has messages. Queues take turns: each gives one run, and goes to the end of
+   the line if it has more. Workers have at most `concurrency` runs at a time.
+2. A run is neighbouring messages of one queue: as many as take a millisecond at the measured pace of the
+   topic's handler, at most RUN_MAX, and at least one batch. A topic begins with one batch. A run of a retry
+   queue is a single message, because the next one may be for another handler.
+3. A worker (a task if the handler is async, else a thread) handles the run and reports once. `settle` notes
+   the outcomes: consumed messages leave the queue, and the first one left is the offset that may be stored.
+4. Concurrent delivery sends failed messages back to a broker, which redelivers them through the retry topic
+   or makes them dead letters. They leave the queue once a broker has accepted them; if none does, they are
+   delivered here again after AGAIN_S. (Broadcast ones are dropped.) Orderly delivery retries a failed
+   message here, before any other of its queue, and makes it a dead letter after `attempts_max`.
+5. `_watch` finds handlers that take long. Concurrent delivery then gives messages that their worker has not
+   begun to others, and sends back a message that was held for longer than `consume_timeout_s`.
+
+Topics without a handler are read by iterators, which borrow messages (`lend`) and report their outcomes.
+
+An example
+----------
+A concurrent consumer with two workers has pulled offsets 100 to 107 of a queue. Its handler has taken 0.25
+ms per message so far, so runs have 4 messages.
+
+    worker 1       100 returns, 101 raises, 102 takes 3 s; 103 is not begun
+    worker 2       104 to 107 return: reported, consumed. The offset stays 100
+
+    0.2 to 0.4 s   103 is taken from worker 1 and handled by worker 2. The offset stays 100
+    3 s            102 returns and worker 1 reports: 100 and 102 are consumed, 101 is sent back.
+                   The offset is 101
+    then           the broker accepts 101. The offset is 108, where the next pull begins
+
+The report of worker 1 (3 messages in 3 s) moves the pace to 0.2 s per message, so the next runs have one
+message, until the handler has been fast for a while. A crash while the offset is 101 repeats 101 to 107,
+though most of them were consumed, and skips none.
 """
 
 from __future__ import annotations
@@ -37,14 +77,14 @@ from flaremq.model.message import MessageQueue
 log = logging.getLogger(__name__)
 
 AGAIN_S: Final = 5.0
-"""When a message that no broker takes back is delivered here again."""
+"""Delay before a message that no broker has accepted is delivered here again."""
 RUN_MAX: Final = 32
 _RUN_S: Final = 0.001
 _STUCK_S: Final = 0.2
 
 
 class Delivery:
-    """What concurrent and orderly delivery have in common; they differ in `settle`."""
+    """The base of concurrent and orderly delivery, which differ in `settle`."""
 
     def __init__(self, member: GroupMember, handlers: Mapping[str, Callee | None], returns: Returns) -> None:
         """Topics whose handler is None are read by iterators."""
@@ -65,7 +105,7 @@ class Delivery:
         self._returning = 0
         self._manner = Manner(self._now_s, self._settings.batch_max)
         self.is_resting = True
-        """No handler is started."""
+        """While True, no handler is started."""
         self._closing = self._closed = False
 
     # Life.
@@ -82,7 +122,7 @@ class Delivery:
         self._pump()
 
     async def close(self, limit_s: float) -> None:
-        """Start no more handlers, and wait for those that run."""
+        """Start no more handlers, and wait for the running ones."""
         self.is_resting = self._closing = True
         self._change()
         try:
@@ -144,7 +184,7 @@ class Delivery:
             self._serve(held)
 
     def reconsider(self) -> None:
-        """Handlers have changed."""
+        """Look again at queues without a handler: subscriptions have changed."""
         unread, self._unread = self._unread, deque()
         for held in unread:
             held.is_listed = False
@@ -171,7 +211,7 @@ class Delivery:
             self._ready.append(held)
 
     def _length(self, topic: str) -> int:
-        """How many messages take about a millisecond, in whole batches if the handler gets batches."""
+        """How many messages take about a millisecond, in whole batches of `batch_max`."""
         batch_max = self._settings.batch_max
         count = int(_RUN_S / max(self._pace_s.get(topic, 1.0), 1e-9))
         return max(min(count, RUN_MAX) // batch_max * batch_max, batch_max)
@@ -193,7 +233,7 @@ class Delivery:
             )
 
     def begun(self, run: MessageRun) -> None:
-        """A worker or an iterator has it now."""
+        """Called when a worker or an iterator has got the run."""
 
     async def _handle(self, run: MessageRun, handler: MessageHandler, topic: str) -> None:
         try:
@@ -207,7 +247,7 @@ class Delivery:
         run, held = report.run, report.run.queue
         self._running.discard(run)
         if self._closed:
-            return  # The wait for it was over: the next owner of the queue gets it again.
+            return  # `close` no longer waits for it: the next owner of the queue gets it again.
         if report.handled:
             pace_s = self._pace_s.get(topic, 1.0)
             self._pace_s[topic] = pace_s + 0.2 * (report.took_s / report.handled - pace_s)
@@ -253,7 +293,7 @@ class Delivery:
     # Giving back.
 
     def give_back(self, run: MessageRun, levels: Mapping[ReceivedMessage, int]) -> None:
-        """Send the run back to its broker; what it does not accept is delivered here again."""
+        """Send the run back to a broker; messages that none accepts are delivered here again."""
         self._returning += 1
         self._tasks.spawn("give-back", self._give_back(run, levels))
 
@@ -305,7 +345,7 @@ class Delivery:
         return None
 
     async def lend(self) -> ReceivedMessage | None:
-        """Like `lend_nowait`, but waits for a message; None once this is closed."""
+        """Like `lend_nowait`, but waits for a message; None once delivery is closing."""
         while (message := self.lend_nowait()) is None:
             if self._closing:
                 return None
@@ -326,7 +366,7 @@ class Delivery:
         self._finished(HandlerReport(run, 1, took_s, failures), message.topic)
 
     def take_back(self, message: ReceivedMessage) -> None:
-        """The message was not dealt with: the next iterator gets it."""
+        """The message was neither consumed nor failed: the next iterator gets it."""
         run = self._lent.pop(message, None)
         if run is not None:
             self.returned(run)

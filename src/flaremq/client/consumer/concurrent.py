@@ -6,10 +6,10 @@ import logging
 from collections.abc import Mapping
 from typing import Final
 
-from flaremq.client.consumer.delivery import Delivery
+from flaremq.client.consumer.delivery import Delivery, HandlerFailures
+from flaremq.client.consumer.member import GroupMember
 from flaremq.client.consumer.outcome import level_of
-from flaremq.client.consumer.processqueue import MessageRun
-from flaremq.client.consumer.workers import HandlerBatch
+from flaremq.client.consumer.processqueue import MessageRun, ProcessQueue
 from flaremq.client.message import ReceivedMessage
 
 log = logging.getLogger(__name__)
@@ -17,8 +17,23 @@ log = logging.getLogger(__name__)
 _TIMEOUT_LEVEL: Final = 3  # 10 s.
 
 
-class Concurrent(Delivery):
-    def settle(self, run: MessageRun, failures: list[tuple[HandlerBatch, BaseException]]) -> None:
+class Concurrent:
+    keeps_order = False
+
+    def __init__(self, delivery: Delivery, member: GroupMember) -> None:
+        self._delivery = delivery
+        self._member = member
+
+    def may_begin(self, held: ProcessQueue) -> bool:
+        return not held.dropped
+
+    def may_go_on(self, run: MessageRun) -> bool:  # noqa: ARG002
+        return True
+
+    def begun(self, run: MessageRun) -> None: ...
+    def returned(self, run: MessageRun) -> None: ...
+
+    def settle(self, run: MessageRun, failures: HandlerFailures) -> None:
         if failures:
             self._failed(run, {each: level_of(error) for batch, error in failures for each in batch})
         run.queue.done(run)
@@ -36,19 +51,20 @@ class Concurrent(Delivery):
             return
         parted = held.part(run, levels)
         if parted is not None:
-            self.give_back(parted, levels)
+            self._delivery.give_back(parted, levels)
 
     def stuck(self, run: MessageRun) -> None:
         parted = run.queue.part(run, run.unbegun())
         if parted is not None:
-            self.returned(parted)
+            self._delivery.returned(parted)
 
     def too_long(self, run: MessageRun) -> None:
         late = [message for message in run.now if run.has(message)]
         if not late or run.queue.dropped:
             return
+        limit_s = self._member.settings.consume_timeout_s
         log.warning(
             "group %s: the handler of %s has held message %s for more than %g s: sending it back",
-            *(self._member.group, late[0].topic, late[0].message_id, self._settings.consume_timeout_s),
+            *(self._member.group, late[0].topic, late[0].message_id, limit_s),
         )
         self._failed(run, dict.fromkeys(late, _TIMEOUT_LEVEL))

@@ -53,12 +53,12 @@ import asyncio
 import functools
 import logging
 from collections import deque
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final, Protocol
 
 from flaremq.base.lifecycle import Owned, repeat
 from flaremq.client.consumer.member import GroupMember
-from flaremq.client.consumer.outcome import Later
+from flaremq.client.consumer.outcome import DEAD, Later
 from flaremq.client.consumer.processqueue import MessageRun, ProcessQueue
 from flaremq.client.consumer.sendback import Returns
 from flaremq.client.consumer.workers import (
@@ -83,10 +83,47 @@ _RUN_S: Final = 0.001
 _STUCK_S: Final = 0.2
 
 
-class Delivery:
-    """The base of concurrent and orderly delivery, which differ in `settle`."""
+HandlerFailures = list[tuple[HandlerBatch, BaseException]]
 
-    def __init__(self, member: GroupMember, handlers: Mapping[str, Callee | None], returns: Returns) -> None:
+
+class Discipline(Protocol):
+    """What may be delivered when, and what follows from a failure: `Concurrent` or `Orderly`."""
+
+    keeps_order: bool
+    """A failure ends its run, and `may_go_on` is asked before each message."""
+
+    def may_begin(self, held: ProcessQueue) -> bool:
+        """Whether a run of this queue may begin now."""
+
+    def may_go_on(self, run: MessageRun) -> bool:
+        """Whether the next message of a run may be handled. Asked by threads too."""
+
+    def begun(self, run: MessageRun) -> None:
+        """A worker or an iterator has got the run."""
+
+    def settle(self, run: MessageRun, failures: HandlerFailures) -> None:
+        """Note the outcome of a run in its queue."""
+
+    def returned(self, run: MessageRun) -> None:
+        """The messages of a run are back in their queue."""
+
+    def stuck(self, run: MessageRun) -> None:
+        """A handler has held a message for a while."""
+
+    def too_long(self, run: MessageRun) -> None:
+        """A handler has held a message for longer than `consume_timeout_s`."""
+
+
+class Delivery:
+    """Hands messages to handlers and iterators. What a failure means is left to its discipline."""
+
+    def __init__(
+        self,
+        member: GroupMember,
+        handlers: Mapping[str, Callee | None],
+        returns: Returns,
+        discipline: Callable[[Delivery, GroupMember], Discipline],
+    ) -> None:
         """Topics whose handler is None are read by iterators."""
         self._member = member
         self._settings = member.settings
@@ -103,7 +140,9 @@ class Delivery:
         self._timers: set[asyncio.TimerHandle] = set()
         self._waiters: list[asyncio.Future[None]] = []
         self._returning = 0
-        self._manner = Manner(self._now_s, self._settings.batch_max)
+        self._discipline = discipline(self, member)
+        may_go_on = self._discipline.may_go_on if self._discipline.keeps_order else None
+        self._manner = Manner(self._now_s, self._settings.batch_max, may_go_on)
         self.is_resting = True
         """While True, no handler is started."""
         self._closing = self._closed = False
@@ -190,12 +229,9 @@ class Delivery:
             held.is_listed = False
             self.arrived(held)
 
-    def may_begin(self, held: ProcessQueue) -> bool:
-        return not held.dropped
-
     def _serve(self, held: ProcessQueue) -> None:
         first = held.peek()
-        if first is None or not self.may_begin(held):
+        if first is None or not self._discipline.may_begin(held):
             return
         topic = first.topic if held.is_retry else held.queue.topic
         if topic in self._handlers and self._handlers[topic] is None:
@@ -206,7 +242,7 @@ class Delivery:
         run = held.take(1 if held.is_retry else self._length(topic))
         assert run is not None
         self._begin(run, topic)
-        if held.is_waiting and self.may_begin(held):
+        if held.is_waiting and self._discipline.may_begin(held):
             held.is_listed = True
             self._ready.append(held)
 
@@ -219,7 +255,7 @@ class Delivery:
     def _begin(self, run: MessageRun, topic: str) -> None:
         callee = self._handlers.get(topic)
         self._running.add(run)
-        self.begun(run)
+        self._discipline.begun(run)
         if callee is None:  # A retry of a topic that is no longer subscribed to.
             run.todo.clear()
             why = Later(f"no longer subscribed to {topic}")
@@ -231,9 +267,6 @@ class Delivery:
             self._crew.submit(
                 lambda: perform(run, handler, manner), lambda report: self._finished(report, topic)
             )
-
-    def begun(self, run: MessageRun) -> None:
-        """Called when a worker or an iterator has got the run."""
 
     async def _handle(self, run: MessageRun, handler: MessageHandler, topic: str) -> None:
         try:
@@ -256,7 +289,7 @@ class Delivery:
             held.consumed_ms = self._member.client.clock.now_ms()
         for batch, error in report.failures:
             self._told(batch, error)
-        self.settle(run, report.failures)
+        self._discipline.settle(run, report.failures)
         self._change()
         self.arrived(held)
 
@@ -272,10 +305,6 @@ class Delivery:
             *(group, first.topic, first.message_id, more, type(error).__name__, error),
         )
         log.debug("traceback of message %s", first.message_id, exc_info=error)
-
-    def settle(self, run: MessageRun, failures: list[tuple[HandlerBatch, BaseException]]) -> None:
-        """Note the outcome of a run in its queue."""
-        raise NotImplementedError
 
     async def call_once(self, message: ReceivedMessage) -> BaseException | None:
         """Call the handler for this message alone. Returns the failure, if any."""
@@ -294,19 +323,40 @@ class Delivery:
 
     def give_back(self, run: MessageRun, levels: Mapping[ReceivedMessage, int]) -> None:
         """Send the run back to a broker; messages that none accepts are delivered here again."""
-        self._returning += 1
-        self._tasks.spawn("give-back", self._give_back(run, levels))
+        self._spawn("give-back", lambda: self._give_back(run, levels))
 
     async def _give_back(self, run: MessageRun, levels: Mapping[ReceivedMessage, int]) -> None:
         held = run.queue
+        for message in run.left:
+            if held.dropped:
+                return  # The new owner of the queue gets them again.
+            if await self._returns.give_back(message, levels.get(message, 0)):
+                held.done(run, [message])
+        if len(run):
+            self.later(AGAIN_S, run)
+
+    def bury(self, run: MessageRun, dead: list[ReceivedMessage]) -> None:
+        """Make dead letters of these messages, then deliver what is left of their run."""
+        self._spawn("bury", lambda: self._bury(run, dead))
+
+    async def _bury(self, run: MessageRun, dead: list[ReceivedMessage]) -> None:
+        """The queue continues after them, but not before the broker has them."""
+        delay_s = 0.0
+        for message in dead:
+            if await self._returns.give_back(message, DEAD):
+                run.queue.done(run, [message])
+            else:
+                delay_s = AGAIN_S
+        self.later(delay_s, run)
+
+    def _spawn(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
+        """Do it in a task that `close` waits for."""
+        self._returning += 1
+        self._tasks.spawn(name, self._counted(work))
+
+    async def _counted(self, work: Callable[[], Awaitable[None]]) -> None:
         try:
-            for message in run.left:
-                if held.dropped:
-                    return  # The new owner of the queue gets them again.
-                if await self._returns.give_back(message, levels.get(message, 0)):
-                    held.done(run, [message])
-            if len(run):
-                self.later(AGAIN_S, run)
+            await work()
         finally:
             self._returning -= 1
             self._change()
@@ -332,14 +382,14 @@ class Delivery:
                 return None
             held = self._unread.popleft()
             held.is_listed = False
-            if held.peek() is None or not self.may_begin(held):
+            if held.peek() is None or not self._discipline.may_begin(held):
                 continue
             run = held.take(1)
             assert run is not None
             message = run.todo.popleft()
             run.now, run.began_s = (message,), self._now_s()
             self._lent[message] = run
-            self.begun(run)
+            self._discipline.begun(run)
             self.arrived(held)
             return message
         return None
@@ -361,7 +411,7 @@ class Delivery:
         if run is None:
             return
         took_s = self._now_s() - run.began_s
-        failures: list[tuple[HandlerBatch, BaseException]] = [] if error is None else [((message,), error)]
+        failures: HandlerFailures = [] if error is None else [((message,), error)]
         run.now = ()
         self._finished(HandlerReport(run, 1, took_s, failures), message.topic)
 
@@ -372,7 +422,9 @@ class Delivery:
             self.returned(run)
 
     def returned(self, run: MessageRun) -> None:
+        """Put the messages of a run back into their queue, to be delivered again."""
         run.queue.hand_back(run)
+        self._discipline.returned(run)
         self.arrived(run.queue)
 
     # Handlers that take long.
@@ -381,13 +433,7 @@ class Delivery:
         now_s = self._now_s()
         for run in list(self._running):
             if run.now and now_s - run.began_s > _STUCK_S:
-                self.stuck(run)
+                self._discipline.stuck(run)
         for run in [*self._running, *self._lent.values()]:
             if run.now and now_s - run.began_s > self._settings.consume_timeout_s:
-                self.too_long(run)
-
-    def stuck(self, run: MessageRun) -> None:
-        """A handler has held a message for a while."""
-
-    def too_long(self, run: MessageRun) -> None:
-        """A handler has held a message for longer than `consume_timeout_s`."""
+                self._discipline.too_long(run)

@@ -2,34 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from flaremq.client.consumer.delivery import AGAIN_S, Delivery
+from flaremq.client.consumer.delivery import Delivery, HandlerFailures
 from flaremq.client.consumer.member import GroupMember
 from flaremq.client.consumer.outcome import DEAD, level_of
 from flaremq.client.consumer.processqueue import MessageRun, ProcessQueue
-from flaremq.client.consumer.sendback import Returns
-from flaremq.client.consumer.workers import Callee, HandlerBatch, Manner
 from flaremq.client.message import ReceivedMessage
 from flaremq.model.message import MessageQueue
 
 
-class Orderly(Delivery):
+class Orderly:
     """A queue is busy from the beginning of a run to its end, including the pauses between two attempts."""
 
-    def __init__(self, member: GroupMember, handlers: Mapping[str, Callee | None], returns: Returns) -> None:
-        super().__init__(member, handlers, returns)
+    keeps_order = True
+
+    def __init__(self, delivery: Delivery, member: GroupMember) -> None:
+        self._delivery = delivery
+        self._member = member
         self._busy: set[MessageQueue] = set()
         """By name: a queue that was moved or came back is a new object while a handler has the old one."""
         self._waiting: dict[MessageQueue, ProcessQueue] = {}
-        self._manner = Manner(self._now_s, self._settings.batch_max, self._may_go_on)
 
-    # Whose turn it is.
+    # Which queue may go on.
 
-    def _may_go_on(self, run: MessageRun) -> bool:
-        """Asked before every message, also by threads: a queue that was lost must be left alone at once."""
+    def may_go_on(self, run: MessageRun) -> bool:
+        """A queue that was lost must be left alone at once."""
         held = run.queue
-        return not held.dropped and not self.is_resting and self._is_ours(held)
+        return not held.dropped and not self._delivery.is_resting and self._is_ours(held)
 
     def _is_ours(self, held: ProcessQueue) -> bool:
         return not self._member.is_clustering or held.is_locked(self._member.client.clock.monotonic_s())
@@ -43,20 +41,18 @@ class Orderly(Delivery):
     def begun(self, run: MessageRun) -> None:
         self._busy.add(run.queue.queue)
 
+    def returned(self, run: MessageRun) -> None:
+        self._free(run.queue.queue)
+
     def _free(self, queue: MessageQueue) -> None:
         self._busy.discard(queue)
         held = self._waiting.pop(queue, None)
         if held is not None:
-            self.arrived(held)
+            self._delivery.arrived(held)
 
-    def returned(self, run: MessageRun) -> None:
-        run.queue.hand_back(run)
-        self._free(run.queue.queue)
-        self.arrived(run.queue)
+    # Outcomes.
 
-    # What runs come to.
-
-    def settle(self, run: MessageRun, failures: list[tuple[HandlerBatch, BaseException]]) -> None:
+    def settle(self, run: MessageRun, failures: HandlerFailures) -> None:
         held = run.queue
         failed = [message for batch, _ in failures for message in batch]
         unfinished = {message.queue_offset for message in (*failed, *run.todo)}
@@ -72,26 +68,17 @@ class Orderly(Delivery):
 
     def _failed(self, run: MessageRun, failed: list[ReceivedMessage], level: int) -> None:
         """Retry after a pause, or bury after too many attempts or if the handler says so."""
-        most = self._settings.attempts_max
+        settings = self._member.settings
+        most = settings.attempts_max
         dead = [each for each in failed if level == DEAD or 0 <= most <= each.reconsume_times + 1]
         for message in failed:
             message.tried_again()
         if dead and self._member.is_clustering:
-            self._returning += 1
-            self._tasks.spawn("bury", self._bury(run, dead))
+            self._delivery.bury(run, dead)
         else:
-            self.later(self._settings.suspend_s, run)
+            self._delivery.later(settings.suspend_s, run)
 
-    async def _bury(self, run: MessageRun, dead: list[ReceivedMessage]) -> None:
-        """The queue continues after them, but not before the broker has them."""
-        delay_s = 0.0
-        try:
-            for message in dead:
-                if await self._returns.give_back(message, DEAD):
-                    run.queue.done(run, [message])
-                else:
-                    delay_s = AGAIN_S
-        finally:
-            self._returning -= 1
-            self._change()
-        self.later(delay_s, run)
+    # Handlers that take long: the next message may not overtake theirs.
+
+    def stuck(self, run: MessageRun) -> None: ...
+    def too_long(self, run: MessageRun) -> None: ...

@@ -67,8 +67,8 @@ class PushConsumer(Consumer):
         self._hooks = ConsumeHooks(hooks, group, used.clock) if hooks else None
         self._handlers: dict[str, Callee | None] = {}
         self._returns = Returns(member)
-        kind = Orderly if member.settings.orderly else Concurrent
-        self._delivery: Delivery = kind(member, self._handlers, self._returns)
+        discipline = Orderly if member.settings.orderly else Concurrent
+        self._delivery = Delivery(member, self._handlers, self._returns, discipline)
         self._reader = MessageReader(self._delivery, self._hooks)
         super().__init__(member, self._delivery, PUSH, owns_client=is_own)
 

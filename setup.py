@@ -23,6 +23,7 @@ def extensions() -> list[Extension]:
                 "src/flaremq/model/_bytes.h",
                 "src/flaremq/model/_pairs.h",
                 "src/flaremq/protocol/bulk/_fieldnames.pxi",
+                "src/flaremq/protocol/bulk/_framecheck.pxi",
                 "src/flaremq/protocol/bulk/_scan.h",
             ],
             include_dirs=["src/flaremq"],

@@ -32,6 +32,7 @@ cdef array.array EMPTY = array.array("q")
 
 
 include "_fieldnames.pxi"
+include "_framecheck.pxi"
 
 fill_names(_receipts_py.NAMES)
 
@@ -47,7 +48,8 @@ def parse_receipts(data not None, chunks not None, frames not None, pairs not No
             PyObject_GetBuffer(source, &held[taken], PyBUF_SIMPLE)
             taken += 1
         count = held[2].len // (8 * F_WIDTH)
-        check(held, count)
+        check_frames(<const int64_t*>held[2].buf, count, held[0].len, held[1].len // (8 * C_WIDTH),
+                     held[3].len // (8 * P_WIDTH))
         for row in range(count):
             candidates += is_candidate(<const int64_t*>held[2].buf + row * F_WIDTH)
         rows = array.clone(EMPTY, candidates * S_WIDTH, False)
@@ -61,17 +63,6 @@ def parse_receipts(data not None, chunks not None, frames not None, pairs not No
             PyBuffer_Release(&held[taken])
     array.resize(rows, found * S_WIDTH)
     return rows
-
-
-cdef int check(Py_buffer* held, int64_t count) except -1:
-    cdef int64_t row, size = held[0].len, chunks = held[1].len // (8 * C_WIDTH), pairs = held[3].len // (8 * P_WIDTH)
-    cdef const int64_t* f = <const int64_t*>held[2].buf
-    for row in range(count):
-        if (not 0 <= f[F_CHUNK] < chunks or f[F_PAIRS] < 0 or not 0 <= f[F_FIRST_PAIR] <= pairs - f[F_PAIRS]
-                or f[F_BODY + 1] < 0 or not 0 <= f[F_AT] <= f[F_BODY] <= size - f[F_BODY + 1]):
-            raise ValueError(f"frame {row} speaks of what is not there")
-        f += F_WIDTH
-    return 0
 
 
 cdef inline bint is_candidate(const int64_t* f) noexcept:

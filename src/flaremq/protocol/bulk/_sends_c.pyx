@@ -99,6 +99,9 @@ cdef struct Properties:
     uint64_t seen  # A bit for each name; two names may have the same.
 
 
+include "_framecheck.pxi"
+
+
 def parse_sends(data not None, chunks not None, frames not None, pairs not None, bytearray heads not None,
                 bytes tail not None=b""):
     cdef Py_buffer[4] held
@@ -116,7 +119,7 @@ def parse_sends(data not None, chunks not None, frames not None, pairs not None,
         t.frames = <int64_t*>held[2].buf
         t.pairs = <int64_t*>held[3].buf
         t.count = held[2].len // (8 * F_WIDTH)
-        check(&t, held[0].len, held[1].len // (8 * C_WIDTH), held[3].len // (8 * P_WIDTH))
+        check_frames(t.frames, t.count, held[0].len, held[1].len // (8 * C_WIDTH), held[3].len // (8 * P_WIDTH))
         room = room_for(&t, &candidates, len(tail))
         drafts = array.clone(EMPTY, candidates * D_WIDTH, False)
         sends = array.clone(EMPTY, candidates * S_WIDTH, False)
@@ -147,17 +150,6 @@ def parse_sends(data not None, chunks not None, frames not None, pairs not None,
     array.resize(sends, t.rows * S_WIDTH)
     array.resize(targets, t.target_rows * T_WIDTH)
     return drafts, sends, targets
-
-
-cdef int check(Tables* t, int64_t size, int64_t chunks, int64_t pairs) except -1:
-    cdef int64_t row
-    cdef const int64_t* f = t.frames
-    for row in range(t.count):
-        if (not 0 <= f[F_CHUNK] < chunks or f[F_PAIRS] < 0 or not 0 <= f[F_FIRST_PAIR] <= pairs - f[F_PAIRS]
-                or f[F_BODY + 1] < 0 or not 0 <= f[F_AT] <= f[F_BODY] <= size - f[F_BODY + 1]):
-            raise ValueError(f"frame {row} speaks of what is not there")
-        f += F_WIDTH
-    return 0
 
 
 cdef inline bint is_candidate(const int64_t* f) noexcept:

@@ -61,7 +61,7 @@ class Log(Protocol):
         rows are full. None if there is nothing to read at `begin`."""
 
     def window(self, offset: int) -> Window | None:
-        """The file that holds this byte; None if there is none."""
+        """The readable part of the file that holds this byte; None if no file does."""
 
     def slice(self, offset: int, size: int) -> memoryview | None:
         """The bytes [offset, offset + size), as they lie in the map; None if they are not all there."""
@@ -123,7 +123,7 @@ class Queue(Protocol):
     @property
     def folder(self) -> Path: ...
     def has_room(self, count: int) -> bool:
-        """Whether so many entries can be added without making a file."""
+        """Whether this many entries can be added without making a file."""
 
     def locate(self, queue_offset: int) -> Located | None:
         """Where the message with this queue offset lies; None if it has no entry."""
@@ -157,7 +157,7 @@ class Queue(Protocol):
 
 
 class ExtUnit(Protocol):
-    """What lies beside a queue entry when queue extensions are on."""
+    """What the extension holds for a queue entry, when extensions are on."""
 
     @property
     def tags_code(self) -> int: ...

@@ -223,7 +223,7 @@ class CommitLog:
         offset = files[-1].end if files else 0
         pool = self.pool
         if pool is not None and not pool.available and self.settings.pool_fast_fail:
-            pool.borrow()  # Raises: an empty pool is told at once, before a file is made.
+            pool.borrow()  # Raises if the pool is empty, before a file is made.
         file = self.preallocator.take(offset, self.files.path_of(offset))
         self._finish_active()
         self.files.adopt(file)
@@ -273,7 +273,7 @@ class CommitLog:
         return moved
 
     def flush(self, least_pages: int) -> None:
-        """Sync every file that has so many dirty pages, the oldest first, and move the mark.
+        """Sync every file with at least this many dirty pages, oldest first, and move the mark.
 
         The mark never passes a file that still has unsynced bytes, so all before the one that it
         stands in are safe, and are not looked at: a log may have thousands.
@@ -329,7 +329,7 @@ class CommitLog:
         return [file.offset for file in self.files.files]
 
     def cut(self, end: int) -> int:
-        """What lies behind `end` is torn or was never written; spare files are blank."""
+        """Bytes behind `end` are torn or were never written; spare files are blank."""
         files = self.files.files
         before = files[-1].end
         behind = sum(1 for file in files if file.offset > end and _has_bytes(file))

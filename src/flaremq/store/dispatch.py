@@ -60,12 +60,12 @@ log = logging.getLogger(__name__)
 _ENTRY = struct.Struct(layout.ENTRY_FORMAT)
 _ROWS = 1024  # Of one batch: the table stays in the cache.
 _LMQ_PREFIX = "%LMQ%"
-_UNHEARD_S = 60.0  # How often the log hears of listeners that fail.
+_UNHEARD_S = 60.0  # Failing listeners are logged at most this often.
 _OFFSET_MAX = (1 << 62) // layout.ENTRY_SIZE  # More than any queue will hold, and safe to count with.
 
 
 class FilesNeeded(Exception):
-    """This batch needs a new file, and whoever dispatches may not make any."""
+    """This batch needs a new file, and the caller may not make one."""
 
 
 OnGap = Callable[[Key, AnyQueue], bool]
@@ -105,10 +105,10 @@ class Dispatcher:
         return max(0, self._log.confirmed - self.position)
 
     def catch_up(self, *, wait: bool = True, makes_files: bool = True) -> int:
-        """Dispatch all that may be seen, and say how many records that was.
+        """Dispatch everything that consumers may see. Returns the number of records.
 
-        Without `wait`, nothing is done if another thread is at it; without `makes_files` it goes as far
-        as the present files have room. What is left can be seen by `behind`.
+        Without `wait`, does nothing if another thread is dispatching; without `makes_files`, stops where
+        the present files are full. `behind` is the number of bytes that are left.
         """
         end = self._log.confirmed
         if self.position >= end or not self._lock.acquire(blocking=wait):
@@ -202,7 +202,7 @@ class Dispatcher:
                     log.error("a listener failed to hear of new messages: %s", error, exc_info=error)
 
     def _has_room(self, key: Key, count: int) -> bool:
-        """Whether so many entries go to the present files of this queue, and of its extension."""
+        """Whether this many entries fit into the present files of the queue and of its extension."""
         queue = self._queues.get(*key)
         if queue is None or not queue.has_room(count):
             return False

@@ -1,7 +1,7 @@
-"""May we write, may we read, and if not: why, by how much, and what to do about it.
+"""Whether the store can be written and read, and if not, why, by how much, and what to do about it.
 
-Whoever finds a trouble sets a flag here with its figures; whoever is about to put a message asks
-here first. So a refused producer is told the cause, and not only that there is one.
+A part that finds trouble sets a flag here, with its figures. Every put checks the flags first, so a
+refused producer learns the cause.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ _MEANING: Final = {
 class Flags:
     """State of the whole store, asked once per turn of puts.
 
-    A failed flush is final: nobody knows what the disk still has of the bytes that it covered, so
-    from then on every check raises that failure again, whatever flags are cleared.
+    A failed flush is final: there is no telling which of its bytes have reached the disk, so every check
+    raises that failure from then on, whatever flags are cleared.
     """
 
     def __init__(self, clock: Clock, *, page_cache_busy_ms: int, dispatch_lag_max: int) -> None:
@@ -76,7 +76,7 @@ class Flags:
             self._sound = self.writable
 
     def failed(self, error: FlushFailed) -> None:
-        """A sync failed: stop for good. The first failure is the one that is told."""
+        """A sync failed: stop for good. The first failure is the one that is reported."""
         with self._lock:
             if self._failure is None:
                 self._failure = error

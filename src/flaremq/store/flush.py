@@ -13,7 +13,7 @@ How it works
 ------------
 One thread syncs, in rounds. Each round covers everything that was appended before it began, and moves one
 mark (`Watermark`). Under SYNC_FLUSH answers wait for the mark, so however many producers wait, each round
-serves all of them: group commit. Under ASYNC_FLUSH nobody waits, and the rounds come every 500 ms.
+serves all of them: group commit. Under ASYNC_FLUSH no put waits, and rounds come every 500 ms.
 
 With the transient pool, appends go to locked memory first; a committer copies them to the file, and the
 flusher syncs what was committed. Queues and the checkpoint have a thread of their own. The checkpoint
@@ -162,7 +162,7 @@ class QueueFlusher:
 
     The checkpoint's queue time is the store time up to which *every* queue is safe, so it moves
     only after a thorough pass, to what had been dispatched when that pass began. Its thread also
-    does what `tasks` holds: work on files that nobody should wait for.
+    does the work in `tasks`: work on files that no caller should wait for.
     """
 
     def __init__(
@@ -191,7 +191,7 @@ class QueueFlusher:
         self._worker.ask_to_stop()
 
     def stop(self) -> None:
-        """End the thread. What is left to flush is the owner's decision."""
+        """End the thread. The owner decides whether to flush the rest."""
         self._worker.stop()
 
     def flush(self, least_pages: int) -> None:

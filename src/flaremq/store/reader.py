@@ -2,8 +2,8 @@
 
     dispatch > queue > [reader] > raw record bytes > answer
 
-Record bytes leave as they lie in the map, undecoded. What is close to the end of the log counts as
-being in memory and may be read in larger portions than what has to come from the disk.
+Record bytes leave as they lie in the map, undecoded. Records close to the end of the log count as
+being in memory, and may be read in larger portions than those that have to come from the disk.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Reader:
         return found or self._read_plain(queue, queue_offset, limits, selector)
 
     def _nothing(self, status: GetStatus, asked: int, correct: int, low: int, high: int) -> ReadResult:
-        """A slave repeats the offset it was asked for unless it is told to correct it."""
+        """A slave repeats the offset it was asked for unless offsetCheckInSlave is on."""
         return ReadResult(status, correct if self._corrects else asked, low, high)
 
     def _limits(self, count_max: int, size_max: int) -> array[int]:

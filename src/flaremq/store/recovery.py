@@ -15,8 +15,8 @@ How it works
 ------------
 1. Choose where to begin: after a clean stop, the newest file whose first record some queue knows; after a
    crash, the newest file whose first record is older than the checkpoint vouches for. Queue entries
-   behind that point are forgotten: they may be torn, or lie only in the page cache, where nobody would
-   ever sync them.
+   behind that point are forgotten: they may be torn, or lie only in the page cache and would never be
+   synced.
 2. Walk record after record from there, checking each, and dispatch it. A queue skips what it has.
 3. The first record that is not whole ends the log. It is cut off, with everything that points behind it.
 4. After a crash, sync what was walked: consumers see it from now on, and what is acknowledged next lies
@@ -113,7 +113,7 @@ class Recovery:
         self._from_begin = first == self._log.begin
         self._dispatcher.on_gap = self._note_gap
         end = self._scan(first)
-        # What is not whole goes, from the log and from all that points into it.
+        # Incomplete records leave the log, and everything that points at them goes too.
         self._queues.truncate(end)
         cut = self._log.cut(end)
         if not clean:
@@ -144,7 +144,7 @@ class Recovery:
 
     def _after_crash(self) -> tuple[int, int]:
         """The same. Entries that the checkpoint does not vouch for are made again: they may be torn,
-        or lie in the page cache alone, where nobody would ever sync them."""
+        or lie in the page cache alone and would never be synced."""
         safe_ms = self._checkpoint.min_time_ms()
         first = self._first_start(lambda _, stored_ms: stored_ms <= safe_ms)
         return first, self._queues.recover(self._damaged, trusted_end=first)

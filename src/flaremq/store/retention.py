@@ -1,8 +1,8 @@
-"""What is deleted, and when: log files by age and by the room that is left, then what points to them.
+"""Retention: log files are deleted by age and by disk space, then what points at them in queues and index.
 
-    the hour has come, the disk fills up, or somebody asked  >  log files  >  queues  >  index
+    deletion hour, full disk or request  >  log files  >  queues  >  index
 
-A worker calls `run_once` every cleanResourceInterval. Nothing here sleeps or reads a clock of its own.
+A worker calls `run_once` every cleanResourceInterval. Nothing here sleeps.
 """
 
 from __future__ import annotations
@@ -201,11 +201,11 @@ class Retention:
         return deleted
 
     def _delete_postponed(self) -> int:
-        """What was due once stays due, without any other trigger."""
+        """A file that was due stays due, without any other trigger."""
         assert self._postponed is not None
         file = self._postponed.file
         if self._kept.log.files[:1] != (file,):
-            self._postponed = None  # Somebody else took it away.
+            self._postponed = None  # It was removed elsewhere.
             return 0
         if not self._may_go(file, False):
             return 0
@@ -216,11 +216,11 @@ class Retention:
         try:
             modified_ms = self._disk.modified_ms(file.path)
         except FileNotFoundError:
-            return True  # Somebody was faster than we.
+            return True  # It was deleted from outside.
         return modified_ms + self.settings.file_reserved_hours * HOUR_MS <= self._clock.now_ms()
 
     def _may_go(self, file: MappedFile, urgent: bool) -> bool:
-        """Whether nobody holds the file, or has held it for so long that its name goes all the same."""
+        """Whether no reader holds the file, or one has held it for too long: its name then goes all the same."""
         now_s, waiting = self._clock.monotonic_s(), self._postponed
         if waiting is None or waiting.file is not file:
             if not file.held:

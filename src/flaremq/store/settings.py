@@ -17,9 +17,9 @@ from flaremq.base.units import KiB, MiB
 from flaremq.model import layout
 from flaremq.model.delays import LEVELS, parse_levels
 
-# Java keeps sizes and counts in an int, so a larger file would be none of its own.
+# Java keeps sizes and counts in an int, so it could not open a larger file.
 _INT_MAX: Final = (1 << 31) - 1
-_HEAD_ROOM: Final = 64 * KiB  # What a record may be larger than the largest body.
+_HEAD_ROOM: Final = 64 * KiB  # How much larger a record may be than the largest body.
 
 
 LIVE: Final = (
@@ -48,7 +48,7 @@ class BrokerRole(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreSettings:
-    """Everything that the store can be told. Whoever holds one knows that its relations hold."""
+    """The settings of a store, checked when they are made."""
 
     # Where.
     root: Path = computed("storePathRootDir", lambda: Path.home() / "store")

@@ -11,9 +11,9 @@ log = logger("store.space")
 
 
 class Space:
-    """Says once that puts are refused for want of space, and once that they are taken again.
+    """Logs once that puts are refused for lack of space, and once that they are accepted again.
 
-    Levels of use that an operator has set are told by `retention`. Here it is the disk that says no.
+    This is about a disk that is really full; the levels that an operator has set belong to `retention`.
     """
 
     def __init__(self, disk: Disk, commit_log: CommitLog) -> None:

@@ -80,7 +80,7 @@ def stored_ms(store: MessageStore, topic: bytes, queue_id: int, queue_offset: in
 def bytes_behind(store: MessageStore, topic: bytes, queue_id: int, queue_offset: int) -> int:
     """How far the log has grown since the message at this queue offset; 0 at the end. Reads a file.
 
-    What is no longer there counts from the oldest byte that is.
+    A message that is gone counts from the oldest byte that is left.
     """
     queue, end = store.queues.get(topic, queue_id), store.log.readable_end
     if queue is None or queue_offset >= queue.max_offset:

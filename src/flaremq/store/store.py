@@ -71,9 +71,9 @@ class MessageStore:
         owner_dispatches: bool = False,
         on_step: Callable[[str], None] = lambda _step: None,
     ) -> None:
-        """`owner_dispatches`: whoever puts also calls `show`, in an event loop that must not wait for the
-        disk, so no thread need be woken for it.
-        `on_step` hears of each step of opening when it is done."""
+        """`owner_dispatches`: the code that puts also calls `show`, in an event loop that must not wait for
+        the disk, so no thread need be woken for it.
+        `on_step` is called after each step of opening."""
         self.settings = settings
         self._wakes_dispatch = not owner_dispatches
         self._on_step = on_step
@@ -193,9 +193,9 @@ class MessageStore:
     def close(self) -> None:
         """Flush and dispatch everything, and leave the folder as after a clean stop.
 
-        What was taken is committed and synced whatever else fails; if it could not be, or queues could not
-        be completed, the next start knows. Raises the first failure; closed it is all the same.
-        One that was loaded and never started is let go as it is.
+        Accepted messages are committed and synced whatever else fails. If that fails, or queues cannot be
+        completed, the next start recovers as after a crash. Raises the first failure, but is closed all
+        the same. A store that was loaded and never started is closed as it is.
         """
         with self._append_lock:
             loaded, self._loaded = self._loaded, False
@@ -265,7 +265,7 @@ class MessageStore:
         return stored
 
     def _wake(self) -> None:
-        """Tell those who work on what was appended."""
+        """Wake the flusher, and the dispatcher unless the owner dispatches."""
         self.workers.log_flusher.put()
         if self._wakes_dispatch:
             self.workers.dispatch.wake()
@@ -302,7 +302,7 @@ class MessageStore:
         if not self._takes_puts:
             if not self._open:
                 raise StoreClosed(f"the store at {self.settings.root} is not open: call open() first")
-            raise NotWritable("a slave takes no messages of its own: send to the master")
+            raise NotWritable("this broker is a slave: send to its master")
         self.flags.check(self._appended - self.dispatcher.records)
 
     # Reading.
@@ -346,10 +346,11 @@ class MessageStore:
         return self.finder.by_time(topic, queue_id, timestamp_ms, boundary)
 
     def show(self, *, wait: bool = True) -> None:
-        """Whoever looks sees all that was put before, but without `wait` not what another thread is at.
+        """Dispatch, so that readers see all earlier puts (without `wait`, but for those that another thread is
+        dispatching).
 
-        Without `wait`, an owner who dispatches makes no files here: its event loop would wait for the disk.
-        What is left is done by a thread, soon. Never raises: that thread tries again until it succeeds.
+        Without `wait`, an owner that dispatches makes no files here: its event loop would wait for the disk.
+        A thread does the rest soon. Never raises: that thread tries again until it succeeds.
         """
         try:
             self.dispatcher.catch_up(wait=wait, makes_files=wait or self._wakes_dispatch)

@@ -2,8 +2,8 @@
 
 Recovery after a crash begins at the first log file that is older than all of this. Values that are
 too small only make it begin earlier, so whatever is lost or unreadable here counts as zero; values
-that are too large would leave records without queue entries, so nobody may set them before the
-sync that they speak of.
+that are too large would leave records without queue entries, so they are set only after
+the sync that they stand for.
 """
 
 from __future__ import annotations
@@ -62,12 +62,12 @@ class Checkpoint:
                 self._flushed = values
 
     def forget_queues(self) -> None:
-        """Queues will be made anew: nobody vouches for them until they were synced again."""
+        """Queues will be rebuilt: none of their entries counts as safe until they are synced again."""
         self.queue_time_ms = 0
         self.flush()
 
     def close(self) -> None:
-        """Let go of the file. What was not flushed is forgotten, which is safe."""
+        """Close the file. Values that were not flushed are forgotten, which is safe."""
         with self._lock:
             self._file.close()
 

@@ -57,7 +57,7 @@ class DiskFile:
 
     @property
     def held(self) -> bool:
-        """True while somebody has a view of the map: each one is a reference beside our own two."""
+        """True while there are views of the map: each is a reference besides our own two."""
         return sys.getrefcount(self._map) > 2
 
     def reserve(self, at: int, size: int) -> None:
@@ -87,7 +87,7 @@ class DiskFile:
         try:
             descriptor = _Descriptor(self)
         except FileNotFoundError:
-            return  # Deleted meanwhile: nobody needs it on the disk.
+            return  # Deleted meanwhile: it need not be on the disk.
         except OSError as error:
             raise _translated(error, self.path, 0) from error
         try:

@@ -120,7 +120,7 @@ class FileQueue:
         return file
 
     def adopt(self, file: MappedFile) -> None:
-        """Append a file that somebody else made ready."""
+        """Append a file that was made elsewhere."""
         with self._lock:
             assert not self.files or self.files[-1].end == file.offset  # Q1
             self.files = (*self.files, file)

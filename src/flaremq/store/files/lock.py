@@ -1,7 +1,7 @@
-"""Who may open a store folder, and whether the last one left it in order.
+"""The lock on a store folder, and whether its last owner stopped cleanly.
 
 Java takes its lock after loading, so a second broker can truncate files of the first before it
-fails. Here the lock comes first: whoever holds it may load.
+fails. Here the lock comes first.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class StoreLock:
     """The right to use one store folder, for this process and for one store within it.
 
     The descriptor is kept here and not behind the Disk: the system drops a POSIX lock as soon as
-    *any* descriptor of that file is closed in the process, so nobody else may ever open it.
+    *any* descriptor of that file is closed in the process, so no other code may ever open it.
     """
 
     def __init__(self, root: Path, disk: Disk) -> None:
@@ -56,7 +56,7 @@ class StoreLock:
             if identity in _ours:
                 raise StoreLocked(
                     f"{self._root}: this process (pid {os.getpid()}) has already opened this store: "
-                    "close the other one first, or give this one a storePathRootDir of its own"
+                    "close the other one first, or give this one another storePathRootDir"
                 )
             self._fd = _locked(self._root / "lock")
             self._identity = identity
@@ -81,9 +81,9 @@ class StoreLock:
 
 
 def holder(root: Path) -> int | None:
-    """The pid of whoever has opened this store, 0 if that is not told, None if nobody has.
+    """The pid of the process that has opened this store, 0 if it is unknown, None if the store is closed.
 
-    For those who only look: nothing is changed, and a store of this process keeps its lock.
+    Changes nothing, and a store of this process keeps its lock.
     """
     path = root / "lock"
     with _ours_lock:
@@ -152,7 +152,7 @@ def _refusal(fd: int, path: Path, error: OSError) -> StoreError:
 
 
 def _holder(fd: int) -> int:
-    """The pid of whoever holds the lock, 0 if the system does not tell (another host, another kernel)."""
+    """The pid of the lock's holder, 0 if the system does not say (another host, another kernel)."""
     return max(0, _asked(fd))
 
 

@@ -15,7 +15,7 @@ _FOLDERS_ABOVE = 3  # consumequeue/TOPIC/ID: each may be as new as the file.
 
 
 class OpenFiles:
-    """At most so many maps at a time: those not used of late are closed, and mapped again on demand.
+    """Limits how many files are mapped: those not used lately are closed, and mapped again on demand.
 
     Only for files that are read and written in short calls. A file whose slices a reader still holds
     stays mapped, and is asked again when its turn comes. Being used costs a file one bit; the work is
@@ -102,8 +102,8 @@ class MappedFile:
 
     @property
     def file(self) -> DiskFile:
-        """The mapped file, opened now if it rests. Who has it may use it, even if it rests meanwhile:
-        the map lives as long as somebody has the file or a view of it."""
+        """The mapped file, opened if it is closed. It may be used even if it is closed meanwhile: the map
+        lives as long as there is a reference to the file or a view of it."""
         self.used = True
         file = self._file
         return file if file is not None else self._opened()
@@ -120,7 +120,7 @@ class MappedFile:
 
     @property
     def view(self) -> memoryview:
-        """The whole map. Who has it, or a slice, keeps it alive, whatever becomes of the file."""
+        """The whole map. A reference to it, or to a slice, keeps it alive whatever becomes of the file."""
         return self.file.view
 
     @property
@@ -206,8 +206,8 @@ class MappedFile:
             self._file = None  # The last one who lets go of it closes it.
 
     def delete(self) -> None:
-        """Remove the name. Who has found the file before may still read it: the map of a lasting file
-        goes when the last one lets go of this object, that of another when its slices are gone."""
+        """Remove the name. Readers that have found the file may still read it: the map of a lasting file
+        goes with the last reference to this object, that of another file with its last slice."""
         if self._open_files is not None:
             self.close()
         self._disk.delete(self.path)

@@ -117,7 +117,7 @@ class Preallocator:
             return
         try:
             file = self._make(offset, path)
-        except FlareError as error:  # Told to whoever takes it, who may want it again.
+        except FlareError as error:  # Raised in `take`, whose caller may try again.
             with self._changed:
                 self._failed[offset], self._making = error, -1
                 self._changed.notify_all()

@@ -195,7 +195,7 @@ class Index:
         self._begin_at(max(self._next_offset, last_offset + 1))
 
     def has_room(self, facts: array[int], count: int) -> bool:
-        """Whether the keys of so many rows can be put without making a file."""
+        """Whether the keys of this many rows fit without making a file."""
         free = self._shape.entries_max - _next_entry(self._files[-1]) if self._files else 0
         return count * _KEYS_OF_ROW_MAX <= free or _keys_max(facts, 0, count) <= free
 
@@ -262,7 +262,7 @@ class Index:
             return next((file.view for file in self._files if file.path == path), None)
 
     def _add(self) -> MappedFile:
-        """A file of its own, its slots reserved: they are written to in no order at all."""
+        """Add a file. Its space is reserved, because slots are written in random order."""
         path = self._new_path()
         self._disk.create(path, self._shape.file_size)
         file = MappedFile(self._disk, path, 0, self._shape.file_size)

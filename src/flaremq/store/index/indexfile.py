@@ -1,8 +1,8 @@
 """One index file: which records have a key. Pure: it works on any buffer that is a whole file.
 
-`put_many` takes the compiled twin where it is built; FLAREMQ_PURE=1 forces the Python one. Asking
-and checking are here, in Python: they are rare. Entries hold a hash and no key, so whoever asks gets
-records that *may* have the key, and compares.
+`put_many` takes the compiled twin where it is built; FLAREMQ_PURE=1 forces the Python one. Queries
+and checks are rare, and are in Python only. Entries hold a hash and no key, so a query finds records that
+*may* have the key, and the caller compares.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ def _chain(data: Bytes, slots: int, slot: int, next_entry: int) -> Iterator[tupl
 
 
 def check(data: Bytes, slots: int, entries_max: int) -> list[str]:
-    """What is wrong with a file, in sentences, the first hundred of them. None for a whole one."""
+    """The first hundred problems of a file, as sentences; none if it is sound."""
     if len(data) != file_size(slots, entries_max):
         return [f"{len(data)} bytes long, not {file_size(slots, entries_max)}"]
     header = IndexHeader.read(data)

@@ -1,4 +1,4 @@
-"""A store folder read without its broker, or beside a running one. Never writes.
+"""A store folder read without its broker, or while it runs. Never writes.
 
 documents   facts and findings as JSON documents
 export      messages one by one, by queue or as they are in the log

@@ -1,4 +1,4 @@
-"""What is known of a store folder, as JSON documents."""
+"""JSON documents about a store folder."""
 
 from __future__ import annotations
 

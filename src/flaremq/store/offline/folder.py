@@ -1,4 +1,4 @@
-"""What lies in a store folder: files, ranges, queues, index, checkpoint, and who holds it. Read-only."""
+"""A store folder at a glance: files, ranges, queues, index, checkpoint, and its owner. Read-only."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def file_sizes(root: Path) -> dict[str, object]:
 
 
 def _first_size(root: Path, pattern: str) -> int:
-    """Size of the first file that has one; 0 if there is none."""
+    """Size of the first file that has one, else 0."""
     return next((size for path in root.glob(pattern) if (size := path.stat().st_size)), 0)
 
 

@@ -1,4 +1,4 @@
-"""What can be believed of a store that a broker is writing to: one moment of its log, queues and index.
+"""A consistent view of a store while its broker writes: one moment of its log, queues and index.
 
 A broker, ours or Java's, writes through shared maps. Another process sees its bytes at once, but in no order
 that it could rely on, and no mark on disk says how far the log is written: the checkpoint is seconds behind.
@@ -19,8 +19,8 @@ Below them everything is there and never changes again, but for two things:
   before another, and the slot of an index entry comes after the entry.
 - An entry of 20 bytes, or a header, may be seen half written.
 
-Both are over in an instant, so what looks wrong is looked at again until `PATIENCE_S` after the moment was
-taken. What is wrong then was not being written: it is damage.
+Both are over in an instant, so whatever looks wrong is read again until `PATIENCE_S` after the moment was
+taken. If it is still wrong then, it is damage.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _LONG: Final = struct.Struct(">q")
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """How far a running broker had come when somebody looked."""
+    """How far a running broker had come at one moment."""
 
     log_end: int
     """All records that begin below it are whole, and all have their queue entries, or get them at once."""

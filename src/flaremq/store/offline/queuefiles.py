@@ -17,7 +17,7 @@ from flaremq.store.queue.entries import valid
 
 _ENTRY: Final = struct.Struct(layout.ENTRY_FORMAT)
 _LONG_MAX: Final = (1 << 63) - 1
-_QUEUES_OPEN: Final = 256  # Each has a map, and a process may have only so many.
+_QUEUES_OPEN: Final = 256  # Each has a map, and the maps of a process are limited.
 
 
 class Entry(NamedTuple):
@@ -43,7 +43,7 @@ class OfflineQueueFile:
 
 
 class QueueFiles:
-    """The files of one queue. One of them is open at a time: whoever reads goes forward."""
+    """The files of one queue. One of them is open at a time, because readers move forward."""
 
     def __init__(self, disk: Disk, folder: Path) -> None:
         self._disk = disk

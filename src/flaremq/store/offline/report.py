@@ -16,17 +16,17 @@ _HEAD: Final = struct.Struct(">ii")
 
 @dataclass(slots=True)
 class VerifyReport:
-    """What was found."""
+    """The result of a verification."""
 
     records: int = 0
     bytes: int = 0
     entries: int = 0
     index_entries: int = 0
     problems: list[str] = field(default_factory=list)
-    """What is wrong, and where; the first thousand."""
+    """The first thousand problems, with their places."""
     problems_count: int = 0
     notes: list[str] = field(default_factory=list)
-    """What is odd but may be so."""
+    """Oddities that are no damage."""
 
     def wrong(self, sentence: str) -> None:
         self.problems_count += 1
@@ -39,7 +39,7 @@ class VerifyReport:
 
 
 def why(view: memoryview, at: int, base: int) -> str:
-    """What is wrong with what should be a record here."""
+    """Why there is no sound record here."""
     facts = facts_table(1)
     size, magic = _HEAD.unpack_from(view, at)
     if size == 0 and magic == 0:

@@ -1,9 +1,9 @@
-"""A read-only walk of a store folder: no lock, no writing, nothing deleted, safe beside a live broker.
+"""A read-only walk of a store folder: no lock, no writing, nothing deleted, safe while a broker runs.
 
 For Spark and for tools. Where a live store's log ends is not written anywhere, so a walk believes a
 record only if it is whole, and ends at the first that is not; a queue entry only if the record it
-points at says the same of itself. How far that can be trusted beside a broker that writes is told by
-`store.moment`. Folders of a DLedger group are known by the magic of their entries.
+points at says the same of itself. `offline.moment` explains how far that can be
+trusted while a broker writes. Folders of a DLedger group are known by the magic of their entries.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class QueueEntry(NamedTuple):
 
 
 class StoreScan:
-    """What lies in a store folder. Log folders elsewhere are given by name."""
+    """The files of a store folder, and the records in them. Log folders elsewhere are given by name."""
 
     def __init__(self, root: Path, log_folders: Sequence[Path] = (), disk: Disk | None = None) -> None:
         self._root = root
@@ -108,7 +108,7 @@ class StoreScan:
         self, file: LogFile, at: int = 0, end: int | None = None, rows: int | Callable[[], int] = _ROWS
     ) -> Iterator[Walked]:
         """Whole records of one file from position `at` on, as far as they begin before offset `end`,
-        at most `rows` at a time, which may change on the way. What was walked is good until the next."""
+        at most `rows` at a time, which may change on the way. Each result is valid until the next."""
         try:
             view = self._disk.look(file.path)
         except CorruptStore:
@@ -152,7 +152,7 @@ class StoreScan:
         return self._is_blank(file, at)
 
     def bytes_at(self, begin: int, end: int) -> bytes:
-        """What lies in the log from one offset to another, both of one file; less if it is not there."""
+        """The bytes of the log from `begin` to `end`, both in one file; fewer if it does not reach so far."""
         for file in self.log_files():
             if file.offset <= begin < file.offset + file.size:
                 return bytes(self._disk.look(file.path)[begin - file.offset : end - file.offset])

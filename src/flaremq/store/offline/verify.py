@@ -221,7 +221,7 @@ class Verifier:
                 self._hole(topic, queue_id, tally)
 
     def _entry(self, place: tuple[str, int, int], physical_offset: int, size: int) -> Entry | None:
-        """The entry of a record, waited for beside a broker: that one may be writing it just now."""
+        """The entry of a record. If a broker runs, waits a little: it may be writing the entry just now."""
         topic, queue_id, queue_offset = place
 
         def look() -> Entry | None:
@@ -345,7 +345,7 @@ class Verifier:
             slots = index_slots(len(view))
             if slots is None:
                 self.report.notes.append(
-                    f"{folder / name}: of {len(view)} bytes it cannot be told how many are slots; skipped"
+                    f"{folder / name}: skipped: {len(view)} bytes do not tell how many slots it has"
                 )
                 continue
             for sentence in self._index_faults(view, slots):

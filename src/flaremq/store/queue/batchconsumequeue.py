@@ -82,7 +82,7 @@ class BatchConsumeQueue:
         return len(self._files.files)
 
     def has_room(self, count: int) -> bool:
-        """Whether so many entries can be added without making a file."""
+        """Whether this many entries can be added without making a file."""
         files = self._files.files
         return bool(files) and files[-1].wrote + count * BATCH_ENTRY_SIZE <= files[-1].size
 
@@ -232,7 +232,7 @@ class BatchConsumeQueue:
         return max(self.min_offset, min(self.max_offset, found))
 
     def flush(self, least_pages: int = 0) -> None:
-        """Sync files with at least so many pages begun since their last sync; 0 means any byte."""
+        """Sync files with at least this many pages begun since their last sync; 0 means any byte."""
         for file in self._files.files:
             if file.flushed < file.committed and file.dirty_pages() >= least_pages:
                 file.flush()

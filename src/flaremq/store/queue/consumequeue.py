@@ -70,7 +70,7 @@ class ConsumeQueue:
         return len(self._files.files)
 
     def has_room(self, count: int) -> bool:
-        """Whether so many entries can be added without making a file."""
+        """Whether this many entries can be added without making a file."""
         files = self._files.files
         return bool(files) and files[-1].wrote + count * ENTRY_SIZE <= files[-1].size
 
@@ -290,7 +290,7 @@ class ConsumeQueue:
         return None
 
     def flush(self, least_pages: int) -> None:
-        """Sync the files that have so many dirty pages; 0 means all that have anything."""
+        """Sync the files with at least this many dirty pages; 0 means all that have any."""
         for file in self._files.files:
             if file.flushed < file.committed and file.dirty_pages() >= least_pages:
                 file.flush()

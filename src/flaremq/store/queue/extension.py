@@ -1,7 +1,8 @@
-"""What does not fit in a queue entry: store time and filter bits of a message, in a file beside the queue.
+"""The queue extension: store time and filter bits of each message, which do not fit in a queue entry.
 
-The entry then holds an address instead of a tags code: a number so far below zero that no hash can be
-it. Units vary in size and never straddle two files: a file that cannot take the next one ends in a mark.
+The entry then holds an address instead of a tags code: a number so far below zero that it
+cannot be a hash. Units vary in size and never straddle two files: a file that cannot take the next one
+ends in a mark.
 """
 
 from __future__ import annotations
@@ -74,12 +75,12 @@ class ConsumeQueueExt:
         return address
 
     def has_room(self, count: int, bit_map_size: int) -> bool:
-        """Whether so many units can be stored without making a file."""
+        """Whether this many units can be stored without making a file."""
         files, size = self._files.files, count * (EXT_UNIT_FIXED_SIZE + bit_map_size) + EXT_FILE_TAIL
         return bool(files) and files[-1].wrote + size <= files[-1].size
 
     def get(self, address: int) -> StoredUnit | None:
-        """The unit at an address; None if there is none, whatever the address."""
+        """The unit at an address, which may be any number; None if there is no unit."""
         if not is_address(address):
             return None
         offset = address - EXT_ADDRESS_BASE
@@ -145,7 +146,7 @@ class ConsumeQueueExt:
         return deleted
 
     def flush(self, least_pages: int = 0) -> None:
-        """Sync files with at least so many pages begun since their last sync; 0 means any byte."""
+        """Sync files with at least this many pages begun since their last sync; 0 means any byte."""
         for file in self._files.files:
             if file.flushed < file.committed and file.dirty_pages() >= least_pages:
                 file.flush()

@@ -31,7 +31,7 @@ _NAME_SIZE_MAX = 255  # Of a folder, in bytes.
 
 
 class Queues:
-    """One object per queue, small; of their files only so many are mapped at a time."""
+    """One small object per queue. Only a limited number of their files are mapped at a time."""
 
     def __init__(self, disk: Disk, settings: StoreSettings, is_batch: Callable[[str], bool]) -> None:
         self._disk = disk
@@ -92,8 +92,8 @@ class Queues:
         return FileQueue(self._disk, [folder], file_size, open_files=self.open_files)
 
     def load(self) -> list[Key]:
-        """Find the queues on disk. Those whose files make no sense are removed, and told: they will
-        be rebuilt from the log."""
+        """Find the queues on disk. Those whose files make no sense are removed and returned: they
+        will be rebuilt from the log."""
         damaged: list[Key] = []
         for root, batch in (
             (self._settings.consumequeue_folder, False),
@@ -160,7 +160,7 @@ class Queues:
                 damaged[key] = None
                 continue
             if trusted_end is not None:
-                self.dirty.add(key)  # What is cut, here or above, is not yet so on the disk.
+                self.dirty.add(key)  # Cuts, here or above, are not on the disk yet.
                 if queue.newest >= trusted_end:
                     queue.truncate_to(trusted_end)
             newest = max(newest, queue.newest)
@@ -239,7 +239,7 @@ class Queues:
         return self._exts.get(key)
 
     def flush(self, least_pages: int) -> None:
-        """Sync queues that have so many dirty pages; 0 syncs all that were written to."""
+        """Sync queues with at least this many dirty pages; 0 syncs all that were written to."""
         for key in list(self.dirty):
             if least_pages == 0:
                 self.dirty.discard(key)  # First: an entry that comes meanwhile marks it again.

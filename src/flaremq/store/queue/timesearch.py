@@ -1,9 +1,9 @@
-"""Which unit of a queue was stored at a given time. Pure: the caller reads, here it is only decided.
+"""Which unit of a queue was stored at a given time. Pure: the caller does the reading.
 
 The answers are Java's, odd ones included (ConsumeQueue.binarySearchInQueueByTime). Callers bring
 them into [min offset, max offset] afterwards, which makes the odd ones harmless. Store times never
-fall along a queue as long as nobody sets the clock back; if somebody does, an answer is still some
-place where the time passes by.
+fall along a queue unless the clock is set back; then the answer is still one of the places where the
+time passes by.
 """
 
 from __future__ import annotations

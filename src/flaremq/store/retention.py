@@ -220,7 +220,7 @@ class Retention:
         return modified_ms + self.settings.file_reserved_hours * HOUR_MS <= self._clock.now_ms()
 
     def _may_go(self, file: MappedFile, urgent: bool) -> bool:
-        """Whether no reader holds the file, or one has held it for too long: its name then goes all the same."""
+        """Whether no reader holds the file, or one has held it too long: then its name goes anyway."""
         now_s, waiting = self._clock.monotonic_s(), self._postponed
         if waiting is None or waiting.file is not file:
             if not file.held:

@@ -346,8 +346,8 @@ class MessageStore:
         return self.finder.by_time(topic, queue_id, timestamp_ms, boundary)
 
     def show(self, *, wait: bool = True) -> None:
-        """Dispatch, so that readers see all earlier puts (without `wait`, but for those that another thread is
-        dispatching).
+        """Dispatch, so that readers see all earlier puts (without `wait`, except those that another thread
+        is dispatching).
 
         Without `wait`, an owner that dispatches makes no files here: its event loop would wait for the disk.
         A thread does the rest soon. Never raises: that thread tries again until it succeeds.

@@ -1,14 +1,14 @@
 """An archive of Spark's classes, ready to be mapped: it halves the start of a session.
 
-    first start     -XX:ArchiveClassesAtExit=X.new      the JVM writes it when it ends, long after us perhaps
+    first start     -XX:ArchiveClassesAtExit=X.new      the JVM writes it when it ends, perhaps long after us
     later starts    X.new > X-SIZE.jsa, -XX:SharedArchiveFile=X-SIZE.jsa
 
-Whoever makes the archive holds a lock which the JVM inherits, and only the end of that JVM gives it back.
-So two first starts do not write the same file, and a lock that can be had means that `X.new` is as whole as
-it will ever be. The JVM writes the header last: a file that has none was given up. It maps an archive that
-was cut short since and dies of it, hence the size in the name; other damage it finds by check sums.
+The process that makes the archive holds a lock, which its JVM inherits and keeps until it ends. So two first
+starts do not write the same file, and if the lock is free, `X.new` will not change any more. The JVM writes
+the header last: a file without one is unfinished. A JVM crashes on an archive that was truncated later, hence
+the size in the name; it finds other damage by checksums.
 
-Nothing here may stop a start: without an archive Spark is slower, that is all.
+Nothing here may stop a start: without an archive Spark only starts more slowly.
 """
 
 from __future__ import annotations
@@ -31,36 +31,36 @@ from flaremq.spark.launch.java import Java
 log = logging.getLogger(__name__)
 
 _MAGICS: Final = frozenset({0xF00BABA2, 0xF00BABA8})
-"""Of an archive of Java's own classes, and of one on top of it."""
+"""First bytes of an archive of Java's own classes, and of one on top of it."""
 _TRIES_MAX: Final = 3
-"""A JVM that is killed writes nothing; one that cannot write would try at every end of a session."""
+"""A JVM that is killed writes nothing; one that cannot write would try at the end of every session."""
 _UNUSED_S: Final = 30 * 86_400
 """An archive takes 150 MB, so those of a Java or Spark that is no longer used are deleted."""
 _DUMP_LIMIT_S: Final = 120.0
-# The JVM complains on the standard output, where a person's results are to be.
+# By default the JVM logs to stdout, where the user's results go.
 _TO_STDERR: Final = ("-Xlog:disable", "-Xlog:all=error:stderr")
 
 
 @dataclass(frozen=True, slots=True)
 class ClassArchive:
-    """How a JVM is to be started."""
+    """JVM options that use or make an archive."""
 
     options: tuple[str, ...] = ()
     lock: int | None = None
-    """A file descriptor that the JVM must inherit, if it is the one to write the archive."""
+    """A file descriptor that the JVM must inherit, if it is to write the archive."""
 
     @property
     def is_made_now(self) -> bool:
         return self.lock is not None
 
     def handed_over(self) -> None:
-        """The JVM has the lock, or there will be no JVM."""
+        """Close our copy of the lock: the JVM has it, or did not start."""
         if self.lock is not None:
             os.close(self.lock)
 
 
 def archive_for(java: Java, spark_home: Path, folder: Path) -> ClassArchive:
-    """Options to use the archive of this Java and this Spark, or to make it. `folder` is ours."""
+    """Options to use the archive of this Java and this Spark, or to make it in `folder`."""
     if re.search(r"[\s:]", str(folder)):
         return ClassArchive()  # The JVM separates two archives by a colon.
     try:
@@ -72,7 +72,7 @@ def archive_for(java: Java, spark_home: Path, folder: Path) -> ClassArchive:
 
 
 def discard(archive: ClassArchive) -> None:
-    """A JVM did not start with it: the next one shall make another."""
+    """Delete an archive with which a JVM did not start: the next one makes another."""
     for option in archive.options:
         name, _, paths = option.partition("=")
         for path in paths.split(":") if name == "-XX:SharedArchiveFile" else ():
@@ -93,7 +93,7 @@ class _Shelf:
 
     @property
     def ground(self) -> Path:
-        """Of Java's own classes, where Java has brought no such archive along."""
+        """An archive of Java's own classes, for a Java that came without one."""
         return self.folder / f"{self.stem}.ground"
 
     def whole(self) -> Path | None:
@@ -122,11 +122,11 @@ class _Shelf:
         if _is_archive(self.new):
             self.new.replace(self.folder / f"{self.stem}-{self.new.stat().st_size}.jsa")
             os.truncate(lock, 0)
-        if found := self.whole():  # Also if another process was quicker than us.
+        if found := self.whole():  # Perhaps made by another process meanwhile.
             return self._use(java, found)
         for useless in (self.new, *self.folder.glob(f"{self.stem}-*.jsa")):
             useless.unlink(missing_ok=True)
-        tries = os.fstat(lock).st_size  # A byte for each.
+        tries = os.fstat(lock).st_size  # One byte per attempt.
         if tries >= _TRIES_MAX:
             return ClassArchive()
         os.pwrite(lock, b"+", tries)
@@ -144,7 +144,7 @@ class _Shelf:
         if not java.has_class_archive:
             os.utime(self.ground)
             paths = f"{self.ground}:{whole}"
-        # auto: what does not fit is not used, and Spark starts all the same.
+        # auto: Spark starts without an archive that does not fit.
         verified = ("-Xshare:auto", "-XX:+VerifySharedSpaces")
         return ClassArchive((*verified, f"-XX:SharedArchiveFile={paths}", *_TO_STDERR))
 
@@ -177,7 +177,7 @@ def _is_archive(path: Path) -> bool:
 
 
 def _key(java: Java, spark_home: Path) -> str:
-    """Other jars or another Java, and the archive is of no use: the JVM compares both."""
+    """Identifies Java and the jars of Spark: the JVM rejects an archive of others."""
     jars = sorted((jar.name, jar.stat().st_mtime_ns) for jar in (spark_home / "jars").glob("*.jar"))
     library = java.real_home / "lib" / "modules"
     built = library.stat().st_mtime_ns if library.exists() else 0

@@ -1,7 +1,7 @@
-"""A folder for files that take long to make and can be made again: a launcher for Java, class archives, logs.
+"""The cache folder: a launcher for Java, class archives and logs, all of which can be made again.
 
-Several processes use it at once, so files in it appear whole. Where there is no such folder, as in a
-container without a home, a temporary one is used and removed when the process ends.
+Several processes use it at once, so files in it appear whole. If it cannot be made, as in a container without
+a home, a temporary folder is used and removed when the process ends.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from flaremq.base.files import replace_whole
 
 
 def cache_folder() -> Path:
-    """$XDG_CACHE_HOME/flaremq or ~/.cache/flaremq; a temporary folder where that cannot be written."""
+    """$XDG_CACHE_HOME/flaremq or ~/.cache/flaremq; a temporary folder if that cannot be written."""
     given = os.environ.get("XDG_CACHE_HOME", "")
     try:
-        # The specification of these folders says that a relative path is to be ignored.
+        # The XDG specification says to ignore a relative path.
         root = Path(given) if Path(given).is_absolute() else Path.home() / ".cache"
         folder = root / "flaremq"
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             return folder
-    except (OSError, RuntimeError):  # RuntimeError: nobody knows where our home is.
+    except (OSError, RuntimeError):  # RuntimeError: the home folder is unknown.
         return temporary_cache()
 
 

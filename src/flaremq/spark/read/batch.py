@@ -1,4 +1,4 @@
-"""Reading a batch: offsets are found out once, when Spark plans the first action on a frame."""
+"""Batch reads. Offsets are resolved once, when Spark plans the first action on a DataFrame."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class BatchReader(DataSourceReader):
         cluster, plan = cluster_client(self._options.name_server), FetchPlan.of(self._options)
         found = cluster.run(planned(cluster.client, self._options))
         tasks: list[InputPartition] = [ReadTask(each, plan) for each in pack(found, self._options.shape)]
-        return tasks or [ReadTask((), plan)]  # Of an empty list Spark would make a partition of nothing.
+        return tasks or [ReadTask((), plan)]  # For an empty list Spark would make a partition of None.
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, ReadTask)
@@ -41,7 +41,7 @@ class BatchReader(DataSourceReader):
 
 
 def check_readable(options: ReadOptions) -> None:
-    """Raises what a batch would fail of when it is planned, for those who have not started Spark yet."""
+    """Raise the error with which planning a batch would fail, without Spark."""
     cluster = cluster_client(options.name_server)
     cluster.run(planned(cluster.client, hasty(options)))
 

@@ -1,4 +1,4 @@
-"""Where a read begins or ends, as the options say it, before any broker is asked."""
+"""Where a read begins or ends, as set by its options: startingOffsets, endingTimestamp and the like."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ _EXAMPLE: Final = '{"Orders@broker-a:0": 1000, "Orders@broker-a:1": -2}'
 
 
 class BoundKind(Enum):
+    """What a bound refers to."""
+
     EARLIEST = "earliest"
     LATEST = "latest"
     GROUP = "group"
@@ -36,7 +38,7 @@ class Bound:
     """By queue; -2 is the earliest, -1 the latest. Queues that are not named get the default."""
 
     def to_dict(self) -> dict[str, object]:
-        """The same text for the same bound, always: Spark compares texts."""
+        """As JSON, with the same text for the same bound: Spark compares texts."""
         found: dict[str, object] = {"at": self.kind.value}
         if self.kind is BoundKind.TIME:
             found["ms"] = self.time_ms
@@ -46,7 +48,7 @@ class Bound:
 
     @classmethod
     def of_dict(cls, found: object) -> Bound:
-        """What `to_dict` made, perhaps in another process."""
+        """The bound from which `to_dict` made this. UsageError if it did not."""
         try:
             assert isinstance(found, dict)
             return cls(BoundKind(found["at"]), int(found.get("ms", 0)), _offsets(found.get("q", {})))
@@ -58,7 +60,7 @@ class Bound:
 
 
 def bound_of(given: OptionReader, which: str) -> Bound | None:
-    """From `startingOffsets` or `startingTimestamp`, or the two for the end; None if neither is set."""
+    """The bound set by `startingOffsets` or `startingTimestamp` (or ending...); None if neither is set."""
     name = given.one_of(f"{which}Offsets", f"{which}Timestamp")
     if name is None:
         return None

@@ -1,7 +1,7 @@
-"""Offsets of a group committed to brokers: as well as possible, and never at the cost of a query.
+"""A group's offsets committed to brokers: best effort, and a failure never ends a query.
 
-A broker takes offsets only of groups that it knows, and creates a group when it pulls.
-So where one is missing a pull comes first.
+A broker accepts offsets only of groups that it knows, and creates a group when it pulls. So if the group is
+missing, a pull comes first.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _AT_ONCE: Final = 64
 
 
 def commit(name_server: str, group: str, offsets: Mapping[str, int]) -> None:
-    """A failure is logged as a warning; the next batch commits again."""
+    """Commit offsets by queue key. A failure is logged as a warning; the next batch commits again."""
     try:
         cluster = cluster_client(name_server)
         new = {key: offset for key, offset in offsets.items() if cluster.told.get((group, key)) != offset}
@@ -56,9 +56,9 @@ class _Commit:
     async def _tell(self, broker: str, keys: Sequence[str]) -> None:
         address = self._client.routes.master(broker)
         if address is None:
-            return  # A slave takes no offsets, and a master that is away is told when it is back.
+            return  # A slave takes no offsets; a master that is down gets the next commit after its return.
         try:
-            await self._one(address, keys[0])  # Where this fails, the others need not be tried.
+            await self._one(address, keys[0])  # If this fails, the others need not be tried.
             await asyncio.gather(*(self._one(address, key) for key in keys[1:]))
         except FlareError as error:
             log.warning("cannot commit the offsets of %s to %s: %s", self._group, broker, error)

@@ -1,7 +1,7 @@
-"""What brokers know of queues: which there are, where they begin and end, where a time or a group is.
+"""What brokers know of queues: which exist, their first and last offsets, the offset of a time or a group.
 
-Asked for many queues at once. A broker that is away for a while is asked again; one that stays away
-for longer than a query may wait is an error.
+Many queues are asked for at once. A broker that does not answer is asked again until brokerTimeout is over,
+which is an error.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ _AT_ONCE: Final = 64
 _PAUSE_S: Final = 0.1
 _PAUSE_MAX_S: Final = 1.0
 _SPECIAL: Final = re.compile(r"^\^?(%|rmq_sys_|RMQ_SYS_|SCHEDULE_TOPIC|TBW102)")
-"""How a pattern begins that means topics which are not anybody's own."""
+"""How a pattern begins that is meant to match system, retry or dead-letter topics."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueueSpans:
-    """What could be found out, and which brokers could not be asked."""
+    """Offsets of queues, and the brokers that did not answer."""
 
     spans: dict[str, OffsetSpan] = field(default_factory=dict)
     """By queue."""
@@ -55,7 +55,7 @@ class QueueSpans:
 
 
 class OffsetReader:
-    """Lives in the loop of its client."""
+    """Asks brokers for offsets. Lives in its client's event loop."""
 
     def __init__(self, client: Client, timeout_s: float) -> None:
         self._client = client
@@ -63,12 +63,12 @@ class OffsetReader:
         self._slots = asyncio.Semaphore(_AT_ONCE)
         self._away_since_s: dict[str, float] = {}
 
-    # Which queues there are.
+    # Which queues exist.
 
     async def queues(
         self, selection: Selection, timeout_s: float, *, strict: bool
     ) -> tuple[MessageQueue, ...]:
-        """Of all topics that are there now; `strict` minds if one that was named is not."""
+        """The readable queues of a selection. With `strict`, raises TopicNotFound if one named is missing."""
         named = {each.topic for each in selection.queues}.union(selection.topics)
         if selection.pattern is not None:
             named |= await self.until_there(partial(self._matching, selection.pattern), timeout_s)
@@ -107,20 +107,20 @@ class OffsetReader:
         }
 
     async def check_sql(self, queues: Iterable[MessageQueue], sql: str, group: str) -> None:
-        """Raises if a broker cannot read the expression: some would take it for one that means nothing."""
+        """Raise if a broker rejects the expression: in a pull, some would ignore an invalid one."""
         for broker, topic in {each.broker_name: each.topic for each in queues}.items():
             asked = SubscriptionData.of(topic, sql, SQL92)
             body = CheckClientRequestBody(
                 client_id=self._client.client_id, group=group, subscription_data=asked
             )
             address = self._client.routes.address(broker)
-            if address is not None:  # Else it is away now: its pulls will tell.
+            if address is not None:  # Else the broker is down now, and its pulls will report an error.
                 await self._client.api.check_client(address, body)
 
-    # Where they begin and end.
+    # First and last offsets.
 
     async def spans(self, queues: Iterable[MessageQueue]) -> QueueSpans:
-        """Of those whose brokers can be asked now. Raises if one has been away for too long."""
+        """Offsets of the queues whose brokers answer now. Raises if a broker has been away for too long."""
         wanted: dict[tuple[str, str], list[MessageQueue]] = {}
         for queue in queues:
             wanted.setdefault((queue.topic, queue.broker_name), []).append(queue)
@@ -130,7 +130,7 @@ class OffsetReader:
         return found
 
     async def all_spans(self, queues: Iterable[MessageQueue]) -> dict[str, OffsetSpan]:
-        """Of all of them, and if it takes a while."""
+        """Offsets of all queues, waiting for brokers that are away."""
         queues = tuple(queues)
 
         async def ask() -> dict[str, OffsetSpan]:
@@ -149,7 +149,7 @@ class OffsetReader:
                 address = self._address(broker)
                 answer = await self._client.api.ask(address, RequestCode.GET_TOPIC_STATS_INFO, header)
         except TopicNotFound:
-            return  # Deleted a moment ago: its queues have vanished, and that is no trouble of the broker.
+            return  # Deleted a moment ago: its queues are gone, but the broker is not away.
         except FlareError as error:
             if not error.retriable:
                 raise
@@ -191,7 +191,7 @@ class OffsetReader:
         late.retriable = True
         return late.with_hint(error.hint)
 
-    # Where a time or a group is.
+    # Offsets of a time or a group.
 
     async def at_time(self, queues: Iterable[MessageQueue], time_ms: int) -> dict[str, int]:
         async def ask(queue: MessageQueue) -> int:
@@ -218,7 +218,7 @@ class OffsetReader:
         return dict(await asyncio.gather(*map(one, queues)))
 
     async def until_there(self, ask: Callable[[], Awaitable[T]], timeout_s: float | None = None) -> T:
-        """Ask until there is an answer. Raises the last error if it is final, or if it takes too long."""
+        """Ask until there is an answer. Raises the last error if it is final, or at the timeout."""
         timeout_s = self._timeout_s if timeout_s is None else timeout_s
         now_s = asyncio.get_running_loop().time
         backoff = Backoff(_PAUSE_S, _PAUSE_MAX_S, timeout_s=timeout_s, now_s=now_s)
@@ -231,18 +231,18 @@ class OffsetReader:
 
 
 _ANSWER_S: Final = 5.0
-"""Beyond the time for which a look may be held."""
+"""How long to wait for an answer, in addition to the time for which the broker may hold the pull."""
 _BACK: Final = 16
 _LOOKS_MAX: Final = 256
 
 
 async def peek(client: Client, queue: MessageQueue, offset: int) -> PullResult:
-    """As many messages from an offset on as the broker gives at a time."""
+    """The messages of one pull at an offset: up to 32."""
     return await _pull(client, queue, offset, 32, 0.0)
 
 
 async def await_more(client: Client, queue: MessageQueue, offset: int, hold_s: float) -> bool:
-    """Whether there is something at an offset, for which the broker may wait a while."""
+    """Whether there is a message at an offset. The broker may hold the pull for `hold_s` until there is."""
     pulled = await _pull(client, queue, offset, 1, hold_s)
     return pulled.max_offset > offset or len(pulled.body) > 0
 
@@ -264,10 +264,10 @@ async def _pull(client: Client, queue: MessageQueue, offset: int, count: int, ho
 
 
 async def first_at(client: Client, queue: MessageQueue, time_ms: int, near: int) -> int:
-    """The offset of the first message that is not older, which is `near` what the broker said.
+    """The offset of the first message stored at `time_ms` or later. `near` is the broker's answer.
 
-    Brokers before version 5 name the message that is nearest in time, or any of several with the same
-    time. Beginning or ending there would leave out messages that are wanted.
+    Brokers before version 5 return the message that is nearest in time, or any of several with the same
+    time. A read that began or ended there would leave out messages.
     """
     at = max(0, near - _BACK)
     for _ in range(_LOOKS_MAX):
@@ -275,7 +275,7 @@ async def first_at(client: Client, queue: MessageQueue, time_ms: int, near: int)
         messages = received(pulled.body, queue)
         if not messages:
             if pulled.min_offset <= at:
-                return near  # Nothing is there to look at.
+                return near  # There is no message to look at.
             at = pulled.min_offset
             continue
         later = next((each.queue_offset for each in messages if each.store_timestamp_ms >= time_ms), None)

@@ -1,10 +1,10 @@
-"""Offsets of a stream: their one form, and what is decided about them. Nothing here asks anybody.
+"""Offsets of a stream: their JSON form, and decisions about them. No I/O.
 
     {"v": 1, "q": {"Orders@broker-a:0": 1200, ...}}   the next offset of each queue
-    {"v": 1, "start": {"at": "latest"}}               before batch 0: what was asked for, not yet found out
+    {"v": 1, "start": {"at": "latest"}}               before batch 0: the option, not yet resolved
 
-Spark compares offsets as texts, so the same offsets always have the same order. It does not keep the
-start of batch 0: therefore that batch reads nothing, and its end is where the query really begins.
+Spark compares offsets as texts, so queues are always in the same order. Spark does not keep the start of
+batch 0: therefore that batch reads nothing, and its end is where the query begins.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ def load(offset: object) -> dict[str, int] | Bound:
 
 
 def fair_share(backlog: Mapping[str, int], limit: int) -> dict[str, int]:
-    """How much of each queue's backlog a batch takes, where all together may take `limit`.
+    """How much of each queue's backlog a batch takes, up to `limit` in total.
 
-    In proportion to the backlogs, but something of each that has any: with more such queues than
-    the limit they take one each, which is more than the limit, but leaves nobody behind.
+    In proportion to the backlogs, but at least one message of each queue that has any. With more such queues
+    than the limit each takes one: that exceeds the limit, but no queue is left behind.
     """
     waiting = {key: backlog[key] for key in sorted(backlog) if backlog[key] > 0}
     total = sum(waiting.values())
@@ -76,7 +76,7 @@ def fair_share(backlog: Mapping[str, int], limit: int) -> dict[str, int]:
 
 
 def fair_bytes(backlog: Mapping[str, int], sizes: Mapping[str, float], limit: int) -> dict[str, int]:
-    """The same for a limit in bytes, where messages of a queue have about the given size each."""
+    """The same for a limit in bytes, with the approximate size of a message of each queue."""
     in_bytes = {
         key: max(1, round(count * sizes.get(key, 1.0))) for key, count in backlog.items() if count > 0
     }
@@ -91,7 +91,7 @@ def fair_bytes(backlog: Mapping[str, int], sizes: Mapping[str, float], limit: in
 
 @dataclass(frozen=True, slots=True)
 class OffsetSpan:
-    """What a broker has of a queue: offsets from `begin` to before `end`."""
+    """Offsets [begin, end) that a broker has of a queue."""
 
     begin: int
     end: int
@@ -110,7 +110,7 @@ class Gap:
 
 
 def gaps(known: Mapping[str, int], spans: Mapping[str, OffsetSpan]) -> list[Gap]:
-    """What has been deleted before it was read."""
+    """Messages that were deleted before they were read."""
     return [
         Gap(key, offset, spans[key].begin)
         for key, offset in sorted(known.items())
@@ -119,7 +119,7 @@ def gaps(known: Mapping[str, int], spans: Mapping[str, OffsetSpan]) -> list[Gap]
 
 
 def backlog(known: Mapping[str, int], spans: Mapping[str, OffsetSpan]) -> dict[str, int]:
-    """What can be read now of each known queue. A head that has moved back counts as nothing new."""
+    """How many messages of each known queue can be read now; 0 if its end has moved back."""
     return {
         key: max(0, spans[key].end - max(offset, spans[key].begin))
         for key, offset in known.items()
@@ -130,11 +130,10 @@ def backlog(known: Mapping[str, int], spans: Mapping[str, OffsetSpan]) -> dict[s
 def advanced(
     known: Mapping[str, int], spans: Mapping[str, OffsetSpan], taken: Mapping[str, int]
 ) -> dict[str, int]:
-    """Where the stream is after it has taken so many of each queue.
+    """The stream's offsets after a batch has taken that many messages of each queue.
 
-    A queue that is new is put where it begins, and read from the next batch on: so a batch that is
-    run once more never has to ask again where it began. One that has vanished stays where it was,
-    as it may come back.
+    A new queue starts at its first offset and is read from the next batch on, so a batch that is run again
+    never has to ask where it began. A queue that has vanished keeps its offset, as it may come back.
     """
     found = dict(known)
     for key, span in spans.items():
@@ -146,7 +145,7 @@ def advanced(
 
 
 def check_same_query(known: Iterable[str], takes: Iterable[bool], selection: str) -> None:
-    """UsageError if no queue of a checkpoint is one that is to be read: it is another query's."""
+    """UsageError if no queue of a checkpoint is to be read: it is another query's."""
     keys = list(known)
     if keys and not any(takes):
         raise UsageError(

@@ -1,7 +1,7 @@
 """Options of a read: topics, bounds, limits, filters, columns.
 
-Spark hands all options over as text, to every process of a query. Each process reads them here once, into
-checked values that travel with the tasks.
+Spark passes all options as text to every process of a query. Each process parses them here once, into checked
+values that are sent along with the tasks.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ _QUEUES: Final = '{"Orders": {"broker-a": [0, 1]}} or ["Orders@broker-a:0"]'
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which queues: those of topics, of topics that match a pattern, or exactly these."""
+    """Which queues to read: those of topics, of topics that match a pattern, or a list of queues."""
 
     topics: tuple[str, ...] = ()
     pattern: str | None = None
     queues: tuple[MessageQueue, ...] = ()
 
     def takes(self, queue: MessageQueue) -> bool:
-        """Whether the queue is one of them, by its name."""
+        """Whether the selection includes a queue, by its name."""
         if self.queues:
             return queue in self.queues
         return queue.topic in self.topics or (

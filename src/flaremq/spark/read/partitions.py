@@ -1,7 +1,7 @@
-"""Ranges of queues, packed into tasks: large ones are split, small ones share a task.
+"""Queue ranges packed into tasks: large ones are split, small ones share a task.
 
-A task costs Spark some 40 ms, in which 10,000 to 20,000 messages are read; so there are never more
-tasks than there is work for, and never one for each small queue.
+A task costs Spark some 40 ms, in which 10,000 to 20,000 messages can be read. So small queues do not get a
+task each, and there are never more tasks than worthwhile work.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from flaremq.model.queuekey import queue_of
 from flaremq.spark.read.options import Partitioning
 
 TASK_ROWS: Final = 16_384
-"""With fewer rows than this another task costs more than it saves."""
+"""A task with fewer rows than this costs more than it saves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class QueueRange:
 
 
 def ranges(begin: Mapping[str, int], end: Mapping[str, int]) -> list[QueueRange]:
-    """Of all queues that stand in both; one that stands in the end only is new, and read the next time."""
+    """Ranges of all queues that are in both. One that is only in `end` is new, and read in the next batch."""
     found = []
     for key, last in end.items():
         first = begin.get(key, last)
@@ -49,7 +49,7 @@ def ranges(begin: Mapping[str, int], end: Mapping[str, int]) -> list[QueueRange]
 
 
 def pack(whole: Iterable[QueueRange], shape: Partitioning) -> list[tuple[QueueRange, ...]]:
-    """Tasks of about equal size. Those of one broker lie together, and each queue stays in order."""
+    """Tasks of about equal size. Ranges of one broker are adjacent, and each queue stays in order."""
     rest = deque(sorted((each for each in whole if each.rows > 0), key=_by_broker))
     total = sum(each.rows for each in rest)
     count = _count(total, shape)

@@ -1,4 +1,4 @@
-"""Planning a stream: which queues it reads, where they end, and how much the next batch takes."""
+"""The planner of a stream: which queues it reads, where they end, and how much the next batch takes."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from flaremq.spark.read.resolve import Resolver
 log = logging.getLogger(__name__)
 
 _LIST_S = 5.0
-"""How often new topics and queues are looked for."""
+"""How often to look for new topics and queues."""
 _SIZES_S = 10.0
-"""How often the size of messages is looked at anew."""
+"""How often to measure the size of messages again."""
 _USUAL_SIZE = 1024.0
 
 
 class StreamPlanner:
-    """Blocks its caller; the work is done in the event loop of the cluster's client."""
+    """Plans micro-batches. It blocks its caller; the work is done in the cluster client's event loop."""
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
@@ -44,21 +44,21 @@ class StreamPlanner:
         self._triggered_s = -math.inf
         self._warned: set[str] = set()
         self.ends: dict[str, int] = {}
-        """Where all queues ended when they were looked at last."""
+        """The last known end of each queue."""
 
     def begin(self, place: Bound) -> dict[str, int]:
-        """Where the query begins: found out once, and pinned by batch 0."""
+        """Where the query begins: resolved once, and pinned by batch 0."""
         return self._cluster.run(self._begin(place))
 
     def freeze(self) -> None:
-        """From now on there is no more than there is now. A topic that was named must be there.
+        """Read up to the current ends, and no further. Raises if a topic that is named is missing.
 
-        Else its broker is away, and a run that has read nothing would look like one that has read all.
+        Its broker may be down, and a run that has read nothing would look like one that has read everything.
         """
         self._target = self._cluster.run(self._all(strict=True))
 
     def next(self, known: Mapping[str, int], limits: BatchLimits, poll_s: float) -> dict[str, int]:
-        """Where the next batch ends. The same as `known` if nothing new has come in time."""
+        """Where the next batch ends. Equals `known` if nothing new has come within `poll_s`."""
         takes = (self._options.selection.takes(queue_of(key)) for key in known)
         offsets.check_same_query(known, takes, str(self._options.selection))
         return self._cluster.run(self._next(known, limits, poll_s))
@@ -83,7 +83,7 @@ class StreamPlanner:
         return spans
 
     async def _list(self, *, strict: bool = False) -> None:
-        """What there is to read now. Once that is known, a NameServer may be away for a while."""
+        """Find the queues to read. Once some are known, the NameServer may be away for a while."""
         known = self._queues
         timeout_s = 0.0 if known and not strict else self._options.broker_timeout_s
         try:
@@ -113,21 +113,21 @@ class StreamPlanner:
             left_s = deadline_s - loop.time()
             if left_s <= 0:
                 return dict(known)
-            if total:  # Held back: but only until the delay is over.
+            if total:  # Held back, but only until the delay is over.
                 left_s = min(left_s, max(0.0, self._triggered_s + limits.delay_s - loop.time()))
             await self._wait(spans, left_s)
 
     async def _wait(self, spans: Mapping[str, OffsetSpan], left_s: float) -> None:
-        """For more of anything, but not beyond the time when new queues are looked for."""
+        """Wait for new messages, but not longer than until the next look for new queues."""
         loop = asyncio.get_running_loop()
         list_s = max(0.0, self._listed_s + _LIST_S - loop.time())
         await self._watch.wait({key: span.end for key, span in spans.items()}, min(left_s, list_s))
 
     async def _spans(self) -> dict[str, OffsetSpan]:
-        """Of all that is there now; or of what was there when it was frozen, as far as it still is.
+        """Offsets of all queues as of now; if frozen, of the frozen queues that still exist.
 
-        Then queues are not looked for anew: of a broker that has gone nobody would be told, and what it had
-        would be left out without a word.
+        If frozen, it does not look for queues again: a broker that has gone would not be noticed, and its
+        messages would be left out silently.
         """
         if self._target is None:
             if asyncio.get_running_loop().time() - self._listed_s >= _LIST_S:
@@ -179,7 +179,7 @@ class StreamPlanner:
     async def _sizes_of(
         self, known: Mapping[str, int], spans: Mapping[str, OffsetSpan], taken: Mapping[str, int]
     ) -> dict[str, float]:
-        """About how large a message of each queue is: as the next ones are, which one pull brings."""
+        """The approximate size of a message of each queue: the average of the next ones, of one pull."""
         now_s = asyncio.get_running_loop().time()
         wanted = [
             key
@@ -207,14 +207,14 @@ _HOLD_S: Final = 10.0
 
 
 class Watch:
-    """Lives in the loop of its client."""
+    """Long polls that end when a queue gets messages. Lives in its client's event loop."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
         self._held: dict[str, tuple[int, asyncio.Task[bool]]] = {}
 
     async def wait(self, ends: Mapping[str, int], limit_s: float) -> None:
-        """Until a queue may go beyond its end, or the time is over."""
+        """Wait until a queue may have grown beyond its known end, for at most `limit_s`."""
         if len(ends) > _QUEUES_MAX or not ends:
             await asyncio.sleep(min(limit_s, _LOOK_S))
             return
@@ -227,7 +227,7 @@ class Watch:
         done, _ = await asyncio.wait(tasks, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
         self._held = {key: each for key, each in self._held.items() if each[1] not in done}
         if done and not any(task.result() for task in done):
-            # A broker that holds no pulls, or cannot be asked: look again, but not at once.
+            # A broker does not hold pulls, or does not answer: look again, but not at once.
             await asyncio.sleep(min(limit_s, _LOOK_S))
 
     async def _more(self, key: str, offset: int) -> bool:

@@ -1,8 +1,8 @@
 """Progress of streams, committed to brokers after each batch, so that tools show it.
 
-Spark tells a source that a batch is done only when the next one begins, and never after the last.
-A listener hears of it at once: `watch_progress(spark)`, once in a session, serves all queries that
-have the option `group`.
+Spark notifies a source of a finished batch only when the next one begins, and never after the last. A
+listener is notified at once: call `watch_progress(spark)` once in a session, for all queries that have the
+option `group`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ Tell = Callable[[str, str, Mapping[str, int]], None]
 
 
 class ProgressListener(StreamingQueryListener):
-    """The group and NameServer are in the latest offset that the source reports."""
+    """Commits the offsets of each finished batch.
+
+    The group and NameServer are in the latest offset that the source reports.
+    """
 
     def __init__(self, tell: Tell = commit) -> None:
         self._tell = tell
@@ -37,16 +40,16 @@ class ProgressListener(StreamingQueryListener):
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
         for source in event.progress.sources:
-            told = told_of(source.latestOffset, source.endOffset)
-            if told is not None:
-                self._tell(*told)
+            reached = told_of(source.latestOffset, source.endOffset)
+            if reached is not None:
+                self._tell(*reached)
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
         pass
 
 
 def told_of(latest: str | None, end: str | None) -> tuple[str, str, dict[str, int]] | None:
-    """NameServer, group and offsets, if these are offsets of a query of ours that has a group."""
+    """NameServer, group and offsets to commit; None unless these are offsets of our source with a group."""
     try:
         heads, done = json.loads(latest or "null"), json.loads(end or "null")
         if not isinstance(heads, dict) or "group" not in heads or "nameServer" not in heads:
@@ -60,7 +63,7 @@ def told_of(latest: str | None, end: str | None) -> tuple[str, str, dict[str, in
 
 
 def watch_progress(spark: SparkSession) -> ProgressListener:
-    """From now on, all queries of this session. `spark.streams.removeListener` ends it."""
+    """Commit the progress of all queries of this session. `spark.streams.removeListener` ends it."""
     listener = ProgressListener()
     spark.streams.addListener(listener)
     return listener

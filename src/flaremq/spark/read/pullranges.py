@@ -1,8 +1,8 @@
-"""Ranges cut into what one pull can bring, and what an answer means for one of them. No I/O.
+"""Queue ranges cut into ranges of one pull each, and what an answer means for such a range. No I/O.
 
-Without a filter a broker gives the messages that follow an offset, up to a number that it does not
-tell: so the first answer shows the stride, and then many pulls can be under way at a time. With a filter
-it is unknown where an answer will end: ranges are larger then, and each asks one pull after the other.
+Without a filter a broker returns the messages that follow an offset, up to a number that it does not
+announce. The first answer shows this stride, and then many pulls can be under way at a time. With a filter
+an answer may end anywhere: pull ranges are larger then, and each sends one pull after the other.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from flaremq.spark.read.options import Filter
 from flaremq.spark.read.partitions import QueueRange
 
 COUNT_MAX: Final = 1024
-"""Messages that are asked for at once: no broker gives more."""
+"""Messages to ask for in one pull: no broker returns more."""
 FILTERED_STRIDE: Final = 4096
 _USUAL: Final = 32
 _FULL_RUN: Final = 256
@@ -34,37 +34,39 @@ _LONG: Final = struct.Struct(">q")
 
 
 class PulledRecords(NamedTuple):
-    """Records of one answer, those of which count that lie in [begin, end)."""
+    """Records of one answer. Ignore those outside of [begin, end)."""
 
     data: bytes | memoryview
     begin: int
     end: int
     is_whole: bool
-    """All of them do: no filtering is needed."""
+    """All records lie in [begin, end)."""
 
 
 @dataclass(slots=True, eq=False)
 class PullRange:
+    """Part of a queue range, read by one pull or a few in a row."""
+
     of: QueueRange
     at: int
     """The next offset to ask for."""
     end: int
     is_probe: bool = False
-    """Its first answer shows how much the broker gives; where that ends, it ends."""
+    """Its first answer shows the broker's stride, and the range then ends where that answer ends."""
     asked: int = 0
-    """How much the last pull asked for; the next two: in whose name, and of the broker with which id."""
+    """How many messages the last pull asked for; then as which group, and of which broker id."""
     asked_as: str = ""
     asked_of: int = MASTER_ID
     parts: list[PulledRecords] = field(default_factory=list)
     backoff: Backoff | None = None
-    """While it fails."""
+    """Set while its pulls fail."""
 
     @property
     def is_done(self) -> bool:
         return self.at >= self.end
 
     def take(self, pulled: PullResult) -> None:
-        """Records that an answer brought."""
+        """Add the records of an answer."""
         body, begin = pulled.body, self.at
         if self.is_probe:
             self.end, self.is_probe = min(self.end, pulled.next_offset), False
@@ -75,7 +77,7 @@ class PullRange:
         self.moved(pulled.next_offset)
 
     def skip(self, to: int) -> None:
-        """There is nothing before that offset."""
+        """Move on to an offset: no message before it is available."""
         if to > self.at:
             self.moved(min(to, self.end))
             self.is_probe = False
@@ -86,7 +88,7 @@ class PullRange:
 
 
 class Strides:
-    """How much a broker gives at a time, as its answers show it."""
+    """How many offsets one answer of a broker covers, learned from its answers."""
 
     def __init__(self) -> None:
         self._known: dict[str, int] = {}
@@ -100,7 +102,7 @@ class Strides:
         if got < 1:
             return
         if got < asked or broker not in self._known:
-            # A full answer to a small question tells nothing: then it is what brokers usually give.
+            # A full answer to a small request shows no limit: assume at least the usual one.
             self._known[broker] = min(got if got < asked else max(got, _USUAL), COUNT_MAX)
             self._full[broker] = 0
             return
@@ -110,7 +112,7 @@ class Strides:
 
 
 def cut(ranges: Iterable[QueueRange], strides: Strides, *, filtered: bool) -> Iterator[PullRange]:
-    """Pieces of all ranges, in order. Behind a probe, come again when it has been answered."""
+    """Cut all ranges, in order. After a probe, ask for the next one only when the probe was answered."""
     for each in ranges:
         at = each.begin
         while at < each.end:
@@ -127,27 +129,29 @@ def cut(ranges: Iterable[QueueRange], strides: Strides, *, filtered: bool) -> It
 
 
 class Meaning(Enum):
+    """What an answer to a pull means."""
+
     TAKEN = "taken"
     """It brought records."""
     PASSED = "passed"
-    """Nothing there is wanted: go on behind it."""
+    """No message matched the filter: continue after them."""
     LOST = "lost"
     """Messages are gone."""
     BEHIND = "behind"
-    """The broker has less than it had: a copy that has yet to catch up, or what a failover has cost."""
+    """The broker has less than it had: a slave that has yet to catch up, or messages lost by a failover."""
     AGAIN = "again"
-    """It says nothing about the messages: ask once more."""
+    """It says nothing about the messages: ask again."""
 
 
 def meaning(pull: PullRange, pulled: PullResult, *, filtered: bool) -> tuple[Meaning, int]:
-    """What an answer says, and where to go on."""
+    """What an answer means, and the offset to continue at."""
     at = pull.at
     if pulled.code == ResponseCode.SUCCESS:
         return (Meaning.TAKEN, pulled.next_offset) if pulled.next_offset > at else (Meaning.AGAIN, at)
     if pulled.min_offset > at:
         return Meaning.LOST, pulled.min_offset
     if pulled.code == ResponseCode.PULL_RETRY_IMMEDIATELY and pulled.next_offset > at:
-        # Without a filter this is what a broker says of a log file that was deleted a moment ago.
+        # Without a filter, a broker answers this for a log file that was deleted a moment ago.
         return (Meaning.PASSED if filtered else Meaning.LOST), pulled.next_offset
     if at >= pulled.max_offset:
         return Meaning.BEHIND, at
@@ -155,11 +159,11 @@ def meaning(pull: PullRange, pulled: PullResult, *, filtered: bool) -> tuple[Mea
 
 
 TOOLS_GROUP: Final = "TOOLS_CONSUMER"
-"""Every broker has it, also those that do not make groups by themselves."""
+"""A group that every broker has, even if it does not create groups automatically."""
 
 
 def pull_header(of: QueueRange, group: str, wanted: Filter) -> PullMessageRequestHeader:
-    """A pull that carries its subscription, so that no consumer need be registered, and commits nothing."""
+    """A pull with its own subscription, so that no consumer need be registered. It commits no offset."""
     return PullMessageRequestHeader(
         consumer_group=group,
         topic=of.topic,

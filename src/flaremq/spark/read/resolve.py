@@ -1,4 +1,4 @@
-"""From places to offsets: where a query begins and ends, found out by asking brokers once."""
+"""Bounds resolved to offsets: where a query begins and ends, by asking brokers once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SYMBOLS: Final = (EARLIEST, LATEST)
 
 
 class Resolver:
-    """For one query."""
+    """Resolves the bounds of one query."""
 
     def __init__(self, reader: OffsetReader, queues: Iterable[MessageQueue], group: str | None) -> None:
         self._reader = reader
@@ -26,7 +26,7 @@ class Resolver:
     async def offsets(
         self, place: Bound, spans: Mapping[str, OffsetSpan], usual: BoundKind
     ) -> dict[str, int]:
-        """Of each queue. One that the place says nothing about is where it `usual`ly would be."""
+        """The offset of each queue. A queue to which the bound does not apply gets the `usual` one."""
         if place.kind is BoundKind.EARLIEST:
             return {key: span.begin for key, span in spans.items()}
         if place.kind is BoundKind.LATEST:
@@ -49,7 +49,7 @@ def _usual(span: OffsetSpan, usual: BoundKind) -> int:
 
 
 def _within(offset: int | None, span: OffsetSpan, usual: BoundKind) -> int:
-    """A time before all messages, or a group that was left behind, begins where the queue does."""
+    """An offset before the first message, of an early time or a late group, becomes the first."""
     return _usual(span, usual) if offset is None or offset < 0 else min(max(offset, span.begin), span.end)
 
 

@@ -1,8 +1,8 @@
-"""Reading a stream: offsets for Spark's batches, and a wait where there is nothing new.
+"""Streaming reads: offsets for Spark's batches, and a wait while there is nothing new.
 
-Batch 0 reads nothing: its end is where the query begins, and that is in the checkpoint before the
-first row is read. All of this lives in one process of the driver, from the start of a query to its end;
-tasks get what they need with their ranges.
+Batch 0 reads nothing: its end is where the query begins, so that is in the checkpoint before the first row is
+read. The reader lives in one process of the driver from the start of a query to its end; tasks get what they
+need with their ranges.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from flaremq.spark.read.planner import StreamPlanner
 from flaremq.spark.read.task import ReadTask, RowReader
 
 POLL_S = 10.0
-"""How long Spark is kept waiting for something new. Stopping a query does not take as long."""
+"""How long to keep Spark waiting for new messages. Stopping a query does not take as long."""
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -42,10 +42,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._planner: StreamPlanner | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Tasks read, and need no planner."""
+        """Without the planner, which tasks do not need."""
         return {**self.__dict__, "_planner": None}
 
-    # What Spark asks, in this order.
+    # Called by Spark, in this order.
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         self._run().freeze()
@@ -66,7 +66,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return offsets.dump(self._run().next(known, self._limits(limit), POLL_S))
 
     def _limits(self, limit: ReadLimit) -> BatchLimits:
-        """What Spark allows, and what of our own goes beyond what it can say."""
+        """Spark's limit, with those of our limits that Spark has no form for."""
         own = self._options.limits
         if isinstance(limit, ReadMaxRows):
             return BatchLimits(limit.max_rows, own.bytes_max, own.offsets_min, own.delay_s)
@@ -86,7 +86,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if isinstance(last, Bound):
             raise UsageError(f"a batch cannot end at {end}: use another checkpointLocation")
         if isinstance(begin, Bound):
-            return []  # Batch 0: it only says where the query begins.
+            return []  # Batch 0 only sets where the query begins.
         plan = FetchPlan.of(self._options)
         return [ReadTask(each, plan) for each in pack(ranges(begin, last), self._options.shape)]
 
@@ -95,7 +95,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._reader.rows(partition)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Comes one batch late; use the listener (`watch_progress`) to have it at once."""
+        """Commit the group's offsets, one batch late. The listener (`watch_progress`) commits at once."""
         done = offsets.load(end)
         if self._options.group is None or isinstance(done, Bound):
             return
@@ -103,7 +103,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def stop(self) -> None:
         if self._planner is not None:
-            with suppress(Exception):  # It would hide the error that ended the query.
+            with suppress(Exception):  # An error here would hide the one that ended the query.
                 self._planner.close()
 
     def _run(self) -> StreamPlanner:

@@ -1,4 +1,4 @@
-"""What batches and streams have in common: tasks, and how the rows of one are read."""
+"""Tasks of batches and streams, and how their rows are read."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from flaremq.spark.schema import columns_of, row_schema
 
 
 class ReadTask(InputPartition):
-    """Ranges of queues that one task reads, and all that it needs to know for that."""
+    """The queue ranges that one task reads, and how to fetch them."""
 
     def __init__(self, ranges: Sequence[QueueRange], plan: FetchPlan) -> None:
         super().__init__(tuple(ranges))
@@ -24,7 +24,7 @@ class ReadTask(InputPartition):
 
 
 class RowReader:
-    """Rows of tasks. It travels to the executors, so it holds values only."""
+    """Reads the rows of tasks. It is sent to the executors, so it holds values only."""
 
     def __init__(self, schema: StructType) -> None:
         self._schema = schema
@@ -41,7 +41,7 @@ class RowReader:
             for batch in decoder.batches(chunk.data, chunk.begin, chunk.end):
                 if batch.schema.equals(wanted):
                     yield batch
-                else:  # Somebody's own schema says that a column cannot be null.
+                else:  # In the user's schema a column is not nullable.
                     yield pa.RecordBatch.from_arrays(batch.columns, schema=wanted)
 
     def _decoder(self, broker: str, plan: FetchPlan) -> Decoder:

@@ -1,15 +1,15 @@
-"""Message ids that come out the same when a batch is written again, so that a repeat can be recognised.
+"""Message ids that are the same when a batch is written again, so that a repeat can be recognised.
 
-They have the form of all ids that senders make, because others take them apart:
+They have the form of all ids that producers make, because tools parse them:
 
     ip 4          F...    of a class that no host has: no client ever makes the same id
     pid 2, salt 4         a digest of what is written, by blocks of 65,536 rows
     time 4        0       since the month began
     counter 2             row within the block
 
-The time cannot be that of the sending, which is another one the second time. Tools of RocketMQ 4 look for a
-message from the time in its id on, counted from the beginning of the present month: with 0 they find all that
-came this month. Those of RocketMQ 5 do not look at it.
+The time cannot be that of sending, which differs in a repeat. Tools of RocketMQ 4 search for a message from
+the time in its id on, counted from the beginning of the current month: with 0 they find all messages of this
+month. Those of RocketMQ 5 ignore it.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from typing import Final
 _BLOCK: Final = 1 << 16
 _NO_TIME: Final = "0" * 8
 HEAD_DIGITS: Final = 19
-"""Of the digest, behind the F."""
+"""Digits of the digest after the F."""
 
 
 def derived_ids(scope: str, first: int, count: int) -> list[str]:
-    """Of rows `first` and following. `scope` says what is written: the query, its batch, the partition."""
+    """The ids of `count` rows from `first` on. `scope` names what is written: query, batch, partition."""
     found: list[str] = []
     row, end = first, first + count
     while row < end:
@@ -41,9 +41,9 @@ def _head(text: str) -> str:
 
 
 def derived_id_sql(scope: str, column: str) -> str:
-    """A Spark SQL expression: the id for what another id names, in this scope. The counter is of the digest.
+    """A Spark SQL expression for the id derived from another id, in this scope.
 
-    `scope` is taken literally, whatever it holds.
+    The counter is part of the digest. `scope` is taken literally: any text is allowed.
     """
     literal = scope.encode().hex()
     digest = f"upper(sha2(concat(X'{literal}', X'2F', cast({column} AS BINARY)), 256))"
@@ -52,6 +52,6 @@ def derived_id_sql(scope: str, column: str) -> str:
 
 
 def derived_id(scope: str, name: str) -> str:
-    """What `derived_id_sql` gives for a row, made here."""
+    """The same as `derived_id_sql` gives for a row, without Spark."""
     digest = sha256(f"{scope}/{name}".encode()).hexdigest().upper()
     return f"F{digest[:HEAD_DIGITS]}{_NO_TIME}{digest[HEAD_DIGITS : HEAD_DIGITS + 4]}"

@@ -1,7 +1,8 @@
-"""What one task of Spark sends: rows come by batches, and none is left without its receipt at the end.
+"""What one Spark task sends: rows in batches, each acknowledged before the task ends.
 
-It runs in the loop of the process' cluster. Rows go in batches, those whose order counts by the lane of their
-queue; what cannot be in a batch, or would not be compressed there, goes by itself, many at a time.
+It runs in the event loop of the process' cluster client. Rows are sent in batches; rows whose order matters
+go through the lane of their queue. Rows that cannot be in a batch, or would not be compressed in one, are
+sent one by one, many at a time.
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ from flaremq.spark.clients import ClusterClient, close_links, cluster_client
 from flaremq.spark.write.options import WriteOptions
 
 _RUN: Final = 64
-"""Rows that are written at a time, each by itself."""
+"""Rows handed to the pipeline at a time, to be sent one by one."""
 _BATCH: Final = 256
-"""Rows that are put together where nothing else says how many."""
+"""The most rows handed to the lanes at a time."""
 _LANES: Final = 4
-"""Of rows that may go to any queue."""
+"""Lanes for rows that may go to any queue."""
 _KEYS_MAX: Final = 100_000
 """Keys whose queue is remembered."""
 
@@ -46,14 +47,14 @@ _producers: Final[WeakKeyDictionary[ClusterClient, dict[tuple[str, ProducerSetti
 
 
 def producer_of(options: WriteOptions) -> tuple[ClusterClient, Producer]:
-    """The producer of this process, made on first use; it lives as long as its cluster."""
+    """The producer of this process, made on first use; it lives as long as its cluster client."""
     _settle()
     cluster = cluster_client(options.name_server)
     return cluster, cluster.run(_producer(cluster, options))
 
 
 async def _producer(cluster: ClusterClient, options: WriteOptions) -> Producer:
-    """In the loop, so that of two threads that want one both get the same."""
+    """Runs in the loop, so that two threads get the same producer."""
     mine = _producers.setdefault(cluster, {})
     key = options.group, options.producer
     if key not in mine:
@@ -64,10 +65,10 @@ async def _producer(cluster: ClusterClient, options: WriteOptions) -> Producer:
 
 @functools.cache
 def _settle() -> None:
-    """Once in a process: tidy up at its end, and until then look for garbage among rows, not among modules.
+    """Once per process: close clients at its end, and exclude loaded modules from garbage collection.
 
-    Rows are small objects by the thousand, and Python would walk over all that Spark and Arrow have loaded
-    again and again because of them.
+    Rows are thousands of small objects, so the collector runs often, and would walk over everything that
+    Spark and Arrow have loaded each time.
     """
     atexit.register(close_links)
     gc.freeze()
@@ -88,7 +89,7 @@ class RateLimit:
 
 
 class TopicQueues:
-    """Where rows of one task go. The queues of a topic stay those of the first look, so that a key's do."""
+    """The queues for one task's rows. They are looked up once per topic, so that a key keeps its queue."""
 
     def __init__(self, producer: Producer) -> None:
         self._producer = producer
@@ -110,7 +111,7 @@ class TopicQueues:
         return found
 
     def of_id(self, topic: str, queue_id: int, broker_name: str | None) -> MessageQueue:
-        """Without a broker's name, the first that has such a queue."""
+        """The queue with this id; without a broker's name, of the first broker that has one."""
         key = topic, queue_id, broker_name
         if key not in self._by_id:
             self._by_id[key] = self._found(topic, queue_id, broker_name)
@@ -129,10 +130,10 @@ _ANY: Final = Message("any", b"any")  # Choosing by a key does not look at the m
 
 
 class TaskSender:
-    """From the first row of a task to the receipt for its last."""
+    """Sends the rows of one task, and waits until all are stored."""
 
     def __init__(self, producer: Producer, options: WriteOptions, task: str) -> None:
-        """`task` stands for a key where rows have none and the order of all is to be kept."""
+        """`task` is the order key of rows without one, if all rows are to be sent in order."""
         self._options = options
         self._task = task
         settings = producer.settings
@@ -148,7 +149,7 @@ class TaskSender:
         self._lane = 0
 
     async def feed(self, rows: Outgoing) -> None:
-        """Returns once all are on their way, but for as many as may be outstanding."""
+        """Send rows. Waits only while more messages than the window allows are unacknowledged."""
         if rows.order_keys is None and rows.queue_ids is None and not self._options.ordered:
             anywhere, alone = repeat(None), rows.alone or repeat(False)
             ready = map(PackedMessage, rows.topics, rows.bodies, rows.texts, rows.ids, anywhere, alone)
@@ -169,7 +170,7 @@ class TaskSender:
         await self._lanes.aclose()
 
     async def _feed(self, messages: Sequence[PackedMessage]) -> None:
-        """Those whose order does not count."""
+        """Send messages whose order does not matter."""
         alone: list[PackedMessage] = []
         if not self._go_together(messages):
             alone = [each for each in messages if not self._go_together((each,))]
@@ -182,7 +183,7 @@ class TaskSender:
         await self._feed_lanes(messages)
 
     def _go_together(self, messages: Sequence[PackedMessage]) -> bool:
-        """Whether all of these can be in batches. Column by column: mostly they all can."""
+        """Whether all of these can be in batches. Checked by column, because mostly they all can."""
         topics, bodies, _, _, _, alone = zip(*messages, strict=True) if messages else [()] * 6
         longest = max(map(len, bodies), default=0)
         return longest < self._compress_over and not any(alone) and not any(map(is_retry, set(topics)))
@@ -203,7 +204,7 @@ class TaskSender:
                 await asyncio.sleep(wait_s)
 
     def _placed(self, rows: Outgoing) -> tuple[list[PackedMessage], list[PackedMessage]]:
-        """Those whose order counts, and all others; with their queues, where these are not any."""
+        """Messages whose order matters, and all others, each with its queue unless any will do."""
         in_order: list[PackedMessage] = []
         others: list[PackedMessage] = []
         columns = zip(

@@ -1,6 +1,6 @@
-"""Writing: each task sends its rows and returns when all of them are stored.
+"""Writers of batches and streams: each task sends its rows and returns when all of them are stored.
 
-Nothing that was sent can be taken back: a task that fails is run again by Spark, and sends its rows again.
+Messages cannot be taken back: if a task fails, Spark runs it again, and it sends all its rows again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from flaremq.spark.write.sender import TaskSender, producer_of
 
 log = logging.getLogger(__name__)
 
-_ROWS_MAX = 1 << 16  # At a time: of one moment there are no more ids.
+_ROWS_MAX = 1 << 16  # Rows at a time: there are no more ids for one moment.
 
 
 @dataclass
@@ -36,7 +36,7 @@ class Written(WriterCommitMessage):
 
 
 class RowWriter:
-    """Sends the rows of a task. It travels to the executors, so it holds values only."""
+    """Sends the rows of a task. It is sent to the executors, so it holds values only."""
 
     def __init__(self, options: WriteOptions, schema: StructType, overwrite: bool) -> None:
         if overwrite:
@@ -55,10 +55,10 @@ class RowWriter:
 
 @dataclass(frozen=True)
 class WriteTask:
-    """Which part of which write a task sends: the same for one that is run again, now or after a restart."""
+    """Which part of which write a task sends: the same when it is run again, even after a restart."""
 
     scope: str
-    """Query and batch, or what a batch is called."""
+    """Query and batch of a stream; writeId of a batch write."""
     number: int
 
     @classmethod
@@ -70,7 +70,7 @@ class WriteTask:
 
 
 def send_rows(options: WriteOptions, batches: Iterator[pa.RecordBatch], part: WriteTask) -> int:
-    """Send all rows and wait until all are stored; how many there were. Raises FlareError."""
+    """Send all rows and wait until all are stored. Returns their number. Raises FlareError."""
     cluster, producer = producer_of(options)
     ids = Ids(f"{part.scope}/{part.number}" if options.is_idempotent else None, cluster.client)
     sending = cluster.run(_begun(producer, options, str(part.number)))
@@ -78,7 +78,7 @@ def send_rows(options: WriteOptions, batches: Iterator[pa.RecordBatch], part: Wr
     try:
         for batch in _pieces(batches):
             rows = outgoing(batch, options.topic, ids.take)
-            if under_way is not None:  # The last batch was sent while this one was made ready.
+            if under_way is not None:  # The last batch was sent while this one was prepared.
                 under_way.result()
             under_way = cluster.portal.submit(sending.feed(rows))
         if under_way is not None:
@@ -92,7 +92,7 @@ def send_rows(options: WriteOptions, batches: Iterator[pa.RecordBatch], part: Wr
 
 
 class Ids:
-    """The ids of a task's messages: of this moment, or derived, such that a repeat has the same ones."""
+    """The ids of a task's messages: new ones, or derived ones that are the same in a repeat."""
 
     def __init__(self, derived_from: str | None, client: Client) -> None:
         self._derived_from = derived_from
@@ -151,5 +151,5 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
 
 def counted(messages: Sequence[WriterCommitMessage | None]) -> int:
-    """None stands for a task that failed."""
+    """Messages sent by all tasks. None stands for a task that failed."""
     return sum(each.count for each in messages if isinstance(each, Written))

@@ -34,14 +34,14 @@ _BEHIND_HOSTS: Final = {Number.RECONSUME_TIMES: (0, 4), Number.PREPARED_OFFSET: 
 
 
 def numbers(data: Bytes, facts: array[int], count: int, which: int) -> bytes:
-    """One column of Number: 8 bytes a row, 4 if it is NARROW. Times are held to what microseconds can say."""
+    """One column of Number: 8 bytes a row, 4 if it is NARROW. Times are clipped to the range of int64 us."""
     table = _table(facts, count)
     if which in _FACTS:
         found = table[:, _FACTS[which]]
     elif which in _HEAD:
         found = _longs_at(data, _begins(table) + _HEAD[which], 8)
     else:
-        # Not counted from the body, whose place is elsewhere once it was opened.
+        # Not counted from the body, whose position changes when it is decompressed.
         further, width = _BEHIND_HOSTS[which]
         behind = [sum(_host_place(flag, store=True)) for flag in table[:, Fact.SYS_FLAG].tolist()]
         found = _longs_at(data, _begins(table) + np.array(behind, np.int64) + further, width)
@@ -53,9 +53,9 @@ def numbers(data: Bytes, facts: array[int], count: int, which: int) -> bytes:
 def gather(
     data: Bytes, extra: Bytes, places: array[int], width: int, column: int, count: int, nullable: bool
 ) -> TextColumn:
-    """The bytes at the places in two columns (where, how many) of a table that is `width` columns wide.
+    """The bytes at the positions in two columns (position, length) of a table that is `width` columns wide.
 
-    A place below zero is in `extra`, at -place - 1. If `nullable`, what is empty is not there.
+    A position below zero is in `extra`, at -position - 1. If `nullable`, an empty value is null.
     """
     table = np.frombuffer(places, np.int64)[: count * width].reshape(count, width)
     at, size = table[:, column], table[:, column + 1]
@@ -73,7 +73,7 @@ def gather(
 
 
 def ids(data: Bytes, facts: array[int], count: int) -> TextColumn:
-    """The ids that senders gave (UNIQ_KEY); where there is none, the one that says where the record lies."""
+    """The producers' ids (UNIQ_KEY); without one, the offset id, made of store host and physical offset."""
     view = memoryview(data)
     table = _table(facts, count)
     places = table[:, Fact.UNIQUE_KEY_AT : Fact.UNIQUE_KEY_SIZE + 1].copy()
@@ -89,7 +89,7 @@ def ids(data: Bytes, facts: array[int], count: int) -> TextColumn:
 
 
 def hosts(data: Bytes, facts: array[int], count: int, store: bool) -> TextColumn:
-    """Addresses with their ports, of the sender or of the broker, as text."""
+    """Addresses with their ports, of the producer or of the broker, as text."""
     view = memoryview(data)
     table = _table(facts, count)
     texts: list[bytes] = []
@@ -100,7 +100,7 @@ def hosts(data: Bytes, facts: array[int], count: int, store: bool) -> TextColumn
 
 
 def pairs(data: Bytes, facts: array[int], count: int) -> Pairs:
-    """All properties. A pair with an empty side is none; of equal names in a row the last stands."""
+    """All properties. Pairs without a name or value are left out; of equal names in a row the last counts."""
     row, names_at, names_size, values_at, values_size = _split(data, _table(facts, count))
     octets = np.frombuffer(data, np.uint8)
     last = _last_of_each(data, row, names_at, names_size)
@@ -114,9 +114,9 @@ def pairs(data: Bytes, facts: array[int], count: int) -> Pairs:
 
 
 def sift(data: Bytes, facts: array[int], count: int, only: Only) -> tuple[int, int]:
-    """Move the wanted rows to the front of the table; how many, and how many of those are not plain:
-    compressed, or several messages in one record. Which queue offsets the latter hold is not known yet,
-    so these stay if they begin before the end."""
+    """Move the wanted rows to the front of the table. Returns how many they are, and how many of them are not
+    plain: compressed, or several messages in one record. The queue offsets inside the latter are not known
+    yet, so these are kept if they begin before the end."""
     table = _table(facts, count)
     flags, offsets = table[:, Fact.SYS_FLAG], table[:, Fact.QUEUE_OFFSET]
     times = table[:, Fact.STORE_TIMESTAMP]
@@ -141,7 +141,7 @@ def _table(facts: array[int], count: int) -> Longs:
 
 
 def _begins(table: Longs) -> Longs:
-    """Where the records begin: their properties are the last of them."""
+    """Where the records begin: the properties are the last part of a record."""
     begins: Longs = table[:, Fact.PROPERTIES_AT] + table[:, Fact.PROPERTIES_SIZE] - table[:, Fact.SIZE]
     return begins
 
@@ -163,7 +163,7 @@ def _gathered(octets: Octets, at: Longs, size: Longs) -> TextColumn:
 
 
 def _host_place(flag: int, *, store: bool) -> tuple[int, int]:
-    """Where in a record a host lies, and its length."""
+    """The position of a host in its record, and its length."""
     born = sysflag.born_host_size(flag)
     if not store:
         return layout.BORN_HOST_AT, born
@@ -171,7 +171,7 @@ def _host_place(flag: int, *, store: bool) -> tuple[int, int]:
 
 
 def _split(data: Bytes, table: Longs) -> tuple[Longs, Longs, Longs, Longs, Longs]:
-    """Row, name and value of each pair with both sides, in order: row numbers, then places and lengths."""
+    """Row, name and value of each complete pair, in order: row numbers, then positions and lengths."""
     octets = np.frombuffer(data, np.uint8)
     at, size = table[:, Fact.PROPERTIES_AT], table[:, Fact.PROPERTIES_SIZE]
     text = np.frombuffer(_gathered(octets, at, size).values, np.uint8)

@@ -1,9 +1,9 @@
-"""Records become record batches: those of a pull's answer, and those that lie in a log file.
+"""Records decoded into Arrow record batches: those of a pull's answer, or of a log file.
 
     bytes ─► walk (facts) ─► sift (wanted rows) ─► odd ones opened ─► a buffer per column ─► RecordBatch
 
-Only the wanted columns are built. Compressed bodies are opened, a record that holds several messages
-becomes several rows, and texts that are no UTF-8 get the marks that Java would give them.
+Only the wanted columns are built. Compressed bodies are decompressed, a record that holds several messages
+becomes several rows, and texts that are not UTF-8 get the replacement characters that Java would give them.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Decoder:
     def batches(
         self, data: Bytes, begin: int = 0, end: int | None = None, check: int = Check.NOTHING
     ) -> Iterator[pa.RecordBatch]:
-        """Rows of the records that lie back to back in `data`, those with begin <= queue offset < end.
+        """Rows of the records that lie back to back in `data` and have begin <= queue offset < end.
 
         `check` is for bytes that no broker has vouched for (model.columns.Check). Raises Malformed at the
         first byte that does not begin a record, after yielding the rows before it.
@@ -78,14 +78,14 @@ class Decoder:
             yield from self._rows(data, facts, count, only)
 
     def of_walk(self, data: Bytes, facts: array[int], count: int) -> Iterator[pa.RecordBatch]:
-        """Rows of records that have been walked already. It changes the table of facts."""
+        """Rows of records that have been walked already. Changes the table of facts."""
         last = (count - 1) * Fact.WIDTH
         self._learn(facts[last + Fact.OFFSET] + facts[last + Fact.SIZE] - facts[Fact.OFFSET], count)
         yield from self._rows(data, facts, count, self._only)
 
     @property
     def rows_next(self) -> int:
-        """How many rows make a batch of the target size, as far as is known."""
+        """How many rows make a batch of the target size, by the size of the last rows."""
         return max(_ROWS_MIN, min(ROWS_MAX, BATCH_BYTES // self._row_bytes))
 
     def _learn(self, size: int, count: int) -> None:
@@ -114,7 +114,7 @@ class Decoder:
         yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def _unwrapped_rows(self, data: bytes, only: Only) -> Iterator[pa.RecordBatch]:
-        """The same once more of records that hold one message each."""
+        """Rows of records that were unwrapped: each holds one message now."""
         at = 0
         while at < len(data):
             facts = facts_table(ROWS_MAX)

@@ -1,10 +1,10 @@
-"""From walked records to the buffers of Arrow columns: a call per column, never one per message.
+"""Walked records turned into the buffers of Arrow columns: one call per column, never one per message.
 
-A call takes the bytes, a table of facts (model.columns.Fact) that a walk over them has filled, and the
-number of its rows; it gives `bytes` that an Arrow array takes as they are. Texts come as they lie on
-disk: whether they are UTF-8 is for whoever makes arrays of them.
+A call takes the bytes, a table of facts (model.columns.Fact) that a walk over them has filled, and the number
+of its rows. It returns `bytes` that an Arrow array uses as they are. Texts are returned as they are on disk:
+the caller checks whether they are UTF-8.
 
-Takes the compiled twin where it is built; FLAREMQ_PURE=1 forces the Python one.
+The compiled twin is used if it is built; FLAREMQ_PURE=1 forces the Python one.
 """
 
 import os

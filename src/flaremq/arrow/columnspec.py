@@ -1,4 +1,4 @@
-"""What the twins of `columns` are asked for, and what they return."""
+"""Arguments and results of the twins of `columns`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 
 class Number:
-    """The columns that are numbers."""
+    """The numeric columns."""
 
     QUEUE_ID: Final = 0  # 32 bits.
     QUEUE_OFFSET: Final = 1
@@ -43,14 +43,14 @@ class Only:
     """Which rows to return. Bounds are [begin, end)."""
 
     offset_begin: int = 0
-    """Of the queue offset, as the next two."""
+    """Of the queue offset, as is the next."""
     offset_end: int = (1 << 63) - 1
     time_begin_ms: int = -(1 << 63)
-    """Of the store timestamp."""
+    """Of the store timestamp, as is the next."""
     time_end_ms: int = (1 << 63) - 1
     queue_id: int = -1
     """-1: all."""
     topics: tuple[bytes, ...] = ()
     """Empty: all."""
     tags: tuple[bytes, ...] = ()
-    """Empty: all, without tags too."""
+    """Empty: all, including messages without tags."""

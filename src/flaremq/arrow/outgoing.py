@@ -1,7 +1,7 @@
 """Rows to send: the columns of a batch become bodies and property texts, a column at a time.
 
-The texts, and what is refused, are those of a Message with the same fields. Row by row that takes several
-microseconds each; here only Arrow touches rows, until the finished columns become Python lists.
+The texts and the checks are those of a Message with the same fields. That would take several microseconds per
+row; here only Arrow touches rows, until the finished columns become Python lists.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Outgoing(NamedTuple):
     topics: list[str]
     bodies: list[bytes]
     texts: list[str]
-    """All properties as they go into a request, the id among them."""
+    """All properties as a request carries them, including the id."""
     ids: list[str]
     order_keys: list[str | None] | None = None
     queue_ids: list[int | None] | None = None
@@ -77,11 +77,11 @@ def outgoing(batch: pa.RecordBatch, topic: str | None, make_ids: Callable[[int],
     )
 
 
-# Columns as they come.
+# Columns of the batch.
 
 
 def _column(batch: pa.RecordBatch, name: str, kind: pa.DataType) -> Any | None:
-    """None if there is no such column, or it holds only nulls."""
+    """A column, cast to a type; None if it is missing or holds only nulls."""
     at = batch.schema.get_field_index(name)
     if at < 0:
         return None
@@ -92,7 +92,7 @@ def _column(batch: pa.RecordBatch, name: str, kind: pa.DataType) -> Any | None:
 
 
 def _texts(batch: pa.RecordBatch, name: str) -> Any | None:
-    """An empty text counts as none."""
+    """A column of texts. An empty text counts as null."""
     column = _column(batch, name, pa.string())
     if column is None:
         return None
@@ -108,7 +108,7 @@ def _words(batch: pa.RecordBatch, name: str) -> Any | None:
 
 
 def _check(column: Any, what: str) -> None:
-    """As a Message checks each word. Where Arrow has no doubt, no word is looked at."""
+    """Check each word as a Message does, but only the words that Arrow cannot rule out."""
     doubt = pc.utf8_is_space(column)
     if _has_separators(column):
         doubt = pc.or_(doubt, pc.match_substring_regex(column, _SEPARATORS))
@@ -118,7 +118,7 @@ def _check(column: Any, what: str) -> None:
 
 
 def _has_separators(column: Any) -> bool:
-    """Whether there may be any: bytes of rows that were cut away count too."""
+    """Whether there may be any: the buffer can hold bytes of rows that were sliced away."""
     data = column.buffers()[2]
     raw = b"" if data is None else data.to_pybytes()
     return b"\x01" in raw or b"\x02" in raw
@@ -138,7 +138,7 @@ def _list_or_none(column: Any | None) -> list[Any] | None:
     return None if column is None else _list(column)
 
 
-# What a message is made of.
+# Parts of a message.
 
 
 def _topics(batch: pa.RecordBatch, topic: str | None) -> list[str]:
@@ -187,7 +187,7 @@ def _order_keys(batch: pa.RecordBatch, sharding: Any | None) -> Any | None:
 
 
 def _pair(name: str, values: Any | None) -> Any | None:
-    """Null if there is no value."""
+    """A property with its separators; null if there is no value."""
     if values is None:
         return None
     return pc.binary_join_element_wise(pa.scalar(name + names.NAME_END), values, _PAIR_END, _NOTHING)
@@ -211,7 +211,7 @@ def _key_lists(column: Any) -> Any | None:
     words = pc.list_flatten(column).cast(pa.string())
     if words.null_count:
         raise MessageIllegal("keys contain a null: leave it out of the array")
-    # Few batches have such a key, and a Message says which it is.
+    # Few batches have such a key; for those, the error names it.
     doubt = pc.match_substring_regex(words, r"[\s\pZ]|^$")
     for word in pc.filter(words, doubt).to_pylist():
         check_word("keys", word)
@@ -254,7 +254,7 @@ def _check_map(words: Any, values: Any) -> None:
 
 
 def _check_sharding(column: Any, sharding: Any) -> None:
-    """One place for it, as a Message has it."""
+    """The sharding key may be set in one place only, as in a Message."""
     if not pc.any(pc.equal(column.keys.cast(pa.string()), names.SHARDING_KEY)).as_py():
         return
     for key, pairs in zip(sharding.to_pylist(), column.to_pylist(), strict=True):
@@ -264,7 +264,7 @@ def _check_sharding(column: Any, sharding: Any) -> None:
             )
 
 
-# When it is delivered.
+# Delivery times.
 
 
 def _delays(batch: pa.RecordBatch) -> Any | None:

@@ -1,4 +1,4 @@
-"""The columns of a message and their Arrow types, the ones that Spark converts its own types to."""
+"""The columns of a message and their Arrow types, which are those that Spark converts its own types to."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ TYPES: Final[Mapping[str, pa.DataType]] = MappingProxyType(
         "preparedTransactionOffset": pa.int64(),
     }
 )
-"""In the order of a whole row. `keys` is the text of KEYS, keys separated by spaces; `msgId` is the sender's
-id, or, if it set none, the one made of the store host and physical offset."""
+"""In the order of a whole row. `keys` is the property KEYS, keys separated by spaces; `msgId` is the
+producer's id, or, if it set none, the one made of the store host and physical offset."""
 
 COLUMNS: Final = tuple(TYPES)
 
 
 def arrow_schema(columns: Sequence[str] = COLUMNS) -> pa.Schema:
-    """Of some columns, in the order in which they are given."""
+    """The Arrow schema of these columns, in this order."""
     return pa.schema([pa.field(name, type_of(name)) for name in columns])
 
 
 def type_of(column: str) -> pa.DataType:
-    """Raises UsageError for a column that no message has."""
+    """The Arrow type of a column. Raises UsageError if messages have no such column."""
     found = TYPES.get(column)
     if found is not None:
         return found

@@ -1,7 +1,7 @@
 """A store folder as Arrow batches, without its broker: planned in one process, read in pieces by others.
 
-A piece is a stretch of the log that begins and ends between records, or a stretch of one queue. Reading a
-piece again gives the same rows, because nothing below the confirmed end ever changes.
+A piece is a range of the log that begins and ends between records, or a range of one queue. Reading a piece
+again gives the same rows, because nothing before the confirmed end ever changes.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ class LogPiece:
     end: int
     file_offset: int
     size: int
-    """Bytes to read, about: its weight against other pieces."""
+    """About how many bytes to read: its weight against other pieces."""
     is_last: bool
     """The log may end within it."""
 
 
 class Damage(NamedTuple):
-    """A stretch of the log without a whole record."""
+    """A range of the log without a whole record."""
 
     begin: int
     end: int
@@ -116,7 +116,7 @@ class ArrowStore:
     # Planning.
 
     def moment(self) -> Moment | None:
-        """How far the broker that has the store open has come; None if no broker has it open."""
+        """How far the running broker has written; None if no broker has the store open."""
         return moment_of(self.scan)
 
     def log_pieces(
@@ -124,10 +124,10 @@ class ArrowStore:
     ) -> list[LogPiece]:
         """The trusted part of the log that may hold these times, in order.
 
-        With fewer files than tasks the files are cut, which takes a walk over them; else each is a piece.
+        With fewer files than tasks, files are cut, which takes a walk over them; else each file is a piece.
         To compare the log with other files as of the same moment, pass that moment.
         """
-        moment = moment or self.moment()  # Before the files: one that is made meanwhile lies behind it.
+        moment = moment or self.moment()  # Before listing files: one that is created later lies after it.
         end = None if moment is None else moment.log_end
         files = self._files_of(times)
         pieces: list[LogPiece] = []
@@ -139,7 +139,7 @@ class ArrowStore:
             cuts, size_max = [file.offset], file.size
             if len(files) < tasks:
                 cuts = [cut for cut in self.scan.cuts(file, _CUT_BYTES) if cut < limit]
-                size_max = 2 * _CUT_BYTES  # Behind the last cut a file may be empty.
+                size_max = 2 * _CUT_BYTES  # After the last cut a file may be empty.
             for begin, stop in zip(cuts, [*cuts[1:], limit], strict=True):
                 last = is_last and stop == limit and end is None
                 pieces.append(LogPiece(begin, stop, file.offset, min(stop - begin, size_max), last))
@@ -149,12 +149,12 @@ class ArrowStore:
         """Files that may hold these times, and whether each is the last."""
         files = self.scan.log_files()
         while files and not self._has_records(files[-1]):
-            files.pop()  # Made ahead by the broker: the log ends before it.
+            files.pop()  # Preallocated by the broker: the log ends before it.
         found = []
         for i, file in enumerate(files):
             last = i == len(files) - 1
             if not last and self._first_ms(files[i + 1], times.begin_ms) < times.begin_ms:
-                continue  # The next one begins too early already, so all of this one is too early.
+                continue  # Even the next file begins too early, so all of this one is too early.
             if self._first_ms(file, times.begin_ms) >= times.end_ms:
                 break
             found.append((file, last))
@@ -215,7 +215,7 @@ class ArrowStore:
     ) -> Iterator[Walked]:
         """The records of a piece, `rows()` at a time.
 
-        With a list for `damage`, unreadable stretches are appended to it and skipped instead of raised.
+        With a list for `damage`, unreadable ranges are appended to it and skipped instead of raised.
         """
         file = next((f for f in self.scan.log_files() if f.offset == piece.file_offset), None)
         if file is None:
@@ -241,7 +241,7 @@ class ArrowStore:
         place = self.scan.next_record(file, at - file.offset)
         found = None if place is None else file.offset + place
         if found is None and piece.is_last:
-            return None  # The log ends here, by zeros or by what a crash has torn.
+            return None  # The log ends here, with zeros or with a record that a crash has torn.
         if damage is not None:
             damage.append(Damage(at, piece.end if found is None else min(found, piece.end)))
         elif not self.skips_damage:
@@ -251,7 +251,7 @@ class ArrowStore:
 
 
 def share(pieces: Sequence[P], tasks: int) -> list[tuple[P, ...]]:
-    """Adjacent pieces together, in about equal shares, one for each task. Large queues are split."""
+    """Adjacent pieces grouped into about equal shares, one for each task. Large queues are split."""
     fair = max(1, -(-sum(piece.size for piece in pieces) // max(1, tasks)))
     shares: list[list[P]] = []
     room = 0

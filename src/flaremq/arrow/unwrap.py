@@ -1,7 +1,7 @@
-"""Records that are not plain: compressed bodies, and several messages in one record. A message at a time.
+"""Records that are not plain: compressed bodies, and several messages in one record. One message at a time.
 
-Where a record is not what its flags say, it stays as it lies: one such message is no reason to keep a whole
-table from being read, and its flags still tell.
+A record that is not what its flags say stays as it is: one such message must not keep a whole table from
+being read, and its flags still show it.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ _HEAD: Final = struct.Struct(">iiiiiqqiq")  # Total size to born timestamp.
 
 
 def open_bodies(data: Bytes, facts: array[int], count: int) -> bytes:
-    """The compressed bodies, decompressed, one behind the other; the table says where each lies in there
-    by a place below zero."""
+    """The decompressed bodies, back to back. In the table, a position below zero says where each lies."""
     view, out = memoryview(data), bytearray()
     for f in range(0, count * Fact.WIDTH, Fact.WIDTH):
         flag = facts[f + Fact.SYS_FLAG]
@@ -40,7 +39,7 @@ def open_bodies(data: Bytes, facts: array[int], count: int) -> bytes:
 
 
 def unwrapped(data: Bytes, facts: array[int], count: int) -> bytes | None:
-    """All these records anew, with one message in each; None if that is so already."""
+    """All these records, rewritten with one message in each; None if they have one each already."""
     flags = facts[Fact.SYS_FLAG : count * Fact.WIDTH : Fact.WIDTH]
     parts = {row: _parts(data, facts, row) for row, flag in enumerate(flags) if sysflag.is_inner_batch(flag)}
     if not any(parts.values()):
@@ -54,7 +53,7 @@ def unwrapped(data: Bytes, facts: array[int], count: int) -> bytes | None:
 
 
 def _parts(data: Bytes, facts: array[int], row: int) -> bytes:
-    """The records of the messages within one; none if there are none."""
+    """The messages inside one record, as records; empty if it cannot be unwrapped."""
     try:
         return b"".join(_encoded(message) for message in unwrap(_plain(stored_message(data, facts, row))))
     except (Malformed, BodyTooLarge):
@@ -69,7 +68,7 @@ def _plain(message: StoredMessage) -> StoredMessage:
 
 
 def _encoded(message: StoredMessage) -> bytes:
-    """A record of the second kind, whose topic may have any length."""
+    """A record of version 2, whose topic may be longer than 127 bytes."""
     topic = message.topic.encode()
     tail = struct.pack(">h", len(topic)) + topic
     tail += struct.pack(">h", len(message.raw_properties)) + message.raw_properties

@@ -11,5 +11,5 @@ publish     committed files under their visible names
 reader      archives as DataFrames
 sink        a stream into an archive
 staging     rows into Parquet files
-table       what an archive needs of a table format
+table       the interface of a table format
 """

@@ -1,7 +1,7 @@
-"""An archive as a Delta table: tasks write files, one commit of its log makes those of a batch part of it.
+"""An archive as a Delta table: tasks write files, and one commit adds all files of a batch.
 
-The commit holds the number of the batch as an application transaction, under the id of its query; a second
-one for the same batch is told apart by that, and of two at once Delta itself lets only one through.
+The commit holds the number of the batch as an application transaction, under the id of its query, so a second
+commit of the same batch is recognised. Of two at the same time Delta accepts only one.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class DeltaFormat:
                     list(actions), "append", table.schema(), list(PART_COLUMNS), commit_properties=mark
                 )
             except CommitFailedError:
-                continue  # Somebody else has committed; perhaps this very batch.
+                continue  # Another writer has committed, perhaps this very batch.
             return True
         raise StoreError(f"{self._folder}: {_TRIES} attempts to commit lost to other writers: try again")
 
@@ -80,7 +80,7 @@ class DeltaFormat:
         return True
 
     def vacuum(self, age_s: float) -> Vacuumed:
-        """By whole hours, rounded up: so Delta counts."""
+        """Delete old files. Delta counts in whole hours, so the age is rounded up."""
         hours = math.ceil(age_s / 3600)
         table = self._table()
         due = table.vacuum(hours, dry_run=True, enforce_retention_duration=False, full=True)

@@ -1,8 +1,8 @@
 """An archive as an Iceberg table, in a catalog that is a SQLite file inside the archive.
 
-A snapshot makes the files of a batch part of it; the number of the batch is a property of the table that the
-same transaction sets. PyIceberg would repeat a transaction that lost against another one: here it may not,
-as what it lost against can be the same batch.
+A snapshot adds the files of a batch, and the same transaction stores the number of the batch as a table
+property. PyIceberg would retry a transaction that lost against another one. Here it must not, because the
+other one may be the same batch.
 """
 
 from __future__ import annotations
@@ -133,14 +133,14 @@ class IcebergFormat:
             try:
                 return commit(self._table())
             except CommitFailedException:
-                continue  # Somebody else has committed; all is to be looked at anew.
+                continue  # Another writer has committed: decide again on the new state.
         raise StoreError(f"{self._folder}: {_TRIES} attempts to commit lost to other writers: try again")
 
     def optimize(self, target: int) -> bool:  # noqa: ARG002
         return False
 
     def vacuum(self, age_s: float) -> Vacuumed:
-        """Old snapshots are forgotten first; then what no snapshot has, if it is old enough."""
+        """Expire old snapshots, then delete old files that no snapshot has."""
         limit = datetime.now(UTC) - timedelta(seconds=age_s)
         names = list(walked(self._base))
         self._tried(lambda table: table.maintenance.expire_snapshots().older_than(limit).commit())

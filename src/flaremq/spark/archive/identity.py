@@ -1,4 +1,4 @@
-"""What an archive is: its format, and the streaming query that writes it.
+"""The identity of an archive: its format, and the streaming query that writes it.
 
     _flaremq/archive.json    format and query id, fixed when the archive is created
 

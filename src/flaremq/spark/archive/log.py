@@ -6,9 +6,9 @@
 The problem
 -----------
 Spark runs a batch again when it does not know whether the batch has ended: after a crash of the driver, a
-lost task, a restart from the checkpoint. Each run writes its Parquet files anew. A reader that lists the
-folder would count some messages twice, and would see half of a batch that is still being written. So
-files count only when a commit names them, and a batch is committed once.
+lost task, a restart from the checkpoint. Each run writes new Parquet files. A reader that lists the folder
+would count some messages twice, and would see half of a batch that is still being written. So files count
+only when a commit names them, and a batch is committed once.
 
 How it works
 ------------
@@ -16,9 +16,9 @@ A version is a file. It is written under another name, synced, and linked to its
 name exists, so of several writers exactly one makes version 8. The others read what it did, and decide
 again. There is one order of all commits, and a reader sees a commit whole or not at all.
 
-Every commit is decided upon the state that it follows. A batch whose number is not above the last one of
+Every commit is checked against the state that it follows. A batch whose number is not above the last one of
 its query is in the archive already, and is refused; so is a merge of files that are no longer part of it.
-Every hundredth version writes the whole state down, so that a reader starts from there.
+After every hundredth version the whole state is written down, so that a reader starts from there.
 
 An example
 ----------
@@ -63,9 +63,9 @@ class QueryBatch:
 class Commit:
     added: tuple[DataFile, ...] = ()
     removed: tuple[str, ...] = ()
-    """Files of the archive that others stand for now."""
+    """Files that the added ones replace."""
     forgotten: tuple[str, ...] = ()
-    """Removed files that are deleted, and need not be remembered."""
+    """Removed files that were deleted from the disk, and need not be remembered."""
     batch: QueryBatch | None = None
     time_ms: int = 0
 
@@ -92,7 +92,7 @@ class Commit:
 
 
 class CommitVerdict(Enum):
-    """What becomes of a commit that follows a certain state."""
+    """Whether a commit can follow a state."""
 
     FITS = "it can be made"
     REPEATED = "its batch is in the archive already"
@@ -101,12 +101,12 @@ class CommitVerdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ArchiveState:
-    """What holds as of a version. It never changes; a commit makes another."""
+    """The archive as of a version. It never changes; a commit makes another."""
 
     version: int = 0
     files: Mapping[str, DataFile] = field(default_factory=dict)
     removed: Mapping[str, int] = field(default_factory=dict)
-    """Files that are no more part of it, and when they were removed."""
+    """Files that are no longer part of it, and when they were removed."""
     batches: Mapping[str, int] = field(default_factory=dict)
     """The last batch of each query."""
 
@@ -158,11 +158,11 @@ class ArchiveLog:
         self._now_s = now_s
 
     def state(self) -> ArchiveState:
-        """Of the newest version."""
+        """The state of the newest version."""
         return self._read(ArchiveState())
 
     def commit(self, commit: Commit) -> CommitVerdict:
-        """Make it, or say why not. When it returns, it is on the disk."""
+        """Make a commit, or say why not. It is on the disk when this returns."""
         commit = Commit(
             commit.added, commit.removed, commit.forgotten, commit.batch, round(self._now_s() * 1000)
         )
@@ -182,17 +182,17 @@ class ArchiveLog:
         raise StoreError(f"{self._folder}: {_TRIES} attempts to commit lost to other writers: try again")
 
     def between(self, begin: int, end: int) -> list[Commit] | None:
-        """The commits after version `begin` up to version `end`; None if they are not kept any more."""
+        """The commits after version `begin` up to version `end`; None if they are no longer kept."""
         try:
             return [Commit.of_json(self._version(each).read_bytes()) for each in range(begin + 1, end + 1)]
         except FileNotFoundError:
             return None
 
     def _is_part_of_the_log(self, commit: Commit, version: int) -> bool:
-        """Whether readers get to see it.
+        """Whether readers will see the commit.
 
-        A process that slept between reading and writing may have filled the place of a version that was there
-        and has been tidied away. Then a later state has been written down, which knows nothing of it.
+        A process that slept between reading and writing may have reused the number of a version that has
+        been deleted since. Then a later state exists, which does not include the commit.
         """
         later = self._newest_state(ArchiveState())
         if later.version < version or not commit.added:
@@ -206,7 +206,7 @@ class ArchiveLog:
         return self._folder / f"{number:020}.state"
 
     def _read(self, known: ArchiveState) -> ArchiveState:
-        """The newest state, from one that is known already or has been written down."""
+        """The newest state, starting from a known one or from the newest .state file."""
         while True:
             try:
                 state = self._newest_state(known)
@@ -218,7 +218,7 @@ class ArchiveLog:
                     state = state.after(Commit.of_json(data))
                 if self._is_newest(state):
                     return state
-                # Versions have been tidied away under our eyes: there is a newer state to begin with.
+                # Versions were deleted while we read them: there is a newer state to start from.
             except FileNotFoundError:
                 continue
             except (ValueError, KeyError, TypeError) as error:
@@ -244,7 +244,7 @@ class ArchiveLog:
         return sorted(int(name[:20]) for name in names if name.endswith(".state") and name[:20].isdigit())
 
     def _sum_up(self, state: ArchiveState) -> None:
-        """Write the state down now and then, and remove what stands in the one before it too."""
+        """Write the state after every hundredth version; delete versions that the one before it includes."""
         if state.version % self._every:
             return
         create_whole(self._state(state.version), state.to_json())

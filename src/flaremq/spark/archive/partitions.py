@@ -1,8 +1,8 @@
-"""Where rows of an archive lie: a folder for each hour of each topic, named the way Hive does.
+"""Partitions of an archive: a folder for each hour of each topic, named as Hive does.
 
     topic=Orders/day=2026-05-01/hour=13/part-0f3c....parquet
 
-The hour is that of storeTimestamp, in UTC. Every reader of Parquet takes the three columns from the names.
+The hour is that of storeTimestamp, in UTC. Readers of Parquet take the three columns from the folder names.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FULL_SCHEMA: Final = pa.schema(
 )
 """All columns of an archive, in their order."""
 FILE_SCHEMA: Final = pa.schema([each for each in FULL_SCHEMA if each.name not in PART_COLUMNS])
-"""Those that lie in a file where the names of folders say the others."""
+"""The columns in a file, if the others are in the names of its folders."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -43,13 +43,13 @@ class HourPartition:
 
     @classmethod
     def of_hour(cls, topic: str, hours: int) -> HourPartition:
-        """`hours` are counted from 1970 on."""
+        """`hours` are counted from 1970."""
         begin = _EPOCH + timedelta(hours=hours)
         return cls(topic, begin.date(), begin.hour)
 
     @classmethod
     def of_path(cls, path: str) -> HourPartition:
-        """The one that a file of an archive belongs to; the path is relative."""
+        """The partition of a file, by its relative path."""
         try:
             topic, day, hour = (
                 _after(name, f"{column}=")
@@ -82,10 +82,10 @@ def _after(text: str, prefix: str) -> str:
 
 @dataclass(frozen=True, slots=True, order=True)
 class DataFile:
-    """A file with rows of one part. Its name is never used for another."""
+    """A file with rows of one partition. Its name is never used again."""
 
     path: str
-    """Relative to the folder that holds the parts, with slashes."""
+    """Relative to the folder that holds the partitions, with slashes."""
     rows: int
     size: int
 

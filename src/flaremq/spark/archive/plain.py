@@ -1,4 +1,4 @@
-"""An archive of Parquet files and our commit log, without a table format of others."""
+"""A plain archive: Parquet files and our own commit log, without Delta or Iceberg."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from flaremq.spark.archive.table import DATA, Vacuumed, check_there, deleted, wa
 
 
 class PlainTable:
-    """Parquet files, hidden until they are committed, and shown to everybody from then on."""
+    """Parquet files that are hidden until they are committed."""
 
     errors: tuple[type[Exception], ...] = ()
 
@@ -56,10 +56,10 @@ class PlainTable:
         self._shown.catch_up()
 
     def vacuum(self, age_s: float) -> Vacuumed:
-        """Removed files by the time of their removal, files of dead attempts by their own."""
-        self.settle()  # Names go before files, so that no reader is led to one that is not there.
+        """Delete removed files by the time of their removal, and files of failed attempts by their own."""
+        self.settle()  # Links go before files, so that readers find no link to a missing file.
         before_s, names = time.time() - age_s, list(walked(self._data))
-        state = self._log.state()  # After the names: what was committed meanwhile is known, too.
+        state = self._log.state()  # After listing files, so that it includes files committed meanwhile.
         due = [path for path, time_ms in state.removed.items() if time_ms <= before_s * 1000]
         orphans = [
             path

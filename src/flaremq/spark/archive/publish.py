@@ -1,12 +1,11 @@
-"""What others see of a plain archive: its files under names that every reader of Parquet understands.
+"""Published files of a plain archive: hard links under names that every reader of Parquet understands.
 
-The files themselves lie in _data, where nobody looks who does not know of it, and stay there for a day after
-they were merged into others. Those that are part of the archive have a second name, a hard link,
-in the folders that are meant to be seen. The commit log says which; the names follow a moment later, and
-whoever comes next catches up with what a process that died has left undone.
+The files themselves are in _data, which readers ignore, and stay there for a day after they were merged.
+Those that are part of the archive have a second name, a hard link, in the visible folders. The commit log
+says which; the links follow a moment later, and if a process dies in between, the next one catches up.
 
-A merge changes the names of a whole part, and the folder is exchanged for another in one step. Who lists it
-sees the files before or those after, never both and never neither.
+A merge changes the names of a whole partition: its folder is exchanged for another in one step. A reader that
+lists it sees the files before or those after, never both and never neither.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from flaremq.base.files import replace_whole, sync_folder
 from flaremq.spark.archive.log import ArchiveLog, ArchiveState, Commit
 
 HIDDEN_SUFFIX: Final = ".pq"
-"""Not the usual one, so that a search for *.parquet in all folders finds every row once."""
+"""Not .parquet, so that a search for *.parquet in all folders finds every row once."""
 SHOWN_SUFFIX: Final = ".parquet"
 _AT_CWD: Final = -100
 _EXCHANGE: Final = 2  # RENAME_EXCHANGE of Linux.
@@ -45,7 +44,7 @@ class PublishedFiles:
         self._log = log
 
     def catch_up(self) -> None:
-        """Make the names say what the log says. One process at a time."""
+        """Make the links match the log. One process at a time."""
         with locked(self._lock):
             done, state = self._version(), self._log.state()
             if done >= state.version:
@@ -65,7 +64,7 @@ class PublishedFiles:
 
     def _apply(self, state: ArchiveState, commits: list[Commit] | None) -> None:
         shutil.rmtree(self._swap, ignore_errors=True)
-        if commits is None:  # Too long ago to know what has changed.
+        if commits is None:  # The commits since then are no longer kept.
             changed = set(map(_folder, [*state.files, *state.removed]))
         else:
             changed = {_folder(path) for commit in commits for path in commit.removed}
@@ -96,7 +95,7 @@ class PublishedFiles:
         self._fill(new, paths)
         place.mkdir(parents=True, exist_ok=True)
         if not _exchanged(new, place):
-            # Rows are missing for a moment; rows that are there twice would be worse.
+            # Rows are missing for a moment, which is better than rows that are there twice.
             for old in place.glob(f"*{SHOWN_SUFFIX}"):
                 old.unlink()
             self._fill(place, paths)
@@ -109,7 +108,7 @@ def _folder(path: str) -> str:
 
 
 def _exchanged(one: Path, other: Path) -> bool:
-    """Two folders change their names in one step. False where the system cannot do that."""
+    """Exchange the names of two folders in one step. False if the system cannot do that."""
     rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if rename is None:
         return False

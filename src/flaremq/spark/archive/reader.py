@@ -1,9 +1,9 @@
-"""Archives as tables: opened in whichever format they are, and read as of one moment.
+"""Archives as DataFrames: opened in any of the formats, and read as of one moment.
 
     read_archive(spark, Path("/archive/orders"), topics=["Orders"], begin=datetime(2026, 5, 1))
 
-A frame reads the files that were part of the archive when it was made. It stays right while others add to the
-archive and merge its files, as those that were merged stay on the disk for a day (see `vacuum`).
+A DataFrame reads the files that were part of the archive when it was made. It stays valid while others add to
+the archive and merge its files, because merged files stay on the disk for a day (see `vacuum`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - As everybody calls it.
+from pyspark.sql import functions as F  # noqa: N812 - The usual name.
 from pyspark.sql.types import DateType, IntegerType, StringType, StructType
 
 from flaremq.arrow.schema import COLUMNS
@@ -46,7 +46,7 @@ _SCHEMA: Final[StructType] = (
 def opened_table(folder: Path, format_name: str | None = None) -> Iterator[ArchiveTable]:
     """The archive in a folder. ConfigError if the packages that its format needs are not installed.
 
-    What those packages raise inside of the block becomes a StoreError.
+    Errors of those packages inside the block become StoreErrors.
     """
     found = format_name or known_identity(folder).format
     table = PlainTable(folder) if found == "parquet" else _loaded(found, folder)
@@ -80,9 +80,9 @@ def read_archive(
     begin: datetime | None = None,
     end: datetime | None = None,
 ) -> DataFrame:
-    """Messages that were stored from `begin` on and before `end`; a time without a zone is UTC.
+    """Messages that were stored at `begin` or later and before `end`. A time without a zone is UTC.
 
-    Columns are those of a message, and `day` and `hour`. Only the hours that are asked for are read.
+    The columns are those of a message, and `day` and `hour`. Only files of the requested hours are read.
     """
     wanted = partition_filter(topics, begin, end)
     base, files = archived_files(folder, wanted)
@@ -99,9 +99,9 @@ def read_archive(
 
 
 def archived_files(folder: Path, wanted: PartitionFilter | None = None) -> tuple[Path, list[DataFile]]:
-    """The files that are part of an archive now, and the folder that their paths begin at.
+    """The folder that the paths are relative to, and the files that are part of an archive now.
 
-    For those who read without Spark and want no other anomaly than we have: none.
+    For reading without Spark: every message exactly once, as of one moment.
     """
     folder = local_path(folder)
     identity = known_identity(folder)
@@ -113,7 +113,7 @@ def archived_files(folder: Path, wanted: PartitionFilter | None = None) -> tuple
 def partition_filter(
     topics: Sequence[str] | None, begin: datetime | None, end: datetime | None
 ) -> PartitionFilter:
-    """Raises UsageError for what cannot be."""
+    """The filter for these topics and times. Raises UsageError for invalid ones."""
     if topics is not None:
         if isinstance(topics, str) or not topics:
             raise UsageError(f"topics={topics!r}: expected a list of names, or None for all topics")

@@ -1,7 +1,7 @@
-"""Where a stream becomes part of an archive: tasks write files, the driver commits those of a batch at once.
+"""A stream written to an archive: tasks write files, and the driver commits all files of a batch at once.
 
-Spark runs a batch again if it cannot know that it was committed. The archive knows: it has the number of
-its last batch, written in the same step as the files. So of any number of runs of a batch one counts.
+Spark runs a batch again if it does not know whether it was committed. The archive knows: it has the number of
+its last batch, written in the same step as the files. So however often a batch is run, it counts once.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ NAME: Final = "flaremq-archive"
 
 @dataclass
 class Staged(WriterCommitMessage):
-    """What a task has written, and for which query."""
+    """The files that a task has written, and its query."""
 
     query: str
     files: tuple[DataFile, ...]
 
 
 class ArchiveSink(DataSource):
-    """Not for others: `start_archive` sees to it that all is as it must be."""
+    """Internal: use `start_archive`, which prepares the archive."""
 
     @classmethod
     def name(cls) -> str:
@@ -54,7 +54,7 @@ class ArchiveSink(DataSource):
 
 
 class ArchiveWriter(DataSourceStreamArrowWriter):
-    """It travels to the executors, so it holds values only."""
+    """Writes and commits batches. It is sent to the executors, so it holds values only."""
 
     def __init__(self, folder: Path, run: str) -> None:
         self._folder = folder
@@ -94,7 +94,7 @@ class ArchiveWriter(DataSourceStreamArrowWriter):
             _delete(self._stage, files)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Files are deleted if they are surely no part of the archive; else in time a vacuum finds them."""
+        """Delete files that are certainly not part of the archive; a later vacuum finds the others."""
         staged = _staged(messages)
         files = [file for each in staged for file in each.files]
         if not files:
@@ -105,7 +105,7 @@ class ArchiveWriter(DataSourceStreamArrowWriter):
 
 
 def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:
-    """None stands for a task that failed."""
+    """Messages of the tasks that succeeded; None stands for a task that failed."""
     return [each for each in messages if isinstance(each, Staged)]
 
 

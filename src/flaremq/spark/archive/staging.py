@@ -1,7 +1,7 @@
-"""Rows become Parquet files: one for each hour of each topic, sorted by queue, on the disk when it ends.
+"""Rows staged in Parquet files: one for each hour of each topic, sorted by queue, synced at the end.
 
-What a task writes is invisible until its batch is committed. Its files have names that were never used,
-so two attempts at the same rows do not meet.
+The files of a task are not part of the archive until its batch is committed. Their names are always new, so
+two attempts at the same rows do not collide.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ _ORDER: Final = [("brokerName", "ascending"), ("queueId", "ascending"), ("queueO
 
 @dataclass(frozen=True, slots=True)
 class StagePlan:
-    """It travels to the executors."""
+    """Where and how to write files. It is sent to the executors."""
 
     base: str
-    """The folder that holds the parts."""
+    """The folder that holds the partitions."""
     suffix: str = ".parquet"
     is_full: bool = False
-    """Whether files have the columns too which the names of their folders say."""
+    """Whether files also have the columns that are in the names of their folders."""
     group_bytes: int = _GROUP_BYTES
-    """Rows are sorted and written when so much of a part has come together."""
+    """Rows of a partition are sorted and written when they have this size."""
     held_bytes: int = _HELD_BYTES
-    """Of all parts together."""
+    """The most bytes to hold in memory, for all partitions together."""
     open_max: int = _OPEN_MAX
 
     @property
@@ -60,7 +60,7 @@ class StagePlan:
 
 @dataclass(slots=True)
 class _Open:
-    """A part that is being written."""
+    """A partition that is being written."""
 
     path: str
     batches: list[pa.RecordBatch] = field(default_factory=list)
@@ -70,7 +70,7 @@ class _Open:
 
 
 class Stage:
-    """The files of one task. Leave it by `finish`, or by `discard`, which removes them."""
+    """The files of one task. End it with `finish`, or with `discard`, which deletes them."""
 
     def __init__(self, plan: StagePlan) -> None:
         self._plan = plan
@@ -80,7 +80,7 @@ class Stage:
         self._done: list[DataFile] = []
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Rows of any parts."""
+        """Add rows of any partitions."""
         for part, rows in by_part(batch):
             self.add_to(part, rows)
 
@@ -88,7 +88,7 @@ class Stage:
         found = self._open.get(part)
         if found is None:
             if len(self._open) >= self._plan.open_max:
-                self._close(next(iter(self._open)))  # The one that has got nothing for the longest time.
+                self._close(next(iter(self._open)))  # The least recently used.
             found = self._open[part] = _Open(f"{part.path}/part-{uuid.uuid4().hex}{self._plan.suffix}")
         else:
             self._open[part] = self._open.pop(part)
@@ -121,7 +121,7 @@ class Stage:
                 (self._base / path).unlink(missing_ok=True)
 
     def _write(self, part: HourPartition) -> None:
-        """What is held of a part becomes a row group."""
+        """Write the held rows of a partition as a row group."""
         found = self._open[part]
         if not found.batches:
             return
@@ -139,7 +139,7 @@ class Stage:
         self._write(part)
         found = self._open.pop(part)
         path = self._base / found.path
-        self._done.append(DataFile(found.path, found.rows, 0))  # Known from now on, should closing fail.
+        self._done.append(DataFile(found.path, found.rows, 0))  # So that `discard` knows it if closing fails.
         with _disk_errors(path):
             found.writer.close()
             size = _synced(path)
@@ -147,7 +147,7 @@ class Stage:
 
 
 def _whole(table: pa.Table, part: HourPartition, schema: pa.Schema) -> pa.Table:
-    """With the columns of its part if they are wanted, in the types of the schema."""
+    """A table in the given schema, with the columns of its partition if the schema has them."""
     own = {"topic": (part.topic, pa.string()), "day": (part.day, DAY), "hour": (part.hour, HOUR)}
     columns = [
         pa.repeat(pa.scalar(*own[each.name]), len(table))
@@ -179,7 +179,7 @@ def _disk_errors(path: Path) -> Iterator[None]:
 
 
 def by_part(batch: pa.RecordBatch) -> Iterator[tuple[HourPartition, pa.RecordBatch]]:
-    """The rows of each part, in their order. Most batches are of one."""
+    """The rows of each partition, in their order. Most batches have one partition."""
     if not batch.num_rows:
         return
     stored = pc.cast(batch.column("storeTimestamp"), pa.int64()).fill_null(0)

@@ -1,4 +1,4 @@
-"""What an archive needs of a table format, and the one that is only files and our commit log."""
+"""What an archive needs of a table format."""
 
 from __future__ import annotations
 
@@ -22,45 +22,45 @@ def stage_of(format_name: str, folder: Path) -> StagePlan:
     """Where and how tasks write files that may become part of an archive."""
     if format_name == "parquet":
         return StagePlan(str(folder / DATA), HIDDEN_SUFFIX)
-    # Delta wants files below its own folder and takes columns of parts from its log; Iceberg has a folder for
-    # files, and takes them from the files.
+    # Delta needs files below its own folder and takes partition columns from its log; Iceberg has a folder
+    # for files, and takes these columns from the files.
     return StagePlan(str(folder)) if format_name == "delta" else StagePlan(str(folder / "data"), is_full=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Vacuumed:
-    """What was deleted because no version of the archive needs it."""
+    """Files that were deleted because the archive no longer needs them."""
 
     files: int = 0
     size: int = 0
 
 
 class ArchiveTable(Protocol):
-    """An archive in one of the formats. What it says it has done is on the disk."""
+    """An archive in one of the formats. When a method returns, its changes are on the disk."""
 
     errors: tuple[type[Exception], ...]
-    """What the packages that it is made of raise."""
+    """Exceptions of the packages that implement the format."""
 
     def create(self) -> None:
-        """Make it, if it is not there."""
+        """Create the table, if it does not exist."""
 
     def files(self) -> list[DataFile]:
-        """All that are part of it now, as of one moment."""
+        """All files that are part of it, as of one moment."""
 
     def last_batch(self, query: str) -> int:
         """The last batch of a query that is part of it; -1 if none is."""
 
     def add(self, files: Sequence[DataFile], batch: QueryBatch) -> bool:
-        """All files of a batch in one step. False, and nothing done, if it has the batch already."""
+        """Add all files of a batch in one step. False, without a change, if it has the batch already."""
 
     def replace(self, removed: Sequence[DataFile], added: Sequence[DataFile]) -> bool:
-        """Files with the same rows for others, in one step. False if some of the others are gone already."""
+        """Replace files by others with the same rows, in one step. False if some of them are gone already."""
 
     def optimize(self, target: int) -> bool:
-        """Merge small files the way the format does it. False if that is left to us."""
+        """Merge small files, if the format can do it itself; else False."""
 
     def vacuum(self, age_s: float) -> Vacuumed:
-        """Delete files that are no part of it, and have not been for so long."""
+        """Delete files that have not been part of it for that long."""
 
     def settle(self) -> None:
         """Finish what a process that died has left half done."""
@@ -69,7 +69,7 @@ class ArchiveTable(Protocol):
 
 
 def check_there(base: Path, files: Iterable[DataFile]) -> None:
-    """CorruptStore for a file that was written and is missing, before it is committed."""
+    """Before a commit: CorruptStore if a file that was written is missing or has another size."""
     for file in files:
         path = base / file.path
         if not path.is_file() or path.stat().st_size != file.size:
@@ -80,7 +80,7 @@ def check_there(base: Path, files: Iterable[DataFile]) -> None:
 
 
 def walked(base: Path) -> Iterator[tuple[str, float]]:
-    """All files below a folder, and when they were changed."""
+    """All files below a folder, each with the time of its last change."""
     for folder, _, names in os.walk(base):
         for name in names:
             path = Path(folder, name)

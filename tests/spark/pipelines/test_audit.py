@@ -71,17 +71,17 @@ def break_body(store: Path) -> str:
 
 def break_entry(store: Path) -> str:
     change(queue_file(store), 60, struct.pack(ENTRY_FORMAT, 12345, 99, 7))
-    return r"queue 0 of A: entry 3 points at 12345 \(99 bytes\), and its record lies at \d+"
+    return r"queue 0 of A: entry 3 points at 12345 \(99 bytes\), but its record is at \d+"
 
 
 def drop_entry(store: Path) -> str:
     change(queue_file(store), 60, bytes(20))
-    return r"queue 0 of A: offset 3 has no entry, and its record lies at \d+"
+    return r"queue 0 of A: offset 3 has no entry, but its record is at \d+"
 
 
 def wrong_tags(store: Path) -> str:
     change(queue_file(store), 72, struct.pack(">q", 4711))
-    return r"queue 0 of A: entry 3 has tags code 4711, and its record -?\d+"
+    return r"queue 0 of A: entry 3 has tags code 4711, but its record has -?\d+"
 
 
 def drop_queue_file(store: Path) -> str:
@@ -91,22 +91,22 @@ def drop_queue_file(store: Path) -> str:
 
 def foreign_queue(store: Path) -> str:
     shutil.copytree(store / "consumequeue" / "A" / "0", store / "consumequeue" / "A" / "9")
-    return r"queue 9 of A: entry 0 points at \d+, where no record of this queue lies"
+    return r"queue 9 of A: entry 0 points at \d+, where this queue has no record"
 
 
 def drop_index_file(store: Path) -> str:
     sorted((store / "index").iterdir())[2].unlink()
-    return r"index: the record at \d+ has a key with hash \d+ that no entry leads to"
+    return r"index: the record at \d+ has a key with hash \d+, but no entry points to it"
 
 
 def break_chain(store: Path) -> str:
     change(min((store / "index").iterdir()), entry_at(50, 80) + 16, struct.pack(">i", 79))
-    return r"index: entry 80 of \d+ points back to 79, and \d+ is the one before it"
+    return r"index: entry 80 of \d+ points back to 79: expected \d+"
 
 
 def break_slot(store: Path) -> str:
     change(min((store / "index").iterdir()), 40 + 4 * 7, struct.pack(">i", 1))
-    return r"index: slot 7 of \d+ points to entry 1, and \d+ is its newest"
+    return r"index: slot 7 of \d+ points to entry 1: expected \d+, its newest"
 
 
 @pytest.mark.parametrize(

@@ -41,9 +41,9 @@ def test_each_kind_of_deviation_is_told_with_its_place(
     archived_as(changed, monkeypatch)
     found = compare_archive(spark, tmp_path, ARCHIVE, broker="broker-a")
     assert found.findings == (
-        "archive: message 2 of queue 0 of A is not there",
-        "archive: message 5 of queue 0 of A is not what the store has",
-        "archive: message 7 of queue 0 of A is there 2 times",
+        "archive: message 2 of queue 0 of A is missing",
+        "archive: message 5 of queue 0 of A differs from the one in the store",
+        "archive: message 7 of queue 0 of A is archived 2 times",
     )
     rest = whole.where("queueId in (1, 2)").count()
     assert (found.found, found.later) == (3, 1 + rest)
@@ -60,9 +60,7 @@ def test_a_message_that_the_store_has_nothing_for_is_told(
     )
     archived_as(whole.unionByName(beyond), monkeypatch)
     found = compare_archive(spark, tmp_path, ARCHIVE)
-    assert found.findings == (
-        "archive: message 1003 of queue 0 of A is there, and the store has none at that place",
-    )
+    assert found.findings == ("archive: message 1003 of queue 0 of A is not in the store",)
     assert (found.found, found.later) == (1, 0)
 
 

@@ -1,4 +1,4 @@
-"""Ready pipelines. They do not know each other.
+"""Ready pipelines, which do not import each other.
 
 archive  topics into an archive
 compact  small archive files into large ones

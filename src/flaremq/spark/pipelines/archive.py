@@ -1,13 +1,13 @@
-"""Topics into an archive: every message exactly once, whichever process is killed.
+"""Topics written to an archive: every message exactly once, whichever process is killed.
 
     brokers ─► tasks: hidden Parquet files ─► one commit a batch ─► Parquet, Delta or Iceberg
 
     plan = ArchivePlan(namesrv="127.0.0.1:9876", topics=("Orders",), to=Path("/archive"))
     archived = run_archive(spark, plan)
 
-Three things make it so. A batch has the same messages when it is run again, as its ends are in the
-checkpoint before it begins. The archive has the number of its last batch from the same step that
-adds its files. And only one run at a time may add to an archive; one that was thought dead is refused.
+Three things ensure this. A batch has the same messages when it is run again, because its offsets are in the
+checkpoint before it begins. The archive records the number of its last batch in the same step that adds its
+files. And only one run at a time may add to an archive; a run that was thought dead is refused.
 """
 
 from __future__ import annotations
@@ -63,6 +63,8 @@ _OURS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchivePlan:
+    """Which topics to archive, where and how."""
+
     namesrv: str
     to: Path
     """The archive's folder, shared by the driver and all executors."""
@@ -146,10 +148,7 @@ class Archived:
 
 
 class RunningArchive:
-    """An archive that is being written, until it is stopped.
-
-    A batch that is interrupted is done anew by the next run.
-    """
+    """An archive that is being written, until it is stopped. The next run repeats an interrupted batch."""
 
     def __init__(self, spark: SparkSession, plan: ArchivePlan, lease: WriterLease, rows_before: int) -> None:
         self._spark = spark
@@ -195,7 +194,7 @@ class RunningArchive:
             has_ended = self.query.awaitTermination(timeout_s)  # type: ignore[arg-type]
         except RAISED as error:
             if is_worker_late(error) and self._tries_left:
-                self._tries_left -= 1  # The checkpoint says where to go on, as for a run by hand.
+                self._tries_left -= 1  # The checkpoint says where to continue, as after a restart by hand.
                 return self.start(once=self._once).wait(timeout_s)
             self._leave()
             raise spark_error(error) from error
@@ -207,12 +206,12 @@ class RunningArchive:
     def stop(self) -> None:
         """Idempotent."""
         if self._query is not None:
-            with contextlib.suppress(*RAISED):  # Its failure is told by `wait`.
+            with contextlib.suppress(*RAISED):  # `wait` raises its error.
                 self._query.stop()
         self._leave()
 
     def archived(self) -> Archived:
-        """As of now."""
+        """The archive as of now."""
         with opened_table(self._plan.folder, self._plan.format) as table:
             files = table.files()
         total = sum(file.rows for file in files)
@@ -235,13 +234,13 @@ class RunningArchive:
         self._lease.release()
 
     def _tell_last(self) -> None:
-        """Of the last batch a listener may not have heard yet when it is removed."""
+        """Commit the last batch: the listener may have been removed before it was notified."""
         last = self._query.lastProgress if self._query is not None else None
         for source in last.sources if last is not None else ():
-            told = told_of(source.latestOffset, source.endOffset)
+            reached = told_of(source.latestOffset, source.endOffset)
             try:
-                if told is not None:
-                    commit(*told)
+                if reached is not None:
+                    commit(*reached)
             except FlareError as error:
                 log.warning("cannot commit the offsets of %s: %s", self._plan.group, error)
 
@@ -255,8 +254,9 @@ class RunningArchive:
 def check_plan(plan: ArchivePlan) -> None:
     """Check folder, checkpoint and topics, without Spark and before anything is written.
 
-    Raises what the query would fail of at its beginning: TopicNotFound, ConfigError for offsets, UsageError
-    for what is another's. An archive that has begun knows where it goes on: brokers are not asked again.
+    Raises the error with which the query would fail at its start: TopicNotFound, ConfigError for offsets,
+    UsageError for a folder or checkpoint of another archive. Brokers are asked only for a new archive: an
+    existing one knows where to continue.
     """
     identity = checked_identity(plan.folder, plan.format)
     check_checkpoint(plan.checkpoint_folder, plan.folder, None if identity is None else identity.query)
@@ -273,7 +273,7 @@ def check_plan(plan: ArchivePlan) -> None:
 
 
 def _known_queues(checkpoint: Path) -> list[str] | None:
-    """Of the last batch that a checkpoint has; None if it has none. What cannot be read Spark will name."""
+    """Queues of a checkpoint's last batch; None without a batch. Empty if unreadable: Spark reports that."""
     try:
         numbers = [int(each.name) for each in (checkpoint / "offsets").iterdir() if each.name.isdigit()]
         if not numbers:
@@ -288,9 +288,9 @@ def _known_queues(checkpoint: Path) -> list[str] | None:
 
 
 def run_archive(spark: SparkSession, plan: ArchivePlan) -> Archived:
-    """Add everything that is there now and not yet in the archive, and end.
+    """Add all messages that are available now and not yet in the archive, then return.
 
-    Raises UsageError for a folder or a checkpoint that is another's, StoreLocked if it is being filled.
+    Raises UsageError for a folder or checkpoint of another archive, StoreLocked if another run writes to it.
     """
     with _started(spark, plan, once=True) as running:
         running.wait()
@@ -332,5 +332,5 @@ def _jvm_of(spark: SparkSession) -> int | None:
     try:
         found = spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid()  # type: ignore[union-attr]
     except (*RAISED, AttributeError):
-        return None  # Spark Connect: it runs on another one.
+        return None  # Spark Connect: it runs on another machine.
     return int(found)

@@ -1,7 +1,7 @@
-"""Small files of an archive become large ones, while it is read and while it grows.
+"""Small files of an archive merged into large ones, while it is read and while it grows.
 
-The rows of some files of an hour are written into another one, and then one commit puts it in their place.
-A reader has the old ones or the new one. Delta has its own way of doing this, and is left to it.
+The rows of several files of an hour are written to a new one, and then one commit replaces them by it. A
+reader sees the old files or the new one. Delta merges its files itself.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _ROWS: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Compacted:
-    """What an archive was, and what it is."""
+    """An archive before and after a compaction."""
 
     files_before: int
     files: int
@@ -51,7 +51,7 @@ class Compacted:
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """Files of one part that are to become one. It travels to the executors."""
+    """Files of one partition to merge. It is sent to the executors."""
 
     stage: StagePlan
     files: tuple[DataFile, ...]
@@ -65,7 +65,7 @@ class Merge:
         return cls(StagePlan(**found["stage"]), tuple(DataFile(**file) for file in found["files"]))
 
     def run(self) -> tuple[DataFile, ...]:
-        """The new files, not visible yet. Raises StoreError."""
+        """Write the new files, which are not visible yet. Raises StoreError."""
         part, stage = self.files[0].part, Stage(self.stage)
         try:
             for file in self.files:
@@ -101,8 +101,8 @@ def compact(
 ) -> Compacted:
     """Merge files below `small_below` bytes into files of about `target`, and delete those no longer needed.
 
-    Without Spark it is done here. Files that are no more part of the archive are kept for `vacuum_after_s`:
-    queries that began before may still read them. Raises UsageError if there is no archive.
+    Without Spark it runs in this process. Files that are no longer part of the archive are kept for
+    `vacuum_after_s`: running queries may still read them. Raises UsageError if there is no archive.
     """
     if not 0 < small_below <= target:
         raise ConfigError(f"small_below={small_below}, target={target}: expected 0 < small_below <= target")
@@ -131,9 +131,9 @@ def compact(
 
 
 def vacuum(folder: Path, older_than_s: float = DAY_S) -> Vacuumed:
-    """Delete files that were merged, or written by attempts that failed, longer ago than that.
+    """Delete files that were merged, or written by failed attempts, longer ago than that.
 
-    An attempt that still runs has its files in the same place, so the time must be longer than a batch takes.
+    A running attempt has its files in the same place, so the time must be longer than a batch takes.
     """
     _check_age(older_than_s)
     folder = local_path(folder)
@@ -148,7 +148,7 @@ def _check_age(age_s: float) -> None:
 
 
 def bins(files: Iterable[DataFile], small_below: int, target: int) -> list[tuple[DataFile, ...]]:
-    """Which files to merge: small ones of a part, as many as make a large one, never one alone."""
+    """Which files to merge: small ones of a partition, as many as make a large one, never one alone."""
     by_part: dict[HourPartition, list[DataFile]] = defaultdict(list)
     for file in sorted(files):
         if file.size < small_below:
@@ -170,7 +170,7 @@ def _replace(table: ArchiveTable, merges: Sequence[Merge], spark: SparkSession |
     removed = [file for merge in merges for file in merge.files]
     added = [file for files in made for file in files]
     if not table.replace(removed, added):
-        # Somebody else has merged some of them, with a tool of their own.
+        # Another tool has merged some of them.
         deleted(Path(merges[0].stage.base), [file.path for file in added])
 
 

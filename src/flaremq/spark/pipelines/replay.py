@@ -1,10 +1,10 @@
-"""Replay: archived messages are sent again, all or some of them, in their original order.
+"""Replay: all or some archived messages sent again, in their original order.
 
     archive ─► filter ─► one partition per share of the keys, sorted ─► the format "rocketmq", ordered
 
-A message gets a new place and a new time; where it came from is in its properties (`ORIGIN`).
-The user's properties are kept. Those of the system are not: broker and clients set them anew, and a replayed
-message is neither delayed nor a request nor half of a transaction, whatever the first one was.
+A message gets a new offset and a new time; properties say where it came from (`ORIGIN`). The user's
+properties are kept. System properties are not: brokers and clients set new ones, and a replayed message is
+never delayed, a request or half of a transaction, whatever the original was.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - As all of Spark's users call it.
+from pyspark.sql import functions as F  # noqa: N812 - The usual name.
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 from flaremq.base.errors import ConfigError, UsageError
@@ -51,7 +51,7 @@ NOT_KEPT: Final = names.RESERVED | {
     *(names.TRANSACTION_ID, names.TRANSACTION_CHECK_TIMES, names.CHECK_IMMUNITY_TIME_IN_SECONDS),
     *(names.INNER_NUM, names.INNER_BASE, names.INNER_MULTI_DISPATCH, names.TRACE_CONTEXT),
 }
-"""System properties, which are not sent again. The sharding key is, as such."""
+"""System properties, which are not sent again. The sharding key is sent, but not as a user property."""
 
 _NEEDED: Final = (
     *("topic", "brokerName", "queueId", "queueOffset", "msgId", "keys", "tags", "body", "properties"),
@@ -124,9 +124,9 @@ class Replayed:
 
 
 def replay(spark: SparkSession, source: str | Path | DataFrame, plan: ReplayPlan) -> Replayed:
-    """Send the messages of an archive again: a folder, or a DataFrame with the columns of messages.
+    """Send archived messages again, from a folder or a DataFrame with the columns of messages.
 
-    Raises FlareError, and nothing of Spark. After a failure some of the messages may have been sent.
+    Raises FlareError, never an exception of Spark. After a failure some messages may have been sent.
     """
     try:
         found = chosen(source if isinstance(source, DataFrame) else archived(spark, source, plan), plan)
@@ -158,7 +158,7 @@ def archived(spark: SparkSession, folder: str | Path, plan: ReplayPlan) -> DataF
     return spark.read.schema(schema).parquet(str(folder))
 
 
-# What is chosen.
+# Selecting messages.
 
 
 def chosen(frame: DataFrame, plan: ReplayPlan) -> DataFrame:
@@ -183,7 +183,7 @@ def _in_time(frame: DataFrame, plan: ReplayPlan) -> DataFrame:
     stored = F.col("storeTimestamp")
     if plan.from_ms is not None:
         frame = frame.where(stored >= F.timestamp_millis(F.lit(plan.from_ms)))
-        if day is not None:  # Whole folders need not be opened then.
+        if day is not None:  # Lets Spark skip whole folders.
             frame = frame.where(day.isNull() | (day >= _iso(plan.from_ms)[:10]))
     if plan.until_ms is not None:
         frame = frame.where(stored < F.timestamp_millis(F.lit(plan.until_ms)))
@@ -210,7 +210,7 @@ def _iso(ms: int) -> str:
     return _time(ms).isoformat()
 
 
-# What is done with it.
+# Counting and sending them.
 
 
 def _span() -> tuple[Column, Column, Column]:
@@ -229,7 +229,7 @@ def _counted(frame: DataFrame) -> Replayed:
 def _sent(spark: SparkSession, frame: DataFrame, plan: ReplayPlan) -> Replayed:
     tasks = plan.tasks or spark.sparkContext.defaultParallelism
     if plan.rate is not None:
-        tasks = min(tasks, plan.rate)  # Each may send one a second at least.
+        tasks = min(tasks, plan.rate)  # So that each may send at least one per second.
     seen = Observation()
     ordered = in_order(frame, tasks).observe(seen, *_span())
     writer = outgoing(ordered, plan).write.format("rocketmq").option("nameServer", plan.namesrv)
@@ -247,9 +247,9 @@ def _sent(spark: SparkSession, frame: DataFrame, plan: ReplayPlan) -> Replayed:
 
 
 def in_order(frame: DataFrame, tasks: int) -> DataFrame:
-    """All messages of a key in one task, in the order in which they were stored; orderKey says the key.
+    """All messages of a key in one task, in the order in which they were stored. Adds the column orderKey.
 
-    That is the sharding key, or else the keys, or else the queue that the message was in.
+    It is the sharding key, or else the keys, or else the queue of the original message.
     """
     sharding = f"nullif(trim(properties['{names.SHARDING_KEY}']), '')"
     queue = "concat_ws('/', topic, brokerName, queueId)"
@@ -275,7 +275,7 @@ def outgoing(frame: DataFrame, plan: ReplayPlan) -> DataFrame:
 
 
 def _properties() -> str:
-    """The user's and those of the origin. What no client may set, blank values for one, is left out."""
+    """The user's properties and those of the origin, without what no client may set, such as blank values."""
     left_out = ", ".join(f"'{name}'" for name in sorted({*NOT_KEPT, *ORIGIN}))
     legal = "trim(k) != '' AND trim(v) != '' AND instr(concat(k, v), char(1)) = 0"
     transient = f"startswith(k, '{names.TRANSIENT_PREFIX}')"

@@ -116,7 +116,7 @@ class _Checks:
         node = _field(step.node, "python")
         path = self._module(node, module)
         if path is None:
-            return  # Not a file of Python: importing it will tell.
+            return  # Not a Python file: its import will report errors.
         try:
             body = ast.parse(path.read_bytes(), str(path)).body
         except (SyntaxError, OSError, ValueError) as error:
@@ -145,7 +145,7 @@ class _Checks:
         return Path(origin) if origin is not None and origin.endswith(".py") else None
 
     def _is_there(self, node: Node, options: Mapping[str, str]) -> None:
-        """Check files on this machine; nothing is known here of files elsewhere."""
+        """Check that files on this machine exist; files elsewhere cannot be checked."""
         given = next(value for name, value in options.items() if name.casefold() == "path")
         if _URL.match(given) and not given.startswith("file:"):
             return
@@ -159,7 +159,7 @@ class _Checks:
         if name in _TABLES:
             raise self._wrong(at, f"{name} tables are archives: read them with format: archive; {instead}")
         hint = near(name, known)
-        # Formats of other packages have names that nobody here knows.
+        # An unknown format may belong to another package: only a likely typo is an error.
         if name not in known and hint.startswith("did"):
             raise self._wrong(at, f"there is no format {name}, {hint}")
 
@@ -174,7 +174,7 @@ class _Checks:
             raise self._wrong(node, "path is missing: expected a folder")
 
     def _asked(self, node: Node, ask: Callable[[], object]) -> None:
-        """Errors of an option's reader, placed at the line of that option."""
+        """Raise errors of an option with the line of that option."""
         try:
             ask()
         except FlareError as error:
@@ -186,7 +186,7 @@ def _values(options: Mapping[str, YamlText]) -> dict[str, str]:
 
 
 def _field(node: Node, name: str) -> Node:
-    """By name in any case; the whole node if it is missing."""
+    """A field by its name in any case; the whole node if it is missing."""
     fields = {key.casefold(): each for key, each in (node.fields or {}).items()}
     return fields.get(name.casefold(), node)
 

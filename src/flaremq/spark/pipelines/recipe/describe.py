@@ -1,4 +1,4 @@
-"""A recipe explained to people, without starting Spark and without revealing secrets."""
+"""A recipe described as text, without starting Spark and without revealing secrets."""
 
 from __future__ import annotations
 

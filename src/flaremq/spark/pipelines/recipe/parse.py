@@ -29,7 +29,7 @@ def parse_recipe(tree: Tree) -> Recipe:
 
 
 class _Reading:
-    """From nodes to a recipe."""
+    """Turns nodes into a recipe."""
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
@@ -219,7 +219,7 @@ class _Reading:
                 raise self._wrong(self._mapping(node)[name], str(error)) from None
         return found
 
-    # Nodes as what they must be.
+    # Nodes, checked for their kind.
 
     def _mapping(self, node: Node) -> Mapping[str, Node]:
         if node.fields is None:

@@ -1,4 +1,4 @@
-"""How far a stream is: what Spark reports of a batch, in the few numbers that one wants to see."""
+"""A stream's progress: what Spark reports of a batch, in a few numbers."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class SinkProgress:
     sink: str
     batch: int
     rows: int
-    """Written."""
+    """Rows written."""
     rows_per_s: float
-    """Read while the batch was made."""
+    """Rows read per second of the batch."""
     seconds: float
     """How long the batch took."""
     lag: Mapping[str, int] = field(default_factory=dict)
-    """Messages that were there and not yet read when the batch began, by topic@broker:queueId."""
+    """Messages that the batch left unread, by topic@broker:queueId."""
 
     @property
     def lag_total(self) -> int:
@@ -34,7 +34,7 @@ class SinkProgress:
 
 
 def rows_of(progress: StreamingQueryProgress, sink: str) -> int | None:
-    """What the batch has written; None if this is no report of a batch."""
+    """How many rows the batch has written; None if this is not the report of a batch."""
     if "addBatch" not in progress.durationMs:
         return None
     observed = progress.observedMetrics.get(sink)
@@ -50,7 +50,7 @@ def progress_of(progress: StreamingQueryProgress, sink: str, rows: int) -> SinkP
 
 
 def lag_of(latest: str | None, end: str | None) -> dict[str, int]:
-    """Of each queue; nothing if these are offsets of a source that is not ours."""
+    """The lag of each queue; empty if these are not offsets of our source."""
     try:
         heads, done = offsets.load(json.loads(latest or "null")), offsets.load(json.loads(end or "null"))
     except (ValueError, UsageError):

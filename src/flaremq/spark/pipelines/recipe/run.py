@@ -1,8 +1,8 @@
-"""Running a recipe: make the views, write the tables, run the streams until they end or are stopped.
+"""A recipe, run: its views are made, tables written, and streams run until they end or are stopped.
 
     ran = run_recipe(spark, load_recipe(Path("paid-orders.yaml")))
 
-Each run has a separate session in the same Spark, so its views and settings stay its own.
+Each run has a separate session in the same Spark, so its views and settings do not affect others.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from time import monotonic
 from typing import Any, Final, Self
 
 from pyspark.sql import DataFrame, Observation, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - As everybody calls it.
+from pyspark.sql import functions as F  # noqa: N812 - The usual name.
 from pyspark.sql.streaming.query import StreamingQuery
 
 from flaremq.base.logs import logger
@@ -47,6 +47,8 @@ class SinkResult:
 
 @dataclass(frozen=True, slots=True)
 class Ran:
+    """The outcome of a run."""
+
     name: str
     sinks: tuple[SinkResult, ...]
     """In the order of the file."""
@@ -58,7 +60,7 @@ log = logger("spark.run")
 
 @dataclass(slots=True)
 class _RunningSink:
-    """A stream, and its last batch that was reported."""
+    """A stream, and the last batch that was reported of it."""
 
     sink: SinkSpec
     query: StreamingQuery
@@ -71,7 +73,7 @@ class _RunningSink:
 
 
 def run_recipe(spark: SparkSession, recipe: Recipe, progress: Tell | None = None) -> Ran:
-    """Run all of it. A stream without an end runs until it is interrupted; finished batches stay.
+    """Run a recipe. A stream without an end runs until it is interrupted; finished batches stay.
 
     Raises FlareError with the file and line, never an exception of Spark.
     """
@@ -80,14 +82,14 @@ def run_recipe(spark: SparkSession, recipe: Recipe, progress: Tell | None = None
             running.start()
             running.wait()
         except KeyboardInterrupt:
-            # That is how a stream without an end is ended; anything else has been cut short.
+            # This is the way to end a stream without an end; any other run was cut short.
             if not recipe.is_streaming or recipe.trigger.once:
                 raise
     return running.ran()
 
 
 class RecipeRun:
-    """A recipe that is being done. `stop` may be called from any thread."""
+    """A running recipe. `stop` may be called from any thread."""
 
     def __init__(self, spark: SparkSession, recipe: Recipe, progress: Tell | None = None) -> None:
         self._recipe = recipe
@@ -100,7 +102,7 @@ class RecipeRun:
         self._begun_s = monotonic()
 
     def start(self) -> None:
-        """Make all views, write all tables, and start all streams. Nothing is written if a view cannot be."""
+        """Make all views, write all tables, and start all streams. Nothing is written if a view fails."""
         self._configure()
         views = Views(self._spark, self._recipe)
         frames = {sink.name: views.made()[sink.view] for sink in self._recipe.sinks}
@@ -119,7 +121,7 @@ class RecipeRun:
                     self._write(sink, frames[sink.name])
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Until all streams have ended; False if they have not in time. One that fails ends the others."""
+        """Wait until all streams have ended; False at the timeout. Raises the error of one that fails."""
         until_s = None if timeout_s is None else monotonic() + timeout_s
         while True:
             active = [each for each in self._running if self._look(each)]
@@ -137,7 +139,7 @@ class RecipeRun:
                 each.query.stop()
 
     def ran(self) -> Ran:
-        """As of now."""
+        """The outcome as of now."""
         return Ran(self._recipe.name, tuple(self._results.values()), monotonic() - self._begun_s)
 
     def __enter__(self) -> Self:
@@ -156,10 +158,10 @@ class RecipeRun:
             ):
                 self._spark.catalog.dropTempView(name)
 
-    # What is done.
+    # Starting.
 
     def _configure(self) -> None:
-        """Settings of SQL can be this run's own. The others must be there when Spark starts."""
+        """Apply SQL settings to this run only. Other settings must be set before Spark starts."""
         for name, value in self._recipe.spark.items():
             if self._spark.conf.isModifiable(name):
                 self._spark.conf.set(name, value)
@@ -206,25 +208,25 @@ class RecipeRun:
             writer = writer.partitionBy(*sink.partition_by)
         trigger = self._recipe.trigger
         if trigger.once:
-            # Of RocketMQ a first batch only says where to begin, so a single one would read nothing.
+            # The first batch of format rocketmq only sets where to begin, so a single one would read nothing.
             writer = writer.trigger(availableNow=True)
         elif trigger.every_ms is not None:
             writer = writer.trigger(processingTime=f"{trigger.every_ms} milliseconds")
         return writer.start()
 
-    # What comes of it.
+    # Watching.
 
     def _look(self, running: _RunningSink) -> bool:
-        """Tell what is new of a stream, and whether it goes on. Raises whatever it has failed of."""
+        """Report new batches of a stream. Returns whether it still runs; raises its error if it failed."""
         with self._about(running.sink):
-            is_active = running.query.isActive  # Before the progress: what comes in between is not missed.
+            is_active = running.query.isActive  # Before the progress, so that no batch is missed.
             self._note(running)
             error = None if is_active else running.query.exception()
             if error is None:
                 return is_active
             if running.frame is None or running.is_second or not is_worker_late(error):
                 raise error
-            # As its user would do: the checkpoint says where to go on.
+            # As the user would do by hand: the checkpoint says where to continue.
             log.warning("a Python worker of Spark started too late: restarting the stream once")
             running.query, running.is_second = self._query(running.sink, running.frame), True
         return True
@@ -235,7 +237,7 @@ class RecipeRun:
                 continue
             rows = rows_of(each, running.sink.name)
             if rows is None:
-                continue  # Spark says at times that it is idle: no batch was done.
+                continue  # Spark also reports that it is idle, without a batch.
             running.told = each.batchId
             running.result.rows += rows
             running.result.batches += 1
@@ -245,11 +247,11 @@ class RecipeRun:
 
     @contextlib.contextmanager
     def _about(self, sink: SinkSpec) -> Iterator[None]:
-        """What is raised inside is about this sink."""
+        """Errors raised inside get the file and line of this sink."""
         with about(self._recipe, sink.node):
             yield
 
-    # Groups, whose progress brokers are told.
+    # Groups, whose offsets are committed to brokers.
 
     def _watch_groups(self) -> None:
         if any(each.stream and "group" in map(str.casefold, each.options) for each in self._recipe.sources):
@@ -261,12 +263,12 @@ class RecipeRun:
         listener, self._listener = self._listener, None
         with contextlib.suppress(*RAISED):
             self._spark.streams.removeListener(listener)
-            for each in self._running:  # Of its last batch a listener may not have heard yet.
+            for each in self._running:  # The listener may not have been notified of the last batch.
                 last = each.query.lastProgress
                 for source in last.sources if last is not None else ():
-                    told = told_of(source.latestOffset, source.endOffset)
-                    if told is not None:
-                        commit(*told)
+                    reached = told_of(source.latestOffset, source.endOffset)
+                    if reached is not None:
+                        commit(*reached)
 
 
 def _values(sink: SinkSpec) -> dict[str, str]:

@@ -19,7 +19,7 @@ _FIRST: Final = ("select", "with", "from", "values", "table")
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """All in lower case, because SQL ignores case."""
+    """Names in a query, in lower case because SQL ignores case."""
 
     is_query: bool
     words: frozenset[str]

@@ -49,7 +49,7 @@ class Views:
         frame.createOrReplaceTempView(name)
 
     def _parse_all(self) -> None:
-        """Before any broker or disk is asked."""
+        """Parse all SQL before any source is read."""
         java: Any = getattr(self._spark, "_jsparkSession", None)
         for step in self._recipe.steps:
             if step.sql is not None and java is not None:
@@ -67,7 +67,7 @@ class Views:
         reader: Any = self._spark.readStream if source.stream else self._spark.read
         if source.schema is not None:
             reader = reader.schema(source.schema)
-        # An option called path would do for most formats, but not for all.
+        # Not every format accepts the path as an option.
         path = next((options.pop(name) for name in list(options) if name.casefold() == "path"), None)
         loaded = reader.format(source.format).options(**options)
         found: DataFrame = planned(lambda: loaded.load(path))
@@ -114,14 +114,14 @@ class Views:
         finally:
             sys.path.remove(folder)
         if str(getattr(module, "__file__", None) or "").startswith(folder):
-            # Workers have no such module, so its functions travel with what uses them.
+            # Workers do not have this module, so its functions are pickled with the code that uses them.
             cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
         return module
 
 
 @contextmanager
 def about(recipe: Recipe, node: Node, views: dict[str, DataFrame] | None = None) -> Iterator[None]:
-    """Errors raised inside get the place of this node."""
+    """Errors raised inside get the file, line and key of this node."""
     try:
         yield
     except (*RAISED, FlareError) as error:
@@ -135,9 +135,9 @@ def about(recipe: Recipe, node: Node, views: dict[str, DataFrame] | None = None)
 def placed(recipe: Recipe, node: Node, error: BaseException) -> FlareError:
     """The same error, prefixed with the file, line and key."""
     found = spark_error(error)
-    told = str(found)
-    if not told.startswith(f"{recipe.file.name}:"):
-        found.args = (str(recipe.tree.wrong(node, told)),)
+    text = str(found)
+    if not text.startswith(f"{recipe.file.name}:"):
+        found.args = (str(recipe.tree.wrong(node, text)),)
     return found
 
 

@@ -118,7 +118,7 @@ class Tree:
             if name in found:
                 raise self.wrong(Node(below, line), f"is a duplicate of line {found[name].line}")
             child = self._node(value, below, depth + 1)
-            # A mapping begins in the line after its key; the key is where one looks.
+            # A mapping begins in the line after its key, but errors should name the line of the key.
             found[name] = Node(below, line, child.text, child.fields, child.items)
         return {**merged, **found}
 

@@ -1,8 +1,8 @@
 """Statistics.
 
 groupoffsets  offsets of groups, from brokers or from a file
-plots         as pictures
+plots         statistics as plots
 stats         the pipeline
-tables        as Parquet files
-text          for the terminal
+tables        statistics as tables and Parquet files
+text          statistics for the terminal
 """

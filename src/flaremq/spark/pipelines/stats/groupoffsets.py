@@ -1,4 +1,4 @@
-"""How far consumer groups are: asked from brokers, or read from the file that a broker keeps by its store."""
+"""Committed offsets of consumer groups: from brokers, or from the file that a broker keeps in its store."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _TIMEOUT_S: Final = 60.0
 
 
 def offsets_of_brokers(namesrv: str, selection: Selection, groups: Sequence[str] = ()) -> Offsets:
-    """Of these groups, or of all that brokers know to consume the topics."""
+    """Offsets of these groups, or of all groups that consume the topics, as far as brokers know."""
     for group in groups:
         check_group(group)
     cluster = cluster_client(namesrv)
@@ -63,7 +63,7 @@ async def _groups(client: Client, queues: Sequence[MessageQueue]) -> set[str]:
         try:
             answer = await client.api.ask(address, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, header)
         except FlareError:
-            return ()  # Nobody was named, so nobody is missed.
+            return ()  # The user has named no group, so none is missing.
         return tuple(body_of(GroupList, answer).group_list)
 
     places = sorted({(queue.topic, queue.broker_name) for queue in queues})
@@ -71,9 +71,9 @@ async def _groups(client: Client, queues: Sequence[MessageQueue]) -> set[str]:
 
 
 def offsets_of_store(root: Path, broker_name: str = "", groups: Sequence[str] = ()) -> Offsets:
-    """The offsets stored with a store; empty if there is no such file. ConfigError if it cannot be read.
+    """The offsets in a store folder; empty if there is no such file. ConfigError if it cannot be read.
 
-    `broker_name` is the one that the rows have by the option brokerName; without it they have none.
+    `broker_name` must equal the option brokerName with which the rows are read; empty if it is not set.
     """
     for group in groups:
         check_group(group)

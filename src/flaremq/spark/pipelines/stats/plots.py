@@ -1,4 +1,4 @@
-"""Statistics as pictures: when messages came, how large and how late, which keys and tags, and what waits."""
+"""Statistics as plots: when messages came, how large and how late, which keys and tags, and the backlog."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ Draw = Callable[[Any, StatsTables], Any]
 
 
 def plot_stats(stats: StatsTables, folder: Path, fine: StatsTables | None = None) -> list[Path]:
-    """hours.png, latency.png, top.png and backlog.png. UsageError where matplotlib is not installed.
+    """Write hours.png, latency.png, top.png and backlog.png. UsageError if matplotlib is not installed.
 
-    With `fine` (`stats.finer`), what is drawn over time is drawn by its minutes or seconds.
+    With `fine` (`stats.finer`), plots over time are by minutes or seconds.
     """
     try:
         matplotlib = import_module("matplotlib")
@@ -58,7 +58,7 @@ def plot_stats(stats: StatsTables, folder: Path, fine: StatsTables | None = None
 
 
 def _hours(pyplot: Any, stats: StatsTables) -> Any:
-    """Messages of each hour, topics on top of each other."""
+    """Messages of each hour, with topics stacked."""
     figure, axis = pyplot.subplots(figsize=(11, 5.5), constrained_layout=True)
     axis.set_title(f"Messages per {_unit(stats)}, by topic")
     rows = stats.rows("hours")
@@ -84,7 +84,7 @@ def _hours(pyplot: Any, stats: StatsTables) -> Any:
 
 
 def _latency(pyplot: Any, stats: StatsTables) -> Any:
-    """How large messages are above, and how late they were stored below."""
+    """Above, the size of messages; below, their latency until stored."""
     figure, (above, below) = pyplot.subplots(2, 1, figsize=(11, 7.5), sharex=True, constrained_layout=True)
     above.set_title(f"Mean size of messages, per {_unit(stats)}")
     below.set_title(f"From born to stored, per {_unit(stats)}: 99th percentile, dotted the median")
@@ -103,7 +103,7 @@ def _latency(pyplot: Any, stats: StatsTables) -> Any:
     above.set_ylim(bottom=0)
     _number_axis(above.yaxis, size)
     below.set_ylabel("latency (below 1 ms as 1 ms)")
-    # Some messages are delayed by hours, and others take a millisecond.
+    # Some messages are delayed by hours, others take a millisecond.
     below.set_yscale("log")
     below.set_ylim(bottom=0.8, top=2 * max(10.0, below.get_ylim()[1]))
     _number_axis(below.yaxis, span)
@@ -141,7 +141,7 @@ def _top(pyplot: Any, stats: StatsTables) -> Any:
 
 
 def _backlog(pyplot: Any, stats: StatsTables) -> Any:
-    """What waits for groups, by the hour in which it came; without groups, what has been stored at all."""
+    """The backlog of groups, by the hour in which messages came; without groups, all stored messages."""
     rows, of = stats.rows("backloghours"), ("group", "topic")
     figure, axis = pyplot.subplots(figsize=(11, 5.5), constrained_layout=True)
     title = "Backlog of consumer groups: what came since their offsets"
@@ -169,7 +169,7 @@ def _backlog(pyplot: Any, stats: StatsTables) -> Any:
 
 
 def _steps(rows: Sequence[Row], last: datetime, step: timedelta) -> tuple[list[datetime], list[int]]:
-    """From nothing at the beginning of the first step to the total at the end of the last one."""
+    """A line from 0 at the beginning of the first step to the total at the end of the last one."""
     times, totals = [rows[0]["hour"]], [0]
     for row in rows:
         if row["hour"] > times[-1]:
@@ -183,7 +183,7 @@ def _steps(rows: Sequence[Row], last: datetime, step: timedelta) -> tuple[list[d
     return times, totals
 
 
-# What all pictures have in common.
+# Common to all plots.
 
 
 def _step(stats: StatsTables) -> timedelta:
@@ -197,7 +197,7 @@ def _unit(stats: StatsTables) -> str:
 
 
 def _all_times(hours: Iterable[datetime], step: timedelta) -> list[datetime]:
-    """From the first to the last, those without messages too, unless that would be years of nothing."""
+    """All times from the first to the last, including those without messages unless they span over a year."""
     found = sorted(set(hours))
     count = round((found[-1] - found[0]) / step) + 1
     return [found[0] + at * step for at in range(count)] if count <= 24 * 366 else found
@@ -207,14 +207,14 @@ def _time_axis(axis: Any, times: Sequence[datetime], step: timedelta) -> None:
     dates = import_module("matplotlib.dates")
     locator = dates.AutoDateLocator(minticks=3, maxticks=9)
     axis.xaxis.set_major_locator(locator)
-    if step < timedelta(hours=1):  # Bare minutes and seconds would be read as anything.
+    if step < timedelta(hours=1):  # Minutes and seconds without the hour would be ambiguous.
         clock = "%H:%M:%S" if step < timedelta(minutes=1) else "%H:%M"
         axis.xaxis.set_major_formatter(dates.DateFormatter(clock, tz=UTC))
         axis.set_xlabel(f"time (UTC), {times[0]:%Y-%m-%d}")
     else:
         axis.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator))
         axis.set_xlabel("time (UTC)")
-    # A single bar would be as wide as the picture.
+    # Else a single bar would be as wide as the plot.
     room = max(step / 2, (12 * step - (times[-1] - times[0])) / 2)
     axis.set_xlim(times[0] - room, times[-1] + step + room)
 

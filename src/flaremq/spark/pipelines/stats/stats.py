@@ -1,12 +1,12 @@
-"""Numbers about messages: how many, how large and how late, by topic, queue, tag, producer and hour.
+"""Statistics of messages: how many, how large and how late, by topic, queue, tag, producer and hour.
 
     rows ─► cells: counted by queue, tag, host, hour and latency ─► all tables at once ─► small Arrow tables
 
     reader = spark.read.format("rocketmq-store").option("columns", ",".join(COLUMNS_NEEDED))
     found = stats(spark, reader.load("/data/store"), StatsPlan(keys_max=0))
 
-The rows are read once, whatever is asked, and once more for keys. Cells are few, so every table is made
-of them; a latency in a cell is rounded, and that is what makes it possible to add up percentiles.
+The rows are read once for all tables, and once more for keys. Cells are few, so every table is made of them.
+The latency of a cell is rounded, which makes it possible to compute percentiles from cells.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from time import monotonic
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
-from pyspark.sql import functions as F  # noqa: N812 - As everybody calls it.
+from pyspark.sql import functions as F  # noqa: N812 - The usual name.
 
 from flaremq.base.errors import ConfigError, UsageError
 from flaremq.base.units import HOUR_MS
@@ -29,9 +29,9 @@ COLUMNS_NEEDED: Final = (
     *("topic", "brokerName", "queueId", "queueOffset", "tags", "body"),
     *("bornTimestamp", "storeTimestamp", "bornHost", "sysFlag"),
 )
-"""Whoever reads topics or a store names these in the option `columns`: others cost time for nothing."""
+"""Set these in the option `columns` when you read topics or a store: more columns cost time for nothing."""
 KEY_COLUMNS: Final = ("topic", "keys")
-"""The same for the frame that keys are counted in."""
+"""The same for the DataFrame in which keys are counted."""
 
 _FINE_BELOW_S: Final = 3 * 3600
 _BARS_MAX: Final = 90
@@ -39,24 +39,26 @@ _STEPS_S: Final = (1, 2, 5, 10, 30, 60, 120)
 _SIZE: Final = "bodySize"
 _TRANSACTION: Final = 12
 _NO_QUEUE: Final = (4, 12)
-"""Flags of what was prepared or rolled back: such records lie in the log, and in no queue."""
+"""Flags of prepared and rolled back messages: they are in the log, but in no queue."""
 _EXACT_MS: Final = 64
-"""Shorter latencies are kept as they are. Of longer ones the leading six bits are, so that a percentile is
-wrong by a sixty-fourth at most, and there are some hundred different ones."""
+"""Shorter latencies are exact. Longer ones keep their leading six bits, so that a percentile is wrong by a
+sixty-fourth at most, and there are some hundred different values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatsPlan:
+    """What to count."""
+
     keys_max: int = 20
-    """The most frequent keys. 0: none are counted, and the rows are read only once."""
+    """How many of the most frequent keys to report. 0: keys are not counted, and rows are read only once."""
     tags_max: int = 1000
     """How many tags and hosts to report, those with the most messages."""
     hosts_max: int = 1000
     offsets: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    """How far consumer groups are: by group and topic@broker:queueId. Of these the backlog is told. Where the
-    rows name no broker, as those of a store do unless they are told to, the name is empty: topic@:queueId."""
+    """Committed offsets by group and topic@broker:queueId, for the backlog. In rows of a store the broker is
+    empty (topic@:queueId) unless the option brokerName is set."""
     step_ms: int = HOUR_MS
-    """What the tables by time call an hour. `finer` counts by less, for plots of a few hours."""
+    """The length of an "hour" in the tables by time. `finer` uses a shorter one, for plots of a few hours."""
 
     def __post_init__(self) -> None:
         for name, least in (("keys_max", 0), ("tags_max", 1), ("hosts_max", 1), ("step_ms", 1)):
@@ -67,10 +69,10 @@ class StatsPlan:
 def stats(
     spark: SparkSession, source: DataFrame, plan: StatsPlan | None = None, keys: DataFrame | None = None
 ) -> StatsTables:
-    """Count the messages of a frame: topics, a store or an archive.
+    """Count the messages of a DataFrame: topics, a store or an archive.
 
-    `keys` is a frame of the same messages with KEY_COLUMNS, where reading them apart is cheaper than reading
-    `source` twice. Raises FlareError, and nothing of Spark.
+    `keys` is a DataFrame of the same messages with KEY_COLUMNS, if that is cheaper than reading `source`
+    twice. Raises FlareError, never an exception of Spark.
     """
     plan, begun_s = plan or StatsPlan(), monotonic()
     _check_columns(source, COLUMNS_NEEDED)
@@ -88,9 +90,9 @@ def stats(
 
 
 def finer(spark: SparkSession, source: DataFrame, plan: StatsPlan, found: StatsTables) -> StatsTables | None:
-    """The same messages by minutes or seconds; None if they span so much time that hours show it.
+    """The same messages counted by minutes or seconds; None if they span three hours or more.
 
-    They are read once more: the tables that people ask for are by the hour.
+    They are read once more, because the usual tables are by the hour.
     """
     rows = found.rows("topics")
     if not rows:
@@ -116,25 +118,25 @@ def _check_columns(frame: DataFrame, needed: tuple[str, ...]) -> None:
 
 
 def _counted(spark: SparkSession, source: DataFrame, plan: StatsPlan, marks: Marks) -> DataFrame:
-    """A row for each topic, queue, tag, host and hour. `kind` says which of them a row is about."""
+    """A row for each topic, queue, tag, host and hour. `kind` says which of these a row is for."""
     names = tuple(dict.fromkeys(name for each in SETS.values() for name in each))
     cells = _cells(_with_segments(spark, _plain(source, plan.step_ms), marks))
     found = cells.groupingSets([[F.col(name) for name in each] for each in SETS.values()], *names).agg(
         F.grouping_id().alias("kind"), *_added_up()
     )
     rank = F.row_number().over(Window.partitionBy("kind").orderBy(F.desc("messages"), *names))
-    told = {set_number("tags", names): plan.tags_max, set_number("hosts", names): plan.hosts_max}
+    limits = {set_number("tags", names): plan.tags_max, set_number("hosts", names): plan.hosts_max}
     limit = F.lit((1 << 31) - 1)
-    for kind, most in told.items():
+    for kind, most in limits.items():
         limit = F.when(F.col("kind") == kind, most).otherwise(limit)
     return found.withColumn("rank", rank).where(F.col("rank") <= limit).drop("rank")
 
 
 def _plain(source: DataFrame, step_ms: int) -> DataFrame:
-    """What is needed of each row, as numbers and texts that are never null."""
+    """The needed columns of each row, as numbers and texts that are never null."""
     size = F.col(_SIZE) if _SIZE in source.columns else F.octet_length("body")
     stored = F.unix_millis("storeTimestamp")
-    # A producer whose clock is ahead of the broker's is not served before it has asked.
+    # Negative if the producer's clock is ahead of the broker's.
     latency = F.greatest(stored - F.unix_millis("bornTimestamp"), F.lit(0))
     return source.select(
         F.coalesce("topic", F.lit("")).alias("topic"),
@@ -153,9 +155,9 @@ def _plain(source: DataFrame, step_ms: int) -> DataFrame:
 
 
 def _with_segments(spark: SparkSession, rows: DataFrame, marks: Marks) -> DataFrame:
-    """How many of the offsets that groups have in a queue a row has reached or passed.
+    """Adds to each row how many groups' offsets in its queue are at or before it.
 
-    Rows are then counted apart on both sides of each group's offset, and a backlog is a sum of cells.
+    So rows before and after each group's offset are counted separately, and a backlog is a sum of cells.
     """
     if not marks.by_queue:
         return rows.withColumn("segment", F.lit(0))
@@ -190,7 +192,7 @@ def _rounded(latency: Column) -> Column:
 
 
 def _added_up() -> tuple[Column, ...]:
-    """Percentiles are of the cells' latencies, each as often as the cell has messages."""
+    """Sums of cells. Percentiles weight the latency of a cell by its messages."""
     return (
         F.percentile("about", [0.5, 0.99], F.col("messages")).alias("percentiles"),
         F.max("latencyMax").alias("latencyMax"),
@@ -205,7 +207,7 @@ def _added_up() -> tuple[Column, ...]:
 
 
 def _top_keys(frame: DataFrame, most: int) -> DataFrame:
-    """A message has its keys in one text, with blanks between them."""
+    """The most frequent keys. A message has its keys in one text, separated by spaces."""
     keys = frame.select("topic", F.explode(F.split("keys", " ")).alias("key")).where("key != ''")
     counted = keys.groupBy("topic", "key").agg(F.count(F.lit(1)).alias("messages"))
     return counted.orderBy(F.desc("messages"), "topic", "key").limit(most)

@@ -1,4 +1,4 @@
-"""The tables of statistics: made of what Spark has counted, in Arrow, and written as Parquet files.
+"""The tables of statistics: Arrow tables made of Spark's counts, and written as Parquet files.
 
 Nothing here needs Spark. Times are those at which brokers stored the messages.
 """
@@ -62,14 +62,14 @@ TABLES: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 def set_number(name: str, columns: Sequence[str]) -> int:
-    """What Spark calls a set of columns: a bit for each column that is not in it."""
+    """Spark's grouping id of a set of columns: a bit for each column that is not in it."""
     last = len(columns) - 1
     return sum(1 << (last - at) for at, column in enumerate(columns) if column not in SETS[name])
 
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """How far groups are, by queue: rows are counted apart before and after each such offset."""
+    """Committed offsets of groups, by queue: rows before and after each of them are counted separately."""
 
     by_queue: Mapping[Queue, tuple[int, ...]]
     """In rising order."""
@@ -77,7 +77,7 @@ class Marks:
 
     @classmethod
     def of(cls, offsets: Mapping[str, Mapping[str, int]]) -> Marks:
-        """Raises UsageError for a text that names no queue."""
+        """From offsets by group and queue. Raises UsageError for a text that is not a queue."""
         groups = {
             group: {_queue(key): offset for key, offset in queues.items()}
             for group, queues in offsets.items()
@@ -94,7 +94,7 @@ class Marks:
 
 
 def _queue(key: str) -> Queue:
-    """topic@broker:queueId, where a store folder may have no name of a broker."""
+    """Parses topic@broker:queueId. The broker is empty for rows of a store folder."""
     topic, at, rest = key.partition("@")
     broker, colon, number = rest.rpartition(":")
     if not (topic and at and colon and number.isdecimal() and number.isascii()):
@@ -106,14 +106,14 @@ def _queue(key: str) -> Queue:
 
 @dataclass(frozen=True, slots=True)
 class StatsTables:
-    """Tables, the largest first where there is an order of size, else by name and hour."""
+    """All tables. Topics, tags, hosts, keys and backlog are sorted by size, the others by name and hour."""
 
     tables: Mapping[str, pa.Table]
     """By the names in TABLES."""
     messages: int
     bytes: int
     seconds: float
-    """How long it took to count."""
+    """How long counting took."""
     step_ms: int = HOUR_MS
     """How long each "hour" is."""
 
@@ -125,7 +125,7 @@ class StatsTables:
 def made_stats(
     counted: pa.Table, keys: pa.Table | None, marks: Marks, seconds: float, step_ms: int = HOUR_MS
 ) -> StatsTables:
-    """`counted` has the rows of all sets, and `kind` tells them apart."""
+    """All tables from Spark's counts. `counted` has the rows of all sets, and `kind` says of which."""
     names = tuple(dict.fromkeys(name for each in SETS.values() for name in each))
     by_kind: dict[int, list[Row]] = defaultdict(list)
     for row in counted.to_pylist():
@@ -157,7 +157,7 @@ def _table(rows: Iterable[Row], columns: Sequence[str]) -> pa.Table:
 
 
 def _derived(row: Row, name: str, step_ms: int) -> Row:
-    # A single message, or all in one second, is no rate of thousands.
+    # At least a second: a few messages within a millisecond are not a rate of thousands.
     span_s = step_ms / 1000 if name == "hours" else max(1.0, (row["last"] - row["first"]) / 1000)
     found = {column: row[column] for column in SETS[name]}
     if "hour" in found:
@@ -180,7 +180,7 @@ def _derived(row: Row, name: str, step_ms: int) -> Row:
 
 
 def _with_totals(rows: Iterable[Row], of: Sequence[str]) -> list[Row]:
-    """`rows` are in the order of their hours, for each of what they are of."""
+    """Adds a running total for each combination of the columns `of`. Rows are in the order of their hours."""
     totals: dict[tuple[Any, ...], int] = defaultdict(int)
     found = []
     for row in rows:
@@ -205,7 +205,7 @@ def _queue_hours(segments: Sequence[Row]) -> list[Row]:
 
 
 def _backlog(segments: Sequence[Row], marks: Marks, topics: set[str]) -> tuple[list[Row], list[Row]]:
-    """What waits for each group in each topic, and when it came."""
+    """The backlog of each group in each topic, in total and by hour."""
     now, hours = [], []
     by_queue: dict[Queue, list[Row]] = defaultdict(list)
     for row in segments:
@@ -236,18 +236,18 @@ def _backlog(segments: Sequence[Row], marks: Marks, topics: set[str]) -> tuple[l
 
 
 def write_stats(stats: StatsTables, folder: Path) -> list[Path]:
-    """A Parquet file for each table. Those of an earlier run are replaced, each at once; others stay."""
+    """Write a Parquet file for each table. Files of an earlier run are replaced atomically; others stay."""
     written, folder = [], local_path(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, table in stats.tables.items():
-            path, aside = folder / f"{name}.parquet", folder / f".{name}-{uuid.uuid4().hex}.tmp"
+            path, temporary = folder / f"{name}.parquet", folder / f".{name}-{uuid.uuid4().hex}.tmp"
             try:
-                pq.write_table(table, aside)
-                aside.replace(path)
+                pq.write_table(table, temporary)
+                temporary.replace(path)
             finally:
                 with contextlib.suppress(FileNotFoundError):
-                    aside.unlink()
+                    temporary.unlink()
             written.append(path)
     except OSError as error:
         raise StoreError(f"cannot write statistics to {folder}: {error}") from error

@@ -1,4 +1,4 @@
-"""Statistics for people: a few tables for the terminal, each with what matters most."""
+"""Statistics for the terminal: a few tables, each with its most important rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NONE: Final = "(none)"
 
 @dataclass(frozen=True, slots=True)
 class TextTable:
-    """A table as texts. Columns whose names begin with > are numbers, and stand on the right."""
+    """A table as texts. Columns whose names begin with > are numbers, aligned to the right."""
 
     title: str
     columns: tuple[str, ...]
@@ -25,7 +25,7 @@ class TextTable:
 
 
 def shown(stats: StatsTables, most: int = 10) -> list[TextTable]:
-    """Tables that have something in them, the first `most` rows of each."""
+    """The tables that are not empty, with the first `most` rows of each."""
     tables = [
         _common("Topics", ("topic",), stats.rows("topics"), most),
         _common("Queues", ("topic", "broker", ">queue"), _busiest(stats.rows("queues")), most),
@@ -53,7 +53,7 @@ def _rich(table: TextTable) -> Any:
             name.lstrip(">"), justify="right" if name.startswith(">") else "left", overflow="fold"
         )
     for row in table.rows:
-        found.add_row(*map(text, row))  # Text, or brackets in a name would be markup.
+        found.add_row(*map(text, row))  # Else brackets in a name would be markup.
     return found
 
 
@@ -87,7 +87,7 @@ def _busiest(rows: list[Row]) -> list[Row]:
 
 
 def _hours(stats: StatsTables, most: int) -> TextTable:
-    """The newest: what happened last is what one asks first."""
+    """Newest hours first."""
     rows = sorted(stats.rows("hours"), key=lambda row: (row["hour"], row["messages"]), reverse=True)
     found = [[time(row["hour"]), row["topic"], *_numbers(row), f"{row['total']:,}"] for row in rows]
     return _table("Hours (UTC)", ("hour", "topic", *_COMMON, ">in all"), found, most)

@@ -1,4 +1,4 @@
-"""Proves what a store holds: records, queues and index against each other, and against another store.
+"""Audit of a store: records, queues and index against each other, and against another store or an archive.
 
 the log ─► every record's CRC, lengths and offset ─► derived entries ─► compared with the queues' files
                                                  └─► keys ─► compared with the index files' entries
@@ -47,7 +47,7 @@ class AuditedArchive:
 
 @dataclass(slots=True)
 class Audit:
-    """What was looked at, and every deviation that was found."""
+    """What was checked, and the deviations that were found."""
 
     store: Path
     records: int = 0
@@ -57,15 +57,15 @@ class Audit:
     index_files: int = 0
     index_keys: int = 0
     compared_bytes: int = 0
-    """Of a second store."""
+    """Bytes compared with a second store."""
     archived: int = 0
-    """Rows of an archive."""
+    """Rows of an archive that were compared."""
     findings: list[str] = field(default_factory=list)
-    """In sentences, the first thousand of them."""
+    """The first thousand deviations, in sentences."""
     found: int = 0
-    """How many there are in all."""
+    """The number of all deviations."""
     notes: list[str] = field(default_factory=list)
-    """What was not looked at, and why."""
+    """What was not checked, and why."""
     seconds: float = 0.0
 
     @property
@@ -87,9 +87,9 @@ def audit(
     tasks: int | None = None,
     counted: Path | None = None,
 ) -> Audit:
-    """Look at all of a store, and compare it with another one, or with an archive, if one is given.
+    """Check all of a store, and compare it with another store and an archive, if given.
 
-    In the folder `counted` tasks on this machine write how many records they have read so far.
+    Tasks on this machine write to the folder `counted` how many records they have read so far.
     """
     folder = store if isinstance(store, ArrowStore) else ArrowStore(local_path(store))
     folder.check()
@@ -100,8 +100,8 @@ def audit(
     moment = folder.moment()
     if moment is not None:
         result.notes.append(
-            "a broker has this store open: judged is what it had finished when the audit began, queues up to "
-            f"offset {moment.log_end} of the log and the index up to {moment.index_end}"
+            "a broker has this store open: the audit covers what it had finished when the audit began, "
+            f"queues up to offset {moment.log_end} of the log and the index up to {moment.index_end}"
         )
     pieces = folder.log_pieces(tasks=tasks, moment=moment)
     deleted = deleted_topics(folder.root)
@@ -134,7 +134,9 @@ def _audit_archive(spark: SparkSession, folder: ArrowStore, archive: AuditedArch
     if compared.later and is_live:
         result.notes.append(f"{compared.later} messages came after the last archived one of their queue")
     elif compared.later:
-        result.add([f"archive: {compared.later} messages after its last one of their queue are not there"])
+        result.add(
+            [f"archive: {compared.later} messages after the last archived one of their queue are missing"]
+        )
 
 
 def _check_index_size(root: Path, shape: FileShape) -> None:
@@ -164,24 +166,26 @@ def _note_tallies(result: Audit, tallies: Sequence[Tally]) -> None:
     if deleted:
         result.notes.append(f"{deleted} records are of deleted topics, and belong to no queue")
     if light:
-        result.notes.append(f"{light} records name further queues, which were not looked at")
+        result.notes.append(
+            f"{light} records name more queues (INNER_MULTI_DISPATCH), which were not checked"
+        )
     if batches:
-        result.notes.append(f"{batches} records hold several messages; batch queues were not looked at")
+        result.notes.append(f"{batches} records hold several messages; batch queues were not checked")
 
 
 def _audit_log(spark: SparkSession, folder: ArrowStore, work: Work, result: Audit) -> None:
-    """All records, and the queues with them."""
+    """Check all records and queues."""
     log = range(work.pieces[0].begin, work.pieces[-1].end) if work.pieces else range(0)
     compared = derive(spark, folder, work).mapInArrow(
         partial(compare, folder=folder.root / "consumequeue", log=log, moment=work.moment), FINDINGS
     )
-    told = planned(compared.collect)
-    _note_tallies(result, tallies_of(row["tally"] for row in told))
-    # Asked again: a broker notes that a topic is deleted before it takes its queues away.
+    reported = planned(compared.collect)
+    _note_tallies(result, tallies_of(row["tally"] for row in reported))
+    # Read again: a broker records that a topic is deleted before it deletes its queues.
     deleted = deleted_topics(folder.root)
     gone = deleted.keys() - work.deleted.keys()
     seen: set[tuple[str, int, int]] = set()
-    for row in told:
+    for row in reported:
         if row["tally"] is not None:
             continue
         topic = bytes(row["topic"]).decode("utf-8", "replace")
@@ -192,13 +196,13 @@ def _audit_log(spark: SparkSession, folder: ArrowStore, work: Work, result: Audi
     result.queues = len({(topic, queue_id) for topic, queue_id, _ in seen})
     for finding in _unknown_files(folder, seen, log, deleted):
         result.add([finding])
-    result.notes += [f"topic {topic} was deleted during the audit: not judged" for topic in sorted(gone)]
+    result.notes += [f"topic {topic} was deleted during the audit: not checked" for topic in sorted(gone)]
 
 
 def _unknown_files(
     folder: ArrowStore, seen: set[tuple[str, int, int]], log: range, deleted: Mapping[str, int]
 ) -> Iterator[str]:
-    """Queue files for which the log has nothing: they may only speak of what was deleted, or is to come."""
+    """Findings in queue files without records: they may only point at deleted or future records."""
     for topic, queue_id in folder.scan.queues():
         begin = max(log.start, deleted.get(topic, 0))
         for path in sorted((folder.root / "consumequeue" / topic / str(queue_id)).glob("[0-9]*")):

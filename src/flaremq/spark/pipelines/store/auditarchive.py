@@ -1,7 +1,7 @@
-"""Whether an archive holds what a store holds: message by message, each once, with the same contents.
+"""Audit of an archive: it must hold each message of a store once, with the same contents.
 
-The two need not cover the same time. What has left the store by age is not asked for; what came into it after
-the last archived message is only missing if nobody can still be archiving, so it is counted for itself.
+The two need not cover the same time. Messages that the store has deleted by age are not compared. Messages
+after the last archived one are counted separately: they are missing only if the archive is complete.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - As all of Spark's users call it.
+from pyspark.sql import functions as F  # noqa: N812 - The usual name.
 
 from flaremq.arrow.schema import COLUMNS
 from flaremq.base.errors import UsageError
@@ -20,15 +20,17 @@ from flaremq.spark.pipelines.store.derive import FINDINGS_MAX
 
 _KEY: Final = ("topic", "queueId", "queueOffset")
 _COMPARED: Final = tuple(name for name in COLUMNS if name not in (*_KEY, "brokerName", "properties"))
-_QUEUED: Final = "sysFlag & 12 IN (0, 8)"  # What was prepared or rolled back lies in no queue.
+_QUEUED: Final = "sysFlag & 12 IN (0, 8)"  # Prepared and rolled back messages are in no queue.
 
 
 @dataclass(frozen=True, slots=True)
 class ComparedArchive:
+    """The outcome of comparing a store with an archive."""
+
     rows: int
-    """Of the archive, that were compared."""
+    """Rows of the archive that were compared."""
     later: int
-    """Messages of the store behind the last archived one of their queue."""
+    """Messages of the store after the last archived one of their queue."""
     findings: tuple[str, ...]
     found: int
 
@@ -36,7 +38,7 @@ class ComparedArchive:
 def compare_archive(
     spark: SparkSession, store: Path, archive: Path, *, broker: str | None = None
 ) -> ComparedArchive:
-    """Of the topics that the archive has. Raises UsageError if it has those of several brokers."""
+    """Compare the topics of an archive. Raises UsageError if it has several brokers and none is named."""
     archived = read_archive(spark, archive)
     archived = archived.where(F.col("brokerName") == _broker(archived, archive, broker))
     topics = sorted(row[0] for row in archived.select("topic").distinct().collect())
@@ -71,7 +73,7 @@ def _broker(archived: DataFrame, archive: Path, wanted: str | None) -> str:
 
 
 def _digest(rows: DataFrame, stored: int, archived: int) -> DataFrame:
-    """A row's place, and a hash of all that it says. Maps have no order, so theirs is made."""
+    """A row's queue offset, and a hash of its contents. Maps have no order, so their entries are sorted."""
     contents = [F.col(name) for name in _COMPARED]
     contents.append(F.array_sort(F.map_entries("properties")))
     return rows.select(
@@ -86,7 +88,7 @@ def _compared(both: DataFrame) -> ComparedArchive:
     begin = F.min(F.when(F.col("stored") > 0, F.col("queueOffset"))).alias("begin")
     end = F.max(F.when(F.col("archived") > 0, F.col("queueOffset"))).alias("end")
     bounds = F.broadcast(both.groupBy("topic", "queueId").agg(begin, end))
-    # A queue of which the store has nothing any more has no begin: all of it has left by age.
+    # If the store has nothing left of a queue, begin is null: all its messages were deleted by age.
     placed = both.join(bounds, ["topic", "queueId"]).where("queueOffset >= begin")
     kind = (
         F.when(F.col("archived") > 1, "twice")
@@ -110,8 +112,8 @@ def _compared(both: DataFrame) -> ComparedArchive:
 def _sentence(kind: str, topic: str, queue_id: int, offset: int, times: int) -> str:
     place = f"archive: message {offset} of queue {queue_id} of {topic}"
     return {
-        "twice": f"{place} is there {times} times",
-        "missing": f"{place} is not there",
-        "extra": f"{place} is there, and the store has none at that place",
-        "differs": f"{place} is not what the store has",
+        "twice": f"{place} is archived {times} times",
+        "missing": f"{place} is missing",
+        "extra": f"{place} is not in the store",
+        "differs": f"{place} differs from the one in the store",
     }[kind]

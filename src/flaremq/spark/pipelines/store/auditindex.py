@@ -1,4 +1,4 @@
-"""Whether the index leads to every record that it should: keys of the log against entries of index files."""
+"""Audit of the index: every key of the log must have an entry in the index files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NAME_DIGITS: Final = 17
 
 @dataclass(frozen=True, slots=True)
 class IndexFileView:
-    """One index file, and what it says that it covers."""
+    """One index file, with the range that its header says it covers."""
 
     path: Path
     data: memoryview
@@ -32,7 +32,7 @@ class IndexFileView:
 
     @property
     def entries(self) -> npt.NDArray[Any]:
-        """Those that are in use, in the order in which they were put."""
+        """The entries in use, in the order in which they were put."""
         count = (
             min(self.header.next_entry, (len(self.data) - entry_at(self.slots, 0)) // INDEX_ENTRY_SIZE) - 1
         )
@@ -41,7 +41,7 @@ class IndexFileView:
 
 
 def index_files(root: Path, slots: int) -> list[IndexFileView]:
-    """All index files of a store, by what they cover. One that is too short for its slots is left out."""
+    """All index files of a store, in the order of the log, but none that is too short for its slots."""
     found = []
     for path in sorted((root / "index").glob("[0-9]*")):
         if len(path.name) == _NAME_DIGITS and path.stat().st_size > entry_at(slots, 1):
@@ -52,9 +52,9 @@ def index_files(root: Path, slots: int) -> list[IndexFileView]:
 
 
 class IndexAudit:
-    """Compares walked records with the index of their store. Files are opened when the first come.
+    """Compares walked records with the index of their store. Files are opened for the first records.
 
-    Beside a broker only records below `end` are compared: those behind may have no entries yet.
+    While a broker runs, only records before `end` are compared: later ones may have no entries yet.
     """
 
     def __init__(self, root: Path, slots: int, end: int | None = None) -> None:
@@ -79,17 +79,17 @@ class IndexAudit:
         known = set(zip(there["offset"].tolist(), there["hash"].tolist(), strict=True))
         for offset, key in zip(wanted["offset"].tolist(), wanted["hash"].tolist(), strict=True):
             if (offset, key) not in known:
-                note(f"index: the record at {offset} has a key with hash {key} that no entry leads to")
+                note(f"index: the record at {offset} has a key with hash {key}, but no entry points to it")
 
     def _wanted(self, walked: Walked, keys: int) -> npt.NDArray[Any]:
-        """The entries that the broker makes of these records, put into a file of our own with one slot."""
+        """The entries that the broker makes of these records, put into a file in memory with one slot."""
         data = bytearray(file_size(1, keys + 1))
         put_many(data, 1, walked.facts, walked.count, (0, 0), walked.view, 0)
         found: npt.NDArray[Any] = np.frombuffer(data, _ENTRY, keys, entry_at(1, 1))
         return found
 
     def _there(self, first: int, last: int) -> npt.NDArray[Any]:
-        """Entries of records between two offsets, both included. They were put in the order of the log."""
+        """Entries of records from one offset to another, inclusive. They were put in the order of the log."""
         pieces = []
         for file in self._files or ():
             if file.header.end_offset < first or file.header.begin_offset > last:
@@ -101,7 +101,7 @@ class IndexAudit:
 
 
 class _Offsets:
-    """The offsets of entries, one at a time: a search need not turn all of them around."""
+    """The offsets of entries, converted one at a time: a search does not need to convert all of them."""
 
     def __init__(self, entries: npt.NDArray[Any]) -> None:
         self._entries = entries
@@ -114,7 +114,7 @@ class _Offsets:
 
 
 def chain_findings(file: IndexFileView, most: int, moment: Moment | None = None) -> tuple[int, list[str]]:
-    """What is wrong with the slots of a file: each must hold its newest entry, each entry the one before."""
+    """Check the chains of a file: a slot must point to its newest entry, each entry to the one before."""
     if moment is None:
         found, raw = wrong_links(file.data, file.slots, most)
         links = [WrongLink(*each) for each in raw]
@@ -123,9 +123,9 @@ def chain_findings(file: IndexFileView, most: int, moment: Moment | None = None)
         found, links = len(links), links[:most]
     name = file.path.name
     return found, [
-        f"index: slot {link.number} of {name} points to entry {link.there}, and {link.expected} is its newest"
+        f"index: slot {link.number} of {name} points to entry {link.there}: expected {link.expected}, its "
+        "newest"
         if link.is_slot
-        else f"index: entry {link.number} of {name} points back to {link.there}, and {link.expected} is the "
-        "one before it"
+        else f"index: entry {link.number} of {name} points back to {link.there}: expected {link.expected}"
         for link in links
     ]

@@ -1,4 +1,4 @@
-"""Whether two stores have the same log: a slave and its master, a copy and its origin. Byte by byte."""
+"""Audit of two logs, byte by byte: of a slave and its master, or of a copy and its origin."""
 
 from __future__ import annotations
 
@@ -23,13 +23,15 @@ _ARROW: Final = pa.schema([("finding", pa.string()), ("size", pa.int64())])
 
 @dataclass(frozen=True, slots=True)
 class Compared:
+    """The outcome of comparing two logs."""
+
     size: int
     findings: tuple[str, ...]
     found: int
 
 
 def compare_logs(spark: SparkSession, one: ArrowStore, two: ArrowStore, tasks: int) -> Compared:
-    """Where both reach, they must be equal, and neither may end before the other."""
+    """Both logs must be equal where they overlap, and end at the same offset."""
     spans = [_span(one), _span(two)]
     begin, end = max(span[0] for span in spans), min(span[1] for span in spans)
     longest = max(span[1] for span in spans)
@@ -51,7 +53,7 @@ def compare_logs(spark: SparkSession, one: ArrowStore, two: ArrowStore, tasks: i
 
 
 def _span(folder: ArrowStore) -> tuple[int, int]:
-    """Where the log begins, and where the last whole record of it ends."""
+    """Where the log begins, and where its last whole record ends."""
     pieces = folder.log_pieces()
     begin = end = pieces[0].begin if pieces else 0
     for piece in reversed(pieces):
@@ -85,11 +87,11 @@ def _compare(
 
 
 def _differences(one: ArrowStore, two: ArrowStore, begin: int, end: int) -> list[str]:
-    """Nothing if these bytes are equal, else where they begin to differ."""
+    """Empty if these bytes are equal, else a sentence that says where they begin to differ."""
     a, b = one.scan.bytes_at(begin, end), two.scan.bytes_at(begin, end)
     if a == b:
         return []
     if len(a) != len(b):
-        return [f"log: of the bytes {begin} to {end} one store has {len(a)} and the other {len(b)}"]
+        return [f"log: one store has {len(a)} of the bytes {begin} to {end}, the other {len(b)}"]
     first = next(i for i, (x, y) in enumerate(zip(a, b, strict=True)) if x != y)
-    return [f"log: the two differ from offset {begin + first} on, within the bytes {begin} to {end}"]
+    return [f"log: the two differ from offset {begin + first} on, in the bytes {begin} to {end}"]

@@ -1,4 +1,4 @@
-"""Whether each entry of a queue points at its record, and each record has its entry."""
+"""Audit of queues: each entry must point at its record, and each record must have its entry."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def compare(
 ) -> Iterator[pa.RecordBatch]:
     """A row for each queue file that the log has records for, and one for each finding about it.
 
-    What was counted comes last. Beside a broker what looks wrong is looked at again: its entries of a
-    batch come queue by queue.
+    Tallies come last. While a broker runs, a finding is checked again: the broker may still be writing the
+    entries of a batch, queue by queue.
     """
     tallies: list[str] = []
     for file in files_of(batches, tallies):
@@ -58,7 +58,7 @@ def compare(
 
 
 def _counted(file: QueueFileWriter, folder: Path, log: range) -> tuple[int, list[str | None]]:
-    """How many findings there are about a file, and the first of them."""
+    """The number of findings about a file, and the first of them."""
     findings: list[str | None] = []
     found = 0
     for finding in _findings(file, folder, log):
@@ -86,7 +86,7 @@ def _gaps(file: QueueFileWriter, name: str) -> Iterator[str]:
     if file.missing:
         yield f"{name}: {file.missing} offsets between {file.first} and {file.end} have no record"
     if file.repeated:
-        yield f"{name}: {file.repeated} records have an offset that another one has"
+        yield f"{name}: {file.repeated} records have the same offset as another record"
 
 
 def _wrong_entries(file: QueueFileWriter, data: bytes, name: str) -> Iterator[str]:
@@ -97,24 +97,26 @@ def _wrong_entries(file: QueueFileWriter, data: bytes, name: str) -> Iterator[st
             continue
         there = _ENTRY.unpack_from(data, at) if at + ENTRY_SIZE <= len(data) else (0, 0, 0)
         if there == wanted or (there[:2] == wanted[:2] and there[2] <= EXT_ADDRESS_MAX):
-            continue  # The address of an extension stands for a tags code.
+            continue  # The tags code is the address of an extension.
         if there[1] == 0:
-            yield f"{name}: offset {number} has no entry, and its record lies at {wanted[0]}"
+            yield f"{name}: offset {number} has no entry, but its record is at {wanted[0]}"
         elif there[:2] == wanted[:2]:
-            yield f"{name}: entry {number} has tags code {there[2]}, and its record {wanted[2]}"
+            yield f"{name}: entry {number} has tags code {there[2]}, but its record has {wanted[2]}"
         else:
             yield (
-                f"{name}: entry {number} points at {there[0]} ({there[1]} bytes), and its record lies at "
+                f"{name}: entry {number} points at {there[0]} ({there[1]} bytes), but its record is at "
                 f"{wanted[0]} ({wanted[1]} bytes)"
             )
 
 
 def beyond(data: bytes, begin: int, first: int, name: str, log: range) -> Iterator[str]:
-    """Entries from place `begin` on, for which there was no record: they may only speak of what is not there
-    any more, or not yet."""
+    """Check entries from position `begin` on, which have no record: they must not point into the log.
+
+    They may point at records that are already deleted or not yet written.
+    """
     for place in range(begin, len(data) // ENTRY_SIZE):
         offset, size, _ = _ENTRY.unpack_from(data, place * ENTRY_SIZE)
         if size <= 0:
             return
         if size != FILLER_SIZE and offset in log:
-            yield f"{name}: entry {first + place} points at {offset}, where no record of this queue lies"
+            yield f"{name}: entry {first + place} points at {offset}, where this queue has no record"

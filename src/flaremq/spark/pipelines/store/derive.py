@@ -1,8 +1,8 @@
-"""What a log says of its queues and of its index: derived piece by piece, by the code of the broker itself.
+"""Queue and index entries derived from a log, piece by piece, with the broker's own code.
 
-A piece of the log gives the queue entries of its records, by queue and by the file that they belong to, and
-how many index entries its records have. That is all that `rebuild` writes and `audit` compares with. Records
-that a deleted topic has left in the log belong to no queue; their index entries stay, as a broker keeps them.
+A piece of the log gives the queue entries of its records, by queue and queue file, and the number of their
+index entries. That is all that `rebuild` writes and `audit` compares with. Records that a deleted topic has
+left in the log belong to no queue; their index entries stay, because a broker keeps them too.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from flaremq.store.queue.entries import Key, Run, group, set_delivery_times
 
 FORMAT: Final = "flaremq-derived"
 FINDINGS_MAX: Final = 100
-"""Of one piece, or of one queue file: a store that is wrong all over shall not flood the driver."""
+"""The most findings of one piece or queue file: a badly damaged store must not flood the driver."""
 _ROWS: Final = 8192
-_SEGMENT_BYTES_MAX: Final = 4 << 20  # Of one queue, before they are handed on.
+_SEGMENT_BYTES_MAX: Final = 4 << 20  # Entries are passed on when they have this size.
 _DELAYS_MS: Final = parse_levels(LEVELS)
 
 SCHEMA: Final = StructType(
@@ -62,7 +62,7 @@ ARROW: Final = pa.schema(
 
 @dataclass(slots=True)
 class Tally:
-    """What was counted in one piece of the log."""
+    """Counts of one piece of the log."""
 
     piece: LogPiece
     records: int = 0
@@ -72,17 +72,17 @@ class Tally:
     last_key_offset: int = -1
     """Of the last record that has keys."""
     light: int = 0
-    """Records that name further queues."""
+    """Records that name more queues (INNER_MULTI_DISPATCH)."""
     batches: int = 0
-    """Records that hold several messages: their queues have another form."""
+    """Records that hold several messages: they are in batch queues."""
     deleted: int = 0
     """Records of deleted topics."""
     damage: list[tuple[int, int]] = field(default_factory=list)
-    """Stretches without a whole record."""
+    """Ranges without a whole record."""
     findings: list[str] = field(default_factory=list)
-    """What an audit found about the index, in sentences; the first of them."""
+    """The first findings of an audit about the index, in sentences."""
     found: int = 0
-    """How many findings there were."""
+    """The number of all findings."""
 
     def note(self, finding: str) -> None:
         self.found += 1
@@ -99,7 +99,7 @@ class Tally:
 
 
 def tallies_of(texts: Iterable[str | None]) -> list[Tally]:
-    """In the order of the log."""
+    """Parsed tallies, in the order of the log."""
     found = (Tally.of_json(text) for text in texts if text is not None)
     return sorted(found, key=lambda tally: tally.piece.begin)
 
@@ -113,18 +113,18 @@ class Segment(NamedTuple):
 
 @dataclass(slots=True)
 class Derivation:
-    """Gathers the entries of one piece, and gives them away by the file."""
+    """Collects the entries of one piece, and returns them by queue file."""
 
     per_file: int
     tally: Tally
     deleted: Mapping[bytes, int]
-    """By topic: records below this offset are of a topic that was deleted."""
+    """By deleted topic: the log offset before which its records were deleted with it."""
     counted: str = ""
-    """A folder for files that say how many records were read so far, one for each piece."""
+    """A folder with a file for each piece, which says how many records were read so far."""
     open: dict[Key, Segment] = field(default_factory=dict)
 
     def add(self, facts: array[int], count: int, view: memoryview) -> Iterator[tuple[Key, int, Segment]]:
-        """Take these records; what is ready comes out: queue, queue file, run."""
+        """Add records. Yields finished runs of entries: queue, queue file, run."""
         self._count(facts, count, view)
         set_delivery_times(facts, count, view, _DELAYS_MS)
         keys, entries, runs, order = group(facts, count, view)
@@ -150,7 +150,7 @@ class Derivation:
         tally = self.tally
         tally.records += count
         if self.counted:
-            with suppress(OSError):  # A folder of another machine, perhaps: then nobody sees it.
+            with suppress(OSError):  # On another machine the folder may not exist.
                 Path(self.counted, str(tally.piece.begin)).write_text(str(tally.records))
         table = np.frombuffer(facts, np.int64)[: count * Fact.WIDTH].reshape(count, Fact.WIDTH)
         tally.size += int(table[:, Fact.SIZE].sum())
@@ -181,7 +181,7 @@ class Derivation:
         self.open.clear()
 
     def _given(self, key: Key, held: Segment) -> Iterator[tuple[Key, int, Segment]]:
-        """By queue file: a run may go over the end of one."""
+        """Split a run by queue file: it may extend over the end of one."""
         first, entries = held
         while entries:
             file = first - first % self.per_file
@@ -193,7 +193,7 @@ class Derivation:
 def derived(
     folder: ArrowStore, piece: LogPiece, found: Derivation, index: IndexAudit | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """All rows of one piece, its tally last. With `index` it is an audit, which goes on behind damage."""
+    """All rows of one piece, its tally last. With `index` it is an audit, which continues after damage."""
     rows = _Rows()
     damage: list[Damage] | None = None if index is None else []
     for walked in folder.walks(piece, lambda: _ROWS, damage):
@@ -215,7 +215,7 @@ def derived(
 
 
 class _Rows:
-    """Rows that wait to be handed on."""
+    """Rows that are collected to one batch."""
 
     def __init__(self) -> None:
         self._clear()
@@ -245,7 +245,7 @@ class DerivedPartition(InputPartition):
 
 @dataclass(frozen=True, slots=True)
 class _Terms:
-    """What is the same for all pieces."""
+    """Options that are the same for all pieces."""
 
     per_file: int
     slots: int
@@ -271,7 +271,7 @@ class DerivedReader(DataSourceReader):
 
 
 class DerivedSource(DataSource):
-    """For our own pipelines: nobody else need know its rows."""
+    """Internal: used by our own pipelines only."""
 
     @classmethod
     def name(cls) -> str:
@@ -297,22 +297,22 @@ class DerivedSource(DataSource):
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What is derived of which pieces, in how many tasks; for an audit, if there are slots of index files."""
+    """Which pieces to derive entries from, and how. With `slots` (of index files) it is an audit."""
 
     pieces: Sequence[LogPiece]
     tasks: int
     per_file: int
     slots: int = 0
     moment: Moment | None = None
-    """If a broker has the store open: what of it is looked at."""
+    """If a broker has the store open: how far to read."""
     deleted: Mapping[str, int] = field(default_factory=dict)
-    """Deleted topics, and where the log ended then."""
+    """Deleted topics, each with the end of the log at that time."""
     counted: Path | None = None
-    """A folder in which tasks say how far they are."""
+    """A folder in which tasks report how far they are."""
 
 
 def derive(spark: SparkSession, folder: ArrowStore, work: Work) -> DataFrame:
-    """Rows of all pieces of a log, those of a queue file in one task, in order; tallies among them."""
+    """Rows of all pieces of a log, including tallies. Those of a queue file are in one task, in order."""
     spark.dataSource.register(DerivedSource)
     shared = [[astuple(piece) for piece in task] for task in share(work.pieces, work.tasks)]
     reader = (

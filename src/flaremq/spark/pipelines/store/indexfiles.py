@@ -1,8 +1,8 @@
-"""Index files from a log, each by a task of its own that knows where its file begins.
+"""Index files written from a log, each by a separate task that knows where its file begins.
 
 An index file takes keys until it is full, in the order of the log. So the number of keys in each piece of the
-log says in which piece, at which record and with which of its keys a file begins; and a follow-up file begins
-with the end values of its predecessor, which is the last record with keys before it.
+log shows in which piece, at which record and with which of its keys a file begins. The header of a following
+file begins with the end values of its predecessor, which are those of the last record with keys before it.
 """
 
 from __future__ import annotations
@@ -36,27 +36,29 @@ class IndexFileShape:
 
 @dataclass(frozen=True, slots=True)
 class IndexPart:
-    """What one index file is made of."""
+    """The part of the log that one index file covers."""
 
     number: int
     pieces: tuple[LogPiece, ...]
-    """Those whose records it may take keys of."""
+    """Pieces of the log that may have its keys."""
     skip: int
-    """Keys of the first piece that lie in the file before."""
+    """Keys of the first piece that are in the file before."""
     keys: int
-    """At most."""
+    """The most keys that it takes."""
     before: tuple[int, int] | None
     """Store time and offset of the last record with keys before it; None for the first file."""
 
 
 def first_part(pieces: Sequence[LogPiece], shape: IndexFileShape) -> IndexPart:
-    """What the first file is made of. Where it begins is known before anything is counted, so it can be made
-    at once; mostly it is the only one."""
+    """The part of the first file, which can be written before keys are counted: it begins with the log.
+
+    Mostly it is the only file.
+    """
     return IndexPart(0, tuple(pieces), 0, shape.keys_max, None)
 
 
 def parts_of(tallies: Sequence[Tally], shape: IndexFileShape) -> list[IndexPart]:
-    """Which file takes what. Tallies come in the order of the log."""
+    """The parts of all files. Tallies are in the order of the log."""
     ends = list(accumulate(tally.keys for tally in tallies))
     total = ends[-1] if ends else 0
     befores: list[tuple[int, int]] = []  # The last record with keys before each piece.
@@ -76,12 +78,12 @@ def parts_of(tallies: Sequence[Tally], shape: IndexFileShape) -> list[IndexPart]
 
 
 def write_index(folder: ArrowStore, part: IndexPart, shape: IndexFileShape, path: Path) -> tuple[int, int]:
-    """Make the file; how many entries it has, and the store time that it begins with.
+    """Write the file. Returns the number of its entries, and the store time that it begins with.
 
-    Another attempt makes the same bytes.
+    Another attempt writes the same bytes.
     """
-    # Put together in memory of our own, of which only what goes in is ever there: slots are written to in no
-    # order at all, which a file takes much longer for.
+    # Built in anonymous memory, of which only the pages that are written to are allocated: slots are written
+    # in random order, which takes much longer in a file.
     with mmap(-1, file_size(shape.slots, part.keys + 1)) as room, memoryview(room) as view:
         _fill(folder, part, shape, view)
         made = IndexHeader.read(view)
@@ -119,7 +121,7 @@ def _start(walked: Walked, skip: int, before: tuple[int, int] | None) -> tuple[i
         one = walked.facts[f : f + Fact.WIDTH]
         keys, _ = count_keys(one, 1, walked.view)
         if keys > skip:
-            # A record whose first keys lie in the file before is itself the last one there.
+            # A record whose first keys are in the file before is itself the last record there.
             found = _place(walked, row) if skip else before
             return row, skip, found or (0, 0)
         skip -= keys

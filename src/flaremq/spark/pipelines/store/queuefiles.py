@@ -1,4 +1,4 @@
-"""Queue files from runs of entries: each is put together by one task, once and whole."""
+"""Queue files written from runs of entries, each as a whole by one task."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _NAME_DIGITS: Final = 20
 
 @dataclass(slots=True)
 class QueueFileWriter:
-    """One file, as its runs come: those of a file in the order of their first entries."""
+    """One file, built from its runs in the order of their first entries."""
 
     topic: bytes
     queue_id: int
@@ -54,7 +54,7 @@ class QueueFileWriter:
         return self.file + len(self.entries) // ENTRY_SIZE
 
     def add(self, first: int, run: bytes) -> None:
-        """What has its place already was there before: the earlier record stays, as with a broker."""
+        """Add a run. If two records have the same queue offset, the earlier one stays, as in a broker."""
         if self.first < 0:
             self.first = first
             self.entries += FILLER * (first - self.file)
@@ -74,7 +74,7 @@ class QueueFileWriter:
 
 
 def files_of(batches: Iterable[pa.RecordBatch], tallies: list[str]) -> Iterator[QueueFileWriter]:
-    """Whole files out of rows that are sorted by queue, file and first entry; tallies are put aside."""
+    """Whole files from rows that are sorted by queue, file and first entry. Appends tallies to the list."""
     current: QueueFileWriter | None = None
     for batch in batches:
         columns = [batch.column(name).to_pylist() for name in _COLUMNS]
@@ -92,7 +92,7 @@ def files_of(batches: Iterable[pa.RecordBatch], tallies: list[str]) -> Iterator[
 
 
 def write_file(found: QueueFileWriter, folder: Path, size: int) -> None:
-    """Another attempt of the same task writes the same bytes, so it may simply write again."""
+    """Write a file. Another attempt of the same task overwrites it with the same bytes."""
     if b"/" in found.topic or found.topic in (b"", b".", b".."):
         raise CorruptStore(f"a record names the topic {found.topic!r}, which cannot be the name of a folder")
     path = found.path(folder)

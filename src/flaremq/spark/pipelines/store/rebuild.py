@@ -1,11 +1,11 @@
-"""ConsumeQueue and IndexFile made anew from a CommitLog, by Spark, byte for byte as the broker makes them.
+"""ConsumeQueue and IndexFile rebuilt from a CommitLog by Spark, byte for byte as the broker writes them.
 
     pieces of the log ─► runs of entries ─► by queue file ─► consumequeue/
-                     └─► tallies of keys ─► by index file ─► index/, the first of them meanwhile
+                     └─► tallies of keys ─► by index file ─► index/, its first file at the same time
 
-For a store whose queues are lost or not to be trusted, and for one that is too large for a single machine's
-patience. What is there stays until all is written; only then the new folders take the places of the old ones,
-which are kept beside them.
+For a store whose queues are lost or cannot be trusted, also if it is too large for one machine. The existing
+folders stay until everything is written. Only then the new folders replace them, and the old ones are kept
+next to them.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class FileShape:
 
     @property
     def per_file(self) -> int:
-        """Entries of a queue file."""
+        """Entries per queue file."""
         return self.queue_file_size // ENTRY_SIZE
 
     @property
@@ -79,7 +79,7 @@ class FileShape:
 
 @dataclass(frozen=True, slots=True)
 class Rebuilt:
-    """What was made, and what was left out."""
+    """What was rebuilt, and what was left out."""
 
     folder: Path
     records: int
@@ -89,15 +89,15 @@ class Rebuilt:
     index_files: int
     index_entries: int
     repeated: int
-    """Records whose place in their queue another one has."""
+    """Records whose queue offset another record has."""
     missing: int
     """Queue positions without a record: they are filled, and consumers skip them."""
     light: int
-    """Records that name further queues (INNER_MULTI_DISPATCH): those are not made."""
+    """Records that name more queues (INNER_MULTI_DISPATCH): those are not rebuilt."""
     batches: int
-    """Records that hold several messages: batch queues are not made."""
+    """Records that hold several messages: batch queues are not rebuilt."""
     deleted: int
-    """Records of deleted topics: their queues are not made again."""
+    """Records of deleted topics: their queues are not rebuilt."""
     kept: tuple[Path, ...]
     """Where the old folders are now."""
     seconds: float
@@ -111,7 +111,7 @@ def rebuild(
     shape: FileShape | None = None,
     tasks: int | None = None,
 ) -> Rebuilt:
-    """Make the queues and the index of a store: in `to`, or in the store itself if no broker has it open."""
+    """Rebuild queues and index of a store, in `to` or, if no broker has it open, in the store itself."""
     folder = store if isinstance(store, ArrowStore) else ArrowStore(local_path(store))
     folder.check()
     shape, tasks, begun_s = shape or shape_of(folder.root), tasks or 2 * cores(), monotonic()
@@ -149,9 +149,9 @@ def rebuild(
 
 
 def shape_of(root: Path) -> FileShape:
-    """As the files say that are still there; where there are none, as RocketMQ has it by default.
+    """File sizes as in the existing files; without files, RocketMQ's defaults.
 
-    An index file is taken to have four entries per slot, as by default: nothing in it says how it is divided.
+    Four entries per slot are assumed, the default: an index file does not say how it is divided.
     """
     queue_size = next((path.stat().st_size for path in root.glob("consumequeue/*/*/[0-9]*")), 0)
     index_size = next((path.stat().st_size for path in root.glob("index/[0-9]*")), 0)
@@ -177,16 +177,16 @@ def _check_target(folder: ArrowStore, target: Path, *, is_own: bool) -> None:
 def _write_queues(
     rows: DataFrame, folder: Path, shape: FileShape
 ) -> tuple[list[tuple[bytes, int, int, int]], list[Tally]]:
-    """Topic, queue, repeated and missing of each file that was written; and the tallies that came along."""
+    """Write the queue files. Returns topic, queue, repeated and missing of each, and the tallies."""
     folder.mkdir()
     written = rows.mapInArrow(partial(_write_all, folder=folder, size=shape.queue_file_size), REPORT)
-    told = written.collect()
+    reported = written.collect()
     files = [
         (bytes(row["topic"]), row["queueId"], row["repeated"], row["missing"])
-        for row in told
+        for row in reported
         if row["tally"] is None
     ]
-    return files, tallies_of(row["tally"] for row in told)
+    return files, tallies_of(row["tally"] for row in reported)
 
 
 def _write_all(batches: Iterable[pa.RecordBatch], folder: Path, size: int) -> Iterator[pa.RecordBatch]:
@@ -207,7 +207,7 @@ class _WrittenIndex(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Indexing:
-    """The making of the index. The first file is made while the keys are still being counted."""
+    """Writes the index. The first file is written while the keys are still being counted."""
 
     spark: SparkSession
     folder: ArrowStore
@@ -224,10 +224,10 @@ class _Indexing:
         return [_WrittenIndex(row["number"], row["entries"], row["begin_ms"]) for row in rows.collect()]
 
     def finish(self, first: Sequence[_WrittenIndex], tallies: Sequence[Tally]) -> list[int]:
-        """How many entries each file has. Names come when all are there: they say when files begin."""
+        """Write the other files, and name all by the time at which they begin. Returns their entry counts."""
         parts = parts_of(tallies, self.shape)
         if not parts:
-            (self.to / "0").unlink()  # There is no key at all.
+            (self.to / "0").unlink()  # The log has no keys.
             return []
         made = sorted([*first, *self.write(parts[1:])])
         for part, file in zip(parts, made, strict=True):

@@ -44,7 +44,7 @@ __all__ = [
     "write_stats",
 ]
 
-# Each public name is loaded when it is asked for: a task of Spark that imports one room loads no other.
+# Public names are loaded on first use: a Spark task that imports one room loads no other.
 _PLACES = {
     "COLUMNS_NEEDED": "pipelines.stats.stats",
     "KEY_COLUMNS": "pipelines.stats.stats",

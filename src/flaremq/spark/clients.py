@@ -1,7 +1,7 @@
-"""Links to a cluster: one client with one loop thread for each NameServer, kept as long as the process.
+"""Cluster clients: one client with one loop thread for each NameServer, kept as long as the process.
 
 Spark reuses its Python workers, so connections made for one task serve the next. A fork has no loop
-thread, and makes links of its own.
+thread, and makes its own clients.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ R = TypeVar("R")
 
 _links: Final[dict[tuple[str, int], ClusterClient]] = {}
 _left_to_the_parent: Final[list[ClusterClient]] = []
-"""What a forked process inherited: kept, because collecting it would close what the parent still uses."""
+"""Clients inherited by a fork: kept, because collecting them would close what the parent still uses."""
 _making = threading.Lock()
 
 
 class ClusterClient:
-    """A client, started in the loop of its portal."""
+    """A client with the thread in which its event loop runs."""
 
     def __init__(self, name_server: str) -> None:
         self.portal = LoopThread(f"rocketmq-{name_server}")
@@ -32,7 +32,7 @@ class ClusterClient:
         """By group and queue, the offsets committed last."""
 
     def run(self, work: Coroutine[Any, Any, R]) -> R:
-        """Do this in the loop, and wait."""
+        """Run a coroutine in the client's loop, and wait for its result."""
         return self.portal.run(work)
 
     def close(self) -> None:
@@ -57,7 +57,7 @@ def cluster_client(name_server: str) -> ClusterClient:
 
 
 def close_links() -> None:
-    """Close all of this process. Tests do it; processes of Spark just end."""
+    """Close all clients of this process."""
     with _making:
         mine = [key for key in _links if key[1] == os.getpid()]
         closing = [_links.pop(key) for key in mine]

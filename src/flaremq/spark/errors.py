@@ -1,8 +1,8 @@
-"""From what Spark raises to what a person can read: one line, and ours if it was ours.
+"""Spark's exceptions turned into errors of one line, and into our own error if one of ours is the cause.
 
 An error of a data source crosses two borders: from a Python worker into Java as the text of a traceback,
-and from Java into Python inside a Java exception, with a page of frames around it. The text is all that
-is left, so the text is what is read. Nothing here needs Spark to be installed.
+and from Java into Python inside a Java exception, with a page of frames around it. Only the text is left, so
+the text is parsed. Nothing here needs Spark to be installed.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ log = logger("spark.errors")
 T = TypeVar("T")
 
 _TEXT_MAX: Final = 600
-"""Of an error that is not ours: what is longer is a plan or a page of frames."""
+"""The longest text of an error that is not ours: a longer one is a plan or a page of frames."""
 
 _OURS: Final = re.compile(r"^[ \t|+]*(?:[\w.$]+: )*?flaremq\.base\.errors\.(\w+):[ \t]?(.*)$", re.MULTILINE)
 _RAISED: Final = re.compile(
     r"^[ \t|]*((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit)): (.*)$", re.MULTILINE
 )
-# Where the words end, and frames, a plan or the text of the query begin.
+# Where the message ends, and frames, a plan or the text of the query begin.
 _FRAMES: Final = re.compile(
     r"\n\s*(?:at [\w.$/<>]+\(|\.\.\. \d+ more|Driver stacktrace:|JVM stacktrace:|Caused by:|={2,3} |\+- |')"
 )
@@ -40,10 +40,10 @@ _SQLSTATE: Final = re.compile(r"\s*SQLSTATE: \w{5}\b")
 
 
 def spark_error(error: BaseException) -> FlareError:
-    """The error of ours that lies in what Spark raised, else a SparkFailed in one line.
+    """Our own error inside Spark's exception, else a SparkFailed of one line.
 
-    A chain of our own errors prints the cause first and the last error raised at the end, so it is the
-    last one in the text that somebody meant to be read.
+    A chain of our own errors prints the cause first and the error that was raised last at the end, so the
+    last one in the text is the one to show.
     """
     if isinstance(error, FlareError):
         return error
@@ -53,7 +53,7 @@ def spark_error(error: BaseException) -> FlareError:
             name, message = found[-1]
             return _again(name, message.strip())
     if isinstance(error, ConnectionError) or any(gone in text for gone in _JVM_GONE for text in texts):
-        # Py4J raises what its socket raises, once there is nobody to answer it.
+        # Py4J raises its socket's errors once the JVM does not answer.
         return SparkFailed(
             "the JVM in which Spark runs is gone: it was killed, or the machine had no memory left; "
             "start again, and give it less to do at a time if it happens again"
@@ -75,9 +75,9 @@ def is_worker_late(error: BaseException) -> bool:
 
 
 def planned(make: Callable[[], T]) -> T:
-    """What `make` makes, tried again once if a Python worker was late, as on a busy machine.
+    """The result of `make`, which is called again once if a Python worker was late, as on a busy machine.
 
-    Only for what reads or plans: whatever may have written something must not be done again unasked.
+    Only for reading and planning: a call that may have written something must not be repeated.
     """
     try:
         return make()
@@ -89,7 +89,7 @@ def planned(make: Callable[[], T]) -> T:
 
 
 def _texts(error: BaseException) -> Iterator[str]:
-    """What the exception and those behind it say, the whole Java text included."""
+    """The texts of an exception and its causes, including the whole Java text."""
     seen: set[int] = set()
     at: BaseException | None = error
     while at is not None and id(at) not in seen:
@@ -102,10 +102,10 @@ def _texts(error: BaseException) -> Iterator[str]:
 
 
 def _again(name: str, message: str) -> FlareError:
-    """An error of the class that was raised far away.
+    """An error of the class that was raised in another process.
 
-    Some take more than a message when they are made, and what they took is gone; the class still says whose
-    fault it was, so it is made without asking its constructor.
+    Some constructors take more than a message, and those values are lost. The class still says whose fault it
+    was, so the error is made without calling its constructor.
     """
     kind = getattr(errors, name, None)
     if not (isinstance(kind, type) and issubclass(kind, FlareError)):
@@ -116,9 +116,9 @@ def _again(name: str, message: str) -> FlareError:
 
 
 def _from_worker(text: str) -> str | None:
-    """The last line of the last traceback: what a Python worker died of."""
+    """The last line of the last traceback: the error that ended a Python worker."""
     if _UNBOUND in text:
-        # Spark's own: it forgets that a reader which could not be made cannot be stopped either.
+        # A bug of Spark: it stops a reader that could not be made.
         text = text[: text.rindex(_SECOND_FAILURE)] if _SECOND_FAILURE in text else text
     if _TRACEBACK not in text:
         return None
@@ -130,8 +130,8 @@ def _from_worker(text: str) -> str | None:
 
 
 def _plain(text: str) -> str:
-    """The words of a Java exception, without its frames, its error class mark and its SQL state."""
-    # Py4J puts a line of its own before: the useful one comes after ": " at the start of the next.
+    """The message of a Java exception, without its frames, its error class mark and its SQL state."""
+    # Py4J's first line is not useful: the message comes after ": " at the start of the next.
     if text.startswith("An error occurred while calling"):
         text = text.partition("\n")[2].removeprefix(": ") or text
     text = _FRAMES.split(text, maxsplit=1)[0]

@@ -1,4 +1,4 @@
-"""Two jobs of Spark at a time, where one alone would leave processors idle."""
+"""Two Spark jobs at a time, where one alone would leave processors idle."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class SparkJob(Generic[T]):
     """Work done in a separate thread, and its result."""
 
     def __init__(self, spark: SparkSession, work: Callable[[], T]) -> None:
-        # Tags of a session that is here are known to the thread that gave them, and to no other.
+        # In a local session a tag applies only to the thread that has set it.
         here = None if is_remote() else spark.sparkContext
         self._mark = spark.addTag if here is None else here.addJobTag
         self._cancel = spark.interruptTag if here is None else here.cancelJobsWithTag
@@ -33,9 +33,9 @@ class SparkJob(Generic[T]):
         self._thread.start()
 
     def give_up(self) -> None:
-        """Cancel its jobs, again and again: one may begin only now. Returns when it has ended."""
+        """Cancel its jobs until it has ended: another job may begin after the first was cancelled."""
         while self._thread.is_alive():
-            with suppress(Exception):  # Spark itself may be gone: then so are its jobs.
+            with suppress(Exception):  # Spark itself may be gone, and its jobs with it.
                 self._cancel(self._tag)
             self._thread.join(_AGAIN_S)
 
@@ -43,7 +43,7 @@ class SparkJob(Generic[T]):
         self._thread.join()
 
     def result(self) -> T:
-        """Once it has ended; raises what it raised."""
+        """Wait for the result. Raises what the work raised."""
         self._thread.join()
         if self._error is not None:
             raise self._error
@@ -53,17 +53,17 @@ class SparkJob(Generic[T]):
         try:
             self._mark(self._tag)
             self._made.append(self._work())
-        except BaseException as error:  # noqa: BLE001 - Whoever asks for the result is told.
+        except BaseException as error:  # noqa: BLE001 - Raised by `result`.
             self._error = error
 
 
 @contextmanager
 def beside(spark: SparkSession, work: Callable[[], T]) -> Iterator[SparkJob[T]]:
-    """Do `work` while the body of the `with` runs. Both have ended when it is left, also by an error."""
-    aside = SparkJob(spark, work)
-    aside.start()
+    """Do `work` while the body of the `with` runs. Both have ended when it is left, even by an error."""
+    job = SparkJob(spark, work)
+    job.start()
     try:
-        yield aside
-        aside.join()
+        yield job
+        job.join()
     finally:
-        aside.give_up()
+        job.give_up()

@@ -1,7 +1,7 @@
-"""Options as Spark hands them over: names in any case, values as text.
+"""Options as Spark passes them: names in any case, values as text.
 
 An unknown name raises an error with a suggestion, an invalid value one that says what was expected. Reading
-and writing have different options and share this way of reading them.
+and writing have different options, and both parse them here.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _KAFKAS: Final[Mapping[str, tuple[str, ...]]] = {
     "maxRecordsPerPartition": ("maxRowsPerPartition",),
     "includeHeaders": ("includeProperties",),
 }
-"""Options of Spark's format "kafka", and ours for the same thing: users of Kafka try theirs first."""
+"""Options of Spark's format "kafka", which Kafka users try first, and ours for the same thing."""
 _BY_KAFKA: Final = {name.casefold(): own for name, own in _KAFKAS.items()}
 
 
@@ -133,7 +133,7 @@ class OptionReader:
         return value
 
     def time_ms(self, name: str) -> int | None:
-        """Milliseconds since 1970, or ISO-8601. Without a zone it is UTC, on any machine."""
+        """Milliseconds since 1970, or ISO-8601. Without a zone it is UTC, whatever the machine's zone."""
         text = self.text(name)
         if text is None or (text.isdecimal() and text.isascii() and int(text) < 1 << 62):
             return None if text is None else int(text)
@@ -158,7 +158,7 @@ class OptionReader:
         return text
 
     def json(self, name: str, example: str) -> object:
-        """The value that a JSON text stands for."""
+        """The parsed value of a JSON text."""
         text = self.text(name)
         assert text is not None
         try:

@@ -1,4 +1,4 @@
-"""Columns and types: what Spark calls them, and what of them is wanted."""
+"""Columns of a message and their Spark types."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _OF_ARROW: Final[Mapping[pa.DataType, DataType]] = {
 
 
 def spark_schema(columns: Sequence[str] = COLUMNS) -> StructType:
-    """Of some columns, in the order in which they are given."""
+    """The Spark schema of these columns, in this order."""
     return StructType([StructField(name, _OF_ARROW[type_of(name)]) for name in columns])
 
 
@@ -51,5 +51,5 @@ def columns_of(schema: StructType) -> tuple[str, ...]:
 
 
 def row_schema(schema: StructType) -> pa.Schema:
-    """What Spark compares batches with: its own types, and whatever it believes may be null."""
+    """The Arrow schema that Spark compares batches with: its types, and its idea of which may be null."""
     return pa.schema([pa.field(field.name, TYPES[field.name], field.nullable) for field in schema.fields])

@@ -1,7 +1,7 @@
-"""The format "rocketmq": what Spark asks of `format("rocketmq")`.
+"""The format "rocketmq": its data source, with readers and writers.
 
-Spark forks a Python process for each thing that it asks while it plans a query, and each imports this
-module anew. So the rooms that read and write are imported when they are asked for, not before.
+While it plans a query, Spark forks a Python process for each of its calls, and each process imports this
+module again. So the rooms that read and write are imported only when they are needed.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ class StoreOptions:
     topics: tuple[str, ...]
     pattern: str | None
     via: str
-    """log, queue, or auto: by queues if there are any and topics are named."""
+    """log, queue, or auto: by queues if topics are named and the store has queues."""
     times: Times
     columns: tuple[str, ...]
     broker_name: str | None
@@ -104,7 +104,7 @@ class StoreReader(DataSourceReader):
         self._schema = row_schema(schema)
 
     def partitions(self) -> Sequence[InputPartition]:
-        # Spark asks for a partition without a value if there is none, so there is always one.
+        # For an empty list Spark would make a partition of None, so there is always one.
         tasks = share(self.pieces(), self._options.tasks)
         return [StorePartition(task) for task in tasks] or [StorePartition(())]
 

@@ -26,23 +26,23 @@ class BatchSpeed:
 
 
 def line_of(status: Mapping[str, object], rows: int, last: BatchSpeed | None) -> str:
-    """What a query does now. It waits for messages only if it reads none, and the last batch left none.
+    """What a query does now. It waits for messages only if it reads none and the last batch left none.
 
     The first batch of a stream has no rows: it finds out where the queues begin, which can take long even if
-    many messages are there.
+    there are many messages.
     """
-    told = f"{rows:,} messages"
+    text = f"{rows:,} messages"
     if rows and last is not None:
-        told += f", {last.rows_per_s:,.0f} per second in the last batch, which took {last.seconds:.1f} s"
+        text += f", {last.rows_per_s:,.0f} per second in the last batch, which took {last.seconds:.1f} s"
     if status.get("isTriggerActive") and status.get("isDataAvailable"):
-        return f"{told}; reading"
+        return f"{text}; reading"
     if last is None or last.waiting is None:
         return STARTING
-    return f"{told}; {last.waiting:,} are waiting" if last.waiting else f"{told}; waiting for messages"
+    return f"{text}; {last.waiting:,} are waiting" if last.waiting else f"{text}; waiting for messages"
 
 
 class QueryStatus:
-    """Shows the progress of a query, each time it is asked to look."""
+    """Shows the progress of a query; each `look` updates it."""
 
     def __init__(self, query: StreamingQuery) -> None:
         self._query = query

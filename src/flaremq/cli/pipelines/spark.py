@@ -75,7 +75,7 @@ class Where:
 
 @contextmanager
 def spark_for(where: Where, what: str) -> Iterator[SparkSession]:
-    """A session for the length of a block. Spark's exceptions become FlareErrors of one line."""
+    """A session for a `with` block. Spark's exceptions become FlareErrors of one line."""
     check_installed()
     from flaremq.spark.errors import spark_error
     from flaremq.spark.launch.plan import SessionPlan
@@ -160,7 +160,7 @@ def watched(spark: SparkSession, what: str) -> Iterator[Path | None]:
 def _watch(spark: SparkSession, bar: Any, task: Any, counted: Path, ended: threading.Event) -> None:
     tracker = spark.sparkContext.statusTracker()
     while not ended.wait(_LOOK_S):
-        with suppress(Exception):  # A look that fails is no reason to end the work: the next one may not.
+        with suppress(Exception):  # A look that fails must not end the work: the next one may succeed.
             stages = [tracker.getStageInfo(number) for number in tracker.getActiveStageIds()]
             found = [stage for stage in stages if stage is not None]
             total, done = sum(s.numTasks for s in found), sum(s.numCompletedTasks for s in found)
@@ -169,12 +169,12 @@ def _watch(spark: SparkSession, bar: Any, task: Any, counted: Path, ended: threa
 
 
 def told_of(tasks: int, done: int, records: int) -> str:
-    """Between stages Spark has no tasks: it plans, or shuffles rows."""
-    told = f"{done} of {tasks} tasks" if tasks else "planning"
-    return f"{told}, {records:,} records read" if records else told
+    """Progress in words. Between stages Spark has no tasks: it plans, or shuffles rows."""
+    text = f"{done} of {tasks} tasks" if tasks else "planning"
+    return f"{text}, {records:,} records read" if records else text
 
 
 def records_counted(folder: Path) -> int:
-    """The sum of what all tasks have counted so far, each in a file."""
+    """How many records all tasks have counted so far, each in its file."""
     texts = (path.read_text() for path in folder.iterdir())
     return sum(int(text) for text in texts if text.isdigit())

@@ -18,8 +18,8 @@ How it works
 1. Find a Java (`java`), an archive of Spark's classes that halves the start (`appcds`), and the settings
    (`plan`). The user's settings and spark-defaults.conf win over ours.
 2. Make a folder for the temporary files of Spark and its JVM.
-3. Start the JVM (`jvm`) with its stderr in a log file. Environment variables that Spark needs are set only
-   during the start. If the JVM does not start with the archive, try once more without it.
+3. Start the JVM (`jvm`), by default with its stderr in a log file. Environment variables that Spark needs are
+   set only during the start. If the JVM does not start with the archive, try once more without it.
 4. Create the session in that JVM, and replace PySpark's Ctrl-C handler.
 5. To close: stop the session, end the JVM, make PySpark forget both, restore the Ctrl-C handler, and delete
    the folder and, if it is empty, the log. A start that fails is closed in the same way; a session that is

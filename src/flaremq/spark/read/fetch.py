@@ -14,10 +14,10 @@ memory. And while a task reads, brokers restart, fail over and delete old files.
 
 How it works
 ------------
-The first pull from a broker is a probe. The number of offsets that its answer covers is the stride, and
-ranges are cut into pull ranges of one stride (`pullranges`). A short answer shortens the stride; after
-256 full ones in a row it is doubled. With a filter an answer may end anywhere: pull ranges then have 4096
-offsets, and each sends one pull after the other.
+Without a filter, the first pull from a broker is a probe. The number of offsets that its answer covers is
+the stride, and ranges are cut into pull ranges of one stride (`pullranges`). A short answer shortens the
+stride; after 256 full ones in a row it is doubled. With a filter an answer may end anywhere: pull ranges
+then have up to 4096 offsets, and each sends one pull after the other.
 
 The window holds up to 64 pull ranges (8 with a filter), or as many as 16 MiB of answers allow, but at
 least two. Those at its front that are done leave it, and their records are joined to chunks of about

@@ -1,7 +1,7 @@
 """What brokers know of queues: which exist, their first and last offsets, the offset of a time or a group.
 
-Many queues are asked for at once. A broker that does not answer is asked again until brokerTimeout is over,
-which is an error.
+Many queues are asked for at once. A broker that does not answer is asked again; after brokerTimeout it is an
+error.
 """
 
 from __future__ import annotations

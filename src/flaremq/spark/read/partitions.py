@@ -1,7 +1,7 @@
 """Queue ranges packed into tasks: large ones are split, small ones share a task.
 
 A task costs Spark some 40 ms, in which 10,000 to 20,000 messages can be read. So small queues do not get a
-task each, and there are never more tasks than worthwhile work.
+task each, and unless options ask for more, there are no more tasks than are worth that.
 """
 
 from __future__ import annotations

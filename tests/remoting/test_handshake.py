@@ -100,7 +100,7 @@ def test_settings_that_cannot_work_are_refused() -> None:
         TlsSettings(certificate="/nowhere.pem", key=KEY).context()
     with pytest.raises(ConfigError, match="trustCertPath"):
         settings(client_auth=ClientAuth.REQUIRE)
-    with pytest.raises(ConfigError, match="does not hold a certificate"):
+    with pytest.raises(ConfigError, match="does not contain a certificate"):
         TlsSettings(certificate=KEY).context()
 
 

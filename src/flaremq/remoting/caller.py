@@ -1,4 +1,4 @@
-"""The calling side: connections to other servers, made when needed, kept, and made anew."""
+"""The calling side: connections to other servers, made when needed, kept, and renewed."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from flaremq.remoting.settings import CallerSettings
 from flaremq.remoting.turn import Batch, Turn
 
 _LEAVE_S: Final = 1.0
-"""For a peer that does not answer the end of a TLS session, or does not read what is left."""
+"""How long to wait for a peer that does not end its TLS session, or does not read what is left."""
 
 
 class Caller:
-    """Calls to addresses such as `10.0.0.1:9876`. What the peer asks back goes to the router, if any."""
+    """Calls to addresses such as `10.0.0.1:9876`. Requests of the peer go to the router, if there is one."""
 
     def __init__(
         self,
@@ -45,9 +45,9 @@ class Caller:
         self._closed = False
 
     async def call(self, address: str, request: Command, timeout_s: float) -> Command:
-        """The answer to a request, whatever its code. Raises Unreachable in one of its kinds.
+        """The answer to a request, whatever its code. Raises a subclass of Unreachable.
 
-        The time is for all of it: a free slot, the connection, the write and the answer.
+        The timeout covers everything: a free slot, the connection, the write and the answer.
         """
         deadline_s = self._now_s() + timeout_s
         async with self._slot(self._async_slots, address, timeout_s):
@@ -60,7 +60,7 @@ class Caller:
                 raise
 
     async def send_oneway(self, address: str, request: Command, timeout_s: float) -> None:
-        """Send without an answer: whether it arrives is not known. Raises Unreachable where it cannot be
+        """Send a one-way request: whether it arrives is not known. Raises Unreachable if it cannot be
         written in time."""
         deadline_s = self._now_s() + timeout_s
         async with self._slot(self._oneway_slots, address, timeout_s):
@@ -77,7 +77,7 @@ class Caller:
                     await slots.acquire()
             except TimeoutError:
                 raise CallTimeout(
-                    f"{address} was not asked: all slots for calls were taken for {timeout_s:g} s"
+                    f"{address} was not called: all slots for calls were taken for {timeout_s:g} s"
                 ) from None
         else:
             await slots.acquire()
@@ -87,7 +87,7 @@ class Caller:
             slots.release()
 
     async def _writable(self, connection: Connection, limit_s: float) -> None:
-        """Wait until the peer reads. One that does not is given up, for those who wait behind us too."""
+        """Wait until the peer reads. If it does not, close the connection, for all calls that wait on it."""
         try:
             async with asyncio.timeout(limit_s):
                 await connection.writable()
@@ -100,17 +100,17 @@ class Caller:
             raise ConnectionLost(f"the connection to {host}:{port} is gone: nothing was sent")
 
     def open_connection(self, address: str) -> Connection | None:
-        """The connection to an address, if there is one now."""
+        """The open connection to an address, if there is one."""
         connection = self._connections.get(address)
         return connection if connection is not None and connection.is_open else None
 
     def descriptors(self) -> list[int]:
-        """Of all open sockets."""
+        """The descriptors of all open sockets."""
         found = (connection.descriptor for connection in self._connections.values())
         return [number for number in found if number is not None]
 
     def release(self, address: str) -> None:
-        """Close the connection to an address that is not needed any more, unless a call waits on it."""
+        """Close a connection that is no longer needed, unless a call waits on it."""
         connection = self.open_connection(address)
         if connection is not None and not len(connection.pending):
             connection.close()
@@ -118,7 +118,7 @@ class Caller:
     async def connected(self, address: str, timeout_s: float) -> Connection:
         """The connection to an address, made if there is none. Raises ConnectFailed.
 
-        All who want the same connection share one attempt to make it, each for as long as its own time lasts.
+        Callers of the same address share one attempt to connect, each until its own timeout.
         """
         connection = self.open_connection(address)
         if connection is not None:
@@ -153,7 +153,7 @@ class Caller:
                     int(port),
                     ssl=self._tls,
                 )
-        except (OSError, TimeoutError) as error:  # What TLS refuses is an OSError too.
+        except (OSError, TimeoutError) as error:  # TLS errors are OSErrors too.
             why = str(error) or f"no answer within {limit_s:g} s"
             failed = ConnectFailed(f"{address} cannot be reached: {why}")
             failed.__cause__ = error
@@ -163,7 +163,7 @@ class Caller:
         return connection
 
     def _look_after(self, connection: Connection) -> None:
-        """Close it when it has been idle for too long; look again when that could be so."""
+        """Close a connection that has been idle for too long, and check again when it could be."""
         left_s = self._settings.idle_max_s - connection.idle_s()
         if left_s <= 0 and not len(connection.pending):
             connection.close()
@@ -181,7 +181,7 @@ class Caller:
             self.on_close(address)
 
     def _on_request(self, connection: Connection, request: Command) -> None:
-        if self._router is not None and not self._closed:  # What was read just before is not served.
+        if self._router is not None and not self._closed:  # Requests read just before closing are not served.
             self._tasks.spawn("request", self._serve(self._router, connection, request))
 
     async def _serve(self, router: Router, connection: Connection, request: Command) -> None:
@@ -190,8 +190,8 @@ class Caller:
             connection.send(response)
 
     async def aclose(self) -> None:
-        """Close all connections, and return when they are closed: a loop that ends before would leave TLS
-        sessions half way through their good-byes."""
+        """Close all connections, and return when they are closed: a loop that ends before that would leave
+        TLS sessions half closed."""
         self._closed = True
         connections = list(self._connections.values())
         self._connections.clear()
@@ -205,7 +205,7 @@ class Caller:
 
 
 async def _are_gone(connections: list[Connection]) -> bool:
-    """Whether all of them are closed for good, within the time that peers are given for it."""
+    """Whether all of them were closed within the time that peers are given."""
     try:
         async with asyncio.timeout(_LEAVE_S):
             await asyncio.gather(*(connection.gone() for connection in connections))
@@ -220,7 +220,7 @@ _FRAME_WIDTH: Final = Frame.WIDTH
 
 
 def take_receipts(batch: Batch) -> int:
-    """Hand out what takers wait for, and say how many that were. All others go the plain way."""
+    """Hand receipts to their takers, and return how many. All other answers go the plain way."""
     sources = batch.sources
     if not any(cast(Connection, source).pending.taken_by for source in sources):
         return 0

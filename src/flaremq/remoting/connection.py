@@ -1,9 +1,9 @@
 """One socket: bytes to its turn, answers back, and back-pressure both ways.
 
-A peer that does not read its answers is not read from either: what waits to be written to it has a
-high-water mark, and while that is passed its requests stay in the kernel, where they slow it down. A
-caller reads on whatever it has to write: what comes are the answers to its own questions, and two ends
-that each wait for the other to read would wait for ever.
+A peer that does not read its answers is not read from either: while its write buffer is above the high-water
+mark, its requests stay in the kernel, which slows it down. A caller goes on reading however much it has to
+write: it reads the answers to its own requests, and two ends that each wait for the other to read would wait
+for ever.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ _UNDER_WAY_MAX: Final = 1024
 _LINGER_S: Final = 3.0
 """A closing connection whose peer has read nothing for this long is aborted."""
 _LINGER_MAX_S: Final = 60.0
-"""The same for a peer that reads, but so slowly that it would hold its descriptor for ever."""
+"""The limit for a peer that reads, but so slowly that it would hold its descriptor for ever."""
 _LAST_DATA_RECEIVED: Final = struct.Struct("@52xI")  # In tcp_info: milliseconds since the peer last sent.
 
 
 class Connection(asyncio.BufferedProtocol):
-    """Frames of one peer. Requests go to `on_request`, responses to those who wait for them."""
+    """One socket. Requests go to `on_request`, responses to the calls that wait for them."""
 
     def __init__(
         self,
@@ -53,8 +53,8 @@ class Connection(asyncio.BufferedProtocol):
         calls: asyncio.Semaphore | None = None,
         admits: Callable[[int], bool] | None = None,
     ) -> None:
-        """`doorway` is for accepted connections. `calls` bounds what all connections of a port ask of their
-        peers at a time; `admits` is asked whether a connection with this descriptor may stay."""
+        """`doorway` is for accepted connections. `calls` limits the concurrent calls of all connections of a
+        port to their peers; `admits` returns whether a connection with this descriptor may stay."""
         self._turn = turn
         self._is_accepted = doorway is not None
         self._on_request = on_request
@@ -70,14 +70,14 @@ class Connection(asyncio.BufferedProtocol):
         self._lingering: asyncio.TimerHandle | None = None
         self._gone: asyncio.Future[None] | None = None
         inlet = self.inlet = turn.inlet(self, shut=doorway is not None)
-        # Straight to the inlet: the loop calls these for every read.
+        # Bound straight to the inlet, because the loop calls them for every read.
         self.get_buffer = inlet.get_buffer  # type: ignore[method-assign]
         self.buffer_updated = inlet.buffer_updated  # type: ignore[method-assign]
         self.host = bytes(8)
         self.is_full = False
-        """More waits to be written than the peer has earned: do no more work for it now."""
+        """The write buffer is above its high-water mark: do no more work for this peer now."""
         self.left_much = False
-        """Once it is gone: whether much was still to be read or written."""
+        """Once it is closed: whether much was still to be read or written."""
         self._waiting: deque[Callable[[], None]] = deque()
         self.under_way = 0  # Requests of the peer that are not answered yet.
         self.pending = Pending()
@@ -85,7 +85,7 @@ class Connection(asyncio.BufferedProtocol):
         self._reads_seen, self._active_s = 0, self._loop.time()
         self.closed: asyncio.Future[None] = self._loop.create_future()
 
-    # What the event loop calls.
+    # Called by the event loop.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -103,16 +103,16 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.set_write_buffer_limits(*self._water_marks)
 
     def comes_from(self, address: str, port: int) -> None:
-        """Who the peer is: as the socket says, or the proxy before it."""
+        """Set the peer's address, as given by the socket, or by the proxy in front of it."""
         self.address = (address, port)
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         packed = socket.inet_pton(family, address.partition("%")[0])
         if packed[:12] == b"\0" * 10 + b"\xff\xff":
-            packed = packed[12:]  # IPv4 in the clothes of IPv6: a record keeps it as what it is.
+            packed = packed[12:]  # An IPv4 address mapped to IPv6: a record keeps it as IPv4.
         self.host = packed + port.to_bytes(4, "big")
 
     def entered(self, data: bytes) -> None:
-        """The first bytes tell who comes and how; under TLS all bytes pass here."""
+        """Take bytes of a shut inlet: the first ones of a connection, and under TLS all of them."""
         doorway = self._doorway
         assert doorway is not None
         try:
@@ -138,7 +138,7 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.write(out)
 
     def broken(self, error: Malformed) -> None:
-        """Nothing that comes can be believed: read no more; close when what came before is answered."""
+        """The peer's bytes make no sense: read no more, and close once earlier requests are answered."""
         log.warning("connection of %s:%d is closed: %s", *self.address, error)
         if self._transport is not None and not self._transport.is_closing():
             self._transport.pause_reading()
@@ -147,7 +147,7 @@ class Connection(asyncio.BufferedProtocol):
             self.close()
 
     def begun(self) -> None:
-        """A request of this peer is under way. One with very many of them is not read from meanwhile."""
+        """A request of this peer is under way. A peer with very many of them is paused."""
         self.under_way += 1
         if self.under_way == _UNDER_WAY_MAX and self._transport is not None:
             self._crowded = True
@@ -162,7 +162,7 @@ class Connection(asyncio.BufferedProtocol):
             self.close()
 
     def _read_on(self) -> None:
-        """Read again, if nothing else stands against it."""
+        """Resume reading, unless there is another reason to pause."""
         if self._transport is None or self._transport.is_closing():
             return
         if not (self.is_full or self._crowded or self._finishing):
@@ -172,10 +172,10 @@ class Connection(asyncio.BufferedProtocol):
         if not command.is_response:
             self._on_request(self, command)
         elif not self.pending.answer(command):
-            log.debug("an answer from %s:%d comes too late: %s", *self.address, command)
+            log.debug("an answer from %s:%d came too late: %s", *self.address, command)
 
     def waited_ms(self) -> int:
-        """How long ago the youngest bytes of this peer came to the kernel, if that can be told."""
+        """How long ago the youngest bytes of this peer reached the kernel; 0 if unknown."""
         if self._socket is None or not hasattr(socket, "TCP_INFO"):
             return 0
         try:
@@ -204,7 +204,7 @@ class Connection(asyncio.BufferedProtocol):
         inlet = self.inlet
         self.left_much = self.is_full or inlet.large is not None
         inlet.rest, inlet.large = b"", None
-        # What leads back to us: without a circle we are gone at once, and not when somebody collects garbage.
+        # Break the reference cycle, so that this is freed at once and not by the garbage collector.
         inlet.source = None
         del self.get_buffer, self.buffer_updated
         self.is_full = False
@@ -219,7 +219,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._on_close is not None:
             self._on_close(self)
 
-    # What its owner calls.
+    # Called by its owner.
 
     @property
     def is_open(self) -> bool:
@@ -227,18 +227,18 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def descriptor(self) -> int | None:
-        """Of its socket, while it is open."""
+        """The descriptor of its socket, while it is open."""
         number = -1 if self._socket is None else self._socket.fileno()
         return number if number >= 0 else None
 
     def idle_s(self) -> float:
-        """For how long nothing has come or gone, as far as whoever asks now and then can tell."""
+        """For how long nothing was read or sent. A read counts from the first call that notices it."""
         if self.inlet.count != self._reads_seen:
             self._reads_seen, self._active_s = self.inlet.count, self._loop.time()
         return self._loop.time() - self._active_s
 
     def send(self, command: Command) -> None:
-        """Write a command; nothing happens if the peer is gone, as nobody could tell it so."""
+        """Write a command; does nothing if the peer is gone."""
         self._active_s = self._loop.time()
         body = command.body
         self.send_bytes(encode_head(command, len(body) if body is not None else 0))
@@ -246,7 +246,7 @@ class Connection(asyncio.BufferedProtocol):
             self.send_bytes(body)
 
     async def call(self, request: Command, timeout_s: float) -> Command:
-        """Ask the peer something of our own. Raises ConnectionLost or CallTimeout."""
+        """Send a request to the peer and wait for the answer. Raises ConnectionLost or CallTimeout."""
         if not self.is_open:
             raise ConnectionLost(f"the connection to {self.address[0]}:{self.address[1]} is closed")
         opaque = self.pending.next_opaque()
@@ -269,7 +269,7 @@ class Connection(asyncio.BufferedProtocol):
             transport.write(data if self._doorway is None else self._doorway.seal(data))
 
     def send_parts(self, parts: Sequence[Bytes]) -> None:
-        """Write many pieces at once, none of them copied where the loop can gather them."""
+        """Write many parts at once, without a copy where the loop can gather them."""
         transport = self._transport
         if transport is None:
             return
@@ -279,18 +279,18 @@ class Connection(asyncio.BufferedProtocol):
             transport.write(b"".join(map(self._doorway.seal, parts)))
 
     def when_writable(self, work: Callable[[], None]) -> None:
-        """Do this when the peer has read what was written before; or when it is gone."""
+        """Call `work` once the peer has read enough of what was written, or is gone."""
         self._waiting.append(work)
 
     async def writable(self) -> None:
-        """Wait until the peer reads; at once if it does, or is gone."""
+        """Wait until the peer reads; returns at once if it does, or is gone."""
         if self.is_full:
             reads = asyncio.Event()
             self.when_writable(reads.set)
             await reads.wait()
 
     def close(self) -> None:
-        """Write what waits to be written, then close. A peer that stops reading is not waited for."""
+        """Write what is left to write, then close. A peer that stops reading is not waited for."""
         transport = self._transport
         if transport is None or transport.is_closing():
             return
@@ -313,12 +313,12 @@ class Connection(asyncio.BufferedProtocol):
         self.abort()
 
     async def gone(self) -> None:
-        """Return when it is closed for good: a TLS session takes leave of its peer before that."""
+        """Return when the socket is closed: a TLS session is ended with its peer before that."""
         if self._transport is not None:
             self._gone = self._gone or self._loop.create_future()
             await asyncio.shield(self._gone)
 
     def abort(self) -> None:
-        """Close now; what waits to be written is lost."""
+        """Close now; what is left to write is lost."""
         if self._transport is not None:
             self._transport.abort()

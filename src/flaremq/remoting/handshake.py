@@ -1,8 +1,8 @@
 """The first bytes of a connection: a PROXY header, a TLS greeting, or a plain frame.
 
 One port serves clients with TLS, clients without, and both behind a load balancer that announces the real
-client in a PROXY header (version 1 in text, version 2 in binary). Nothing in RocketMQ's protocol says
-which of these comes, so it has to be told from the bytes themselves:
+client in a PROXY header (version 1 in text, version 2 in binary). Nothing in RocketMQ's protocol says which
+of these comes, so the first bytes decide:
 
     00 ..                        a plain frame: high byte of its length, 0 for every allowed length
     16 ..                        TLS: the type of a handshake record
@@ -30,7 +30,7 @@ from flaremq.model.columns import Bytes
 from flaremq.remoting.tls import TlsMode
 
 _NOTE_V1: Final = b"PROXY "
-_NOTE_V1_MAX: Final = 107  # Bytes of the longest line that a proxy may write.
+_NOTE_V1_MAX: Final = 107  # The longest line that a proxy may send.
 _NOTE_V2: Final = b"\r\n\r\n\0\r\nQUIT\n"
 _NOTE_V2_HEAD: Final = 16
 _NOTE_V2_MAX: Final = 4096
@@ -40,7 +40,7 @@ _RECORD_MAX: Final = 1 << 16
 
 
 class Doorway:
-    """One connection on its way in."""
+    """The handshake of one connection."""
 
     def __init__(self, mode: TlsMode = TlsMode.DISABLED, context: ssl.SSLContext | None = None) -> None:
         self._mode = mode
@@ -48,17 +48,17 @@ class Doorway:
         self._begun = b""
         self._session: _Session | None = None
         self.peer: tuple[str, int] | None = None
-        """Who a proxy says has come, once."""
+        """The client's address from a PROXY header, until it is taken."""
         self.is_open = False
-        """Nothing more is to be done here: bytes may go straight to their turn."""
+        """The handshake is over: bytes may go straight to their turn."""
 
     @property
     def ended(self) -> bool:
-        """The peer has said goodbye, as TLS has it."""
+        """The peer has ended the TLS session."""
         return self._session is not None and self._session.ended
 
     def feed(self, data: bytes) -> bytes:
-        """Bytes of frames among those that came. Malformed: close the connection."""
+        """The bytes of frames in `data`, decrypted. Raises Malformed: close the connection."""
         if self._session is not None:
             return self._session.feed(data)
         self._begun += data
@@ -69,7 +69,7 @@ class Doorway:
             return b""
         if data[0] == _TLS_GREETING:
             if self._mode is TlsMode.DISABLED or self._context is None:
-                raise Malformed("a TLS greeting, but tls.server.mode is disabled: connect without TLS")
+                raise Malformed("a TLS handshake, but tls.server.mode is disabled: connect without TLS")
             self._session = _Session(self._context)
             return self._session.feed(data)
         if self._mode is TlsMode.ENFORCING:
@@ -78,15 +78,15 @@ class Doorway:
         return data
 
     def seal(self, data: Bytes) -> bytes:
-        """Bytes to be written, as the peer wants to read them."""
+        """Bytes to write, encrypted under TLS."""
         return bytes(data) if self._session is None else self._session.seal(data)
 
     def outgoing(self) -> bytes:
-        """What TLS itself has to say."""
+        """Bytes that TLS itself has to send."""
         return b"" if self._session is None else self._session.outgoing()
 
     def _noted(self) -> bool:
-        """Whether the note of a proxy, if there is one, has been read."""
+        """Whether the PROXY header, if there is one, has been read."""
         begun = self._begun
         if begun[: len(_NOTE_V1)] == _NOTE_V1[: len(begun)] and begun[:1] == b"P":
             return self._noted_v1()
@@ -135,7 +135,7 @@ def _address(text: str) -> str:
 
 
 class _Session:
-    """TLS on one connection, between two memories."""
+    """The TLS session of one connection, in memory."""
 
     def __init__(self, context: ssl.SSLContext) -> None:
         self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()

@@ -1,7 +1,7 @@
-"""A very small HTTP server, for scrapers and health checks: GET a page, be answered, go.
+"""A very small HTTP server for scrapers and health checks: one GET per connection.
 
-Whatever comes instead is answered with its error or closed: nonsense, headers without end, a peer that
-sends a byte a minute. It lives in the event loop of a broker, so it is stingy with everything.
+Anything else is answered with an error or closed: nonsense, endless headers, a peer that sends a byte a
+minute. It runs in the event loop of a broker, so everything has a tight limit.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ class Answer:
 
 
 Page: TypeAlias = Callable[[], Awaitable[Answer]]
-"""Makes what is shown. What takes long in it must be done aside."""
+"""Makes the content of a page. Slow work must be done in a thread."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpLimits:
-    """What one peer, and all of them, may take."""
+    """Limits per peer and in total."""
 
     head_max: int = _HEAD_MAX
     connections_max: int = _CONNECTIONS_MAX
@@ -70,7 +70,7 @@ class HttpServer:
         except OSError as error:
             raise ConfigError(
                 f"metricsPromExporterPort={self.port}: {error.strerror or error} on {self._host}: stop "
-                "whoever has it, or choose another port"
+                "the process that has it, or choose another port"
             ) from error
         self.port = self._server.sockets[0].getsockname()[1]
 
@@ -81,7 +81,7 @@ class HttpServer:
         await self._tasks.aclose(timeout_s=5)
         for writer in list(self._writers):
             writer.transport.abort()
-        await asyncio.sleep(0)  # A transport that was aborted closes its socket in the next turn.
+        await asyncio.sleep(0)  # An aborted transport closes its socket in the next turn of the loop.
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self._stopping or len(self._writers) >= self._limits.connections_max:
@@ -103,10 +103,10 @@ class HttpServer:
             log.debug("a peer of the metrics port has gone, or does not read")
         finally:
             self._writers.discard(writer)
-            writer.transport.abort()  # Nothing happens if it has closed by itself.
+            writer.transport.abort()  # Does nothing if it is closed already.
 
     async def _answer(self, reader: asyncio.StreamReader) -> tuple[str, Answer | None]:
-        """The method and what it is answered; None for a peer that left without a word."""
+        """The method and its answer; None for a peer that left without sending anything."""
         try:
             async with asyncio.timeout(self._limits.read_s):
                 head = await reader.readuntil(b"\r\n\r\n")
@@ -130,7 +130,7 @@ class HttpServer:
         try:
             return await page()
         except Exception:
-            log.exception("page %s cannot be made", target.partition("?")[0])
+            log.exception("page %s failed", target.partition("?")[0])
             return _error(HTTPStatus.INTERNAL_SERVER_ERROR)
 
 

@@ -1,4 +1,4 @@
-"""Calls that wait for their answers, by opaque: one future each, or many with one who takes them all."""
+"""Calls that wait for their answers, by opaque: one future each, or one taker for many."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from flaremq.protocol.command import Command
 
 
 class Taker(Protocol):
-    """Who has asked many things at once and takes the answers as they come."""
+    """Takes the answers to many calls as they arrive."""
 
     def answered(self, opaque: int, response: Command) -> None: ...
 
     def stored(self, opaque: int, queue_id: int, queue_offset: int, offset_id: str) -> None:
-        """The same for an answer that says no more than where a message was stored."""
+        """Like `answered`, for an answer that only says where a message was stored."""
 
     def lost(self, opaque: int, error: Exception) -> None:
         """The connection is gone."""
@@ -38,13 +38,13 @@ class Pending:
         return number - (1 << 32) if number >> 31 else number
 
     def expect(self, opaque: int) -> asyncio.Future[Command]:
-        """A future for the answer with this opaque. Whoever asked must `forget` it in the end."""
+        """A future for the answer with this opaque. The caller must `forget` it in the end."""
         future: asyncio.Future[Command] = asyncio.get_running_loop().create_future()
         self._waiting[opaque] = future
         return future
 
     def answer(self, response: Command) -> bool:
-        """Give a response to who waits for it; False if nobody does any more."""
+        """Hand a response to the call that waits for it; False if none does any more."""
         taker = self.taken_by.pop(response.opaque, None)
         if taker is not None:
             taker.answered(response.opaque, response)
@@ -60,7 +60,7 @@ class Pending:
         self.taken_by.pop(opaque, None)
 
     def fail(self, error: Exception) -> None:
-        """The connection is gone: nobody will be answered."""
+        """The connection is gone: fail all calls."""
         waiting, self._waiting = self._waiting, {}
         for future in waiting.values():
             if not future.done():

@@ -1,7 +1,7 @@
-"""Free ports, and the ports that a broker needs beside its own.
+"""Free ports, and the additional ports of a broker.
 
-A port that the system hands out (port 0) may be taken by any outgoing connection between the moment it is
-found and the moment a server listens on it. So free ports are looked for below that range.
+A port that the system hands out (port 0) may be taken by any outgoing connection before a server listens on
+it. So free ports are searched below that range.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ VIP: Final = -2
 HA: Final = 1
 """From a broker's port to the one its slaves connect to."""
 BROKER: Final = (VIP, 0, HA)
-"""All ports of a broker, as steps from the one clients are told."""
+"""All ports of a broker, as steps from the one that clients connect to."""
 _RANGE: Final = range(20_000, 32_000)
 _TRIES: Final = 200
 
 
 def free_port(host: str = "0.0.0.0", steps: Sequence[int] = (0,), rng: random.Random | None = None) -> int:
-    """A port that is free on this address (on all of them by default), with those so many steps from it."""
+    """A port that is free on this address (by default on all), as are those at `steps` from it."""
     for port in (rng or random.Random()).sample(_RANGE, _TRIES):
         if are_free(host, [port + step for step in steps]):
             return port
@@ -51,7 +51,7 @@ def are_free(host: str, ports: Sequence[int]) -> bool:
 
 
 def host_bytes(address: str, port: int) -> bytes:
-    """An address as records and message ids keep it; ConfigError if its name cannot be resolved."""
+    """An address as encoded in records and message ids. Raises ConfigError if it cannot be resolved."""
     try:
         infos = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)
     except OSError as error:

@@ -1,8 +1,8 @@
-"""Which handler serves which request code, in families with limits of their own.
+"""The handler of each request code, in families that each have a limit.
 
-A family is what RocketMQ gives a thread pool: sends, pulls, heartbeats ... Here it is a number of
-requests that may be under way and an age at which a waiting one is refused, so that one kind of
-request cannot starve the others. What is refused is refused before any work is done for it.
+RocketMQ gives each family (sends, pulls, heartbeats ...) a thread pool. Here a family limits how many
+requests may be under way, and how long one may wait, so that one kind of request cannot starve the others. A
+request is refused before any work is done for it.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ Handler: TypeAlias = Callable[[Peer, Command], Awaitable[Command | None]]
 
 @dataclass(slots=True)
 class Family:
-    """Requests of one kind: how many may be there, how many of them are served at once, and how old
-    one may be before it is served."""
+    """Requests of one kind: how many may be under way, how many are served at once, and how long one may
+    wait."""
 
     name: str
     limit: int
     at_once: int = 0
-    """0: as many as there are. They cost nothing while they wait for something else."""
+    """0: no limit. Requests cost nothing while they wait for something else."""
     age_max_ms: int = 0
-    """0: a request may wait for as long as it takes."""
+    """0: no limit."""
     under_way: int = 0
     _served: int = 0
     _line: deque[tuple[asyncio.Future[None], float]] = field(default_factory=deque)
@@ -57,13 +57,13 @@ class Family:
         return len(self._line)
 
     def head_wait_ms(self) -> int:
-        """For how long the first in line has waited."""
+        """How long the first in line has waited."""
         if not self._line:
             return 0
         return round((asyncio.get_running_loop().time() - self._line[0][1]) * 1000)
 
     async def enter(self) -> None:
-        """Wait for a turn. Raises Busy where the line, or the wait in it, is too long."""
+        """Wait to be served. Raises Busy if the line, or the wait in it, is too long."""
         if self.under_way >= self.limit:
             raise Busy(
                 f"[OVERLOAD]system busy, start flow control for a while: {self.under_way} {self.name} "
@@ -102,7 +102,7 @@ class Family:
 
 
 class Router:
-    """code -> handler. Total: whatever comes, there is an answer, or the reason why there is none."""
+    """code -> handler. Every request gets an answer, be it a refusal with the reason."""
 
     def __init__(self) -> None:
         self._routes: dict[int, tuple[Handler, Family]] = {}
@@ -117,7 +117,7 @@ class Router:
         return frozenset(self._routes)
 
     async def answer(self, peer: Peer, request: Command) -> Command | None:
-        """What to send back; None if nothing is to be sent (now)."""
+        """The answer to send; None if there is nothing to send (now)."""
         route = self._routes.get(request.code)
         if route is None:
             return _told(

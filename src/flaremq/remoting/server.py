@@ -24,12 +24,12 @@ from flaremq.remoting.turn import Lane, Turn
 
 log = logging.getLogger(__name__)
 
-_TURNED_AWAY_S = 60.0  # How often the log hears of connections that are closed at once.
+_TURNED_AWAY_S = 60.0  # How often connections that are closed at once are logged.
 _GO_AWAY_FROM_VERSION = 475  # Peers above it know GO_AWAY: they reconnect elsewhere and ask again.
 
 
 class Server:
-    """One port. Every request runs in a task of its own; answers go out as they are ready."""
+    """A listening port. Every request that the router serves runs in its own task."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Server:
         self._descriptors_max = descriptors.for_sockets(descriptors.limit())
         self._turned_away = Seldom(_TURNED_AWAY_S)
         self.turned_away = 0
-        """Connections that were closed at once, as the process has no descriptors to spare."""
+        """Connections closed at once because the process has no descriptors to spare."""
         self._left_much = False
         self.port = settings.listen_port
 
@@ -75,7 +75,7 @@ class Server:
         except OSError as error:
             raise ConfigError(
                 f"listenPort={settings.listen_port}: {error.strerror} on {settings.bind_address}: "
-                "stop whoever has it, or choose another port"
+                "stop the process that has it, or choose another port"
             ) from error
         self._turn = Turn(self._lanes, gate=self._gate)
         self._server = await loop.create_server(self._accept, sock=sock, backlog=settings.backlog)
@@ -117,7 +117,7 @@ class Server:
         return connection
 
     def _admits(self, descriptor: int) -> bool:
-        """Whether there are descriptors left for the store when a connection has this one."""
+        """Whether enough descriptors are left for the store if a connection has this one."""
         if descriptor < self._descriptors_max:
             return True
         self.turned_away += 1
@@ -148,9 +148,9 @@ class Server:
     async def _serve(self, connection: Connection, request: Command) -> None:
         try:
             if connection.is_full:
-                await connection.writable()  # What a peer does not read, it need not be given more of.
+                await connection.writable()  # No more answers for a peer that does not read them.
                 if request.wants_answer and not connection.is_open:
-                    return  # It has gone meanwhile: thousands of its questions would keep others waiting.
+                    return  # It is gone: thousands of its requests would keep others waiting.
             response = await self._router.answer(connection, request)
             if response is not None:
                 self._send(connection, request, response)
@@ -163,13 +163,13 @@ class Server:
     def _send(self, connection: Connection, request: Command, response: Command) -> None:
         try:
             connection.send(response)
-        except UsageError as error:  # An answer that no frame can hold; silence would be worse.
+        except UsageError as error:  # The answer does not fit into a frame; silence would be worse.
             connection.send(
                 response_to(request, ResponseCode.SYSTEM_ERROR, f"the answer is too large: {error}")
             )
 
     async def _close_idle(self) -> None:
-        """Close who is silent for too long, and give back what they and others have left."""
+        """Close idle connections, and return the memory of closed ones to the system."""
         limit_s = self._settings.idle_max_s
         for connection in list(self._connections):
             if connection.is_open and connection.idle_s() > limit_s:
@@ -180,7 +180,7 @@ class Server:
             await asyncio.to_thread(trim)
 
     def drain(self) -> None:
-        """Take no more connections and no new work; what is under way goes on."""
+        """Take no more connections and no new requests; those under way go on."""
         self._stopping = True
         if self._turn is not None:
             self._turn.draining = True
@@ -188,7 +188,7 @@ class Server:
             self._server.close()
 
     async def stop(self) -> None:
-        """Take no more connections, finish what is under way, then close."""
+        """Drain, wait for the requests under way, then close all connections."""
         self.drain()
         try:
             await asyncio.wait_for(self._idle.wait(), self._settings.drain_s)

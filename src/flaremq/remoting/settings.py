@@ -1,4 +1,4 @@
-"""What an operator may say about sockets: RocketMQ's Netty options, as far as they mean something here."""
+"""Socket options: those of RocketMQ's Netty options that have an effect here."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from flaremq.base.units import KiB
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSettings:
-    """The listening side. Defaults of 5.3, but for the socket buffers, which are those of 4.x."""
+    """The listening side. Defaults are those of 5.3, except for the socket buffers: those of 4.x."""
 
     bind_address: str = option("bindAddress", "0.0.0.0")
     listen_port: int = option("listenPort", 0, minimum=0, maximum=65535)
-    """0: any free port. The starters preset RocketMQ's own."""
+    """0: any free port. Servers have RocketMQ's ports as defaults."""
     backlog: int = option("serverSocketBacklog", 1024, minimum=1)
     idle_max_s: int = option("serverChannelMaxIdleTimeSeconds", 120, minimum=1)
-    """A connection with neither read nor write for so long is closed."""
+    """A connection without a read or write for this long is closed."""
     send_buffer: int = option("serverSocketSndBufSize", 128 * KiB, minimum=0, unit="size")
     receive_buffer: int = option("serverSocketRcvBufSize", 128 * KiB, minimum=0, unit="size")
     """0 leaves it to the kernel."""
     write_high_water: int = option("writeBufferHighWaterMark", 0, minimum=0, unit="size")
     write_low_water: int = option("writeBufferLowWaterMark", 0, minimum=0, unit="size")
-    """Bytes waiting to be written at which we stop, and begin again, to read from a peer. Both above 0,
-    or they are 64 and 32 KiB."""
+    """Bytes waiting to be written at which reading from a peer stops (high) and resumes (low). If either is
+    0, they are 64 and 32 KiB."""
     async_max: int = option("serverAsyncSemaphoreValue", 64, minimum=1)
-    """Requests of our own, to those who are connected here, that may wait for their answer at a time."""
+    """How many requests to connected clients may wait for their answers at a time."""
     drain_s: int = option("shutdownWaitTimeSeconds", 30, minimum=0)
     """How long a stop waits for requests under way."""
 
@@ -49,15 +49,15 @@ class ServerSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallerSettings:
-    """The calling side: what servers ask of each other, and clients of servers."""
+    """The calling side: calls between servers, and from clients to servers."""
 
     connect_timeout_ms: int = option("connectTimeoutMillis", 3000, minimum=1, unit="span_ms")
     idle_max_s: int = option("clientChannelMaxIdleTimeSeconds", 120, minimum=1)
-    """A connection that nobody has used for so long is closed; the next call makes another."""
+    """A connection unused for this long is closed; the next call makes another."""
     oneway_max: int = option("clientOnewaySemaphoreValue", 65535, minimum=1)
     async_max: int = option("clientAsyncSemaphoreValue", 65535, minimum=1)
     close_on_timeout: bool = option("clientCloseSocketIfTimeout", True)
-    """A peer that lets a call time out loses its connection: who knows what else it forgot."""
+    """Whether the connection is closed when a call on it times out."""
 
     def __post_init__(self) -> None:
         check(self)

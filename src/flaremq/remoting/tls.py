@@ -1,10 +1,10 @@
-"""TLS: RocketMQ's options for it, and the contexts that they make.
+"""TLS: RocketMQ's options, and the contexts made from them.
 
 Java takes these from system properties of the same names, and from the file that tls.config.file names; here
-they are options like all others, and that file is one more source (`with_tls_file`). Words and defaults are
-Java's, but for three things. There is no test mode: without a certificate of yours, nobody speaks TLS. A
-certificate that a peer must show is always verified. And a caller that is told whom to trust verifies its
-server, unless tls.client.authServer=false says not to.
+they are options like all others, and that file is one more source (`with_tls_file`). Values and defaults are
+Java's, with three exceptions. There is no test mode: without a certificate there is no TLS. The certificate
+of a peer is always verified. And a caller with trusted certificates verifies its server, unless
+tls.client.authServer=false.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ENCRYPTED: Final = b"ENCRYPTED"
 
 
 class TlsMode(Enum):
-    """What a server does with a peer that does, or does not, speak TLS."""
+    """Whether a server accepts TLS connections, plain ones, or both."""
 
     DISABLED = "disabled"  # TLS is refused.
     PERMISSIVE = "permissive"  # Both are served.
@@ -48,17 +48,17 @@ class TlsSettings:
 
     mode: TlsMode = option("tls.server.mode", TlsMode.PERMISSIVE, by_value=True)
     certificate: str = option("tls.server.certPath", "")
-    """PEM, the server's certificate first and then those that signed it. Without one nobody can speak TLS:
+    """PEM, the server's certificate first and then those that signed it. Without one there is no TLS:
     permissive then means plain."""
     key: str = option("tls.server.keyPath", "")
     key_password: str = option("tls.server.keyPassword", "")
     trusted: str = option("tls.server.trustCertPath", "")
-    """PEM of the authorities whose clients are believed."""
+    """PEM of the authorities that client certificates must be signed by."""
     client_auth: ClientAuth = option("tls.server.need.client.auth", ClientAuth.NONE, by_value=True)
-    """A certificate that is shown must have been signed by a trusted one, also where Java would take any."""
+    """A client's certificate must be signed by a trusted one, even where Java would accept any."""
     auth_client: bool = option("tls.server.authClient", False)
     test_mode: bool = option("tls.test.mode.enable", False)
-    """Java's default is true: a server then makes its own certificate, which this one does not."""
+    """Java's default is true: its server then makes a certificate, which FlareMQ does not."""
     config_file: str = option("tls.config.file", _CONFIG_FILE)
 
     def __post_init__(self) -> None:
@@ -76,7 +76,7 @@ class TlsSettings:
         if self.client_auth is not ClientAuth.NONE and not self.trusted:
             raise ConfigError(
                 f"tls.server.need.client.auth={self.client_auth.value} needs tls.server.trustCertPath: "
-                "the certificates of the authorities whose clients are believed"
+                "the certificates of the authorities that sign client certificates"
             )
         if self.auth_client and self.client_auth is ClientAuth.NONE:
             raise ConfigError(
@@ -89,7 +89,7 @@ class TlsSettings:
         return self.mode if self.certificate else TlsMode.DISABLED
 
     def context(self) -> ssl.SSLContext | None:
-        """What sessions are made with; None where nobody may speak TLS. ConfigError names what is wrong."""
+        """The context for accepted sessions; None without TLS. Raises ConfigError."""
         if self.effective_mode is TlsMode.DISABLED:
             return None
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -112,15 +112,15 @@ class TlsClientSettings:
     PROTECTS: ClassVar = frozenset({"tls_client"})
 
     enabled: bool | None = option("tls.enable", None, also=("useTLS",))
-    """Not set: a server whose own port speaks only TLS speaks it to others too, all others do not."""
+    """Not set: on for a server whose own port is TLS only, off for all others."""
     trusted: str = option("tls.client.trustCertPath", "")
-    """PEM of the authorities whose servers are believed."""
+    """PEM of the authorities that server certificates must be signed by."""
     auth_server: bool | None = option("tls.client.authServer", None)
-    """Whether servers must have a certificate that a trusted one has signed: by default where
-    trustCertPath says which these are. true without it means the authorities that the system trusts. Names
-    are not compared, as in Java: servers go by their addresses."""
+    """Whether a server's certificate must be signed by a trusted one: by default if trustCertPath is set.
+    true without it means the authorities that the system trusts. Host names are not checked, as in Java:
+    servers are known by their addresses."""
     certificate: str = option("tls.client.certPath", "")
-    """PEM, what is shown to servers that ask who comes."""
+    """PEM, for servers that ask for a client certificate."""
     key: str = option("tls.client.keyPath", "")
     key_password: str = option("tls.client.keyPassword", "")
 
@@ -137,11 +137,11 @@ class TlsClientSettings:
         return bool(self.trusted) if self.auth_server is None else self.auth_server
 
     def is_enabled(self, mode: TlsMode = TlsMode.DISABLED) -> bool:
-        """`mode` is that of the process' own port."""
+        """Whether calls use TLS; `mode` is that of the process's own port."""
         return mode is TlsMode.ENFORCING if self.enabled is None else self.enabled
 
     def context(self) -> ssl.SSLContext:
-        """What connections are made with. ConfigError names what is wrong."""
+        """The context for outgoing connections. Raises ConfigError."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.check_hostname = False
@@ -156,8 +156,8 @@ class TlsClientSettings:
 
 
 def with_tls_file(sources: Sources, *, only_client: bool = False) -> Sources:
-    """With what the file says that tls.config.file names: more than the configuration file, as in Java, and
-    less than variables and flags."""
+    """Add the options of the file that tls.config.file names. They override the configuration file, as in
+    Java; variables and flags override them."""
     wanted = ("tls.client.",) if only_client else ("tls.",)
     return sources.including("tls.config.file", Path(_CONFIG_FILE), "tls.", wanted)
 
@@ -172,8 +172,8 @@ _OF_CLIENTS: Final = frozenset(
 
 
 def client_tls(environ: Mapping[str, str] = os.environ) -> ssl.SSLContext | None:
-    """What the environment says about TLS of a client, in the variables of its options
-    (FLAREMQ_TLS_ENABLE, FLAREMQ_TLS_CLIENT_TRUST_CERT_PATH ...); None: talk plain."""
+    """A client's TLS context from the environment variables of its options (FLAREMQ_TLS_ENABLE,
+    FLAREMQ_TLS_CLIENT_TRUST_CERT_PATH ...); None if TLS is off."""
     given = {name: value for name, value in environ.items() if name in _OF_CLIENTS}
     if not given:
         return None
@@ -184,12 +184,12 @@ def client_tls(environ: Mapping[str, str] = os.environ) -> ssl.SSLContext | None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _ClientFile:
-    """For a client, which has no other section that knows this option."""
+    """Makes tls.config.file known to a client, which has no other section with it."""
 
     config_file: str = option("tls.config.file", _CONFIG_FILE)
 
 
-# Files, and what can be wrong with them.
+# Reading certificate and key files.
 
 
 def _load_chain(context: ssl.SSLContext, side: str, certificate: str, key: str, password: str) -> None:
@@ -227,5 +227,5 @@ def _read(name: str, path: str, what: str, mark: bytes) -> bytes:
             "this user may read"
         ) from error
     if mark not in text:
-        raise ConfigError(f"{name}={path} does not hold {what}: expected a PEM file")
+        raise ConfigError(f"{name}={path} does not contain {what}: expected a PEM file")
     return text

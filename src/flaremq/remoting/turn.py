@@ -20,9 +20,9 @@ How it works
 Sockets are read straight into one buffer, one connection behind the other (`inlet`), so nothing is
 joined, and a body is copied once on its way to the log. Frames are split in one call into rows of numbers
 (`Batch`). Each lane takes the ordinary requests of its codes in a few compiled calls, and marks the
-others. What no lane has taken becomes a `Command`: of a lane's codes it is handed to the lane in its
-place between the others, so that the order of a connection is kept; all other codes go to the router.
-Whatever a connection is sent in one turn, the loop writes to it at once.
+others. A frame that no lane has taken becomes a `Command`: if its code is a lane's, it is handed to the lane
+in its place between the others, so that the order of a connection is kept; all others go to the router.
+Everything that a connection is sent in one turn, the loop writes in one go.
 
 An example
 ----------
@@ -40,9 +40,9 @@ A, B and C have sent something since the last turn:
     plain        3 becomes a Command, and a coroutine of the router answers it
     rest         the half stays in A's inlet, and is put before what A delivers next
 
-A connection that sends what is not a frame is closed; the frames before it have been served. If serving a
-turn fails (a bug of ours), its connections are closed, because nobody knows what was answered; all others
-go on.
+A connection that sends bytes that are not a frame is closed; the frames before them have been served. If
+serving a turn fails (a bug of ours), its connections are closed, because it is not known what was answered;
+all others go on.
 """
 
 from __future__ import annotations
@@ -74,16 +74,16 @@ log = logging.getLogger(__name__)
 BUFFER_SIZE: Final = 4 * MiB
 _SLOW_S: Final = 0.05
 _AT_ONCE_S: Final = 0.005
-"""A turn that begins so soon after the last one follows it at once: the loop has not rested between them."""
+"""A turn that begins this soon after the last one follows it at once: the loop did not rest in between."""
 _NO_AGE_MS: Final = 1 << 40
-_FRAME_WIDTH: Final = Frame.WIDTH  # A global is found faster than a member of a class.
+_FRAME_WIDTH: Final = Frame.WIDTH  # A global is faster than a class attribute.
 
 
 class Source(Protocol):
     """A connection, as the turn sees it."""
 
     host: bytes
-    """Address and port of the peer, as a record keeps them."""
+    """Address and port of the peer, encoded as in a record."""
 
     @property
     def inlet(self) -> Inlet | None:
@@ -97,7 +97,7 @@ class Source(Protocol):
     def broken(self, error: Malformed) -> None: ...
     @property
     def is_full(self) -> bool:
-        """More waits to be written to it than may: do no more work for it now."""
+        """Its write buffer is above the high-water mark: do no more work for it now."""
 
     def when_writable(self, work: Callable[[], None]) -> None: ...
     def waited_ms(self) -> int: ...
@@ -115,16 +115,16 @@ class Batch:
     frames: array[int]
     pairs: array[int]
     heads: bytearray
-    """Begins with the hosts of all sources; parsers write behind them."""
+    """Begins with the hosts of all sources; parsers append to it."""
     waited_ms: Sequence[int] | None = None
-    """How long the oldest bytes of each source have lain in the kernel, if the loop was late."""
+    """How long the oldest bytes of each source waited in the kernel, if the loop was late."""
     gate: Gate | None = None
-    """Lanes ask it what they may serve unseen, if there is one."""
+    """If set, lanes ask it which requests they may serve without a check of each."""
 
 
 @dataclass(slots=True, frozen=True)
 class PlainRow:
-    """A frame of a lane's kind that is not ordinary, and where in the turn it stands."""
+    """A frame that no lane has taken, and its place in the turn."""
 
     row: int
     chunk: int
@@ -133,25 +133,25 @@ class PlainRow:
 
 
 class Lane(Protocol):
-    """Serves all ordinary requests of some codes in few calls, and the others of them in order."""
+    """Serves the requests of some codes: ordinary ones in a few calls, the others in order between them."""
 
     @property
     def codes(self) -> frozenset[int]: ...
     @property
     def age_max_ms(self) -> int:
-        """The age above which it refuses a request. Ages are looked at only where one can be above it."""
+        """The age above which it refuses a request. Ages are measured only if one can be above it."""
 
     def parse(self, batch: Batch) -> int:
-        """Take the ordinary frames and say how many they are; mark the others (Frame.PLAIN)."""
+        """Take the ordinary frames and return their number; mark the others (Frame.PLAIN)."""
 
     def run(self, batch: Batch, plain: Sequence[PlainRow]) -> None:
-        """Serve what was parsed, and these others where they stand between them."""
+        """Serve what was parsed, and these others in their places between them."""
 
 
 def leave_all(
     batch: Batch, codes: frozenset[int], wanted: Callable[[int], bool] = lambda _chunk: True
 ) -> None:
-    """Leave the requests of a lane to the plain lane: all of them, or those of some chunks."""
+    """Leave a lane's requests to the plain lane: all of them, or those of some chunks."""
     frames = batch.frames
     for f in range(0, len(frames), Frame.WIDTH):
         if (
@@ -163,7 +163,7 @@ def leave_all(
 
 
 class Turn:
-    """One port's worth of turns."""
+    """The turns of one port, or of one caller."""
 
     def __init__(
         self,
@@ -173,8 +173,8 @@ class Turn:
         gate: Gate | None = None,
         now_s: Callable[[], float] = perf_counter,
     ) -> None:
-        """`answers` takes answers that somebody waits for in great numbers, and says how many it took.
-        `gate` is asked about every request, before any work is done for it."""
+        """`answers` takes answers in bulk and returns how many it took. `gate` is asked about every
+        request, before any work is done for it."""
         self._lanes = lanes
         self._answers = answers
         self._gate = gate
@@ -183,27 +183,29 @@ class Turn:
         self._loop = asyncio.get_running_loop()
         self.reads = Reads(BUFFER_SIZE, lambda: self._loop.call_soon(self.run), self.run)
         self._began_s = self._ended_s = now_s()
-        self._since_s = self._rested_s = 0.0  # From the last turn's begin, and from its end, to this one's.
+        self._since_s = self._rested_s = (
+            0.0  # From the last turn's start, and from its end, to this one's start.
+        )
         self.slow = 0
-        """Turns that took longer than they may."""
+        """How many turns took too long."""
         self.draining = False
-        """Lanes rest: whatever comes now is answered one by one, and told to go elsewhere."""
+        """Lanes are off: every request is answered one by one, and sent elsewhere."""
 
     # Reading.
 
     def inlet(self, source: Source, *, shut: bool = False) -> Inlet:
-        """A way in for a connection; shut until somebody has looked at its first bytes."""
+        """The inlet of a new connection; `shut` until its first bytes have been checked."""
         return Inlet(self.reads, source, shut)
 
     def deliver(self, source: Source, data: bytes) -> None:
-        """The same for bytes that were not read here: what a TLS session has decrypted."""
+        """Add bytes that were not read here: those that a TLS session has decrypted."""
         assert source.inlet is not None
         source.inlet.deliver(data)
 
     # Serving.
 
     def run(self) -> None:
-        """Serve all that was delivered since the last time."""
+        """Serve everything that was delivered since the last turn."""
         began_s, reads = self._now_s(), self.reads
         self._since_s, self._rested_s = began_s - self._began_s, began_s - self._ended_s
         self._began_s = began_s
@@ -219,7 +221,7 @@ class Turn:
             self.slow += 1
             size = ends[-1] if ends else 0
             log.log(
-                # A server's turn keeps all its peers waiting; a client's own work keeps only itself.
+                # A slow turn of a server delays all its peers, one of a client only itself.
                 logging.WARNING if self._answers is None else logging.DEBUG,
                 "a turn of %d connections and %d bytes took %.0f ms",
                 len(sources),
@@ -233,7 +235,7 @@ class Turn:
             self._route(batch)
             self._keep_rests(batch)
         except Exception:
-            # A bug of ours. These connections cannot go on, as nobody knows what was answered; others can.
+            # A bug of ours. These connections cannot go on, as it is not known what was answered.
             log.exception("a turn of %d connections failed: they are closed", len(sources))
             for source in sources:
                 source.broken(Malformed("this server failed to serve what came: connect again"))
@@ -249,11 +251,11 @@ class Turn:
     def _ages_ms(self, sources: list[Source], frames: array[int]) -> list[int]:
         """How long the oldest bytes of each source have waited to be read.
 
-        Before a turn all sockets are read, and all that they hold: what comes now came after the last turn
-        had begun. So nobody looks at ages while turns follow each other quickly. The kernel tells the age of
-        the youngest bytes, which is the age of a request that came alone. Of several, the first may have come
-        as soon as the loop was held up: when a slow turn before this one began, or, if something else held
-        the loop, at least as long ago as anybody has waited.
+        Before a turn, all sockets are read completely: these bytes arrived after the last turn began. So ages
+        are not measured while turns follow each other quickly. The kernel reports the age of the youngest
+        bytes, which is the age of a request that came alone. Of several, the first may have come as soon as
+        the loop was held up: when the slow turn before this one began, or, if something else held up the
+        loop, at least as long ago as any source has waited.
         """
         youngest = [source.waited_ms() for source in sources]
         held_ms = max(youngest)
@@ -285,7 +287,7 @@ class Turn:
                 each.source.received(each.command)
 
     def _plain_rows(self, batch: Batch, lanes: Sequence[Lane]) -> list[PlainRow]:
-        """Every frame that no lane has taken, as a Command; a connection that sent nonsense is closed."""
+        """Every frame that no lane has taken, as a Command. Closes connections with unreadable headers."""
         codes = frozenset().union(*(lane.codes for lane in lanes)) if lanes else frozenset[int]()
         frames, plain = batch.frames, []
         for row in range(len(frames) // Frame.WIDTH):
@@ -324,16 +326,16 @@ class Turn:
             inlet = source.inlet
             assert inlet is not None
             if not source.is_open:
-                continue  # The rest will never come.
+                continue  # The rest of the frame will never arrive.
             needed, begun = chunks[c + Chunk.NEEDED], bytes(batch.data[rest:end])
-            if max(needed - len(begun), len(begun)) > LARGE:  # A rest must leave room in the common buffer.
+            if max(needed - len(begun), len(begun)) > LARGE:  # A rest must leave room in the shared buffer.
                 inlet.large = Large(needed, begun)
             else:
                 inlet.rest = begun
 
 
 def _chunks(hosts: list[bytes], ends: list[int]) -> tuple[array[int], bytearray]:
-    """Rows of Chunk, and the hosts that they speak of."""
+    """Rows of Chunk, and the hosts that they refer to."""
     if len(hosts) == 1:
         return array("q", (ends[0], 0, len(hosts[0]), 0, 0, 0)), bytearray(hosts[0])
     chunks = array("q", bytes(8 * Chunk.WIDTH * len(hosts)))
@@ -345,14 +347,14 @@ def _chunks(hosts: list[bytes], ends: list[int]) -> tuple[array[int], bytearray]
 
 
 def _passes(gate: Gate, source: Source, request: Command) -> bool:
-    """Whether the gate lets a request pass. One that it refuses is answered here."""
+    """Whether the gate lets a request pass. A refused one is answered here."""
     try:
         gate.check(source, request)
     except FlareError as error:
         if request.wants_answer:
             source.send_bytes(encode_frame(response_to(request, error.response_code, str(error))))
         return False
-    except Exception as error:  # A gate that fails lets nobody pass.
+    except Exception as error:  # A gate that fails lets nothing pass.
         log.exception("the gate failed to check %s", request)
         if request.wants_answer:
             remark = f"{type(error).__name__}, {error}"

@@ -84,7 +84,7 @@ class Desk:
 
     live: Live[BrokerSettings]
     clock: ManualClock
-    aside: Offload
+    offload: Offload
     store: MessageStore
     tables: Tables
     stats: Stats
@@ -144,13 +144,13 @@ class Desk:
 @contextmanager
 def desk(root: Path, *, store: Mapping[str, Any] | None = None, **other: Any) -> Iterator[Desk]:
     """Tables on a folder; the store is made and not opened, unless a test does so."""
-    clock, live, aside = ManualClock(), Live(settings_of(**other)), Offload(2)
+    clock, live, offload = ManualClock(), Live(settings_of(**other)), Offload(2)
     made = Desk(
         live=live,
         clock=clock,
-        aside=aside,
+        offload=offload,
         store=MessageStore(small_settings(root / "store", **(store or {})), clock=clock),
-        tables=Tables(live, root / "config", aside, clock),
+        tables=Tables(live, root / "config", offload, clock),
         stats=Stats(live, clock),
     )
     made.tables.attach(made.store)
@@ -159,5 +159,5 @@ def desk(root: Path, *, store: Mapping[str, Any] | None = None, **other: Any) ->
     try:
         yield made
     finally:
-        aside.close()
+        offload.close()
         made.store.close()

@@ -130,16 +130,16 @@ def settings(**other: Any) -> BrokerSettings:
 
 
 @pytest.fixture
-def aside() -> Iterator[Offload]:
-    aside = Offload(1)
-    yield aside
-    aside.close()
+def offload() -> Iterator[Offload]:
+    offload = Offload(1)
+    yield offload
+    offload.close()
 
 
 class Bench:
     """A registration with everything around it that a test looks at."""
 
-    def __init__(self, aside: Offload, caller: Calls, addresses: str, topics: Topics, **other: Any) -> None:
+    def __init__(self, offload: Offload, caller: Calls, addresses: str, topics: Topics, **other: Any) -> None:
         self.clock, self.topics, self.namesrvs = Clock(), topics, NameServers(addresses)
         self.live = Live(settings(**other))
         self.it = Registration(
@@ -147,7 +147,7 @@ class Bench:
             topics,
             self.namesrvs,
             caller,
-            aside,
+            offload,
             port=lambda: 10911,
             sleep=self.clock.sleep,
         )
@@ -156,9 +156,9 @@ class Bench:
 
 @asynccontextmanager
 async def started(
-    aside: Offload, caller: Calls, addresses: str = "a:1", **other: Any
+    offload: Offload, caller: Calls, addresses: str = "a:1", **other: Any
 ) -> AsyncIterator[Bench]:
-    bench = Bench(aside, caller, addresses, other.pop("topics", Topics("A", "B")), **other)
+    bench = Bench(offload, caller, addresses, other.pop("topics", Topics("A", "B")), **other)
     await bench.it.start()
     try:
         yield bench
@@ -173,9 +173,9 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0)
 
 
-async def test_a_broker_tells_who_it_is_and_what_it_has(aside: Offload) -> None:
+async def test_a_broker_tells_who_it_is_and_what_it_has(offload: Offload) -> None:
     scripted = Scripted()
-    async with started(aside, scripted):
+    async with started(offload, scripted):
         (request,) = scripted.requests(RequestCode.REGISTER_BROKER)
         assert request.fields == {
             "brokerName": "broker-a",
@@ -196,17 +196,17 @@ def test_an_ipv6_address_has_its_brackets() -> None:
     assert Place.of(settings(ip1="::1", ip2="::2"), 10911) == Place("[::1]:10911", "[::2]:10912")
 
 
-async def test_it_registers_again_with_every_period(aside: Offload) -> None:
+async def test_it_registers_again_with_every_period(offload: Offload) -> None:
     scripted = Scripted()
-    async with started(aside, scripted, register_period_ms=1) as bench:
+    async with started(offload, scripted, register_period_ms=1) as bench:
         assert await bench.clock.wake(10.0) == 1
         await until(lambda: len(scripted.topics()) == 2)
     assert scripted.topics() == [["A", "B"], ["A", "B"]]
 
 
-async def test_changed_topics_are_told_at_once_and_together(aside: Offload) -> None:
+async def test_changed_topics_are_told_at_once_and_together(offload: Offload) -> None:
     scripted = Scripted()
-    async with started(aside, scripted) as bench:
+    async with started(offload, scripted) as bench:
         for name in ("X", "Y", "X"):
             bench.topics.put(TopicConfig(name, 2, 2))
         await until(lambda: len(scripted.topics()) == 2)
@@ -215,18 +215,18 @@ async def test_changed_topics_are_told_at_once_and_together(aside: Offload) -> N
     assert scripted.bodies()[1].topic_config_serialize_wrapper.data_version == bench.topics.version
 
 
-async def test_a_deleted_topic_is_not_brought_back(aside: Offload) -> None:
+async def test_a_deleted_topic_is_not_brought_back(offload: Offload) -> None:
     scripted = Scripted()
-    async with started(aside, scripted) as bench:
+    async with started(offload, scripted) as bench:
         bench.topics.remove("A")
         await settle()
     assert scripted.topics() == [["A", "B"]]
 
 
-async def test_a_nameserver_that_does_not_know_us_is_told_everything(aside: Offload) -> None:
+async def test_a_nameserver_that_does_not_know_us_is_told_everything(offload: Offload) -> None:
     scripted = Scripted()
     scripted.gone = {"a:1"}
-    async with started(aside, scripted) as bench:
+    async with started(offload, scripted) as bench:
         scripted.gone.clear()
         for name in ("X", "Y"):
             bench.topics.put(TopicConfig(name, 2, 2))
@@ -237,19 +237,19 @@ async def test_a_nameserver_that_does_not_know_us_is_told_everything(aside: Offl
         assert scripted.topics()[-1] == ["A", "B", "X", "Y"]
 
 
-async def test_a_change_that_is_refused_is_followed_by_everything(aside: Offload) -> None:
+async def test_a_change_that_is_refused_is_followed_by_everything(offload: Offload) -> None:
     """So it is when a NameServer was started anew: a single topic of a new broker it does not take."""
     scripted = Scripted()
-    async with started(aside, scripted) as bench:
+    async with started(offload, scripted) as bench:
         scripted.refuse_next = 1
         bench.topics.put(TopicConfig("X", 2, 2))
         await until(lambda: len(scripted.topics()) == 3)
     assert scripted.topics() == [["A", "B"], ["X"], ["A", "B", "X"]]
 
 
-async def test_a_lost_connection_means_to_register_again_soon(aside: Offload) -> None:
+async def test_a_lost_connection_means_to_register_again_soon(offload: Offload) -> None:
     scripted = Scripted()
-    async with started(aside, scripted) as bench:
+    async with started(offload, scripted) as bench:
         bench.it.connection_lost("a:1")
         bench.it.connection_lost("elsewhere:1")
         await until(lambda: any(wanted == 1.0 for wanted, _ in bench.clock.sleepers))
@@ -258,11 +258,11 @@ async def test_a_lost_connection_means_to_register_again_soon(aside: Offload) ->
         await until(lambda: len(scripted.topics()) == 2)
 
 
-async def test_a_hung_nameserver_delays_neither_start_nor_others(aside: Offload) -> None:
+async def test_a_hung_nameserver_delays_neither_start_nor_others(offload: Offload) -> None:
     scripted = Scripted()
     scripted.hung = {"hung:1"}
     scripted.gone = {"gone:1"}
-    async with started(aside, scripted, "hung:1;gone:1;good:1", register_timeout_ms=20) as bench:
+    async with started(offload, scripted, "hung:1;gone:1;good:1", register_timeout_ms=20) as bench:
         await until(lambda: scripted.topics("good:1") == [["A", "B"]])
         bench.topics.put(TopicConfig("X", 2, 2))
         await until(lambda: len(scripted.topics("good:1")) == 2)
@@ -270,9 +270,9 @@ async def test_a_hung_nameserver_delays_neither_start_nor_others(aside: Offload)
     assert told == ["good:1"]
 
 
-async def test_without_a_nameserver_a_broker_starts_all_the_same(aside: Offload) -> None:
+async def test_without_a_nameserver_a_broker_starts_all_the_same(offload: Offload) -> None:
     scripted = Scripted()
-    async with started(aside, scripted, "") as bench:
+    async with started(offload, scripted, "") as bench:
         bench.topics.put(TopicConfig("X", 2, 2))
         await settle()
         assert not scripted.asked
@@ -280,9 +280,9 @@ async def test_without_a_nameserver_a_broker_starts_all_the_same(aside: Offload)
         await until(lambda: len(scripted.topics("late:1")) == 1)
 
 
-async def test_nameservers_come_and_go_while_a_broker_runs(aside: Offload) -> None:
+async def test_nameservers_come_and_go_while_a_broker_runs(offload: Offload) -> None:
     scripted = Scripted()
-    async with started(aside, scripted, "a:1;b:1") as bench:
+    async with started(offload, scripted, "a:1;b:1") as bench:
         bench.namesrvs.set("b:1;c:1")
         await until(lambda: len(scripted.topics("c:1")) == 1)
         await until(lambda: bool(scripted.requests(RequestCode.UNREGISTER_BROKER, "a:1")))
@@ -291,11 +291,11 @@ async def test_nameservers_come_and_go_while_a_broker_runs(aside: Offload) -> No
     assert [len(scripted.topics(address)) for address in ("a:1", "b:1", "c:1")] == [1, 2, 2]
 
 
-async def test_a_broker_that_may_not_be_written_says_so_of_each_topic(aside: Offload) -> None:
+async def test_a_broker_that_may_not_be_written_says_so_of_each_topic(offload: Offload) -> None:
     scripted = Scripted()
     topics = Topics("B")
     topics.put(TopicConfig("TBW102", 8, 8, perm=7))
-    async with started(aside, scripted, topics=topics) as bench:
+    async with started(offload, scripted, topics=topics) as bench:
         bench.live.now = replace(bench.live.now, permission=4)
         bench.it.register_now()
         await until(lambda: len(scripted.topics()) == 2)
@@ -306,10 +306,10 @@ async def test_a_broker_that_may_not_be_written_says_so_of_each_topic(aside: Off
     assert perms == [[6, 7], [4, 4]]
 
 
-async def test_order_of_a_topic_comes_from_the_nameserver(aside: Offload) -> None:
+async def test_order_of_a_topic_comes_from_the_nameserver(offload: Offload) -> None:
     scripted = Scripted()
     scripted.order = {"A": "broker-a:4", "Unknown": "broker-a:4"}
-    async with started(aside, scripted) as bench:
+    async with started(offload, scripted) as bench:
         await until(lambda: len(scripted.topics()) == 2)
         await settle()
         config = bench.topics.get("A")
@@ -317,9 +317,9 @@ async def test_order_of_a_topic_comes_from_the_nameserver(aside: Offload) -> Non
     assert scripted.topics() == [["A", "B"], ["A"]]
 
 
-async def test_unforced_it_asks_first_and_registers_only_if_something_differs(aside: Offload) -> None:
+async def test_unforced_it_asks_first_and_registers_only_if_something_differs(offload: Offload) -> None:
     scripted = Scripted()
-    async with started(aside, scripted, force_register=False) as bench:
+    async with started(offload, scripted, force_register=False) as bench:
         scripted.data_version = bench.topics.version
         await bench.clock.wake(30.0)
         await until(lambda: len(scripted.requests(RequestCode.QUERY_DATA_VERSION)) == 1)
@@ -330,15 +330,15 @@ async def test_unforced_it_asks_first_and_registers_only_if_something_differs(as
         await until(lambda: len(scripted.topics()) == 2)
 
 
-async def test_what_all_topics_have_in_common_is_told_unasked(aside: Offload) -> None:
+async def test_what_all_topics_have_in_common_is_told_unasked(offload: Offload) -> None:
     scripted = Scripted()
-    async with started(aside, scripted, force_register=False) as bench:
+    async with started(offload, scripted, force_register=False) as bench:
         scripted.data_version = bench.topics.version
         bench.it.register_now()
         await until(lambda: len(scripted.topics()) == 2)
 
 
-async def test_a_bug_in_one_round_does_not_end_all_others(aside: Offload) -> None:
+async def test_a_bug_in_one_round_does_not_end_all_others(offload: Offload) -> None:
     class Broken(Scripted):
         async def call(self, address: str, request: Command, timeout_s: float) -> Command:
             if not self.asked:
@@ -347,41 +347,41 @@ async def test_a_bug_in_one_round_does_not_end_all_others(aside: Offload) -> Non
             return await super().call(address, request, timeout_s)
 
     broken = Broken()
-    async with started(aside, broken) as bench:
+    async with started(offload, broken) as bench:
         await bench.clock.wake(2.0)  # Sooner than after a whole period.
         await until(lambda: len(broken.topics()) == 2)
 
 
-async def test_many_topics_are_split_but_never_at_the_first_time(aside: Offload) -> None:
+async def test_many_topics_are_split_but_never_at_the_first_time(offload: Offload) -> None:
     scripted = Scripted()
     topics = Topics(*"ABCDE")
     async with started(
-        aside, scripted, topics=topics, split_registration=True, split_registration_size=2
+        offload, scripted, topics=topics, split_registration=True, split_registration_size=2
     ) as bench:
         bench.it.register_now()
         await until(lambda: len(scripted.topics()) == 4)
     assert scripted.topics() == [list("ABCDE"), ["A", "B"], ["C", "D"], ["E"]]
 
 
-async def test_a_compressed_body_says_so(aside: Offload) -> None:
+async def test_a_compressed_body_says_so(offload: Offload) -> None:
     scripted = Scripted()
-    async with started(aside, scripted, compressed_register=True):
+    async with started(offload, scripted, compressed_register=True):
         (request,) = scripted.requests(RequestCode.REGISTER_BROKER)
         assert request.fields["compressed"] == "true"
         assert bytes(request.body or b"")[0] == 0x78
         assert scripted.topics() == [["A", "B"]]
 
 
-async def test_changes_may_go_topic_by_topic(aside: Offload) -> None:
+async def test_changes_may_go_topic_by_topic(offload: Offload) -> None:
     scripted = Scripted()
-    async with started(aside, scripted, single_topic_register=True) as bench:
+    async with started(offload, scripted, single_topic_register=True) as bench:
         bench.topics.put(TopicConfig("X", 2, 2))
         await until(lambda: bool(scripted.requests(RequestCode.REGISTER_TOPIC_IN_NAMESRV)))
         assert scripted.requests(RequestCode.REGISTER_TOPIC_IN_NAMESRV)[0].fields["topic"] == "X"
     assert len(scripted.topics()) == 1
 
 
-async def test_a_call_that_times_out_is_tried_again(aside: Offload) -> None:
+async def test_a_call_that_times_out_is_tried_again(offload: Offload) -> None:
     class Slow(Scripted):
         async def call(self, address: str, request: Command, timeout_s: float) -> Command:
             if not self.asked:
@@ -390,7 +390,7 @@ async def test_a_call_that_times_out_is_tried_again(aside: Offload) -> None:
             return await super().call(address, request, timeout_s)
 
     slow = Slow()
-    async with started(aside, slow) as bench:
+    async with started(offload, slow) as bench:
         await bench.clock.wake(2.0)  # Sooner than after a whole period.
         await until(lambda: len(slow.topics()) == 2)
 
@@ -400,7 +400,7 @@ def perms(namesrv: NameServer, topic: str) -> list[int]:
     return [each.perm for each in route.queue_datas] if route is not None else []
 
 
-async def test_a_real_nameserver_knows_the_broker_until_it_stops(aside: Offload, tmp_path: Path) -> None:
+async def test_a_real_nameserver_knows_the_broker_until_it_stops(offload: Offload, tmp_path: Path) -> None:
     paths = NamesrvSettings(
         kv_config_path=tmp_path / "kv.json", config_store_path=tmp_path / "namesrv.properties"
     )
@@ -408,7 +408,7 @@ async def test_a_real_nameserver_knows_the_broker_until_it_stops(aside: Offload,
     await namesrv.start()
     caller = Caller()
     try:
-        async with started(aside, caller, f"127.0.0.1:{namesrv.port}") as bench:
+        async with started(offload, caller, f"127.0.0.1:{namesrv.port}") as bench:
             route = namesrv.routes.route("A")
             assert route is not None
             assert route.broker_datas[0].broker_addrs == {0: "10.0.0.1:10911"}

@@ -56,13 +56,13 @@ def store(tmp_path: Path) -> Iterator[MessageStore]:
 
 
 @pytest.fixture
-def aside() -> Iterator[Offload]:
-    aside = Offload(1)
-    yield aside
-    aside.close()
+def offload() -> Iterator[Offload]:
+    offload = Offload(1)
+    yield offload
+    offload.close()
 
 
-async def disabled(store: MessageStore, aside: Offload, *, online: bool = True, **other: Any) -> set[str]:
+async def disabled(store: MessageStore, offload: Offload, *, online: bool = True, **other: Any) -> set[str]:
     settings = BrokerSettings(
         broker_name="b",
         ip1="127.0.0.1",
@@ -80,23 +80,23 @@ async def disabled(store: MessageStore, aside: Offload, *, online: bool = True, 
         }
     )
     await SlowConsumers(
-        Live(settings), store, positions, groups, aside, is_online=lambda _group: online
+        Live(settings), store, positions, groups, offload, is_online=lambda _group: online
     ).run()
     return groups.disabled
 
 
-async def test_who_is_too_far_behind_is_disabled(store: MessageStore, aside: Offload) -> None:
-    assert await disabled(store, aside) == {"slow"}
+async def test_who_is_too_far_behind_is_disabled(store: MessageStore, offload: Offload) -> None:
+    assert await disabled(store, offload) == {"slow"}
 
 
-async def test_nobody_is_disabled_unless_the_operator_says_so(store: MessageStore, aside: Offload) -> None:
-    assert await disabled(store, aside, disable_slow_consumers=False) == set()
+async def test_nobody_is_disabled_unless_the_operator_says_so(store: MessageStore, offload: Offload) -> None:
+    assert await disabled(store, offload, disable_slow_consumers=False) == set()
 
 
-async def test_the_limit_is_the_operators(store: MessageStore, aside: Offload) -> None:
-    assert await disabled(store, aside, fall_behind_max=1 << 30) == set()
-    assert await disabled(store, aside, fall_behind_max=0) == {"slow", "quick"}
+async def test_the_limit_is_the_operators(store: MessageStore, offload: Offload) -> None:
+    assert await disabled(store, offload, fall_behind_max=1 << 30) == set()
+    assert await disabled(store, offload, fall_behind_max=0) == {"slow", "quick"}
 
 
-async def test_who_is_not_there_harms_nobody(store: MessageStore, aside: Offload) -> None:
-    assert await disabled(store, aside, online=False) == set()
+async def test_who_is_not_there_harms_nobody(store: MessageStore, offload: Offload) -> None:
+    assert await disabled(store, offload, online=False) == set()

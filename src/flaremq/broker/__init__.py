@@ -5,9 +5,9 @@ clientcalls    requests that a broker makes of its clients
 config         all sections of its configuration
 configuration  settings of a running broker, shown and changed
 doors          the ports it listens on
-features       the parts it is made of: requests, periodic work, life
-link           one NameServer: what it knows of the broker
-namesrvs       the NameServers it belongs to
+features       the parts it is made of: requests, periodic work, start and stop
+link           registration with one NameServer
+namesrvs       the NameServers it registers with
 offload        work moved off the event loop
 overload       sends refused early, fairly by topic
 registration   registration with every NameServer

@@ -5,7 +5,7 @@
     inner   offload > store > tables > calls > lanes > requests     a broker without ports
     outer   periodic work > ports > metrics port > registration      what shows it to the world
 
-They stop in the reverse order, each whatever became of the others.
+They stop in the reverse order; one that fails to stop does not keep the others from stopping.
 """
 
 from __future__ import annotations
@@ -68,12 +68,12 @@ from flaremq.store.store import MessageStore
 
 log = logger("broker.app")
 
-_NO_AGE: Final = 1 << 40  # In milliseconds: nothing is ever so old.
+_NO_AGE: Final = 1 << 40  # In milliseconds: no request is ever that old.
 
 
 @dataclass(frozen=True, slots=True)
 class Composition:
-    """All parts of a broker, made and not started."""
+    """All parts of a broker, created but not started."""
 
     sends: SendLane
     pulls: PullLane
@@ -106,14 +106,14 @@ class Broker:
         gate: Gate | None = None,
         rng: random.Random | None = None,
     ) -> None:
-        """`sleep` is what periodic work rests by; sockets always have the event loop's own time.
-        `gate` may refuse requests; `rng` makes every choice that is left to chance."""
+        """`sleep` paces periodic work; sockets always use the event loop's time. `gate` may refuse
+        requests; `rng` makes all random choices."""
         self._config = config
         self._clock = clock or SystemClock()
         self._sleep = sleep
         self._gate = gate
         self._rng = rng or random.Random()
-        # Keys that cannot be used are reported before anything else is done.
+        # First of all, so that unusable TLS keys are reported before anything else is done.
         config.tls.context()
         calls_by_tls = config.tls_client.is_enabled(config.tls.effective_mode)
         self._tls_client = config.tls_client.context() if calls_by_tls else None
@@ -138,13 +138,13 @@ class Broker:
         self.tables.attach(self.store)
         self._running = AsyncExitStack()
         self.composition: Composition | None = None
-        """Of a broker that was started."""
+        """Set when the broker is started."""
 
     def _make_store(self) -> MessageStore:
         filters, settings = self.tables.filters, self._config.store
         mapper = filters.bit_mapper()
         if mapper is not None:
-            # As RocketMQ does: a map that is cut would deny messages, so the store makes room for all of it.
+            # As in RocketMQ: a truncated bit map would hide messages, so the store makes room for all of it.
             settings = replace(settings, ext_bit_map_length=filters.bit_map_length)
         return MessageStore(
             settings,
@@ -160,7 +160,7 @@ class Broker:
         found = self.tables.topics.get(topic)
         return found is not None and found.is_batch_queue
 
-    # Composing. In the event loop: lanes belong to one.
+    # Composing. Runs in the event loop, because lanes belong to one.
 
     def compose(self) -> Composition:
         tables, live = self.tables, self._settings
@@ -205,7 +205,7 @@ class Broker:
         return made
 
     def _marks(self) -> Iterable[Mark]:
-        """What a producer is promised: each promise is a mark that its answer waits for."""
+        """The marks that the answer to a producer waits for: one for each guarantee that it is given."""
         if self.store.settings.flush_disk is FlushDisk.SYNC_FLUSH:
             yield Mark(self.store.flushed, late=ResponseCode.FLUSH_DISK_TIMEOUT)
 
@@ -234,7 +234,7 @@ class Broker:
         )
 
     def _requests(self, families: Families) -> Iterable[tuple[str, Mapping[int, Handler]]]:
-        """Everything but sends and pulls: a family, and the handlers of its codes."""
+        """All requests but sends and pulls: pairs of a family and the handlers of its codes."""
         live, tables, store, stats = self._settings, self.tables, self.store, self.stats
         offload, clock = self._offload, self._clock
         shared = tables.topics, tables.subscriptions
@@ -253,7 +253,7 @@ class Broker:
         yield "adminBroker", UnsupportedHandlers().table()
 
     def _address(self) -> str:
-        """What clients are told to connect to."""
+        """The address that clients connect to."""
         return f"{self._settings.now.ip1}:{self.port}"
 
     def _outer(self, made: Composition, registration: Registration) -> Iterable[Feature]:
@@ -281,10 +281,10 @@ class Broker:
         yield Exporter(self._settings, metrics)
         yield registration
 
-    # Living.
+    # Starting and stopping.
 
     async def start(self) -> None:
-        """Start every part, or none: what was started before one that fails is stopped again."""
+        """Start every part, or none: if one fails, those started before it are stopped again."""
         made = self.composition = self.compose()
         async with AsyncExitStack() as started:
             for feature in (*made.inner, *made.outer):
@@ -294,16 +294,16 @@ class Broker:
                     self._steps.done(feature.step)
             self._running = started.pop_all()
         gc.collect()
-        gc.freeze()  # What is there now stays: no collection need look at it again.
+        gc.freeze()  # These objects live as long as the process: later collections need not visit them.
 
     async def stop(self) -> None:
-        """Leave the NameServers, answer what is under way, keep everything, and close the folder."""
+        """Unregister, answer the requests under way, save everything, and close the store."""
         await self._running.aclose()
         log.info("the broker has stopped", extra=fields(name=self._settings.now.broker_name))
 
 
 class _Requests(Feature):
-    """Requests that need no life of their own."""
+    """Handlers that need no start or stop."""
 
     step = "handlers"
 
@@ -319,7 +319,7 @@ class _Requests(Feature):
 
 
 class _Calls(Feature):
-    """What the broker asks of NameServers."""
+    """Calls to NameServers."""
 
     def __init__(self, caller: Caller) -> None:
         self._caller = caller
@@ -341,7 +341,7 @@ class _Lanes(Feature):
 
 
 class _Periodic(Feature):
-    """The periodic work of all features, made when all of them are."""
+    """The periodic work of all features, collected when the broker starts."""
 
     step = "scheduled tasks"
 
@@ -359,7 +359,7 @@ class _Periodic(Feature):
 
 
 class Steps:
-    """Logs each step of a start with the time it took. They come one by one, whichever thread does them."""
+    """Logs each step of a start with the time it took. Steps follow one another, in whichever thread."""
 
     def __init__(self, log: logging.Logger, clock: Clock) -> None:
         self._log = log

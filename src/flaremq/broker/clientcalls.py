@@ -1,4 +1,4 @@
-"""What the broker asks of clients, over the connections that they opened themselves."""
+"""Requests from the broker to its clients, over the connections that the clients opened."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FORWARD_TIMEOUT_S: Final = 10.0
 
 
 def notify_ids_changed(peers: Iterable[Peer], group: str) -> None:
-    """Tell members that others have come or gone: they share out the queues anew. Nobody answers."""
+    """Tell members that others have come or gone, so that they rebalance. One-way: no answer."""
     header = NotifyConsumerIdsChangedRequestHeader(consumer_group=group)
     told = _request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, header, is_oneway=True)
     for peer in peers:
@@ -37,7 +37,7 @@ def notify_ids_changed(peers: Iterable[Peer], group: str) -> None:
 def reset_offset(
     peers: Iterable[Peer], header: ResetOffsetRequestHeader, table: Mapping[MessageQueue, int], *, for_c: bool
 ) -> None:
-    """Tell consumers where to go on. `for_c`: the one who asked for it speaks C++, as its consumers will."""
+    """Tell consumers where to go on. `for_c`: the request came from a C++ client, so they are C++ as well."""
     if for_c:
         rows = (
             MessageQueueForC(
@@ -54,7 +54,7 @@ def reset_offset(
 
 
 async def consumer_status(peer: Peer, topic: str, group: str) -> Mapping[MessageQueue, int] | None:
-    """The offsets that one consumer has in its memory; None if it does not tell."""
+    """The offsets that a consumer holds in memory; None if it does not answer with them."""
     header = GetConsumerStatusRequestHeader(topic=topic, group=group)
     answer = await peer.call(_request(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, header), STATUS_TIMEOUT_S)
     if answer.code != ResponseCode.SUCCESS or answer.body is None:
@@ -63,12 +63,12 @@ async def consumer_status(peer: Peer, topic: str, group: str) -> Mapping[Message
 
 
 async def running_info(peer: Peer, ext_fields: Mapping[str, str]) -> Command:
-    """How a consumer is doing, in its own words."""
+    """A consumer's running info, as the consumer reports it."""
     return await _forward(peer, RequestCode.GET_CONSUMER_RUNNING_INFO, ext_fields)
 
 
 async def consume_directly(peer: Peer, ext_fields: Mapping[str, str], record: bytes) -> Command:
-    """Let a consumer consume one message now, and say what came of it."""
+    """Make a consumer consume one message now, and return its result."""
     return await _forward(peer, RequestCode.CONSUME_MESSAGE_DIRECTLY, ext_fields, record)
 
 
@@ -82,6 +82,6 @@ async def _forward(
 def _request(
     code: RequestCode, header: fields.Header, body: bytes | None = None, *, is_oneway: bool = False
 ) -> Command:
-    """As a broker of Java's sends it, whose language it says it speaks."""
+    """A request as a Java broker sends it, with its language code."""
     request = Command(code=code, ext_fields=fields.encode(header), body=body, language=LanguageCode.JAVA)
     return oneway(request) if is_oneway else request

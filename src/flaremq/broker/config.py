@@ -23,4 +23,4 @@ class BrokerConfig:
     tls: TlsSettings = field(default_factory=TlsSettings)
     tls_client: TlsClientSettings = field(default_factory=TlsClientSettings)
     file: Path | None = None
-    """Where settings are kept that are changed while the broker runs."""
+    """The file that keeps settings changed while the broker runs."""

@@ -1,4 +1,4 @@
-"""The settings of a running broker: shown as one text, changed one by one where that is safe."""
+"""The settings of a running broker: shown as a properties file, and changed where that is safe."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ log = logger("broker.configuration")
 
 S = TypeVar("S")
 OnChange: TypeAlias = Callable[[frozenset[str]], None]
-"""Told the names that have another value now."""
+"""Called with the names of the options that have changed."""
 
 _ALWAYS_FORBIDDEN: Final = frozenset({"brokerConfigPath", "configBlackList", "rocketmqHome"})
 
@@ -60,11 +60,11 @@ CHANGEABLE: Final = frozenset(
         "validateSystemTopicWhenUpdateTopic",
     }
 )
-"""What a remote command may change while we run: whoever reads it looks each time it needs it."""
+"""Options that a remote command may change: their readers look them up each time they need them."""
 
 
 class Configuration:
-    """All sections of a broker's settings. Readers of a live one see changes; listeners hear of them."""
+    """All sections of a broker's settings. Readers of a live section see changes; listeners are called."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class Configuration:
         black_list: Iterable[str] = (),
         file: Path | None = None,
     ) -> None:
-        """`file`: where changes are kept."""
+        """`file` keeps the changes."""
         self._sections: dict[type[Any], Live[Any]] = {type(section): Live(section) for section in sections}
         self._clock = clock
         self._changeable = changeable
@@ -96,15 +96,15 @@ class Configuration:
         return {name: value for section in self._sections.values() for name, value in dump(section.now)}
 
     def text(self) -> str:
-        """As a properties file. Secrets stay here: whoever may ask need not know them."""
+        """The settings as a properties file. Secrets are replaced by `***`."""
         return "".join(
             f"{name}={value if shown(name, value) == repr(value) else '***'}\n"
             for name, value in self.values().items()
         )
 
     def update(self, given: dict[str, str]) -> None:
-        """Change these, all or none. NoPermission for what nobody may change from afar, ConfigError for
-        what is unknown, cannot be changed while we run, or has a value that means nothing."""
+        """Change these options, all or none. NoPermission for one that no remote command may change;
+        ConfigError for one that is unknown, fixed while the broker runs, or given an invalid value."""
         forbidden = sorted(given.keys() & self._forbidden)
         if forbidden:
             raise NoPermission(f"Can not update config in black list: {', '.join(forbidden)}")
@@ -125,9 +125,7 @@ class Configuration:
     def _check_names(self, given: dict[str, str], ours: dict[str, str]) -> None:
         for name in given.keys() - ours.keys():
             if name in all_names():
-                raise ConfigError(
-                    f"{name} has no effect in this broker, so that changing it would change nothing"
-                )
+                raise ConfigError(f"{name} has no effect in this broker, so changing it would change nothing")
             close = nearest(name, ours)
             hint = f"did you mean {close}?" if close else "no option has a name like that"
             raise ConfigError(f"unknown option {name!r}: {hint}")
@@ -135,6 +133,6 @@ class Configuration:
         if fixed:
             allowed = ", ".join(sorted(self._changeable))
             raise ConfigError(
-                f"{', '.join(fixed)} cannot be changed while running: set it in the broker's file and start "
-                f"again; what can be changed: {allowed}"
+                f"{', '.join(fixed)} cannot be changed while running: set it in the broker's file and "
+                f"restart; options that can be changed: {allowed}"
             )

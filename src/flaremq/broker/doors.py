@@ -1,4 +1,4 @@
-"""The ports of a broker: the one that clients are told, and the one below it that serves no pulls."""
+"""The ports of a broker: the one that clients connect to, and the VIP port, which serves no pulls."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ log = logger("broker.doors")
 
 
 class Doors(Feature):
-    """Opened when everything is there to serve clients, and closed first."""
+    """The listening ports. Opened once everything else is ready to serve clients, and closed first."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class Doors(Feature):
         closed: Callable[[Connection], None],
         gate: Gate | None = None,
     ) -> None:
-        """`settings` name the port that clients are told. `served` gives the requests of all features."""
+        """`settings` has the port that clients connect to; `served` returns the requests of all features."""
         self._settings = settings
         self._tls = tls
         self._sends = sends
@@ -76,7 +76,7 @@ class Doors(Feature):
         self.open.append(server)
 
     async def stop(self) -> None:
-        """Answer parked pulls, refuse what comes, and answer the sends that wait for the disk."""
+        """Answer parked pulls, refuse new requests, and answer the sends that wait for the disk."""
         self._pulls.parked.close()
         for door in self.open:
             door.drain()

@@ -1,8 +1,8 @@
 """The parts of which a broker is made.
 
-A feature brings its own requests, periodic work and life. `broker.app` lists the features in the order in
-which they start; they stop in the reverse order. To add one, give it a room of its own and what it needs in
-its constructor, and put it in that list.
+A feature brings its requests, its periodic work, and how it starts and stops. `broker.app` lists the
+features in the order in which they start; they stop in the reverse order. To add one, write it in a new
+module, pass what it needs to its constructor, and put it in that list.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ Requests: TypeAlias = tuple[str, Mapping[int, Handler]]
 
 
 class Feature:
-    """Every part is optional: whatever a feature does not define, it does not have."""
+    """A part of a broker. Every method is optional."""
 
     step = ""
-    """What the log calls its start. Empty: it is not worth a line, or has lines of its own."""
+    """How the log names its start. Empty: it logs nothing, or logs its steps itself."""
 
     def handlers(self) -> Iterable[Requests]:
         """The requests that it serves."""
         return ()
 
     def tasks(self) -> Iterable[Task]:
-        """What it does periodically, while the broker runs."""
+        """Its periodic work while the broker runs."""
         return ()
 
     async def start(self) -> None:
-        """Begin. What fails half way cleans up behind itself: `stop` is then not called."""
+        """Start. If it fails half way, it must clean up itself: `stop` is then not called."""
 
     async def stop(self) -> None:
-        """End. Called once, whatever became of the features that stopped before."""
+        """Stop. Called once, even if stopping another feature failed."""

@@ -1,4 +1,4 @@
-"""One NameServer: what it knows of this broker, and the task that keeps that right."""
+"""Registration with one NameServer: what it knows of this broker, and the task that keeps it up to date."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ _AGAIN_S: Final = 1.0
 
 
 class Calls(Protocol):
-    """Somebody who calls servers by address: remoting's Caller."""
+    """Calls servers by address: remoting's Caller."""
 
     async def call(self, address: str, request: Command, timeout_s: float) -> Command: ...
 
 
 class TopicTable(Protocol):
-    """The topics, as far as a NameServer is told of them."""
+    """The topics that are registered."""
 
     version: DataVersion
 
@@ -47,7 +47,7 @@ class TopicTable(Protocol):
 
 
 class Registrant(Protocol):
-    """The broker, as far as a NameServer hears of it."""
+    """The broker, as a link sees it."""
 
     topics: TopicTable
     caller: Calls
@@ -56,20 +56,20 @@ class Registrant(Protocol):
     @property
     def settings(self) -> BrokerSettings: ...
     async def whole(self, *, may_split: bool) -> list[bytes]:
-        """The bodies that tell all topics."""
+        """The bodies that register all topics."""
 
     async def partial(self, names: Sequence[str]) -> bytes | None:
-        """The body that tells these topics; None if none of them is left."""
+        """The body that registers these topics; None if none of them exists any more."""
 
     def masked(self, config: TopicConfig) -> TopicConfig:
-        """A topic with the permissions that the broker leaves it."""
+        """A topic with its permissions limited to the broker's."""
 
     def ordered(self, orders: Mapping[str, str]) -> None:
-        """The NameServer knows which topics are ordered."""
+        """Mark the topics as ordered that the NameServer has an order for."""
 
 
 class NameServerLink:
-    """What the NameServer at an address knows of the broker, and the task that keeps that right."""
+    """Keeps one NameServer up to date about the broker."""
 
     def __init__(self, address: str, owner: Registrant, sleep: Sleep) -> None:
         self.address = address
@@ -86,7 +86,7 @@ class NameServerLink:
         self._awaited: list[asyncio.Future[None]] = []
 
     def next_round(self) -> asyncio.Future[None]:
-        """Done when the round that tells the newest changes has ended, however it ended."""
+        """Done when the round that sends the newest changes has ended, successful or not."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._awaited.append(future)
         self._woken.set()
@@ -118,11 +118,11 @@ class NameServerLink:
             except FlareError as error:
                 self.registered = False
                 log.warning(
-                    "registering failed and is tried again", extra=logged(namesrv=self.address, error=error)
+                    "registration failed and will be retried", extra=logged(namesrv=self.address, error=error)
                 )
             except Exception:
                 self.registered = False
-                log.exception("registering at %s failed and is tried again", self.address)
+                log.exception("registration with %s failed and will be retried", self.address)
             finally:
                 for future in awaited:
                     if not future.done():
@@ -131,8 +131,8 @@ class NameServerLink:
             await self._rest()
 
     async def _rest(self) -> None:
-        """Until the period is over, or somebody has something to tell. A NameServer that does not know us
-        is asked sooner, and then ever less often: who is gone is not there again at once."""
+        """Wait until the period is over or there is a change to send. A NameServer that does not know us is
+        tried again sooner, with a delay that doubles each time."""
         self._failures = 0 if self.registered else self._failures + 1
         rest_s = self._owner.settings.register_period_s
         if not self.registered:
@@ -149,8 +149,8 @@ class NameServerLink:
             woken.cancel()
 
     async def _round(self) -> None:
-        """Tell what is due. A NameServer that does not know us is told everything: of a broker that is
-        new to it and has only one topic it would not hear."""
+        """Send what is due. A NameServer that does not know us is sent everything: it ignores a broker that
+        is new to it and registers a single topic."""
         names, self._changed = list(self._changed), {}
         if names and self.registered and not self._due:
             await self._tell_changed(names)
@@ -177,7 +177,8 @@ class NameServerLink:
         except FlareError as error:
             self.registered = False
             log.info(
-                "a NameServer took no change: all is told", extra=logged(namesrv=self.address, error=error)
+                "a NameServer did not take a change: everything is sent again",
+                extra=logged(namesrv=self.address, error=error),
             )
 
     async def _register(self, body: bytes) -> None:
@@ -198,7 +199,7 @@ class NameServerLink:
             owner.ordered(beans.decode(KVTable, answer.body).table)
 
     async def _register_topics(self, names: Sequence[str]) -> None:
-        """The other way to tell a change: it leaves alone what a NameServer knows of other topics."""
+        """The other way to send a change: it leaves the NameServer's other topics as they are."""
         for config in filter(None, map(self._owner.topics.get, names)):
             config = self._owner.masked(config)
             queues = QueueData(
@@ -213,7 +214,7 @@ class NameServerLink:
             await self._ask(RequestCode.REGISTER_TOPIC_IN_NAMESRV, header, body)
 
     async def _is_behind(self) -> bool:
-        """Whether the NameServer has another table of ours than we have."""
+        """Whether the NameServer has another version of our topics than we have."""
         version = self._owner.topics.version
         header = headers.QueryDataVersionRequestHeader(**self._identity())
         answer = await self._ask(RequestCode.QUERY_DATA_VERSION, header, beans.encode(version))

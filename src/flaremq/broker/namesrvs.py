@@ -1,4 +1,4 @@
-"""Which NameServers the broker belongs to: what the operator named, or what a DNS name stands for today."""
+"""The NameServers that the broker registers with: those configured, or those a DNS name resolves to."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ log = logger("broker.namesrvs")
 DEFAULT_PORT: Final = 9876
 
 Lookup: TypeAlias = Callable[[str, int], Awaitable[Iterable[str]]]
-"""The addresses that a host name stands for."""
+"""The addresses that a host name resolves to."""
 OnChange: TypeAlias = Callable[[tuple[str, ...]], None]
 
 
 def parse(text: str) -> tuple[str, ...]:
-    """`host:port;host:port`, each once and in order; ConfigError for what is none."""
+    """The addresses in `host:port;host:port`, in order and without duplicates. Raises ConfigError."""
     found: dict[str, None] = {}
     for part in filter(None, (part.strip() for part in text.split(";"))):
         host, _, port = part.rpartition(":")
@@ -33,16 +33,16 @@ def parse(text: str) -> tuple[str, ...]:
 
 
 async def look_up(host: str, port: int) -> Iterable[str]:
-    """In the thread that asyncio has for it: a slow DNS server holds nobody up."""
+    """Resolve a host name in asyncio's thread pool: a slow DNS server does not block the event loop."""
     infos = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return [str(info[4][0]) for info in infos]
 
 
 class NameServers:
-    """The list of today. Whoever cares is told when it changes."""
+    """The current list of NameServers. Listeners are called when it changes."""
 
     def __init__(self, text: str, *, by_dns: bool = False, lookup: Lookup = look_up) -> None:
-        """Without `by_dns` each name in `text` is a NameServer; with it each may stand for several."""
+        """Without `by_dns`, each name in `text` is one NameServer; with it, each may resolve to several."""
         self._by_dns = by_dns
         self._lookup = lookup
         self._addresses: tuple[str, ...] = ()
@@ -55,14 +55,14 @@ class NameServers:
         return self._addresses
 
     def set(self, text: str) -> None:
-        """Name others; with DNS they count from the next `refresh` on. ConfigError changes nothing."""
+        """Set the list; with DNS it takes effect at the next `refresh`. ConfigError changes nothing."""
         named = parse(self._with_ports(text))
         self.text = text
         if not self._by_dns:
             self._change(named)
 
     async def refresh(self) -> None:
-        """Look again. A DNS that does not answer changes nothing: what was right is likely to be so still."""
+        """Resolve the names again. If DNS does not answer, the list stays: it is most likely still right."""
         named = parse(self._with_ports(self.text))
         if not self._by_dns:
             return self._change(named)
@@ -72,7 +72,7 @@ class NameServers:
             try:
                 hosts = await self._lookup(host.strip("[]"), int(port))
             except OSError as error:
-                log.warning("a NameServer's name cannot be looked up", extra=fields(name=host, error=error))
+                log.warning("cannot resolve the name of a NameServer", extra=fields(name=host, error=error))
                 return None
             found.update({f"[{each}]:{port}" if ":" in each else f"{each}:{port}": None for each in hosts})
         if found:
@@ -80,7 +80,7 @@ class NameServers:
         return None
 
     def _with_ports(self, text: str) -> str:
-        """A DNS name may come without a port, as in Java."""
+        """Add the default port to DNS names without one, as Java does."""
         if not self._by_dns:
             return text
         parts = (part.strip() for part in text.split(";"))

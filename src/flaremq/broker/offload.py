@@ -1,4 +1,4 @@
-"""Work that would hold up the event loop, in a few threads of its own."""
+"""A small thread pool for work that would block the event loop."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class Offload(Feature):
-    """Searches by key and time, files of settings: whatever takes long and may wait a little."""
+    """Runs slow work in threads: searches by key and time, config files."""
 
     def __init__(self, threads: int) -> None:
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="flaremq-offload")
@@ -25,5 +25,5 @@ class Offload(Feature):
         self.close()
 
     def close(self) -> None:
-        """Wait for what is under way."""
+        """Wait for the work under way, then stop the threads."""
         self._threads.shutdown()

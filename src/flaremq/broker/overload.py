@@ -1,8 +1,8 @@
 """Refusing sends before any work is done for them, fairly by topic.
 
-What a broker has accepted and not yet answered has a limit. While there is plenty of room nobody is
-refused. When it gets short, a topic keeps what is its share of the limit, and those that hold more than
-that are refused first: a flood of one topic does not shut the others out.
+The number of sends that a broker has accepted and not yet answered is limited. Up to half the limit, no
+send is refused. Above that, each topic may use its share of the limit, and one that would exceed its share
+is refused: a flood of one topic does not shut the others out.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections import Counter
 
 
 class Overload:
-    """Counts sends that wait for their answer, by topic."""
+    """Counts the sends that wait for their answer, by topic."""
 
     def __init__(self, limit: int, name: str = "sendThreadPoolQueueCapacity") -> None:
         self.limit = limit
@@ -20,7 +20,7 @@ class Overload:
         self.held = 0
 
     def admits(self, topic: bytes, count: int) -> bool:
-        """Whether so many more sends to a topic may be accepted now."""
+        """Whether `count` more sends to a topic may be accepted now."""
         if self.held + count <= self.limit // 2:
             return True
         if self.held + count > self.limit:
@@ -41,7 +41,7 @@ class Overload:
             del self._held[topic]
 
     def remark(self, topic: bytes) -> str:
-        """Why a send was refused, in the words that tools look for."""
+        """Why a send was refused, in the words that RocketMQ's tools look for."""
         return (
             f"[OVERLOAD]system busy, start flow control for a while: {self.held} sends wait to be safe, "
             f"{self._held[topic]} of them to {topic.decode('utf-8', 'replace')}, limit is {self.limit} "
@@ -50,7 +50,7 @@ class Overload:
 
 
 def late_remark(age_ms: int, waiting: int) -> str:
-    """Why a request was refused that has lain unread for too long, in the words that tools look for."""
+    """Why a request that waited too long was refused, in the words that RocketMQ's tools look for."""
     return (
         "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: "
         f"{age_ms}ms, size of queue: {waiting}"

@@ -1,9 +1,9 @@
-"""Telling every NameServer that we are here, and which topics we have.
+"""Registers the broker and its topics with every NameServer.
 
     topics changed, or the period is over > [link of a NameServer] > REGISTER_BROKER > orders of topics
 
-Each NameServer has a link with a task of its own, so one that is slow or gone delays no other. What is
-sent over a link is sent one after the other: a whole table never overtakes a change that came after it.
+Each NameServer has a link with its own task, so one that is slow or gone delays no other. A link sends one
+request at a time: a whole table never overtakes a change that came after it.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from flaremq.protocol.bodies.route import (
 
 log = logger("broker.registration")
 
-_TOLD_LIMIT_S: Final = 1.0  # Clients give a send 3 s: one that waits for us must be answered well before.
+_TOLD_LIMIT_S: Final = 1.0  # Clients give a send 3 s: one that waits for this must be answered well before.
 _FULL_PERM: Final = PERM_READ | PERM_WRITE
 
 
 class Registration(Feature):
-    """Keeps the broker known. Whatever NameServers do, `start` and `stop` come back in time."""
+    """Keeps the broker registered. Whatever NameServers do, `start` and `stop` return in time."""
 
     step = "registration"
 
@@ -48,17 +48,17 @@ class Registration(Feature):
         topics: TopicTable,
         namesrvs: NameServers,
         caller: Calls,
-        aside: Offload,
+        offload: Offload,
         *,
         port: Callable[[], int],
         sleep: Sleep = asyncio.sleep,
         clock: Clock | None = None,
     ) -> None:
-        """`port` is asked when the broker starts: port 0 becomes another when it is bound."""
+        """`port` is called when the broker starts: port 0 becomes another one when it is bound."""
         self._live = settings
         self.topics = topics
         self.caller = caller
-        self._aside = aside
+        self._offload = offload
         self._port = port
         self._clock = clock or SystemClock()
         self._sleep = sleep
@@ -74,14 +74,14 @@ class Registration(Feature):
         return self._live.now
 
     async def start(self) -> None:
-        """Register everywhere; whoever does not answer in time is tried again while the broker runs."""
+        """Register everywhere; a NameServer that does not answer in time is retried while the broker runs."""
         self.place = Place.of(self._live.now, self._port())
         await self._namesrvs.refresh()
         self._running = True
         self._namesrvs.listeners.append(self._namesrvs_changed)
         self._namesrvs_changed(self._namesrvs.addresses)
         if not self._links:
-            log.warning("there is no NameServer to register with: set namesrvAddr=host:port;host:port")
+            log.warning("no NameServer to register with: set namesrvAddr=host:port;host:port")
             return
         tried = [asyncio.ensure_future(link.tried.wait()) for link in self._links.values()]
         _, waiting = await asyncio.wait(tried, timeout=self._live.now.register_timeout_ms / 1000)
@@ -91,7 +91,7 @@ class Registration(Feature):
             log.warning("%d NameServers have not answered yet: the broker starts without them", len(waiting))
 
     async def stop(self) -> None:
-        """Leave every NameServer that knows us."""
+        """Unregister from every NameServer that knows us."""
         self._running = False
         if self._namesrvs_changed in self._namesrvs.listeners:
             self._namesrvs.listeners.remove(self._namesrvs_changed)
@@ -101,15 +101,15 @@ class Registration(Feature):
         await asyncio.gather(*(link.unregister() for link in known))
 
     def topics_changed(self, changed: Sequence[TopicConfig]) -> None:
-        """Tell these at once. All changes of one turn of the event loop go out together."""
+        """Send these at once. All changes made in one turn of the event loop go out together."""
         names = [config.topic_name for config in changed]
         for link in self._links.values():
             link.topics_changed(names)
 
     def told(self) -> asyncio.Future[Any] | None:
-        """Done when every NameServer that knows us has heard of all changes so far, or has had its time.
+        """Done when every NameServer that knows us has been sent all changes so far, or its time is up.
 
-        None if there is nobody to wait for: who does not answer anyway is not waited for.
+        None if there is none to wait for: NameServers that do not know us are not waited for.
         """
         known = [link for link in self._links.values() if link.registered]
         if not known or not self._running:
@@ -118,8 +118,8 @@ class Registration(Feature):
         return self._tasks.spawn("told", asyncio.wait(rounds, timeout=_TOLD_LIMIT_S))
 
     def register_now(self) -> None:
-        """Register everything again: what all topics have in common has changed. Without a new version
-        a NameServer would not look at them."""
+        """Register everything again, because a setting that applies to all topics has changed. Without a new
+        version a NameServer would ignore it."""
         self.topics.version = self.topics.version.next(self._clock.now_ms())
         for link in self._links.values():
             link.register_now()
@@ -135,7 +135,7 @@ class Registration(Feature):
         yield Task("refresh-namesrvs", 10, self.settings.namesrv_refresh_ms / 1000, self._namesrvs.refresh)
 
     def connection_lost(self, address: str) -> None:
-        """A NameServer forgets a broker whose connection ends: tell it again soon, not at the next period."""
+        """A NameServer forgets a broker whose connection ends: register again soon, not after the period."""
         link = self._links.get(address)
         if link is not None and self._running:
             link.lost()
@@ -151,32 +151,32 @@ class Registration(Feature):
                 link = self._links[address] = NameServerLink(address, self, self._sleep)
                 link.task = self._tasks.spawn(f"register at {address}", link.run())
 
-    # What the links ask for.
+    # Called by the links.
 
     async def whole(self, *, may_split: bool) -> list[bytes]:
-        """The bodies that tell all topics; the same as last time if nothing has changed."""
+        """The bodies that register all topics; encoded again only if something has changed."""
         settings, version = self._live.now, self.topics.version
         size_max = settings.split_registration_size if settings.split_registration and may_split else None
         key = version, settings.permission, settings.compressed_register, size_max
         if self._encoded[0] != key:
             configs = list(self.topics.all().values())
-            self._encoded = key, await self._aside.run(lambda: self._bodies(configs, version, size_max))
+            self._encoded = key, await self._offload.run(lambda: self._bodies(configs, version, size_max))
         return self._encoded[1]
 
     async def partial(self, names: Sequence[str]) -> bytes | None:
-        """The body that tells these topics; None if none of them is left."""
+        """The body that registers these topics; None if none of them exists any more."""
         version = self.topics.version
         configs = [config for config in map(self.topics.get, names) if config is not None]
         if not configs:
             return None
-        return (await self._aside.run(lambda: self._bodies(configs, version, None)))[0]
+        return (await self._offload.run(lambda: self._bodies(configs, version, None)))[0]
 
     def _bodies(
         self, configs: Sequence[TopicConfig], version: DataVersion, size_max: int | None
     ) -> list[bytes]:
         step = size_max or max(1, len(configs))
-        pieces = [configs[at : at + step] for at in range(0, len(configs), step)] or [[]]
-        return [self._body(piece, version) for piece in pieces]
+        parts = [configs[at : at + step] for at in range(0, len(configs), step)] or [[]]
+        return [self._body(part, version) for part in parts]
 
     def _body(self, configs: Sequence[TopicConfig], version: DataVersion) -> bytes:
         table = {config.topic_name: self.masked(config) for config in configs}
@@ -193,14 +193,14 @@ class Registration(Feature):
         )
 
     def masked(self, config: TopicConfig) -> TopicConfig:
-        """A broker that may not be read, or not written, says so for each topic."""
+        """A topic with its permissions limited to the broker's."""
         permission = self._live.now.permission
         if permission & _FULL_PERM == _FULL_PERM:
             return config
         return replace(config, perm=config.perm & permission)
 
     def ordered(self, orders: Mapping[str, str]) -> None:
-        """The NameServer knows which topics are ordered."""
+        """Mark the topics as ordered that the NameServer has an order for."""
         for name in orders:
             config = self.topics.get(name)
             if config is not None and not config.order:

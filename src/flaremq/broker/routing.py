@@ -1,4 +1,4 @@
-"""All requests but sends and pulls: which handler serves each code, in families with limits of their own."""
+"""All requests but sends and pulls: the handler of each code, in families that each have a limit."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _HEARTBEATS_MAX: Final = 50_000  # RocketMQ's heartbeatThreadPoolQueueCapacity.
 
 
 class _Line:
-    """Sends, or parked pulls, in the form in which backlogs are reported."""
+    """The backlog of sends, or of pulls, as it is reported."""
 
     def __init__(self, limit: int, waiting: Callable[[], int]) -> None:
         self.limit = limit
@@ -33,13 +33,13 @@ class _Line:
         return self._waiting()
 
     def head_wait_ms(self) -> int:
-        return 0  # A send is looked at as soon as it is read; it waits for the disk only.
+        return 0  # A send is handled as soon as it is read; it waits for the disk only.
 
 
 class Families:
-    """The families of requests, with their limits, and how many wait in each.
+    """The families of requests, their limits and their backlogs.
 
-    RocketMQ gives each family a pool of threads; here slow ones have as many tasks as they can use.
+    RocketMQ gives each family a thread pool; here, slow families are limited to a number of tasks.
     Heartbeats are served as they are read.
     """
 
@@ -59,7 +59,7 @@ class Families:
             **self._by_name,
             "send": _Line(overload.limit, lambda: overload.held),
             "pull": _Line(settings.pull_max, lambda: 0),
-            "litePull": _Line(settings.pull_max, lambda: 0),  # Parked together with the others.
+            "litePull": _Line(settings.pull_max, lambda: 0),  # Lite pulls are parked with the others.
         }
 
     def router(self, served: Iterable[Requests], lanes: Iterable[int]) -> Router:
@@ -79,4 +79,4 @@ class Families:
 
 
 async def _stopping(_peer: Peer, request: Command) -> Command:
-    raise ServiceStops(f"this broker is shutting down and takes no {request}: ask another one")
+    raise ServiceStops(f"this broker is shutting down and takes no {request}: try another one")

@@ -1,4 +1,4 @@
-"""What an operator may say about a broker: those of RocketMQ's options that mean something here."""
+"""The broker's options: those of RocketMQ's that have an effect here."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NAMES_FORBIDDEN: Final = frozenset("/\\\0;:@ ")
 
 
 class MetricsExporter(Enum):
-    """How figures leave the broker. A scraper can read them here; of the others we only know the names."""
+    """How metrics are exported. Only PROM, which a scraper reads, and DISABLE are supported."""
 
     DISABLE = "DISABLE"
     OTLP_GRPC = "OTLP_GRPC"
@@ -27,10 +27,10 @@ class MetricsExporter(Enum):
 
 
 def local_address() -> str:
-    """The address that others most likely reach us at: that of the way out, or else the loopback."""
+    """The address at which others most likely reach us: that of the default route, or else the loopback."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            probe.connect(("192.0.2.1", 9))  # Nothing is sent: the kernel only chooses a way.
+            probe.connect(("192.0.2.1", 9))  # Sends nothing: the kernel only chooses a route.
             return str(probe.getsockname()[0])
         except OSError:
             return "127.0.0.1"
@@ -38,16 +38,16 @@ def local_address() -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerSettings:
-    """Who the broker is, and what it does and allows."""
+    """The broker's identity, and what it does and allows."""
 
-    # Who.
+    # Identity.
     cluster_name: str = option("brokerClusterName", "DefaultCluster")
     broker_name: str = computed("brokerName", lambda: socket.gethostname() or "DEFAULT_BROKER")
     broker_id: int = option("brokerId", 0, minimum=0)
     ip1: str = computed("brokerIP1", local_address)
-    """What clients are told to connect to."""
+    """The address that clients connect to."""
     ip2: str = computed("brokerIP2", local_address)
-    """What slaves are told to connect to."""
+    """The address that slaves connect to."""
     namesrv: str = computed("namesrvAddr", lambda: os.environ.get("NAMESRV_ADDR", ""))
     """host:port;host:port"""
     permission: int = option("brokerPermission", 6, minimum=0, maximum=7)
@@ -109,12 +109,12 @@ class BrokerSettings:
 
     # Statistics.
     delete_unused_statistics: bool = option("autoDeleteUnusedStats", True)
-    """Figures of a deleted topic or group go with it."""
+    """Delete the statistics of a topic or group together with it."""
     statistics_idle_max_min: int = option("maxStatsIdleTimeInMinutes", -1, minimum=-1)
-    """-1: figures of what nobody uses any more are kept for ever."""
+    """-1: statistics of unused topics and groups are kept for ever."""
     metrics_exporter: MetricsExporter = option("metricsExporterType", MetricsExporter.DISABLE)
     metrics_label: str = option("metricsLabel", "")
-    """name:value,name:value: further labels of every metric."""
+    """name:value,name:value: additional labels of every metric."""
     metrics_members_max: int = option("metricsOtelCardinalityLimit", 50_000, minimum=1)
     metrics_host: str = option("metricsPromExporterHost", "")
     metrics_port: int = option("metricsPromExporterPort", 5557, minimum=0, maximum=65535)
@@ -130,13 +130,13 @@ class BrokerSettings:
             parse_namesrvs(self.namesrv)
         if self.metrics_exporter not in (MetricsExporter.DISABLE, MetricsExporter.PROM):
             raise ConfigError(
-                f"metricsExporterType={self.metrics_exporter.name}: figures leave a broker only by PROM; "
-                "set that and scrape metricsPromExporterPort, or DISABLE"
+                f"metricsExporterType={self.metrics_exporter.name} is not supported: expected DISABLE, or "
+                "PROM to scrape metricsPromExporterPort"
             )
         for name, text in (("brokerName", self.broker_name), ("brokerClusterName", self.cluster_name)):
             if not text or _NAMES_FORBIDDEN & set(text):
                 raise ConfigError(
-                    f"{name}={text!r}: it may not be empty nor hold blanks or any of / \\ ; : @"
+                    f"{name}={text!r}: expected a name that is not empty, without spaces or any of / \\ ; : @"
                 )
 
     @property
@@ -145,20 +145,20 @@ class BrokerSettings:
 
     @property
     def register_period_s(self) -> float:
-        """Java keeps it between ten seconds and a minute, whatever is said."""
+        """Limited to between 10 and 60 seconds, as in Java."""
         return min(max(self.register_period_ms, 10_000), 60_000) / 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where clients, and slaves, find the broker."""
+    """The addresses at which clients and slaves find the broker."""
 
     address: str
     ha_address: str
 
     @classmethod
     def of(cls, settings: BrokerSettings, port: int) -> Place:
-        """HA has the port behind the one that clients use."""
+        """The HA port is the client port plus one."""
         return cls(_address(settings.ip1, port), _address(settings.ip2, port + 1))
 
 
@@ -167,7 +167,7 @@ class FamilySettings:
     """How many requests of each kind may wait, and for how long, before they are refused."""
 
     fast_failure: bool = option("brokerFastFailureEnable", True)
-    """Whether a request may be refused because it has waited for too long."""
+    """Whether a request that has waited too long is refused."""
     send_max: int = option("sendThreadPoolQueueCapacity", 10_000, minimum=1)
     pull_max: int = option("pullThreadPoolQueueCapacity", 100_000, minimum=1)
     query_max: int = option("queryThreadPoolQueueCapacity", 20_000, minimum=1)
@@ -178,7 +178,7 @@ class FamilySettings:
     lite_pull_age_ms: int = option("waitTimeMillsInLitePullQueue", 5000, minimum=1, unit="span_ms")
     admin_age_ms: int = option("waitTimeMillsInAdminBrokerQueue", 5000, minimum=1, unit="span_ms")
     query_threads: int = option("queryMessageThreadPoolNums", 4, minimum=1)
-    """Threads for what would hold up the loop: searches by key and time, and files of settings."""
+    """Threads for work that would block the event loop: searches by key and time, config files."""
 
     def __post_init__(self) -> None:
         check(self)
@@ -186,11 +186,11 @@ class FamilySettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerServerSettings(ServerSettings):
-    """The same sockets, on the port where a broker is looked for."""
+    """Server options with a broker's default port."""
 
     listen_port: int = option("listenPort", 10911, minimum=0, maximum=65535)
 
 
 def _address(host: str, port: int) -> str:
-    """An IPv6 host needs its brackets, or nobody finds the port."""
+    """host:port, with brackets around an IPv6 host."""
     return f"[{host}]:{port}" if ":" in host and not host.startswith("[") else f"{host}:{port}"

@@ -1,6 +1,6 @@
-"""Keeps slow consumers from dragging the broker down: who is too far behind may not read any more.
+"""Disables groups that are too far behind, so that they do not slow down the broker.
 
-Reading far back pushes the new out of memory, and then everybody reads from the disk.
+Reading far back evicts new messages from the page cache, and then every consumer reads from the disk.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ log = logger("broker.guard")
 
 
 class Positions(Protocol):
-    """How far groups are."""
+    """The offsets of groups."""
 
     def topics_by_group(self) -> Mapping[str, list[str]]: ...
     def queues(self, group: str, topic: str) -> Mapping[int, int]: ...
@@ -37,30 +37,32 @@ class GroupSettings(Protocol):
 
 
 class SlowConsumers(Feature):
+    """Checks all groups every three minutes."""
+
     def __init__(
         self,
         settings: Live[BrokerSettings],
         store: MessageStore,
         positions: Positions,
         groups: GroupSettings,
-        aside: Offload,
+        offload: Offload,
         *,
         is_online: Callable[[str], bool] = lambda _group: True,
     ) -> None:
-        """`is_online` says whether a group has consumers: one without reads nothing, and harms nobody."""
+        """`is_online` says whether a group has consumers; a group without any is left alone."""
         self._live = settings
         self._store = store
         self._positions = positions
         self._groups = groups
-        self._aside = aside
+        self._offload = offload
         self._is_online = is_online
 
     def tasks(self) -> Iterable[Task]:
         yield Task("disable-slow-consumers", 3 * MINUTE_S, 3 * MINUTE_S, self.run)
 
     async def run(self) -> None:
-        """Disable every group that is too many bytes behind in one of its queues. An operator may
-        enable it again; if it is then still as slow, it is disabled again."""
+        """Disable every group that is too many bytes behind in one of its queues. An operator may enable it
+        again; if it is still too far behind, it is disabled again."""
         if not self._live.now.disable_slow_consumers:
             return
         limit = self._live.now.fall_behind_max
@@ -71,16 +73,16 @@ class SlowConsumers(Feature):
             queues = [
                 (topic, *place) for topic in topics for place in self._positions.queues(group, topic).items()
             ]
-            behind = await self._aside.run(partial(self._behind, queues))
+            behind = await self._offload.run(partial(self._behind, queues))
             if behind > limit:
                 log.warning(
-                    "a group reads too slowly and is disabled: consumerFallbehindThreshold",
+                    "a group is too far behind and is disabled: consumerFallbehindThreshold",
                     extra=fields(group=group, behind=behind, limit=limit),
                 )
                 self._groups.disable(group)
 
     def _behind(self, queues: list[tuple[str, int, int]]) -> int:
-        """Bytes of the queue where a group is farthest behind."""
+        """How many bytes a group is behind in the queue where it is farthest behind."""
         return max(
             (
                 status.bytes_behind(self._store, topic.encode("utf-8", "replace"), queue_id, offset)

@@ -1,4 +1,4 @@
-"""The message store as a part of the broker: opened when the tables are read, closed when they are saved."""
+"""The message store as a feature: opened after the tables are loaded, closed after they are saved."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ log = logger("broker.storage")
 
 
 class Storage(Feature):
-    """All that may wait for the disk happens in a thread of `offload`."""
+    """Opens and closes the store. Whatever may wait for the disk runs in `offload`."""
 
     def __init__(
         self, store: MessageStore, tables: Tables, offload: Offload, on_step: Callable[[str], None]
@@ -28,7 +28,7 @@ class Storage(Feature):
         self._offload = offload
         self._on_step = on_step
         self.listener: ArrivalListener | None = None
-        """Told of new messages."""
+        """Called when messages arrive."""
 
     async def start(self) -> None:
         await self._offload.run(self._tables.load)
@@ -53,7 +53,7 @@ class Storage(Feature):
         yield Task("print-dispatch-lag", 10, MINUTE_S, self._print_dispatch_lag)
 
     def changed(self, configuration: Configuration) -> None:
-        """Some settings have other values: those of the store may be among them."""
+        """Settings have changed, perhaps some of the store's."""
         self._store.change(configuration.get(StoreSettings))
 
     def _print_dispatch_lag(self) -> None:

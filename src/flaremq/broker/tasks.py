@@ -1,6 +1,6 @@
-"""Periodic work of a broker. Each feature names its own (`features.Feature.tasks`); this room runs it.
+"""Periodic work of a broker. Each feature lists its tasks (`features.Feature.tasks`); they run here.
 
-A task that fails is logged and comes again; one that runs long comes later, never twice at once.
+A task that fails is logged and runs again; one that takes long runs later, never twice at once.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _SLOW_S: Final = 1.0
 class Task:
     name: str
     first_s: float
-    """How long after the start it comes first."""
+    """Time from the broker's start to its first run."""
     period_s: float | Callable[[], float]
-    """From start to start. A function is asked before each time: not all days are equally long."""
+    """From start to start. A function is called before each run: not all days are equally long."""
     work: Work
 
 
 def until_midnight_s(clock: Clock) -> float:
-    """Seconds to the next local midnight; at least one, as work due at midnight starts just behind it."""
+    """Seconds to the next local midnight; at least one, as work due at midnight starts just after it."""
     now_s = clock.now_ms() / 1000
     today = time.localtime(now_s)
     midnight_s = time.mktime((today.tm_year, today.tm_mon, today.tm_mday + 1, 0, 0, 0, 0, 0, -1))
@@ -42,7 +42,7 @@ def until_midnight_s(clock: Clock) -> float:
 
 
 class Tasks:
-    """Runs tasks, each in a task of the event loop."""
+    """Runs each task in an asyncio task."""
 
     def __init__(self, tasks: Iterable[Task], clock: Clock, *, sleep: Sleep = asyncio.sleep) -> None:
         self._table = list(tasks)
@@ -55,7 +55,7 @@ class Tasks:
             self._running.spawn(task.name, self._repeat(task))
 
     async def stop(self) -> None:
-        """At once: work in progress is cancelled. Whoever needs its result does it again when stopping."""
+        """Stop at once: work in progress is cancelled. Features that need it done do it again in `stop`."""
         await self._running.aclose(timeout_s=5)
 
     async def _repeat(self, task: Task) -> None:
@@ -77,4 +77,4 @@ class Tasks:
             if isawaitable(result):
                 await result
         except Exception:
-            log.exception("task %s failed and comes again", task.name)
+            log.exception("task %s failed and will run again", task.name)

@@ -29,7 +29,7 @@ from flaremq.testing.fakes.builders import NOW_MS, small_settings
 
 
 class Bench:
-    def __init__(self, store: MessageStore, aside: Offload) -> None:
+    def __init__(self, store: MessageStore, offload: Offload) -> None:
         clock = ManualClock()
         settings = BrokerSettings(broker_name="broker-a", cluster_name="C", ip1="127.0.0.1", ip2="127.0.0.1")
         live = Live(settings)
@@ -41,7 +41,7 @@ class Bench:
         self.configuration.listeners.append(self.told.append)
         runtime = Runtime(live, store, self.stats, {}, clock)
         self._router = Router()
-        handlers = AdminBrokerHandlers(store, self.stats, runtime, self.configuration, aside)
+        handlers = AdminBrokerHandlers(store, self.stats, runtime, self.configuration, offload)
         self._router.serve(Family("admin", 100), handlers.table())
 
     async def ask(self, code: int, body: bytes | None = None, **fields: str) -> Command:
@@ -62,9 +62,9 @@ def store(tmp_path: Path) -> Iterator[MessageStore]:
 
 @pytest.fixture
 async def bench(store: MessageStore) -> AsyncIterator[Bench]:
-    aside = Offload(1)
-    yield Bench(store, aside)
-    aside.close()
+    offload = Offload(1)
+    yield Bench(store, offload)
+    offload.close()
 
 
 async def test_a_broker_tells_how_it_does(bench: Bench) -> None:

@@ -20,7 +20,7 @@ INVALID = ResponseCode.INVALID_PARAMETER
 
 
 def serving(made: Desk) -> None:
-    made.serve(AdminGroupHandlers(made.subscriptions, made.offsets, made.stats, made.aside).table())
+    made.serve(AdminGroupHandlers(made.subscriptions, made.offsets, made.stats, made.offload).table())
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ INVALID = ResponseCode.INVALID_PARAMETER
 
 
 def serving(made: Desk) -> None:
-    made.serve(AdminTopicHandlers(made.tables, made.store, made.stats, made.aside).table())
+    made.serve(AdminTopicHandlers(made.tables, made.store, made.stats, made.offload).table())
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ RESET = {"group": "g", "topic": "T", "timestamp": "-1", "isForce": "true"}
 
 
 def serving(made: Desk) -> None:
-    made.serve(ConsumerHandlers(made.live, made.tables, made.store, made.aside).table())
+    made.serve(ConsumerHandlers(made.live, made.tables, made.store, made.offload).table())
     made.topics.put(TopicConfig("T", read_queue_nums=2, write_queue_nums=2))
     made.subscriptions.get("g")
     for _ in range(5):

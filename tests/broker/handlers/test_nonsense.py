@@ -58,13 +58,13 @@ MEMBERS: Final = (
 
 def serve_all(made: Desk) -> None:
     topics, subscriptions, offsets = made.topics, made.subscriptions, made.offsets
-    store, stats, aside = made.store, made.stats, made.aside
+    store, stats, offload = made.store, made.stats, made.offload
     made.serve(ClientHandlers(made.live, made.tables, made.clock).table())
     made.serve(OffsetHandlers(topics, subscriptions, offsets, made.locks, store).table())
-    made.serve(AdminTopicHandlers(made.tables, store, stats, aside).table())
-    made.serve(AdminGroupHandlers(subscriptions, offsets, stats, aside).table())
-    made.serve(ProgressHandlers(made.tables, store, stats, aside, made.clock, lambda: "here:1").table())
-    made.serve(ConsumerHandlers(made.live, made.tables, store, aside).table())
+    made.serve(AdminTopicHandlers(made.tables, store, stats, offload).table())
+    made.serve(AdminGroupHandlers(subscriptions, offsets, stats, offload).table())
+    made.serve(ProgressHandlers(made.tables, store, stats, offload, made.clock, lambda: "here:1").table())
+    made.serve(ConsumerHandlers(made.live, made.tables, store, offload).table())
 
 
 @pytest.fixture

@@ -33,7 +33,7 @@ def test_page_has_a_largest_size() -> None:
 
 @pytest.mark.parametrize(("begin", "count"), [(-1, 5), (0, 0), (0, -3)])
 def test_page_that_cannot_be_is_refused(begin: int, count: int) -> None:
-    with pytest.raises(InvalidParameter, match="cannot be had"):
+    with pytest.raises(InvalidParameter, match="expected a start of 0 or more"):
         page(TABLE, VERSION, None, begin, count)
 
 

@@ -33,7 +33,7 @@ def made(tmp_path: Path) -> Iterator[Desk]:
     with desk(tmp_path) as made, made.store:
         made.serve(
             ProgressHandlers(
-                made.tables, made.store, made.stats, made.aside, made.clock, lambda: "10.0.0.1:10911"
+                made.tables, made.store, made.stats, made.offload, made.clock, lambda: "10.0.0.1:10911"
             ).table()
         )
         for topic, count in (("A", 3), ("B", 2)):

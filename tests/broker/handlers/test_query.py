@@ -44,10 +44,10 @@ class Online:
 class Asked:
     """A router before the handlers: what they raise becomes an answer, as it does in a broker."""
 
-    def __init__(self, store: MessageStore, aside: Offload, peer: Peer) -> None:
+    def __init__(self, store: MessageStore, offload: Offload, peer: Peer) -> None:
         online = Online()
         self._router, self._peer = Router(), peer
-        self._router.serve(Family("query", 100), QueryHandlers(store, aside, online, online).table())
+        self._router.serve(Family("query", 100), QueryHandlers(store, offload, online, online).table())
 
     async def __call__(self, code: int, **fields: object) -> Command:
         given = {name: str(value) for name, value in fields.items()}
@@ -79,15 +79,15 @@ def store(tmp_path: Path, clock: ManualClock) -> Iterator[MessageStore]:
 
 
 @pytest.fixture
-async def aside() -> AsyncIterator[Offload]:
-    aside = Offload(1)
-    yield aside
-    aside.close()
+async def offload() -> AsyncIterator[Offload]:
+    offload = Offload(1)
+    yield offload
+    offload.close()
 
 
 @pytest.fixture
-def ask(store: MessageStore, aside: Offload) -> Asked:
-    return Asked(store, aside, Nobody())
+def ask(store: MessageStore, offload: Offload) -> Asked:
+    return Asked(store, offload, Nobody())
 
 
 def bodies(answer: Command) -> list[bytes]:
@@ -128,10 +128,10 @@ async def test_to_ask_for_no_message_is_an_error(ask: Asked, count: int) -> None
 
 
 async def test_without_an_index_nothing_is_found_by_key(
-    tmp_path: Path, aside: Offload, clock: ManualClock
+    tmp_path: Path, offload: Offload, clock: ManualClock
 ) -> None:
     with opened(tmp_path, clock, index_enabled=False) as store:
-        answer = await query(Asked(store, aside, Nobody()), "both")
+        answer = await query(Asked(store, offload, Nobody()), "both")
         assert (answer.code, answer.fields["indexLastUpdatePhyoffset"]) == (ResponseCode.QUERY_NOT_FOUND, "0")
 
 
@@ -232,11 +232,11 @@ async def test_a_queue_that_is_not_there_is_told(ask: Asked) -> None:
 
 
 async def test_a_batch_queue_is_shown_and_has_times_too(
-    tmp_path: Path, aside: Offload, clock: ManualClock
+    tmp_path: Path, offload: Offload, clock: ManualClock
 ) -> None:
     batch = a_message(b"inner", sys_flag=0xC0, properties=b"INNER_NUM\x013\x02")
     with MessageStore(small_settings(tmp_path), clock=clock, is_batch=lambda _topic: True) as store:
-        ask = Asked(store, aside, Nobody())
+        ask = Asked(store, offload, Nobody())
         store.put(batch, wait=False)
         store.put(batch, wait=False)
         store.dispatch()
@@ -247,10 +247,10 @@ async def test_a_batch_queue_is_shown_and_has_times_too(
 
 
 async def test_an_extension_is_shown_with_its_entry(
-    tmp_path: Path, aside: Offload, clock: ManualClock
+    tmp_path: Path, offload: Offload, clock: ManualClock
 ) -> None:
     with opened(tmp_path, clock, ext_enabled=True) as store:
-        ask = Asked(store, aside, Nobody())
+        ask = Asked(store, offload, Nobody())
         (first, *_) = (await entries(ask, consumerGroup="there")).queue_data
         (unjudged, *_) = (await entries(ask)).queue_data
         assert first.extend_data_json == f'{{"msgStoreTime":{NOW_MS},"tagsCode":{java_hash("TagA")}}}'

@@ -41,7 +41,7 @@ class Line:
 
 
 class Bench:
-    def __init__(self, store: MessageStore, root: Path, aside: Offload, **other: Any) -> None:
+    def __init__(self, store: MessageStore, root: Path, offload: Offload, **other: Any) -> None:
         clock = self.clock = ManualClock(NOW_MS)
         given: dict[str, Any] = {
             "broker_name": "broker-a",
@@ -54,9 +54,9 @@ class Bench:
         self.watched: dict[str, Any] = {
             "store": store,
             "stats": Stats(self.live, clock),
-            "tables": Tables(self.live, root / "config", aside, clock),
+            "tables": Tables(self.live, root / "config", offload, clock),
             "families": {"send": Line(), "litePull": Line(waiting=4), "query": Line(waiting=0)},
-            "offload": aside,
+            "offload": offload,
             "clock": clock,
         }
         self.stats: Stats = self.watched["stats"]
@@ -76,15 +76,15 @@ def store(tmp_path: Path) -> Iterator[MessageStore]:
 
 
 @pytest.fixture
-async def aside() -> AsyncIterator[Offload]:
-    aside = Offload(1)
-    yield aside
-    aside.close()
+async def offload() -> AsyncIterator[Offload]:
+    offload = Offload(1)
+    yield offload
+    offload.close()
 
 
 @pytest.fixture
-def bench(store: MessageStore, tmp_path: Path, aside: Offload) -> Bench:
-    return Bench(store, tmp_path, aside)
+def bench(store: MessageStore, tmp_path: Path, offload: Offload) -> Bench:
+    return Bench(store, tmp_path, offload)
 
 
 async def test_every_metric_has_the_labels_of_its_broker(bench: Bench) -> None:
@@ -191,8 +191,8 @@ async def test_the_store_tells_how_full_and_how_far_behind_it_is(bench: Bench, s
     assert any(line.startswith(f"rocketmq_storage_size{{{labels}}} ") for line in lines)
 
 
-async def test_too_many_members_are_cut_off(store: MessageStore, tmp_path: Path, aside: Offload) -> None:
-    bench = Bench(store, tmp_path, aside, metrics_members_max=10)
+async def test_too_many_members_are_cut_off(store: MessageStore, tmp_path: Path, offload: Offload) -> None:
+    bench = Bench(store, tmp_path, offload, metrics_members_max=10)
     for number in range(100):
         bench.stats.put(f"T{number}", 1, 1)
     lines = await bench.lines()
@@ -200,9 +200,9 @@ async def test_too_many_members_are_cut_off(store: MessageStore, tmp_path: Path,
 
 
 async def test_further_labels_and_metrics_are_shown(
-    store: MessageStore, tmp_path: Path, aside: Offload
+    store: MessageStore, tmp_path: Path, offload: Offload
 ) -> None:
-    bench = Bench(store, tmp_path, aside, metrics_label="zone:z1, rack:r2")
+    bench = Bench(store, tmp_path, offload, metrics_label="zone:z1, rack:r2")
     assert 'rocketmq_topic_number{zone="z1",rack="r2"} 0' in await bench.lines()
     registry = Registry()
     registry.counter("own_total", "Of the process").inc()

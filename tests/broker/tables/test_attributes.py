@@ -37,9 +37,9 @@ def test_attributes_are_kept_without_their_signs() -> None:
 
 def test_kind_of_queue_is_chosen_when_a_topic_is_made() -> None:
     assert altered(None, {"+queue.type": "BatchCQ"}) == {"queue.type": "BatchCQ"}
-    with pytest.raises(UsageError, match="fixed when a topic is made"):
+    with pytest.raises(UsageError, match="fixed when a topic is created"):
         altered({}, {"+queue.type": "BatchCQ"})
-    with pytest.raises(UsageError, match="fixed when a topic is made"):
+    with pytest.raises(UsageError, match="fixed when a topic is created"):
         altered({"queue.type": "BatchCQ"}, {"-queue.type": ""})
 
 
@@ -49,9 +49,9 @@ def test_kind_of_queue_is_chosen_when_a_topic_is_made() -> None:
         (None, {"message.type": "FIFO"}, "cannot be read"),
         (None, {"+": "FIFO"}, "cannot be read"),
         (None, {"+a+b": "1"}, "cannot be read"),
-        (None, {"-message.type": ""}, "only being made"),
+        (None, {"-message.type": ""}, "cannot be removed on creation"),
         ({}, {"-message.type": ""}, "not set"),
-        ({}, {"+colour": "red"}, "not known"),
+        ({}, {"+colour": "red"}, "is unknown"),
         ({}, {"+message.type": "PURPLE"}, "expected one of"),
         ({}, {"+reserve.time": "3"}, "tiered storage"),
         ({"message.type": "FIFO"}, {"+message.type": "DELAY", "-message.type": ""}, "twice"),
@@ -66,5 +66,5 @@ def test_change_that_cannot_be_is_refused(
 
 def test_group_has_no_attributes_to_change() -> None:
     assert altered({"old": "1"}, {}, known={}) == {"old": "1"}
-    with pytest.raises(UsageError, match="what is: none"):
+    with pytest.raises(UsageError, match="known attributes: none"):
         altered(None, {"+a": "1"}, known={})

@@ -76,10 +76,10 @@ def test_file_that_cannot_be_written_is_a_store_error(tmp_path: Path) -> None:
 class Table:
     """A number that is kept, and counts how often it was written."""
 
-    def __init__(self, file: ConfigFile, aside: Offload) -> None:
+    def __init__(self, file: ConfigFile, offload: Offload) -> None:
         self.value = 0
         self.writes = 0
-        self.saving = Saving(file, aside, self._take)
+        self.saving = Saving(file, offload, self._take)
 
     def put(self, value: int) -> None:
         self.value = value
@@ -92,9 +92,9 @@ class Table:
 
 
 async def test_saves_that_wait_together_write_once_more_at_most(file: ConfigFile) -> None:
-    aside = Offload(2)
+    offload = Offload(2)
     try:
-        table = Table(file, aside)
+        table = Table(file, offload)
         table.put(1)
         first = asyncio.create_task(table.saving.save())
         await asyncio.sleep(0)
@@ -106,13 +106,13 @@ async def test_saves_that_wait_together_write_once_more_at_most(file: ConfigFile
         await table.saving.save()
         assert table.writes == 2  # Nothing has changed since.
     finally:
-        aside.close()
+        offload.close()
 
 
 async def test_save_that_was_given_up_does_not_undo_the_next_one(file: ConfigFile) -> None:
-    aside, may_go_on = Offload(2), threading.Event()
+    offload, may_go_on = Offload(2), threading.Event()
     try:
-        table = Table(file, aside)
+        table = Table(file, offload)
         slow, fast = iter([True]), table.saving._take
 
         def take() -> Callable[[], bytes]:
@@ -133,15 +133,15 @@ async def test_save_that_was_given_up_does_not_undo_the_next_one(file: ConfigFil
         assert file.load() == b'{"value":2}'
     finally:
         may_go_on.set()
-        aside.close()
+        offload.close()
     assert file.load() == b'{"value":2}'
 
 
 async def test_table_stays_dirty_when_it_could_not_be_written(tmp_path: Path) -> None:
     (tmp_path / "config").write_bytes(b"no folder")
-    aside = Offload(1)
+    offload = Offload(1)
     try:
-        table = Table(ConfigFile(tmp_path / "config" / "x.json"), aside)
+        table = Table(ConfigFile(tmp_path / "config" / "x.json"), offload)
         table.put(1)
         with pytest.raises(StoreError):
             await table.saving.save()
@@ -150,7 +150,7 @@ async def test_table_stays_dirty_when_it_could_not_be_written(tmp_path: Path) ->
         await table.saving.save()
         assert not table.saving.dirty
     finally:
-        aside.close()
+        offload.close()
 
 
 def test_lines_are_json_with_a_line_for_each_entry() -> None:
@@ -161,9 +161,9 @@ def test_lines_are_json_with_a_line_for_each_entry() -> None:
 
 
 async def test_changes_close_together_are_saved_by_themselves_in_one_write(file: ConfigFile) -> None:
-    aside, tasks = Offload(2), Owned()
+    offload, tasks = Offload(2), Owned()
     try:
-        table = Table(file, aside)
+        table = Table(file, offload)
         autosave = Autosave("numbers", table.saving, tasks)
         for value in range(1, 21):
             table.put(value)
@@ -174,16 +174,16 @@ async def test_changes_close_together_are_saved_by_themselves_in_one_write(file:
         assert file.load() == b'{"value":20}'
     finally:
         await tasks.aclose(timeout_s=5)
-        aside.close()
+        offload.close()
 
 
 async def test_autosave_survives_a_disk_that_takes_nothing(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    aside, tasks, folder = Offload(2), Owned(), tmp_path / "config"
+    offload, tasks, folder = Offload(2), Owned(), tmp_path / "config"
     folder.write_bytes(b"no folder")
     try:
-        table = Table(ConfigFile(folder / "topics.json"), aside)
+        table = Table(ConfigFile(folder / "topics.json"), offload)
         autosave = Autosave("numbers", table.saving, tasks)
         for value, is_sound in ((1, False), (2, True)):
             if is_sound:
@@ -196,19 +196,19 @@ async def test_autosave_survives_a_disk_that_takes_nothing(
         assert "numbers are not saved yet" in caplog.text
     finally:
         await tasks.aclose(timeout_s=5)
-        aside.close()
+        offload.close()
 
 
 async def test_a_table_that_cannot_be_saved_keeps_no_other_from_being_saved(tmp_path: Path) -> None:
-    aside = Offload(2)
+    offload = Offload(2)
     (tmp_path / "blocked").write_bytes(b"no folder")
     try:
-        bad = Table(ConfigFile(tmp_path / "blocked" / "a.json"), aside)
-        good = Table(ConfigFile(tmp_path / "b.json"), aside)
+        bad = Table(ConfigFile(tmp_path / "blocked" / "a.json"), offload)
+        good = Table(ConfigFile(tmp_path / "b.json"), offload)
         for table in (bad, good):
             table.put(1)
         with pytest.raises(StoreError, match=r"a\.json"):
             await save_all((bad.saving, good.saving))
         assert bad.saving.dirty and not good.saving.dirty
     finally:
-        aside.close()
+        offload.close()

@@ -22,12 +22,12 @@ from flaremq.testing.fakes.builders import a_message
 def broker(root: Path) -> Iterator[tuple[Desk, DeletedTopics]]:
     """One life of a broker: all is loaded, what was deleted is taken away, and requests are served."""
     with desk(root) as made:
-        deleted = DeletedTopics(ConfigFile(root / "config" / "deletedTopics.json"), made.aside)
+        deleted = DeletedTopics(ConfigFile(root / "config" / "deletedTopics.json"), made.offload)
         deleted.load()
         made.store.load()
         deleted.apply(made.store, made.topics)
         made.store.start()
-        made.serve(AdminTopicHandlers(made.tables, made.store, made.stats, made.aside).table())
+        made.serve(AdminTopicHandlers(made.tables, made.store, made.stats, made.offload).table())
         yield made, deleted
 
 

@@ -1,4 +1,4 @@
-"""Every other request. A handler class offers `table()`: request code to coroutine.
+"""All other requests. A handler class has a `table()` of request codes and coroutines.
 
 admin_broker  the broker itself
 admin_group   settings of consumer groups

@@ -1,4 +1,4 @@
-"""What is asked about the broker itself: how it does, how it is set, what it should clean up."""
+"""Requests about the broker itself: status, configuration, cleaning up."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ class AdminBrokerHandlers:
         stats: Stats,
         runtime: Runtime,
         configuration: Configuration,
-        aside: Offload,
+        offload: Offload,
     ) -> None:
         self._store = store
         self._stats = stats
         self._runtime = runtime
         self._configuration = configuration
-        self._aside = aside
+        self._offload = offload
 
     def table(self) -> dict[int, Handler]:
         code = RequestCode
@@ -52,19 +52,21 @@ class AdminBrokerHandlers:
         }
 
     async def get_runtime_info(self, _peer: Peer, request: Command) -> Command:
-        measured = await self._aside.run(self._runtime.measured)
+        measured = await self._offload.run(self._runtime.measured)
         return response_to(request, body=beans.encode(KVTable(table=self._runtime.table(*measured))))
 
     async def update_config(self, peer: Peer, request: Command) -> Command:
-        """Change settings now, and in the broker's file. No body changes nothing, as in Java."""
+        """Change settings now, and in the broker's file. An empty body changes nothing, as in Java."""
         try:
             text = bytes(request.body or b"").decode("utf-8")
         except UnicodeDecodeError as error:
-            raise PeerError(f"the settings are no text in UTF-8: {error}") from None
+            raise PeerError(f"the settings are not UTF-8 text: {error}") from None
         given = parse_properties(text)
-        log.info("settings are to be changed", extra=logged(by=peer.address, names=",".join(given)))
+        log.info("request to change settings", extra=logged(by=peer.address, names=",".join(given)))
         self._configuration.update(given)
-        why_not_kept = await self._aside.run(partial(self._configuration.file.keep, given)) if given else None
+        why_not_kept = (
+            await self._offload.run(partial(self._configuration.file.keep, given)) if given else None
+        )
         return response_to(request, remark=why_not_kept)
 
     async def get_config(self, _peer: Peer, request: Command) -> Command:
@@ -82,17 +84,17 @@ class AdminBrokerHandlers:
         return response_to(request, body=beans.encode(found))
 
     async def clean_queues(self, peer: Peer, request: Command) -> Command:
-        """Queues lose what points to deleted files by themselves; asked to, all do so at the next round."""
-        log.info("queues are to be cleaned", extra=logged(by=peer.address))
+        """Queues drop entries of deleted files anyway; on this request, all do so in the next round."""
+        log.info("request to clean queues", extra=logged(by=peer.address))
         self._store.retention.request_correction()
         return response_to(request)
 
     async def delete_log_files(self, peer: Peer, request: Command) -> Command:
-        log.warning("expired log files are to be deleted now", extra=logged(by=peer.address))
+        log.warning("request to delete expired log files now", extra=logged(by=peer.address))
         self._store.clean_now()
         return response_to(request)
 
     async def get_delay_offsets(self, _peer: Peer, request: Command) -> Command:
-        """There are no delayed messages here, so none of their queues has got anywhere."""
+        """An empty table: this broker has no delayed messages."""
         table = {"dataVersion": DataVersion().to_dict(), "offsetTable": {}}
         return response_to(request, body=fastjson.dumps(table))

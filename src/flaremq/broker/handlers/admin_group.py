@@ -1,4 +1,4 @@
-"""Requests of administrators about the settings of consumer groups."""
+"""Requests of administrators about consumer groups."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ log = logger("broker.admin")
 
 class AdminGroupHandlers:
     def __init__(
-        self, subscriptions: SubscriptionGroups, offsets: Offsets, stats: Stats, aside: Offload
+        self, subscriptions: SubscriptionGroups, offsets: Offsets, stats: Stats, offload: Offload
     ) -> None:
         self._subscriptions = subscriptions
         self._offsets = offsets
         self._stats = stats
-        self._aside = aside
+        self._offload = offload
 
     def table(self) -> dict[int, Handler]:
         code = RequestCode
@@ -56,14 +56,14 @@ class AdminGroupHandlers:
         return response_to(request)
 
     async def _update(self, said: Sequence[GroupConfig], peer: Peer) -> None:
-        """All or none: the list is looked through before its first group is taken."""
+        """Update all or none: the whole list is checked first."""
         made = [self._checked(config) for config in said]
-        log.info("groups are to be made or changed", extra=logged(count=len(made), by=peer.address))
+        log.info("request to create or change groups", extra=logged(count=len(made), by=peer.address))
         self._subscriptions.put_many(made)
         await self._subscriptions.save()
 
     def _checked(self, said: GroupConfig) -> GroupConfig:
-        """The group as it will be. Groups have no attributes so far, but for those that a file brought."""
+        """The group as it will be. Groups have no attributes so far, except those loaded from a file."""
         check_config(said)
         known = self._subscriptions.all().get(said.group_name)
         attributes = altered(known.attributes if known else None, said.attributes, known={})
@@ -82,7 +82,7 @@ class AdminGroupHandlers:
             data_version=version,
         )
         total = headers.GetAllSubscriptionGroupResponseHeader(total_group_num=len(table))
-        body = await self._aside.run(lambda: beans.encode(wrapper))
+        body = await self._offload.run(lambda: beans.encode(wrapper))
         return response_to(request, ext_fields=fields.encode(total), body=body)
 
     async def get_one(self, _peer: Peer, request: Command) -> Command:
@@ -94,7 +94,7 @@ class AdminGroupHandlers:
 
     async def delete(self, peer: Peer, request: Command) -> Command:
         header = fields.decode(headers.DeleteSubscriptionGroupRequestHeader, request.fields)
-        log.info("a group is to be deleted", extra=logged(group=header.group_name, by=peer.address))
+        log.info("request to delete a group", extra=logged(group=header.group_name, by=peer.address))
         self._subscriptions.remove(header.group_name)
         self._stats.group_deleted(header.group_name)
         if header.clean_offset:

@@ -1,4 +1,4 @@
-"""Requests of administrators about topics: made, changed, deleted, shown."""
+"""Requests of administrators about topics: create, change, delete, show."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ _LONG_MAX: Final = (1 << 63) - 1
 
 
 class AdminTopicHandlers:
-    def __init__(self, tables: Tables, store: MessageStore, stats: Stats, aside: Offload) -> None:
+    def __init__(self, tables: Tables, store: MessageStore, stats: Stats, offload: Offload) -> None:
         self._topics = tables.topics
         self._groups = tables.groups
         self._offsets = tables.offsets
         self._stats = stats
         self._store = store
         self._deleted = tables.deleted
-        self._aside = aside
+        self._offload = offload
 
     def table(self) -> dict[int, Handler]:
         code = RequestCode
@@ -61,7 +61,7 @@ class AdminTopicHandlers:
             code.CLEAN_UNUSED_TOPIC: self.clean_unused,
         }
 
-    # Making and changing.
+    # Creating and changing.
 
     async def update(self, peer: Peer, request: Command) -> Command:
         header = fields.decode(headers.CreateTopicRequestHeader, request.fields)
@@ -89,14 +89,14 @@ class AdminTopicHandlers:
         return response_to(request)
 
     async def _update(self, said: Sequence[TopicConfig], peer: Peer) -> None:
-        """All or none: the list is looked through before its first topic is taken."""
+        """Update all or none: the whole list is checked first."""
         made = [self._checked(config) for config in said]
-        log.info("topics are to be made or changed", extra=logged(count=len(made), by=peer.address))
+        log.info("request to create or change topics", extra=logged(count=len(made), by=peer.address))
         self._topics.put_many(made)
         await self._topics.save()
 
     def _checked(self, said: TopicConfig) -> TopicConfig:
-        """The topic as it will be; its attributes were changes so far."""
+        """The topic as it will be, with its attribute changes applied."""
         check_config(said)
         self._check_not_system(said.topic_name)
         if said.attributes.get("+" + MESSAGE_TYPE) == _MIXED and not self._topics.settings.mixed_message_type:
@@ -115,9 +115,9 @@ class AdminTopicHandlers:
     async def delete(self, peer: Peer, request: Command) -> Command:
         header = fields.decode(headers.DeleteTopicRequestHeader, request.fields)
         if self._topics.get(header.topic) is None:
-            check_topic(header.topic)  # What is there may go, even if it could not be made today.
+            check_topic(header.topic)  # An existing topic may go even if its name would be invalid today.
         self._check_not_system(header.topic)
-        log.info("a topic is to be deleted", extra=logged(topic=header.topic, by=peer.address))
+        log.info("request to delete a topic", extra=logged(topic=header.topic, by=peer.address))
         for topic in (header.topic, *self._pop_retries(header.topic)):
             await self._delete(topic)
         await self._topics.save()
@@ -125,7 +125,7 @@ class AdminTopicHandlers:
         return response_to(request)
 
     def _pop_retries(self, topic: str) -> list[str]:
-        """Topics of messages that pop consumers will try again, by both of their names."""
+        """The retry topics of pop consumers, in both forms of their names."""
         found = []
         for group in self._offsets.groups_of_topic(topic):
             for separator in ("+", "_"):
@@ -143,10 +143,10 @@ class AdminTopicHandlers:
         await self._remove_queues(topic.encode("utf-8", "replace"))
 
     async def _remove_queues(self, topic: bytes) -> None:
-        await self._aside.run(lambda: self._store.dispatcher.remove_topic(topic))
+        await self._offload.run(lambda: self._store.dispatcher.remove_topic(topic))
 
     async def clean_unused(self, _peer: Peer, request: Command) -> Command:
-        """Queues of topics that nobody knows any more are removed; their messages leave with the log."""
+        """Remove the queues of unknown topics; their messages are deleted with the log."""
         unused = {key[0] for key, _ in self._store.queues.items() if self._is_unused(key[0])}
         for topic in unused:
             log.warning("the queues of an unknown topic are removed", extra=logged(topic=topic))
@@ -173,7 +173,7 @@ class AdminTopicHandlers:
             topic_queue_mapping_info_map={},
         )
         total = headers.GetAllTopicConfigResponseHeader(total_topic_num=len(table))
-        body = await self._aside.run(lambda: beans.encode(wrapper))
+        body = await self._offload.run(lambda: beans.encode(wrapper))
         return response_to(request, ext_fields=fields.encode(total), body=body)
 
     async def get_one(self, _peer: Peer, request: Command) -> Command:
@@ -184,12 +184,12 @@ class AdminTopicHandlers:
         header = fields.decode(headers.GetTopicStatsInfoRequestHeader, request.fields)
         config = self._known(header.topic)
         tps = self._stats.put_tps(header.topic)
-        return response_to(request, body=await self._aside.run(lambda: self._stats_of(config, tps)))
+        return response_to(request, body=await self._offload.run(lambda: self._stats_of(config, tps)))
 
     def _stats_of(self, config: TopicConfig, tps: float) -> bytes:
-        """Reads a file for each queue: not in the loop."""
+        """Reads a file for each queue: call in a thread."""
         store, name, broker = self._store, config.topic_name, self._topics.settings.broker_name
-        store.show()  # What was acknowledged counts, also where a new queue is still being made.
+        store.show()  # So that acknowledged messages count, even if their queue is still being created.
         topic = name.encode()
         table = {}
         for queue_id in range(max(config.read_queue_nums, config.write_queue_nums)):
@@ -210,8 +210,8 @@ class AdminTopicHandlers:
         return response_to(request, body=beans.encode(TopicList(topic_list=tuple(sorted(found)))))
 
     async def correction_offsets(self, _peer: Peer, request: Command) -> Command:
-        """The least offset of all groups by queue; the largest number there is where the group asked for
-        is behind all of them."""
+        """The least offset of all groups by queue; Long.MAX_VALUE where the compared group is behind all of
+        them."""
         header = fields.decode(QueryCorrectionOffsetHeader, request.fields)
         left_out = set((header.filter_groups or "").split(","))
         name = header.topic.encode("utf-8", "replace")

@@ -1,4 +1,4 @@
-"""Requests about who is connected: heartbeats, good-byes, and who asks for whom."""
+"""Requests about connected clients: heartbeats, unregistration, membership."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from flaremq.remoting.router import Handler, Peer
 
 log = logger("broker.group")
 
-_UNIT_SUB = 0x2  # Bit of a topic's sys flag: consumers in several units want it.
+_UNIT_SUB = 0x2  # Bit of a topic's sys flag: consumers in several units subscribe to it.
 
 
 class ClientHandlers:
@@ -56,18 +56,19 @@ class ClientHandlers:
             code.GET_ALL_PRODUCER_INFO: self.get_all_producers,
         }
 
-    # Coming and going.
+    # Joining and leaving.
 
     async def heartbeat(self, peer: Peer, request: Command) -> Command:
-        """New groups and retry topics are saved behind the answer (`persist.Autosave`): while a heartbeat
-        is out, a Java client announces no new subscription, and pulls of that subscription are refused.
+        """Register a client. New groups and retry topics are saved after the answer (`configfile.Autosave`):
+        while a heartbeat is unanswered, a Java client announces no new subscription, and its pulls are
+        refused.
         """
         said = beans.decode(HeartbeatData, request.body)
         if not said.client_id:
-            raise InvalidParameter("clientID is empty: a client needs an id that no other one has")
+            raise InvalidParameter("clientID is empty: expected an id that is unique to the client")
         if not peer.is_open:
-            return response_to(request)  # Nobody would notice that it leaves: it has left.
-        # All is looked at before anything is taken: half a heartbeat would be a strange member.
+            return response_to(request)  # It is gone already, so its leaving would never be noticed.
+        # Everything is checked before anything is taken: a heartbeat counts as a whole.
         consumers = [_with_codes(each) for each in said.consumer_data_set]
         member = Member(
             peer=peer,
@@ -85,9 +86,9 @@ class ClientHandlers:
         return response_to(request, ext_fields=fields.encode(answer))
 
     def _take(self, member: Member, said: ConsumerData, heartbeat: HeartbeatData) -> bool:
-        """One group of a heartbeat; whether the client must go on saying what the group wants.
+        """Take one group of a heartbeat; return whether the client must go on sending subscriptions.
 
-        A group that is not there, and may not be made, is passed over: its other groups count.
+        A group that does not exist, and may not be created, is skipped: the client's other groups count.
         """
         if self._live.now.reject_pull_consumers and said.consume_type is ConsumeType.CONSUME_ACTIVELY:
             return False
@@ -115,7 +116,7 @@ class ClientHandlers:
         assert group is not None  # It has a member now.
         now = heartbeat.heartbeat_fingerprint
         if heartbeat.without_sub and before != now:
-            return True  # What it leaves out is not what we know: it must say it all again.
+            return True  # The subscriptions it left out are not those we know: it must send them again.
         group.fingerprint = now
         return before is not None and before != now
 
@@ -132,12 +133,12 @@ class ClientHandlers:
         return response_to(request)
 
     async def check_client(self, _peer: Peer, request: Command) -> Command:
-        """Whether what a consumer wants can be read; asked before it starts."""
+        """Check a consumer's subscription; requested before the consumer starts."""
         said = beans.decode(CheckClientRequestBody, request.body)
         self._filters.check(said.subscription_data)
         return response_to(request)
 
-    # Asking.
+    # Queries.
 
     async def get_consumer_ids(self, _peer: Peer, request: Command) -> Command:
         header = fields.decode(headers.GetConsumerListByGroupRequestHeader, request.fields)
@@ -170,7 +171,7 @@ class ClientHandlers:
 
 
 def _with_codes(said: ConsumerData) -> ConsumerData:
-    """Hashes of tags as Java counts them: some clients hash other bytes."""
+    """Compute the tag hashes as Java does: some clients hash other bytes."""
     wanted = tuple(each.with_codes() for each in said.subscription_data_set)
     return replace(said, subscription_data_set=wanted)
 

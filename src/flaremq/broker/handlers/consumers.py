@@ -1,4 +1,4 @@
-"""Requests of administrators to consumers: go back, say where you are and how you do, consume this one."""
+"""Requests of administrators to consumers: reset offsets, status, running info, consume one message."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ log = logger("broker.consumer")
 
 class ConsumerHandlers:
     def __init__(
-        self, settings: Live[BrokerSettings], tables: Tables, store: MessageStore, aside: Offload
+        self, settings: Live[BrokerSettings], tables: Tables, store: MessageStore, offload: Offload
     ) -> None:
         self._live = settings
         self._topics = tables.topics
@@ -47,7 +47,7 @@ class ConsumerHandlers:
         self._groups = tables.groups
         self._offsets = tables.offsets
         self._store = store
-        self._aside = aside
+        self._offload = offload
 
     def table(self) -> dict[int, Handler]:
         code = RequestCode
@@ -64,7 +64,7 @@ class ConsumerHandlers:
     async def reset_offset(self, peer: Peer, request: Command) -> Command:
         header = fields.decode(headers.ResetOffsetRequestHeader, request.fields)
         log.info(
-            "offsets are to be reset",
+            "request to reset offsets",
             extra=logged(group=header.group, topic=header.topic, to=header.timestamp, by=peer.address),
         )
         config = self._topics.get(header.topic)
@@ -79,9 +79,9 @@ class ConsumerHandlers:
     async def _reset_here(
         self, header: headers.ResetOffsetRequestHeader, config: TopicConfig
     ) -> Mapping[MessageQueue, int]:
-        """Set the offsets ourselves: the next pull of each queue is told, whoever it comes from."""
+        """Reset in the broker: the next pull of each queue is answered with the new offset."""
         if not self._live.now.is_master:
-            raise UsageError("offsets cannot be reset on a slave: ask its master")
+            raise UsageError("offsets cannot be reset on a slave: reset them on its master")
         if not self._subscriptions.contains(header.group):
             raise GroupNotFound(f"Group {header.group} does not exist")
         if header.queue_id < 0:
@@ -104,7 +104,7 @@ class ConsumerHandlers:
     async def _reset_there(
         self, header: headers.ResetOffsetRequestHeader, config: TopicConfig, for_c: bool
     ) -> Mapping[MessageQueue, int]:
-        """Tell the consumers that are connected, as brokers did before they could reset themselves."""
+        """Reset in the connected consumers, as brokers did before they could reset offsets themselves."""
         online = self._groups.get(header.group)
         if online is None:
             raise ConsumerOffline(
@@ -115,9 +115,7 @@ class ConsumerHandlers:
         for queue_id, offset in targets.items():
             consumed = self._offsets.get(header.group, header.topic, queue_id)
             if consumed < 0:
-                raise UsageError(
-                    f"group {header.group} has no offset for {header.topic}-{queue_id} to go back from"
-                )
+                raise UsageError(f"group {header.group} has no offset for {header.topic}-{queue_id} to reset")
             targets[queue_id] = offset if header.is_force else min(offset, consumed)
         for member in online.members.values():
             _check_version(member, Version.V3_0_7_SNAPSHOT)
@@ -131,12 +129,12 @@ class ConsumerHandlers:
     async def _searched(
         self, config: TopicConfig, queue_ids: range | list[int], timestamp_ms: int
     ) -> dict[int, int]:
-        """The first offsets of a time, or the ends of the queues if it is negative."""
+        """The first offsets at or after a time, or the ends of the queues if it is negative."""
         name, store = config.topic_name.encode(), self._store
-        await self._aside.run(store.show)
+        await self._offload.run(store.show)
         if timestamp_ms < 0:
             return {queue_id: store.max_offset(name, queue_id) for queue_id in queue_ids}
-        return await self._aside.run(
+        return await self._offload.run(
             lambda: {
                 queue_id: max(0, store.offset_by_time(name, queue_id, timestamp_ms)) for queue_id in queue_ids
             }
@@ -165,7 +163,7 @@ class ConsumerHandlers:
         await self._offsets.save()
         return response_to(request)
 
-    # Questions that are passed on.
+    # Requests passed on to consumers.
 
     async def consumer_status(self, _peer: Peer, request: Command) -> Command:
         header = fields.decode(headers.GetConsumerStatusRequestHeader, request.fields)
@@ -198,9 +196,9 @@ class ConsumerHandlers:
         if not header.msg_id:
             raise InvalidParameter("msgId is missing: name the message by its offset id")
         place = decode_offset_id(header.msg_id).physical_offset
-        record = await self._aside.run(lambda: _copied(self._store.record(place)))
+        record = await self._offload.run(lambda: _copied(self._store.record(place)))
         if record is None:
-            raise UsageError(f"no message lies at {place}, where {header.msg_id} points: it may be deleted")
+            raise UsageError(f"no message at offset {place}, where {header.msg_id} points: it may be deleted")
         told = {**request.fields, "brokerName": self._live.now.broker_name}
         topic = self._topics.get(header.topic or "")
         if topic is not None:
@@ -223,11 +221,11 @@ class ConsumerHandlers:
 
 
 async def _status_of(member: Member, topic: str, group: str) -> Mapping[MessageQueue, int] | None:
-    """One that does not answer, or answers what cannot be read, does not spoil the answers of the others."""
+    """None if a consumer fails to answer, so that the answers of the others still count."""
     try:
         return await clientcalls.consumer_status(member.peer, topic, group)
     except FlareError as error:
-        log.warning("a consumer does not tell its offsets", extra=logged(client=member.client_id, why=error))
+        log.warning("a consumer did not report its offsets", extra=logged(client=member.client_id, why=error))
         return None
 
 

@@ -1,4 +1,4 @@
-"""Requests of consumers about how far they are, and which queues they have for themselves."""
+"""Requests of consumers about offsets and queue locks."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ class OffsetHandlers:
         return response_to(request, ext_fields=fields.encode(headers.OffsetResponseHeader(offset=offset)))
 
     def _first_offset(self, topic: str, queue_id: int) -> int:
-        """Where a group without an offset starts, if that is for the broker to say; else -1.
+        """Where a group without an offset starts, if the broker decides; else -1.
 
-        A young queue is read from its first message, whatever the group says of the last one. A queue
-        that is still empty is the youngest of all: told "not found", the client would ask for its end
-        next, and a message stored between the two would never be delivered. RocketMQ 4.9 answers 0
-        here as well; 5.x has the gap.
+        A young queue is read from its first message, even by a group that consumes from the last offset. An
+        empty queue is the youngest of all: on "not found", the client would ask for its end next, and a
+        message stored between the two would never be delivered. RocketMQ 4.9 answers 0 here as well; 5.x
+        has the gap.
         """
         name = topic.encode("utf-8", "replace")
         if self._store.min_offset(name, queue_id) > 0:

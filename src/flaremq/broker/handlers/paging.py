@@ -1,4 +1,4 @@
-"""A large table, page by page: how slaves and tools read topics and groups."""
+"""Large tables page by page, as slaves and tools read topics and groups."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ PAGE_MAX: Final = 2000
 def page(
     table: Mapping[str, V], version: DataVersion, known: str | None, begin: int, count: int | None
 ) -> dict[str, V]:
-    """Entries from the one with number `begin` on, by name.
+    """Up to `count` entries from number `begin` on, ordered by name.
 
-    `known` is the version, as JSON, that the pages before were of: if it is another one now, pages no
-    longer fit together, and the first is given instead.
+    `known` is the version of the previous pages, as JSON: if the table has changed since, pages no longer
+    fit together, and the first one is returned.
     """
     if begin < 0 or (count is not None and count < 1):
         raise InvalidParameter(
-            f"{count} entries from {begin} on cannot be had: begin at 0, ask for 1 or more"
+            f"{count} entries from {begin} on: expected a start of 0 or more and a count of 1 or more"
         )
     if not known or DataVersion.from_dict(fastjson.load_object(known)) != version:
         begin = 0

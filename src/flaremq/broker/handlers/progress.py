@@ -1,6 +1,6 @@
-"""Requests about how far groups are: with which topics, how many messages, how much time behind.
+"""Requests about the progress of groups: offsets, lag in messages, lag in time.
 
-The tables are read in the loop, the store's files aside: there is one to be opened for each queue.
+Tables are read in the loop, the store's files in a thread: one has to be opened for each queue.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from flaremq.store.store import MessageStore
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a group stands with a topic: a copy, to be looked at aside."""
+    """A group's offsets in a topic: a copy, for use in a thread."""
 
     config: TopicConfig
     consumed: Mapping[int, int]
@@ -49,18 +49,18 @@ class ProgressHandlers:
         tables: Tables,
         store: MessageStore,
         stats: Stats,
-        aside: Offload,
+        offload: Offload,
         clock: Clock,
         address: Callable[[], str],
     ) -> None:
-        """`address` is what clients are told to connect to, known when the port is."""
+        """`address` returns the address that clients connect to, known once the port is."""
         self._topics = tables.topics
         self._subscriptions = tables.subscriptions
         self._groups = tables.groups
         self._offsets = tables.offsets
         self._stats = stats
         self._store = store
-        self._aside = aside
+        self._offload = offload
         self._clock = clock
         self._address = address
 
@@ -82,7 +82,7 @@ class ProgressHandlers:
             asked = {header.topic} if header.topic else self._offsets.topics_of_group(group)
             listed = [topic for topic in sorted(asked) if self._is_wanted(group, topic)]
         places = self._places(group, dict.fromkeys(listed))
-        body = await self._aside.run(lambda: beans.encode(_joined(map(self._measured, places))))
+        body = await self._offload.run(lambda: beans.encode(_joined(map(self._measured, places))))
         return response_to(request, body=body)
 
     async def broker_consume_stats(self, _peer: Peer, request: Command) -> Command:
@@ -96,11 +96,11 @@ class ProgressHandlers:
             )
             for group in self._subscriptions.all()
         }
-        body = await self._aside.run(lambda: beans.encode(self._all_measured(groups, address)))
+        body = await self._offload.run(lambda: beans.encode(self._all_measured(groups, address)))
         return response_to(request, body=body)
 
     def _is_wanted(self, group: str, topic: str) -> bool:
-        """A connected group says what it wants: what it no longer wants is no longer behind."""
+        """Whether a group still subscribes to a topic: one that it has dropped does not count as lag."""
         online = self._groups.get(group)
         return online is None or not online.subscriptions or topic in online.subscriptions
 
@@ -125,8 +125,8 @@ class ProgressHandlers:
         )
 
     def _measured(self, place: _Place) -> ConsumeStats:
-        """Reads a file for each queue: not in the loop."""
-        self._store.show()  # What was acknowledged counts, also where a new queue is still being made.
+        """Reads a file for each queue: call in a thread."""
+        self._store.show()  # So that acknowledged messages count, even if their queue is still being created.
         name, broker = place.config.topic_name, self._topics.settings.broker_name
         topic, table = name.encode(), {}
         for queue_id in range(place.config.read_queue_nums):
@@ -153,10 +153,10 @@ class ProgressHandlers:
             found = tuple(self._span(header.topic, each, consumed.get(each, -1)) for each in range(count))
             return beans.encode(QueryConsumeTimeSpanBody(consume_time_span_set=found))
 
-        return response_to(request, body=await self._aside.run(spans))
+        return response_to(request, body=await self._offload.run(spans))
 
     def _span(self, name: str, queue_id: int, consumed: int) -> QueueTimeSpan:
-        """When the oldest, the newest and the last consumed message were stored; -1 where there is none."""
+        """When the oldest, the newest and the last consumed message were stored; -1 if there is none."""
         topic, store = name.encode(), self._store
         low, high = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
 

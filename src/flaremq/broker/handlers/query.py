@@ -1,4 +1,4 @@
-"""Looking for messages otherwise than by pulling: by key, by id, by time, and entry by entry."""
+"""Queries for messages by key, id and time, and for queue entries."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from flaremq.store.api import Boundary, ExtUnit, Selector
 from flaremq.store.queue.extension import is_address
 from flaremq.store.store import MessageStore
 
-_ENTRIES_MAX: Final = 4096  # Of one answer, whatever was asked for.
+_ENTRIES_MAX: Final = 4096  # Per answer, whatever the request says.
 _BOUNDARIES: Final = {
     None: Boundary.LOWER,
     headers.BoundaryType.LOWER: Boundary.LOWER,
@@ -29,23 +29,25 @@ _BOUNDARIES: Final = {
 
 
 class Online(Protocol):
-    """What the consumers that are there want."""
+    """The subscriptions of connected consumers."""
 
     def subscription(self, group: str, topic: str) -> SubscriptionData | None: ...
 
 
 class SelectorSource(Protocol):
-    """How a subscription chooses messages."""
+    """The selector of a subscription."""
 
     def of_subscription(self, group: str, topic: str, subscription: SubscriptionData) -> Selector | None: ...
 
 
 class QueryHandlers:
-    """Whatever touches files is done aside; bytes of records leave as they lie."""
+    """Files are read in a thread; records are returned byte for byte as stored."""
 
-    def __init__(self, store: MessageStore, aside: Offload, online: Online, filters: SelectorSource) -> None:
+    def __init__(
+        self, store: MessageStore, offload: Offload, online: Online, filters: SelectorSource
+    ) -> None:
         self._store = store
-        self._aside = aside
+        self._offload = offload
         self._online = online
         self._filters = filters
 
@@ -65,7 +67,7 @@ class QueryHandlers:
         header = fields.decode(headers.QueryMessageRequestHeader, request.fields)
         unique = bool(header.unique_key_query)
         if header.max_num <= 0 and not unique:
-            raise PeerError(f"maxNum is {header.max_num}: ask for one message or more")
+            raise PeerError(f"maxNum is {header.max_num}: expected 1 or more")
         topic, key = _encoded(header.topic), _encoded(header.key)
         times = header.begin_timestamp, header.end_timestamp
 
@@ -73,7 +75,7 @@ class QueryHandlers:
             records = self._store.query(topic, key, header.max_num, *times, unique=unique)
             return b"".join(records), status.index_newest(self._store)
 
-        body, (last_ms, last_offset) = await self._aside.run(search)
+        body, (last_ms, last_offset) = await self._offload.run(search)
         answer = fields.encode(
             headers.QueryMessageResponseHeader(
                 index_last_update_timestamp=last_ms, index_last_update_phyoffset=last_offset
@@ -91,7 +93,7 @@ class QueryHandlers:
             record = self._store.record(header.offset)
             return bytes(record) if record is not None else None
 
-        body = await self._aside.run(read)
+        body = await self._offload.run(read)
         if body is None:
             remark = f"can not find message by the offset, {header.offset}"
             return response_to(request, ResponseCode.SYSTEM_ERROR, remark)
@@ -100,18 +102,18 @@ class QueryHandlers:
     async def search_offset(self, _peer: Peer, request: Command) -> Command:
         header = fields.decode(headers.SearchOffsetRequestHeader, request.fields)
         topic, boundary = _encoded(header.topic), _BOUNDARIES[header.boundary_type]
-        offset = await self._aside.run(
+        offset = await self._offload.run(
             lambda: self._store.offset_by_time(topic, header.queue_id, header.timestamp, boundary)
         )
         return _offset(request, offset)
 
     async def get_max_offset(self, _peer: Peer, request: Command) -> Command:
-        """`committed` makes no difference: what is in a queue may be seen."""
+        """`committed` makes no difference: everything in a queue is visible."""
         header = fields.decode(headers.GetMaxOffsetRequestHeader, request.fields)
         topic, store = _encoded(header.topic), self._store
         end = store.max_offset(topic, header.queue_id)
-        if store.dispatcher.behind:  # Another thread dispatches, perhaps what was acknowledged: wait for it.
-            await self._aside.run(store.show)
+        if store.dispatcher.behind:  # Another thread may still be dispatching acknowledged messages.
+            await self._offload.run(store.show)
             end = store.max_offset(topic, header.queue_id)
         return _offset(request, end)
 
@@ -122,7 +124,7 @@ class QueryHandlers:
     async def get_earliest_store_time(self, _peer: Peer, request: Command) -> Command:
         header = fields.decode(headers.GetEarliestMsgStoretimeRequestHeader, request.fields)
         topic = _encoded(header.topic)
-        found_ms = await self._aside.run(
+        found_ms = await self._offload.run(
             lambda: status.queue_earliest_ms(self._store, topic, header.queue_id)
         )
         answer = headers.GetEarliestMsgStoretimeResponseHeader(timestamp=found_ms)
@@ -143,7 +145,7 @@ class QueryHandlers:
             else:
                 selector = self._filters.of_subscription(group, header.topic, subscription)
         count = max(0, min(header.count, _ENTRIES_MAX))
-        entries = await self._aside.run(
+        entries = await self._offload.run(
             lambda: self._entries((topic, queue_id), header.index, count, selector)
         )
         body = QueryConsumeQueueResponseBody(
@@ -171,7 +173,7 @@ def _entry_data(
     unit_at: Callable[[int], ExtUnit | None],
     selector: Selector | None,
 ) -> ConsumeQueueData:
-    """An entry, with what its extension says if it has one; `eval` is told of those only, as in Java."""
+    """An entry, with its extension if it has one; only then is `eval` set, as in Java."""
     if not is_address(code):
         return ConsumeQueueData(physic_offset=offset, physic_size=size, tags_code=code)
     unit = unit_at(code)
@@ -194,5 +196,5 @@ def _offset(request: Command, offset: int) -> Command:
 
 
 def _encoded(text: str) -> bytes:
-    """Half a surrogate pair, which only a header in JSON can hold, is part of no topic and of no key."""
+    """No topic or key contains half a surrogate pair, which only a JSON header can bring: replace it."""
     return text.encode("utf-8", "replace")

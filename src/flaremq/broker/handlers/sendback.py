@@ -1,4 +1,4 @@
-"""Messages that a consumer could not cope with: to be tried again, or to be laid with the dead letters."""
+"""Messages that a consumer could not process: sent to its retry topic or its dead-letter topic."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from flaremq.store.store import MessageStore
 
 log = logger("broker.sendback")
 
-_MAX_RECONSUME_FROM: Final = 121  # Version V3_4_9: clients from then on say how often they will try.
+_MAX_RECONSUME_FROM: Final = 121  # V3_4_9: clients from this version on send their maximum of retries.
 _UNIT_SUB: Final = 0x2  # Bit of a topic's sys flag.
 
 
@@ -61,7 +61,7 @@ class SendBackHandlers:
         if not self._live.now.permission & PERM_WRITE:
             raise NoPermission(f"the broker[{self._live.now.ip1}] sending message is forbidden")
         if group.retry_queue_nums <= 0:
-            return response_to(request)  # Such a group wants no second try.
+            return response_to(request)  # Such a group wants no retries.
         retry = self._retry_topic(group, unit=header.unit_mode)
         message = self._found(header.offset)
         known = dict(message.properties)
@@ -115,7 +115,7 @@ class SendBackHandlers:
         if is_dead:
             self._stats.sent_to_dlq(group, origin)
             log.warning(
-                "a message has failed too often and is laid with the dead letters",
+                "a message has failed too often and goes to the dead-letter topic",
                 extra=logged(group=group, topic=origin, key=known.get(properties.UNIQ_KEY, ""),
                              times=message.reconsume_times),
             )  # fmt: skip

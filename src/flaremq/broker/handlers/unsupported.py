@@ -1,7 +1,6 @@
-"""The requests that this broker does not serve, each with the reason that the asking peer is told.
+"""The requests that this broker does not serve, each with the reason that is given in the answer.
 
-With the tables of the handlers they make up all request codes that there are: whatever comes, the
-answer names it and says why not.
+Together with the tables of the handlers they cover all request codes.
 """
 
 from __future__ import annotations
@@ -13,21 +12,21 @@ from flaremq.protocol.codes import RequestCode
 from flaremq.protocol.command import Command
 from flaremq.remoting.router import Handler, Peer
 
-AT_NAMESRV: Final = "it is for a NameServer; ask one"
+AT_NAMESRV: Final = "it is for a NameServer; send it to one"
 AT_CLIENT: Final = "it goes from a broker to its clients, never the other way"
-UNUSED: Final = "nobody sends it, and RocketMQ does not serve it either"
+UNUSED: Final = "no client sends it, and RocketMQ does not serve it either"
 TRANSACTIONS: Final = "transactions come with a later version"
 REPLIES: Final = "request and reply come with a later version"
 POP: Final = "pop consumption comes with a later version; use a push or pull consumer"
 ASSIGNMENT: Final = "assignment of queues by the broker comes with pop consumption in a later version"
-TIMER: Final = "messages for a given time come with a later version"
+TIMER: Final = "timer messages come with a later version"
 REPLICAS: Final = "slaves come with a later version"
 CONTROLLER: Final = "the controller comes with a later version"
 STATIC_TOPICS: Final = "static topics come with a later version; use an ordinary topic"
 AUTH: Final = "users and access rules come with a later version"
 COLD_DATA: Final = "control of reads from cold files comes with a later version"
 CONTAINER: Final = "there is no broker container: start one process for each broker"
-ROCKSDB: Final = "queues and settings lie in files of their own here, there is no RocksDB"
+ROCKSDB: Final = "queues and settings are kept in plain files here, not in RocksDB"
 
 _REASONS: Final[dict[str, tuple[int, ...]]] = {
     AT_NAMESRV: (
@@ -56,7 +55,7 @@ REFUSED: Final[dict[RequestCode, str]] = {
 
 
 class UnsupportedHandlers:
-    """Answers what is not served here."""
+    """Refuses all requests that are not served."""
 
     def table(self) -> dict[int, Handler]:
         return dict.fromkeys(REFUSED, self.refuse)

@@ -1,6 +1,6 @@
-"""Pulls: what a consumer may read, read and answered as it lies in the log; or parked until there is more.
+"""Pulls: answered with records just as they lie in the log, or parked until there are more.
 
-    frames > [parse: columns] > may it, and what does it want > reader > header + records, in one write
+    frames > [parse: columns] > permit and filter > reader > header + records, in one write
 
 Record bytes are copied once, from the map to the answer; large records not at all.
 """
@@ -57,12 +57,12 @@ _AT_THE_END: Final = frozenset(
         *(GetStatus.OFFSET_OVERFLOW_ONE, GetStatus.OFFSET_OVERFLOW_BADLY),
     }
 )
-"""There may be more as soon as queues have caught up with the log."""
+"""There may be more once the queues have caught up with the log."""
 _REMARKS: Final = {status: status.value.encode() for status in GetStatus}
-_FOUND: Final = GetStatus.FOUND  # Enums are slow keys, and this is the usual one.
+_FOUND: Final = GetStatus.FOUND  # Enums are slow as keys, and this is the usual status.
 _EMPTY: Final = (GetStatus.NO_MATCHED_LOGIC_QUEUE, GetStatus.NO_MESSAGE_IN_QUEUE)
 _RESET: Final = b"OFFSET_RESET"
-_NO_AGE: Final = 1 << 40  # In milliseconds: nothing is ever so old.
+_NO_AGE: Final = 1 << 40  # In milliseconds: no request is ever that old.
 
 
 class PullLane:
@@ -124,7 +124,7 @@ class PullLane:
                 self._serve(asked)
 
     def _refused_as_late(self, asked: PullRequest, waited_ms: int) -> bool:
-        """Whoever asked so long ago has asked somebody else meanwhile."""
+        """Refuse a pull that waited too long to be read: its client has given up on it."""
         families = self._families
         lite = asked.code == RequestCode.LITE_PULL_MESSAGE
         limit_ms = families.lite_pull_age_ms if lite else families.pull_age_ms
@@ -135,7 +135,7 @@ class PullLane:
 
     def _serve(self, asked: PullRequest) -> None:
         if asked.source.is_full:
-            # A few bytes of requests can ask for a lot: who does not read waits, and takes no memory.
+            # A small request can ask for a lot: a client that does not read has to wait, and takes no memory.
             asked.source.when_writable(lambda: self._serve(asked) if asked.is_open else None)
             return
         try:
@@ -146,7 +146,7 @@ class PullLane:
                 return
             result = self._read(asked, allowed)
             if result.status is not _FOUND and result.status in _AT_THE_END and self._store.dispatcher.behind:
-                # Another thread makes the queue that this pull asks for: it is worth waiting for.
+                # Another thread is still creating this queue: wait for it.
                 asked.source.begun()
                 self._tasks.spawn("pull", self._serve_aside(asked, allowed))
                 return
@@ -155,7 +155,7 @@ class PullLane:
             self._refuse(asked, error)
 
     async def _serve_aside(self, asked: PullRequest, allowed: Permit) -> None:
-        """What takes its time, but not that of the loop: expressions over many records, new queues."""
+        """Serve a slow pull in a thread: expressions over many records, new queues."""
 
         def read() -> ReadResult:
             self._store.show()
@@ -182,7 +182,7 @@ class PullLane:
         return result
 
     def _answer_first(self, asked: PullRequest, allowed: Permit, result: ReadResult) -> None:
-        """The answer to a pull that has just come: it may also be parked."""
+        """Answer a new pull, or park it."""
         reset = self._moved(asked) if self._may_be_moved(asked) else None
         if reset is not None:
             answer = self._header(asked, allowed, result, ResponseCode.PULL_OFFSET_MOVED)
@@ -200,14 +200,14 @@ class PullLane:
         self._answer(asked, allowed, result, code)
 
     def _may_be_moved(self, asked: PullRequest) -> bool:
-        """Nearly always not: nobody has reset anything, and the group is not broadcasting."""
+        """Whether `_moved` has to look: rarely, after a reset, for a proxy or a broadcasting group."""
         if self._tables.offsets.any_resets or asked.request_source is not RequestSource.SDK:
             return True
         group = self._tables.groups.get(asked.group)
         return group is not None and group.is_broadcasting
 
     def _moved(self, asked: PullRequest) -> int | None:
-        """Where the consumer must go on instead, if somebody has reset its offset."""
+        """The offset at which the consumer must go on instead, if its offset was reset."""
         tables = self._tables
         reset = tables.offsets.take_reset(asked.group, asked.topic, asked.queue_id)
         if reset is not None and self._live.now.server_side_reset:
@@ -221,7 +221,7 @@ class PullLane:
         return first
 
     def _broadcast_pull(self, asked: PullRequest) -> BroadcastPull | None:
-        """What is to be noted of a consumer that reads everything; None of all others."""
+        """The pull of a broadcasting consumer, to be recorded; None for all others."""
         from_proxy = asked.request_source is RequestSource.PROXY_FOR_BROADCAST
         group = self._tables.groups.get(asked.group)
         if not from_proxy and (group is None or not group.is_broadcasting):
@@ -256,11 +256,11 @@ class PullLane:
         return settings.role is not BrokerRole.SLAVE or settings.offset_check_in_slave
 
     def _again(self, asked: PullRequest, last: bool) -> bool | Awaitable[bool]:
-        """A parked pull looks once more; True if it was answered. Expressions are evaluated aside."""
+        """Read again for a parked pull; True if it was answered. Expressions are evaluated in a thread."""
         try:
             allowed = self._permits.of(asked)
             if not last and self._store.max_offset(asked.topic_bytes, asked.queue_id) == asked.scan_from:
-                return False  # Nothing has come: this is what most looks find.
+                return False  # Nothing new, as in most cases.
             if allowed.is_slow and not self.parked.closed:
                 return self._again_aside(asked, allowed, last)
             return self._looked(asked, allowed, self._read(asked, allowed), last)
@@ -282,11 +282,11 @@ class PullLane:
         code = self._code(asked, result)
         if not last and code != ResponseCode.SUCCESS:
             if result.status is GetStatus.NO_MATCHED_MESSAGE:
-                asked.scan_from = result.next_offset  # What came is not for it: wait on, from there.
+                asked.scan_from = result.next_offset  # The new messages do not match: wait on, from there.
             if code in (ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY):
                 return False
         if code == ResponseCode.PULL_NOT_FOUND and asked.scan_from != asked.offset:
-            code = ResponseCode.PULL_RETRY_IMMEDIATELY  # It need not look at those again.
+            code = ResponseCode.PULL_RETRY_IMMEDIATELY  # So that it skips those next time.
         self._answer(asked, allowed, result, code)
         return True
 
@@ -344,7 +344,7 @@ class PullLane:
 
 
 def _admitted(batch: Batch, gate: Gate, pulls: array[int]) -> array[int]:
-    """The pulls that the gate admits unseen; all others are left to the plain lane."""
+    """The pulls that the gate admits by topic; all others are left to the plain lane."""
     asked: dict[tuple[int, bytes], bool] = {}
     kept = array("q")
     for p in range(0, len(pulls), Pull.WIDTH):

@@ -1,13 +1,13 @@
 """Pulls that found nothing and wait: woken in the turn in which a message arrives for them.
 
-pull > nothing new > [parked] > arrival, or the time that the consumer gave > answer
+    pull > nothing new > [parked] > arrival, or the consumer's time is up > answer
 
-Tens of thousands may wait for one queue, or end at the same time, and the loop has others to serve: whatever
-must be looked at stands in a line, which is worked off in slices of a few milliseconds. Looking mostly means
-reading a few index entries. Where it means evaluating an expression it is done in a thread, and the pull is
-`away` meanwhile: what arrives then, or ends its time, is dealt with when it comes back.
+Tens of thousands may wait for one queue, or time out at the same moment, and the loop has others to serve.
+So pulls to be checked stand in a line, which is worked off in slices of a few milliseconds. A check mostly
+means reading a few queue entries. If it means evaluating an expression, it is done in a thread, and the pull
+is `away` meanwhile: an arrival or a timeout in that time is handled when it comes back.
 
-One connection may hold a share of all places, so that it cannot take those of all others.
+One connection may hold only a share of all places, so that it cannot shut out the others.
 """
 
 from __future__ import annotations
@@ -27,28 +27,28 @@ from flaremq.base.errors import Busy
 from flaremq.base.lifecycle import Owned
 
 _SWEEP_S: Final = 5.0
-_SLICE_S: Final = 0.005  # A tenth of what makes a turn a slow one.
+_SLICE_S: Final = 0.005  # A tenth of what counts as a slow turn.
 _SHARE: Final = 10
-"""A connection may hold one in so many of all places. A consumer parks one pull for each of its queues."""
-_HOLD_MAX_S: Final = 3600.0  # Whatever was asked for: nobody believes in a connection for longer.
+"""A connection may hold 1/10 of all places. A consumer parks one pull for each of its queues."""
+_HOLD_MAX_S: Final = 3600.0  # Upper limit, whatever the request says.
 
 
 class Waiting(Protocol):
-    """What is parked here."""
+    """A pull that can be parked."""
 
     @property
     def is_open(self) -> bool:
-        """Whether there is still somebody to answer."""
+        """Whether its connection is still open."""
 
     @property
     def owner(self) -> object:
-        """Whose place it takes."""
+        """The connection whose share it counts against."""
 
 
 P = TypeVar("P", bound=Waiting)
 Again = Callable[[P, bool], bool | Awaitable[bool]]
-"""Look once more. True: it was answered. With True for its last argument it must be. An awaitable is for a
-look that takes its time, and says the same in the end."""
+"""Check a pull once more and return whether it was answered. If the last argument is True, it must be. May
+return an awaitable of the same for a slow check."""
 
 
 @dataclass(slots=True, eq=False)
@@ -58,13 +58,13 @@ class _Parked(Generic[P]):
     until_s: float
     done: bool = False
     away: bool = False
-    """It is being looked at in a thread."""
+    """It is being checked in a thread."""
     missed: bool = False
-    """Something came for it meanwhile."""
+    """Messages arrived for it meanwhile."""
 
 
 class LongPoll(Generic[P]):
-    """By queue. Also a listener of the store: whoever dispatches says which queues have grown."""
+    """Parked pulls by queue. As a listener of the store, it learns which queues have grown."""
 
     def __init__(self, again: Again[P], limit: int, now_s: Callable[[], float] = monotonic) -> None:
         self._again = again
@@ -77,7 +77,7 @@ class LongPoll(Generic[P]):
         self._deadlines: list[tuple[float, int, _Parked[P]]] = []
         self._numbers = itertools.count()
         self._woken: dict[tuple[bytes, int], None] = {}
-        self._line: deque[_Parked[P]] = deque()  # To be looked at, one after the other.
+        self._line: deque[_Parked[P]] = deque()  # To be checked, one after the other.
         self._is_working = False
         self._places: Counter[object] = Counter()
         self._count = 0
@@ -85,14 +85,14 @@ class LongPoll(Generic[P]):
         self._timer: asyncio.TimerHandle | None = None
         self._sweeper: asyncio.TimerHandle | None = self._loop.call_later(_SWEEP_S, self._sweep)
         self.closed = False
-        """Everyone is answered now, and nothing takes its time any more."""
+        """Every pull is answered at once from now on, and no slow check is started."""
 
     def __len__(self) -> int:
         return self._count
 
     def park(self, topic: bytes, queue_id: int, pull: P, hold_s: float) -> bool:
-        """Keep a pull until something arrives for it, or the time is over. False where its connection has no
-        place left: it is to be answered now. Busy where nobody has."""
+        """Keep a pull until messages arrive for it, or the time is up. False if its connection has used up
+        its share: answer it now. Raises Busy if all places are taken."""
         if self._count >= self._limit:
             raise Busy(
                 f"[OVERLOAD]system busy, start flow control for a while: {self._count} pulls wait, "
@@ -111,7 +111,7 @@ class LongPoll(Generic[P]):
         return True
 
     def arrived(self, topic: bytes, queue_id: int, max_offset: int) -> None:  # noqa: ARG002
-        """A queue has grown. Called from the dispatching thread, which is the loop's as a rule."""
+        """A queue has grown. Called in the dispatching thread, usually that of the loop."""
         key = (topic, queue_id)
         if key not in self._parked and key not in self._away:
             return
@@ -133,13 +133,13 @@ class LongPoll(Generic[P]):
             self._line.extend(self._parked.pop(key, ()))
         self._work()
 
-    # Looking.
+    # Checking.
 
     def _work(self) -> None:
-        """Look at those in line for as long as a slice lasts; the others later, when sockets were served."""
+        """Check the pulls in line for the length of a slice; the others after sockets have been served."""
         if self._is_working:
             return
-        # The loop's own clock may stand still while a callback runs.
+        # The loop's clock may stand still while a callback runs.
         ends_s, now_s = self._now_s() + _SLICE_S, self._loop.time()
         while self._line:
             parked = self._line.popleft()
@@ -155,7 +155,7 @@ class LongPoll(Generic[P]):
         self._work()
 
     def _ends(self, parked: _Parked[P], *, last: bool) -> bool:
-        """Whether a pull need not be kept any longer, or not here."""
+        """Whether a pull is finished, or away."""
         if parked.done:
             return True
         answered = not parked.pull.is_open or self._again(parked.pull, last)
@@ -215,7 +215,7 @@ class LongPoll(Generic[P]):
         self._work()
 
     def _sweep(self) -> None:
-        """Look at all of them now and then: those who are gone need not be kept, and none is forgotten."""
+        """Check all of them now and then: closed ones are dropped, and none can be forgotten."""
         for key in list(self._parked):
             self._line.extend(self._parked.pop(key))
         if len(self._deadlines) > 2 * self._count + 64:
@@ -225,7 +225,7 @@ class LongPoll(Generic[P]):
         self._sweeper = self._loop.call_later(_SWEEP_S, self._sweep)
 
     def close(self) -> None:
-        """Answer everyone, but for those who are away: they are answered when they come back."""
+        """Answer all pulls, except those that are away: they are answered when they come back."""
         self.closed = True
         for timer in (self._timer, self._sweeper):
             if timer is not None:
@@ -237,7 +237,7 @@ class LongPoll(Generic[P]):
         self._deadlines.clear()
 
     async def aclose(self) -> None:
-        """The same, and wait a little for those who are away."""
+        """Close, and wait a little for the pulls that are away."""
         self.close()
         with suppress(TimeoutError):
             async with asyncio.timeout(5):

@@ -1,4 +1,4 @@
-"""Whether a pull may be served, and which messages it wants: asked once for many pulls of one kind."""
+"""Whether a pull may be served, and with which filter: decided once for many pulls of one kind."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ _KEPT_MAX: Final = 10_000
 
 
 class Permit(NamedTuple):
-    """A pull that may be served: for whom, of what, and which messages. Good as long as what decided is
-    still the same."""
+    """What a pull that may be served was decided on: settings, topic, group and filter. Valid as long as
+    they are the same objects."""
 
     settings: BrokerSettings
     topic: TopicConfig
     group: GroupConfig
     subscription: SubscriptionData | None
-    """Of the group's heartbeats; None if the pull brings its own."""
+    """From the group's heartbeats; None if the pull brings its own."""
     selector: Selector | None
     is_slow: bool
-    """Its messages are chosen by an expression, one by one."""
+    """Its messages are filtered by an expression, one by one."""
 
 
 class PullPermits:
-    """What was found out about pulls, kept while all that decided it stays the same."""
+    """A cache of permits, each kept while everything that it depends on stays the same."""
 
     def __init__(self, settings: Live[BrokerSettings], tables: Tables) -> None:
         self._live = settings
@@ -48,11 +48,11 @@ class PullPermits:
         self._found: dict[Wish, Permit] = {}
 
     def of(self, asked: PullRequest) -> Permit:
-        """Raises what stands against a pull."""
+        """The permit of a pull. Raises if it must be refused."""
         return self._known(asked) or self._allowed(asked)
 
     def _known(self, asked: PullRequest) -> Permit | None:
-        """What was found out about the last pull of this kind, if nothing has changed since."""
+        """The permit of the last pull of this kind, if nothing has changed since."""
         known = self._found.get(asked.wish)
         if known is None or known.settings is not self._live.now:
             return None
@@ -71,7 +71,7 @@ class PullPermits:
         return None if group.is_broadcasting or forbidden else known
 
     def _allowed(self, asked: PullRequest) -> Permit:
-        """Everything that stands against a pull, in RocketMQ's order."""
+        """Check a pull, in RocketMQ's order."""
         settings, tables = self._live.now, self._tables
         if not settings.permission & PERM_READ:
             raise Forbidden(f"the broker[{settings.ip1}] pulling message is forbidden", 1)
@@ -105,7 +105,7 @@ class PullPermits:
         self._check_pull_consumer(asked)
         is_slow = selector is not None and selector.codes is None
         allowed = Permit(settings, topic, group, subscription, selector, is_slow)
-        # Expressions and retries may come to mean something else without any of these changing.
+        # Expressions and retries may change their meaning without any of these changing.
         if not is_slow and not settings.reject_pull_consumers:
             if len(self._found) >= _KEPT_MAX:
                 self._found.clear()

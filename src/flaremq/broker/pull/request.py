@@ -1,4 +1,4 @@
-"""One pull, as the broker sees it: who asks for what, from where on, and whether it may wait."""
+"""One pull request: from which client, of which queue and offset, and whether it may wait."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from flaremq.remoting.turn import Batch, Source
 
 _SERIALIZE_TYPES: Final = tuple(SerializeType)
 _FRAME_WIDTH, _FRAME_CODE = Frame.WIDTH, Frame.CODE
-assert Pull.WIDTH == 20  # As many columns as `of_row` names, in their order.
+assert Pull.WIDTH == 20  # `of_row` names every column, in order.
 
 
 Wish: TypeAlias = tuple[str, str, int, int, str | None, str | None, int]
 
 
 class RequestSource(Enum):
-    """Who pulls: a client, or a proxy for one."""
+    """Where a pull comes from: a client, or a proxy on behalf of one."""
 
     SDK = -1
     PROXY_FOR_ORDER = 0
@@ -51,16 +51,16 @@ class PullRequest:
     one_way: bool = False
     request_source: RequestSource = RequestSource.SDK
     client_id: str = ""
-    """Of whom a proxy asks for."""
+    """The client that a proxy pulls for."""
     topic_bytes: bytes = b""
     scan_from: int = 0
-    """Messages before it were looked at and are not wanted."""
+    """Messages before it were checked and do not match."""
     began_s: float = 0.0
-    """When its last look began: the time that it was parked is no time that a broker took."""
+    """When its last read began: the time that it was parked does not count as latency."""
 
     @classmethod
     def of_row(cls, row: array[int], batch: Batch) -> PullRequest:
-        """Of an ordinary pull: a row of Pull, column by column."""
+        """Make one from a row of Pull, column by column."""
         data = batch.data
         # fmt: off
         (frame, chunk, serialize, opaque, group_at, group_size, topic_at, topic_size, queue_id, offset,
@@ -90,7 +90,7 @@ class PullRequest:
 
     @property
     def wish(self) -> Wish:
-        """What pulls of one kind have in common."""
+        """What pulls of one kind have in common: the key of a permit."""
         return (
             self.group, self.topic, self.code, self.sys_flag & SUBSCRIPTION,
             self.subscription, self.expression_type, self.sub_version,
@@ -118,7 +118,7 @@ class PullRequest:
 
 
 def asked_of(request: Command, source: Source) -> PullRequest:
-    """The same, one by one, of a pull that is not ordinary."""
+    """Make one from a Command: a pull that is not ordinary."""
     header = fields.decode(PullMessageRequestHeader, request.fields)
     known = {each.value for each in RequestSource}
     by = header.request_source

@@ -1,10 +1,11 @@
-"""From append to answer: the marks that a put waits for, and the answer it gets when they have passed it.
+"""Holds the answers to sends until their messages are safe.
 
     append > [wait: flushed, replicated ...] > dispatch > answer
 
-Each promise that a broker makes is a mark: how far the log is on the disk, how far on enough slaves, how far
-committed by a majority. An answer waits for all of them. One wait serves everything that was appended in a
-turn; a broker without marks (ASYNC_FLUSH, no replicas) answers at once and never comes here.
+Each guarantee that a broker gives is a mark: how far the log is on the disk, how far on enough slaves, how
+far committed by a majority. An answer waits until all of them have passed its message. One wait serves
+everything that was appended in a turn; a broker without marks (ASYNC_FLUSH, no replicas) answers at once and
+does not use this.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ from flaremq.protocol.codes import ResponseCode
 log = logging.getLogger(__name__)
 
 Finish: TypeAlias = Callable[[int], None]
-"""Answers what waited, with this response code."""
+"""Answers the waiting sends with this response code."""
 
 _MARGIN_S: Final = 0.01
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Something that a put must wait for, and what its producer is told if it does not come."""
+    """A watermark that a put waits for, and the response codes if it does not get there."""
 
     mark: Watermark
     late: ResponseCode
@@ -37,7 +38,7 @@ class Mark:
     failed: ResponseCode = ResponseCode.SYSTEM_ERROR
     """When the mark will never get there (`Watermark.fail`)."""
     absent: Callable[[int], ResponseCode | None] = lambda _end: None
-    """Asked when a put comes: a code means that waiting makes no sense, as with SLAVE_NOT_AVAILABLE."""
+    """Called for each put: a code means that waiting makes no sense, for example SLAVE_NOT_AVAILABLE."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -48,10 +49,10 @@ class _Held:
 
 
 class Acks:
-    """Answers that are held until every mark has passed the end of their messages, oldest first."""
+    """Answers held until every mark has passed the end of their messages, oldest first."""
 
     def __init__(self, marks: Sequence[Mark], timeout_s: float, show: Callable[[], None]) -> None:
-        """`show` makes messages visible: a producer that hears that a message is safe also finds it."""
+        """`show` makes messages visible: once a producer has its answer, consumers can read the message."""
         self._marks = tuple(marks)
         self._show = show
         self._loop = asyncio.get_running_loop()
@@ -62,7 +63,7 @@ class Acks:
         self._idle = asyncio.Event()
         self._idle.set()
         self.needed = bool(self._marks)
-        """Whether a put that asks to be safe must wait at all."""
+        """Whether a put that asks to be safe has to wait."""
         for each in self._marks:
             each.mark.watch(self._moved)
 
@@ -86,7 +87,7 @@ class Acks:
 
     @property
     def _reached(self) -> int:
-        """What all marks have passed."""
+        """The position that all marks have passed."""
         return min(each.mark.value for each in self._marks)
 
     @property
@@ -94,12 +95,12 @@ class Acks:
         return next((each.failed for each in self._marks if each.mark.failure is not None), None)
 
     def _moved(self, _to: int) -> None:
-        """In the thread that moved a mark: ask the loop to look, unless it was asked already."""
+        """Called in the thread that moved a mark: schedules `_release` in the loop, once."""
         if not self._asked:
             self._asked = True
             try:
                 self._loop.call_soon_threadsafe(self._release)
-            except RuntimeError:  # The loop has ended: so have those who waited.
+            except RuntimeError:  # The loop has ended, and with it the connections that waited.
                 self._asked = False
 
     def _release(self) -> None:
@@ -129,13 +130,13 @@ class Acks:
     def _finish(self, held: _Held, code: int) -> None:
         try:
             held.finish(code)
-        except Exception:  # One answer that cannot be written must not keep back the others.
-            log.exception("an answer could not be given")
+        except Exception:  # One answer that cannot be written must not hold back the others.
+            log.exception("an answer could not be sent")
         if not self._held:
             self._idle.set()
 
     async def drain(self) -> None:
-        """Wait until everyone has been answered."""
+        """Wait until every held answer has been sent."""
         await self._idle.wait()
 
     def close(self) -> None:

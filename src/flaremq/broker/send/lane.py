@@ -1,9 +1,9 @@
-"""Sends: all ordinary ones of a turn in a few calls, the others where they stand among them.
+"""Sends: all ordinary ones of a turn in a few calls, the others one by one, in their order.
 
     frames > [parse: columns] > topics checked once each > [append] > dispatch > answers
 
-What must be asked about a topic is asked once per topic and turn, not per message. A send that is not
-ordinary, or that something stands against, is left to the plain lane, which says what.
+A topic is checked once per turn, not once per message. A send that is not ordinary, or that must be
+refused, is left to the plain lane, which gives the reason.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ CODES: Final = frozenset(
     {RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE}
 )
 _LATER_S: Final = 0.002
-# Globals are found faster than members of a class, and these are looked for in every turn.
+# Globals are faster than class attributes, and these are read in every turn.
 _SEND, _TARGET, _DRAFT, _QUEUE = Send.WIDTH, Target.WIDTH, Draft.WIDTH, Draft.QUEUE
 assert tuple(range(_TARGET)) == (
     Target.TOPIC_AT,
@@ -57,7 +57,7 @@ assert tuple(range(_TARGET)) == (
 
 
 class SendLane:
-    """All sends of a broker, whichever port they come to."""
+    """All sends of a broker, on whichever port they arrive."""
 
     def __init__(
         self,
@@ -74,9 +74,9 @@ class SendLane:
         told: Callable[[], asyncio.Future[Any] | None],
         now_s: Callable[[], float] = perf_counter,
     ) -> None:
-        """`age_max_ms`: how long a send may have lain unread before it is refused.
-        `awaited` says how many pulls wait for messages. `told` is done when NameServers have heard of a topic
-        that was just made, and None if none need be waited for."""
+        """`age_max_ms`: a send that waited longer to be read is refused. `awaited` returns how many pulls
+        wait for messages. `told` returns a future that is done when the NameServers know a topic that was
+        just created, or None if there is nothing to wait for."""
         self._store = store
         self._topics = topics
         self._plain = plain
@@ -87,7 +87,7 @@ class SendLane:
         self._overload = overload
         self._age_max_ms = age_max_ms
         self._known: dict[bytes, TopicState] = {}
-        self._made_under: object = None  # The settings that all of this was made under.
+        self._made_under: object = None  # The settings that the caches were made with.
         self._tail = plain.tail
         self._encoder = answers.now
         self._parsed = NONE
@@ -114,7 +114,7 @@ class SendLane:
             waited = batch.waited_ms
             leave_all(batch, CODES, lambda chunk: waited[chunk] > self._age_max_ms)
         parsed = self._parse(batch)
-        while parsed is None:  # Some were left to the plain lane: again, without them.
+        while parsed is None:  # Some were left to the plain lane: parse again, without them.
             parsed = self._parse(batch)
         self._parsed = parsed
         return parsed.count
@@ -158,13 +158,13 @@ class SendLane:
         return SendRows(count, drafts, sends, topics)
 
     def _settings_changed(self) -> None:
-        """Looked for once in a turn, so that nothing else in it need ask whether they are still the same."""
+        """Drop what was derived from the old settings. Checked once per turn, so that nothing else has to."""
         self._made_under = self._plain.settings
         self._known.clear()
         self._tail, self._encoder = self._plain.tail, self._answers.now
 
     def _learn(self, topic: bytes) -> TopicState:
-        """What there is to know about a topic; without queues if its sends must take the plain lane."""
+        """The state of a topic; without queues if its sends must take the plain lane."""
         name = topic.decode()
         config = self._topics.get(name)
         count = 0
@@ -196,8 +196,8 @@ class SendLane:
         self._dispatch_soon()
 
     def _dispatch_soon(self) -> None:
-        """Right behind the answers if somebody waits for messages, else a little later: more of them
-        together cost hardly more than one, and whoever looks meanwhile sees all of them anyway."""
+        """Dispatch right after the answers if a pull waits for messages, else a little later: many at once
+        cost hardly more than one, and a reader that comes in between sees all of them anyway."""
         if not self._acks.needed and self._awaited():
             if not self._dispatching:
                 self._loop.call_soon(self.dispatch)
@@ -206,7 +206,7 @@ class SendLane:
             self._later = self._loop.call_later(_LATER_S, self.dispatch)
 
     def dispatch(self) -> None:
-        """Let consumers see what was stored, and count it."""
+        """Make stored messages visible to consumers, and count them."""
         self._dispatching = False
         if self._later is not None:
             self._later.cancel()
@@ -215,7 +215,7 @@ class SendLane:
             self._stats.put(known.name, known.count, known.size)
             known.count, known.size = 0, 0
         self._counted.clear()
-        self._store.show(wait=False)  # Queues that need a new file get it in a thread of the store.
+        self._store.show(wait=False)  # A queue that needs a new file gets it in a thread of the store.
 
     def _append(self, batch: Batch, rows: SendRows) -> None:
         began_s = self._now_s()
@@ -225,7 +225,7 @@ class SendLane:
             if rows.count == 1:
                 self._refuse(batch, rows, error, began_s)
                 return
-            for row in range(rows.count):  # One of them spoils the lot: let the others pass.
+            for row in range(rows.count):  # One is illegal: append them one by one, so that the others pass.
                 self._append(batch, rows.part(row, row + 1))
             return
         except FlareError as error:
@@ -233,7 +233,7 @@ class SendLane:
             return
         if stored < rows.count:
             self._stored(batch, rows.part(0, stored), began_s)
-            self._append(batch, rows.part(stored, rows.count))  # Says what is short.
+            self._append(batch, rows.part(stored, rows.count))  # Refuses them, with the reason.
         else:
             self._stored(batch, rows, began_s)
 
@@ -259,7 +259,7 @@ class SendLane:
             first = last
 
     def _answer_later(self, batch: Batch, rows: SendRows, waits: int, began_s: float) -> None:
-        """Under sync flush: when the log is safe up to the last of them."""
+        """Answer when the log is safe up to the last of them (SYNC_FLUSH)."""
         answers, heads, sources = self._encoder, batch.heads, batch.sources
         held = [sources[chunk] for chunk in set(rows.sends[Send.CHUNK :: Send.WIDTH])]
         by_topic = [(known, count) for known, count, _ in rows.by_topic()]
@@ -283,7 +283,7 @@ class SendLane:
             finish(ResponseCode.SUCCESS)
 
     def _answered(self, topic: str, count: int, began_s: float, code: int) -> None:
-        """Count how long sends took, now that they are answered, and those that did not go well."""
+        """Record how long answered sends took, and count those that failed."""
         self._stats.put_took(topic, (self._now_s() - began_s) * 1000, count)
         if code != ResponseCode.SUCCESS:
             self._stats.put_failed(count)
@@ -308,12 +308,12 @@ class SendLane:
         except FlareError as error:
             if request.wants_answer:
                 plain.source.send_bytes(encode_frame(self._plain.refusal(request, error)))
-            # Its topic may be any text: there is no figure for that one.
+            # Its topic may be any text, so this is not counted by topic.
             self._stats.put_times.add((self._now_s() - began_s) * 1000, 1)
             self._stats.put_failed(1)
             return
         self._stats.put(taken.topic, taken.count, taken.size)
-        # As in RocketMQ: whoever hears that his first message is stored also finds its topic's route.
+        # As in RocketMQ: once a producer has the answer to its first message, it finds the topic's route.
         told = self._told() if taken.is_first and request.wants_answer else None
         if told is not None or (self._acks.needed and taken.wait_for):
             self._take_later(plain.source, request, taken, told, began_s)
@@ -363,7 +363,7 @@ class SendLane:
 
 
 def _all_admitted(batch: Batch, gate: Gate, sends: array[int], topics: Sequence[TopicState]) -> bool:
-    """Leave to the plain lane what the gate does not admit unseen; False if there was any."""
+    """Leave the sends that the gate does not admit to the plain lane; False if there were any."""
     asked: dict[tuple[int, int], bool] = {}
     for s in range(0, len(sends), _SEND):
         pair = chunk, target = sends[s + Send.CHUNK], sends[s + Send.TARGET]
@@ -379,6 +379,6 @@ def _topic_of(request: Command) -> str:
 
 
 def _is_ordinary(config: TopicConfig) -> bool:
-    """Whether its messages are stored just as they come."""
+    """Whether the fast lane may store its messages."""
     single = config.topic_filter_type is TopicFilterType.SINGLE_TAG
     return single and not config.is_batch_queue and not config.is_compacted

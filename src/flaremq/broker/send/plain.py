@@ -1,8 +1,8 @@
-"""Sends, one by one: whatever is not the ordinary send, and what every send means, in readable steps.
+"""Sends that are not ordinary, one by one; also the readable reference for what every send does.
 
-A batch, a retry, a message without an id, a topic that does not exist yet: each takes this lane. The
-fast lane gives the same bytes for what both can do. Everything up to the append happens at once, so
-messages of one connection are stored in the order in which they came, whichever lane they take.
+Batches, retries, messages without an id and topics that do not exist yet take this lane. For a send that
+both lanes can serve, the fast lane produces the same bytes. Everything up to the append happens at once, so
+messages of one connection are stored in the order in which they arrived, whichever lane they take.
 """
 
 from __future__ import annotations
@@ -48,23 +48,23 @@ from flaremq.store.store import MessageStore
 _BATCH_TOPIC_MAX: Final = 127
 
 
-# As Java writes them: in the order of its hash map, and of its class.
+# Java's orders: that of its hash map for JSON, that of its class for the compact form.
 _JSON_ORDER: Final = ("queueId", "transactionId", "msgId", "TRACE_ON", "MSG_REGION", "queueOffset")
 _COMPACT_ORDER: Final = ("msgId", "queueId", "queueOffset", "transactionId", "TRACE_ON", "MSG_REGION")
 
 
 @dataclass(slots=True, frozen=True)
 class StoredSend:
-    """A send that is stored: its answer, and up to where the log must be safe before it may be given."""
+    """A stored send: its answer, and up to where the log must be safe before the answer is sent."""
 
     answer: Command
     topic: str
     count: int
     size: int
     wait_for: int
-    """0: the answer may be given at once."""
+    """0: the answer may be sent at once."""
     is_first: bool = False
-    """Its topic was made for it."""
+    """Whether it created its topic."""
 
 
 class PlainSends:
@@ -79,7 +79,7 @@ class PlainSends:
         rewrites: Sequence[Rewrite],
         rng: random.Random | None = None,
     ) -> None:
-        """`rewrites` are asked in order; the first that refuses a message keeps it out of the log."""
+        """`rewrites` are applied in order; the first that raises keeps the message out of the log."""
         self._store = store
         self._tables = tables
         self._clock = clock
@@ -98,25 +98,25 @@ class PlainSends:
 
     @property
     def tail(self) -> bytes:
-        """What the broker adds to the properties of every single message."""
+        """The properties that the broker adds to every single message."""
         return self._tail.now
 
     @property
     def fields(self) -> Mapping[str, str]:
-        """What stands in every answer to a send, a refusal too."""
+        """The fields of every answer to a send, refusals included."""
         return self._fields.now
 
     @property
     def is_open(self) -> bool:
-        """Whether no rule about time or rights stands against sends, so that they need not be asked each."""
+        """Whether sends are accepted now at all: the broker is writable, and the configured time has come."""
         settings = self._live.now
         return settings.permission & PERM_WRITE > 0 and self._clock.now_ms() >= settings.accept_sends_from_ms
 
     def take(self, host: bytes, request: Command) -> StoredSend:
-        """Store what a request brings. Raises what stands against it, before any byte is written."""
+        """Store the message or batch of a request. Raises, before any byte is written, if it is refused."""
         header = decode_send(request.code, request.fields)
         if request.body is None:
-            raise MessageIllegal("a send without a body: put at least one byte into the message")
+            raise MessageIllegal("the message has no body: expected at least one byte")
         is_first = self._tables.topics.get(header.topic) is None
         config = self.checked(header)
         take = self._take_batch if header.batch else self._take_one
@@ -124,7 +124,7 @@ class PlainSends:
         return replace(taken, is_first=True) if is_first else taken
 
     def refusal(self, request: Command, error: FlareError) -> Command:
-        """What stood against it; where something is short, in the words that tools look for."""
+        """The answer to a refused send; with the prefixes that tools look for if the broker is busy."""
         remark = str(error)
         if isinstance(error, PageCacheBusy):
             remark = f"[PCBUSY_CLEAN_QUEUE]broker busy, start flow control for a while: {error}"
@@ -132,7 +132,7 @@ class PlainSends:
             remark = f"[REJECTREQUEST]system busy, start flow control for a while: {error}"
         return response_to(request, error.response_code, remark, ext_fields=self.fields)
 
-    # What stands against a send, in RocketMQ's order.
+    # Checks, in RocketMQ's order.
 
     def checked(self, header: SendMessageRequestHeader) -> TopicConfig:
         """The topic of a send that may be stored, made on the way if that is allowed."""
@@ -194,7 +194,7 @@ class PlainSends:
     def _message(
         self, host: bytes, request: Command, header: SendMessageRequestHeader, config: TopicConfig
     ) -> NewMessage:
-        """What a request brings, as it comes; without its properties."""
+        """The message of a request, without its properties."""
         queue_id = header.queue_id
         if queue_id < 0:
             queue_id = self._rng.randrange(max(1, config.write_queue_nums))
@@ -233,10 +233,10 @@ class PlainSends:
         return StoredSend(self._answer(request, header_out), topic, count, result.size, wait_for)
 
     def _take_inner_batch(self, request: Command, base: NewMessage, outer: dict[str, str]) -> StoredSend:
-        """A topic of batches keeps many messages in one record, which readers take apart."""
+        """A batch topic keeps many messages in one record, which consumers split."""
         count = len(split_batch(base.body))
         if not count:
-            raise MessageIllegal("a batch without a message: put at least one into it")
+            raise MessageIllegal("the batch is empty: expected at least one message")
         outer[properties.INNER_NUM] = str(count)
         message = replace(
             base,
@@ -254,10 +254,10 @@ class PlainSends:
         wait_for = result.end if outer.get(properties.WAIT, "true") == "true" else 0
         return StoredSend(self._answer(request, header), base.topic.decode(), count, result.size, wait_for)
 
-    # Pieces.
+    # Parts of records and answers.
 
     def _stored_properties(self, known: dict[str, str]) -> bytes:
-        """What is kept of them, with what the broker adds behind it."""
+        """The properties that are stored, followed by those that the broker adds."""
         for name in (properties.POP_CK, properties.MSG_REGION, properties.TRACE_ON, properties.CLUSTER):
             known.pop(name, None)
         kept = {n: v for n, v in known.items() if not n.startswith(properties.TRANSIENT_PREFIX)}
@@ -267,7 +267,7 @@ class PlainSends:
         return f"{self._host}{result.physical_offset:016X}"
 
     def _offset_ids(self, offsets: array[int]) -> str:
-        """The same for many, with commas between."""
+        """Several ids, separated by commas."""
         digits = struct.pack(f">{len(offsets)}q", *offsets).hex(",", 8).upper()
         return self._host + digits.replace(",", f",{self._host}")
 
@@ -279,7 +279,7 @@ class PlainSends:
 
 
 def _sys_flag(header: SendMessageRequestHeader, config: TopicConfig) -> int:
-    """Of the bits that a client sends those that are its to send."""
+    """The bits that a client may set."""
     if header.sys_flag & sysflag.TRANSACTION_MASK:
         raise NotServed("transactional messages are not served yet: send without a transaction")
     flag = header.sys_flag & (sysflag.COMPRESSED | sysflag.MULTI_TAGS | sysflag.COMPRESSION_MASK)

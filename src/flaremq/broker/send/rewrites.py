@@ -1,10 +1,10 @@
-"""What may change a message on its way into the log, or keep it out: each rule is one rewrite.
+"""Rewrites: rules that may change a message on its way into the log, or keep it out.
 
     request > checked > [rewrites, in order] > append
 
 A rewrite gets the message, its properties and the request that brought it, and returns the message to store:
-the same, or one for another topic or queue. It may change the properties in place, and raises to refuse. Only
-messages that are not ordinary come here; the fast lane leaves everything that a rewrite could care about.
+the same, or one for another topic or queue. It may change the properties in place, and raises to refuse.
+Only messages of the plain lane come here: the fast lane leaves every message that a rewrite could affect.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from flaremq.model.topic import TopicConfig
 from flaremq.protocol.headers.send import SendMessageRequestHeader
 from flaremq.store.drafts import NewMessage
 
-_MAX_RECONSUME_FROM: Final = 121  # Version V3_4_9: clients from then on say how often they will try.
+_MAX_RECONSUME_FROM: Final = 121  # V3_4_9: clients from this version on send their maximum of retries.
 _DLQ_QUEUES: Final = 1
 _NOT_YET: Final = (
     (properties.DELAY, "delayed messages"),
@@ -47,7 +47,7 @@ Rewrite: TypeAlias = Callable[[NewMessage, dict[str, str], Arrival], NewMessage]
 
 
 class DeadLetters:
-    """A retry too many, or one of an orderly consumer, goes to the dead letters of its group."""
+    """Moves retries to the dead-letter topic: those beyond the maximum, and those of orderly consumers."""
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
@@ -86,15 +86,15 @@ class NotServedYet:
             raise NotServed("transactional messages are not served yet: send without a transaction")
         retry = names.is_retry(message.topic.decode())
         for name, what in _NOT_YET:
-            # A retry that its consumer delays itself comes at once: early is better than never.
+            # A retry with a delay is delivered at once: early is better than never.
             if name in known and not retry and known[name] not in ("0", "-1"):
                 raise NotServed(f"{what} ({name}={known[name]}) are not served yet: send without {name}")
         return message
 
 
 def need_key(message: NewMessage, known: dict[str, str], arrival: Arrival) -> NewMessage:
-    """A compacted topic keeps the newest message of each key, so it cannot keep one without a key."""
+    """Refuse a message without a key in a compacted topic, which keeps the newest message of each key."""
     if arrival.config.is_compacted and not known.get(properties.KEYS, "").strip():
         topic = message.topic.decode()
-        raise MessageIllegal(f"topic {topic} is compacted: a message without a key cannot be kept there")
+        raise MessageIllegal(f"topic {topic} is compacted: expected a message with a key")
     return message

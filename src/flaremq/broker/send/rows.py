@@ -1,4 +1,4 @@
-"""Ordinary sends on their way through a turn, and what is known of the topics that they go to."""
+"""The ordinary sends of a turn, and the topics that they go to."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final
 from flaremq.model.columns import Draft
 from flaremq.protocol.bulk.columns import Send
 
-# Globals are found faster than members of a class, and these are looked for in every turn.
+# Globals are faster than class attributes, and these are read in every turn.
 _DRAFT, _OFFSET, _SIZE = Draft.WIDTH, Draft.PHYSICAL_OFFSET, Draft.SIZE
 
 
@@ -21,16 +21,16 @@ class TopicState:
     name: str
     topic: bytes
     numbers: list[int]
-    """Of its queues, in the table of next offsets."""
+    """The numbers of its queues in the table of next offsets."""
     queues: int
     count: int = 0
-    """Messages stored, and below their bytes, since the last dispatch."""
+    """Messages stored since the last dispatch; `size` is their bytes."""
     size: int = 0
 
 
 @dataclass(slots=True)
 class SendRows:
-    """Ordinary sends, one behind the other as they came. Made in every turn."""
+    """Ordinary sends in the order of arrival. Made in every turn."""
 
     count: int
     drafts: array[int]
@@ -50,12 +50,12 @@ class SendRows:
 
     @property
     def end(self) -> int:
-        """Behind the last of them in the log, once they are stored."""
+        """Where the last of them ends in the log, once they are stored."""
         drafts, last = self.drafts, (self.count - 1) * _DRAFT
         return drafts[last + _OFFSET] + drafts[last + _SIZE]
 
     def by_topic(self) -> Iterable[tuple[TopicState, int, int]]:
-        """Topic, how many messages, and how many bytes of the log they take."""
+        """For each topic, the number of messages and of bytes in the log."""
         topics = self.topics
         if len(topics) == 1 or len(set(topics)) == 1:
             return ((topics[0], self.count, self.end - self.drafts[_OFFSET]),)

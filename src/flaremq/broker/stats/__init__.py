@@ -1,4 +1,4 @@
-"""Figures about a running broker.
+"""Statistics and metrics of a running broker.
 
 exporter  the port for Prometheus and health checks
 metrics   RocketMQ 5's Prometheus metrics

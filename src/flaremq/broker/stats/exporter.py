@@ -1,4 +1,4 @@
-"""The port at which Prometheus reads metrics, and load balancers ask for the broker's health."""
+"""The HTTP port where Prometheus reads metrics and load balancers check the broker's health."""
 
 from __future__ import annotations
 

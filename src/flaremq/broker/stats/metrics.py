@@ -1,9 +1,9 @@
-"""The broker's figures as Prometheus reads them, under the names and labels of RocketMQ 5.
+"""The broker's Prometheus metrics, with the names and labels of RocketMQ 5.
 
-    scrape > [look: tables copied in the event loop] > [write: lag, disks and text made aside] > answer
+    scrape > [look: tables copied in the event loop] > [write: lag, disks and text, in a thread] > answer
 
-Nothing is kept between two scrapes but the counters that others keep anyway, so that what was deleted
-is not shown for ever.
+Nothing is kept between two scrapes except the counters that other parts keep anyway, so a deleted topic or
+group is not shown for ever.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ _PROCESSORS: Final = {
     "adminBroker": "admin",
     END_TRANSACTION: "transaction",
 }
-"""Our families, where RocketMQ's label is another."""
+"""Families for which RocketMQ's label differs from our name."""
 _MODES: Final = {
     ConsumeType.CONSUME_ACTIVELY: "pull",
     ConsumeType.CONSUME_PASSIVELY: "push",
     ConsumeType.CONSUME_POP: "pop",
 }
-_FIRST_REGULAR_VERSION: Final = 213  # V4_0_0; from here on two numbers a patch, ten patches a minor.
+_FIRST_REGULAR_VERSION: Final = 213  # V4_0_0; from here on, two numbers per patch, ten patches per minor.
 _HIGHER_VERSION: Final = 612
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """One queue of a group: next message to be consumed, and to be read."""
+    """One queue of a group: the next message to be consumed, and to be pulled."""
 
     topic: str
     group: str
@@ -64,12 +64,12 @@ class _Place:
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """Everything that only the event loop may touch, as it was at one moment."""
+    """A snapshot of everything that only the event loop may touch."""
 
     now_ms: int
     totals: Mapping[Name, Sequence[tuple[str, int]]]
     types: Mapping[str, str]
-    """Message types of topics."""
+    """Message type by topic."""
     group_count: int
     producers: Mapping[tuple[str, str], int]
     consumers: Mapping[tuple[str, str, str, str], int]
@@ -90,13 +90,13 @@ class BrokerMetrics:
         clock: Clock,
         own: Registry | None = None,
     ) -> None:
-        """`families`: backlogs by RocketMQ's names. `own`: further metrics of the process, shown last."""
+        """`families`: backlogs by RocketMQ's names. `own`: more metrics of the process, shown last."""
         self._live = settings
         self._store = store
         self._stats = stats
         self._tables = tables
         self._families = families
-        self._aside = offload
+        self._offload = offload
         self._clock = clock
         self._own = own
         self._scraping = asyncio.Lock()
@@ -108,14 +108,14 @@ class BrokerMetrics:
         }
 
     async def page(self) -> Answer:
-        """One scrape at a time: a second one waits for its own look."""
+        """The metrics page. One scrape at a time: a second one waits, then takes a new snapshot."""
         async with self._scraping:
             look = self._look()
-            return Answer(await self._aside.run(lambda: self._write(look)), CONTENT_TYPE)
+            return Answer(await self._offload.run(lambda: self._write(look)), CONTENT_TYPE)
 
     async def health(self) -> Answer:
-        """Whether messages are taken, and if not: why. Degraded: they are, but some part does not get its
-        work done and tries again."""
+        """Whether messages are accepted, and if not, why. Degraded: they are, but some part fails and
+        retries."""
         try:
             self._store.check_writable()
         except FlareError as error:
@@ -161,13 +161,13 @@ class BrokerMetrics:
     def _write_broker(self, page: _Sheet, look: _Look) -> None:
         page.gauges(
             "rocketmq_processor_watermark",
-            "Requests that wait to be served",
+            "Requests waiting to be served",
             ("processor",),
             (((name,), waiting) for name, waiting in look.waiting.items()),
         )
-        page.gauge("rocketmq_broker_permission", "What the broker allows", self._live.now.permission)
+        page.gauge("rocketmq_broker_permission", "Permission bits of the broker", self._live.now.permission)
         page.gauge("rocketmq_topic_number", "Topics", len(look.types))
-        page.gauge("rocketmq_consumer_group_number", "Groups of consumers", look.group_count)
+        page.gauge("rocketmq_consumer_group_number", "Consumer groups", look.group_count)
 
     def _write_messages(self, page: _Sheet, look: _Look) -> None:
         for name, total, text in (
@@ -182,7 +182,7 @@ class BrokerMetrics:
         for name, total, text in (
             (Name.GROUP_GET_NUMS, "rocketmq_messages_out_total", "Messages sent to consumers"),
             (Name.GROUP_GET_SIZE, "rocketmq_throughput_out_total", "Bytes sent to consumers"),
-            (Name.DLQ_PUT_NUMS, "rocketmq_send_to_dlq_messages_total", "Messages that were given up"),
+            (Name.DLQ_PUT_NUMS, "rocketmq_send_to_dlq_messages_total", "Messages sent to dead-letter topics"),
         ):
             keys = ((key.rpartition("@"), value) for key, value in look.totals[name])
             page.counters(
@@ -192,13 +192,13 @@ class BrokerMetrics:
     def _write_clients(self, page: _Sheet, look: _Look) -> None:
         page.gauges(
             "rocketmq_producer_connections",
-            "Producers that are connected",
+            "Connected producers",
             ("language", "version", "protocol_type"),
             (((*labels, "remoting"), count) for labels, count in look.producers.items()),
         )
         page.gauges(
             "rocketmq_consumer_connections",
-            "Consumers that are connected",
+            "Connected consumers",
             ("consumer_group", "consume_mode", "language", "version", "protocol_type", "is_system"),
             (
                 ((*labels, "remoting", _boolean(is_system_group(labels[0]))), count)
@@ -224,14 +224,14 @@ class BrokerMetrics:
                 if offset < end:
                     since[key] = min(since.get(key, look.now_ms), self._stored_ms(place, offset, look.now_ms))
         for name, text, counts in (
-            ("rocketmq_consumer_lag_messages", "Messages that are not consumed yet", lag),
-            ("rocketmq_consumer_inflight_messages", "Messages read but not consumed yet", inflight),
-            ("rocketmq_consumer_ready_messages", "Messages that nobody has read yet", ready),
+            ("rocketmq_consumer_lag_messages", "Messages not consumed yet", lag),
+            ("rocketmq_consumer_inflight_messages", "Messages pulled but not consumed yet", inflight),
+            ("rocketmq_consumer_ready_messages", "Messages not pulled yet", ready),
         ):
             page.gauges(name, text, _GROUP_LABELS, ((_group_labels(*key), n) for key, n in counts.items()))
         for name, text, since in (
-            ("rocketmq_consumer_lag_latency", "Age in ms of the oldest one not consumed", lag_since),
-            ("rocketmq_consumer_queueing_latency", "Age in ms of the oldest one not read", ready_since),
+            ("rocketmq_consumer_lag_latency", "Age in ms of the oldest message not consumed", lag_since),
+            ("rocketmq_consumer_queueing_latency", "Age in ms of the oldest message not pulled", ready_since),
         ):
             rows = ((_group_labels(*key), look.now_ms - since.get(key, look.now_ms)) for key in lag)
             page.gauges(name, text, _GROUP_LABELS, rows)
@@ -249,9 +249,13 @@ class BrokerMetrics:
         disks, earliest_ms = status.disks(store), status.earliest_ms(store)
         labels = {"storage_type": "local", "storage_medium": "disk"}
         for name, text, value in (
-            ("rocketmq_storage_size", "Bytes used of the disk", disks.total - disks.free),
+            ("rocketmq_storage_size", "Bytes used on the disk", disks.total - disks.free),
             ("rocketmq_storage_flush_behind_bytes", "Bytes not synced yet", status.flush_behind(store)),
-            ("rocketmq_storage_dispatch_behind_bytes", "Bytes in no queue yet", store.dispatcher.behind),
+            (
+                "rocketmq_storage_dispatch_behind_bytes",
+                "Bytes not dispatched to queues yet",
+                store.dispatcher.behind,
+            ),
         ):
             page.gauges(name, text, tuple(labels), [(tuple(labels.values()), value)])
         if earliest_ms > 0:
@@ -262,7 +266,7 @@ class BrokerMetrics:
 
 
 class _Sheet:
-    """One exposition. Every metric has the broker's own labels before those that it brings."""
+    """One exposition. Every metric has the broker's labels before its own."""
 
     def __init__(self, labels: Mapping[str, str], members_max: int) -> None:
         self.registry = Registry()
@@ -294,7 +298,7 @@ class _Sheet:
 
 
 def extra_labels(text: str) -> dict[str, str]:
-    """metricsLabel: `name:value,name:value`. ConfigError for what is none."""
+    """The labels in metricsLabel, `name:value,name:value`. Raises ConfigError."""
     found: dict[str, str] = {}
     for pair in filter(None, text.split(",")):
         name, colon, value = pair.partition(":")
@@ -307,7 +311,7 @@ def extra_labels(text: str) -> dict[str, str]:
 
 
 def version_name(number: int) -> str:
-    """A client's version as Java names it; the bare number where that follows no rule."""
+    """A client's version as Java names it; the bare number below V4_0_0."""
     if number >= _HIGHER_VERSION:
         return "higher_version"
     if number < _FIRST_REGULAR_VERSION:

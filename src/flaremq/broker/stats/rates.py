@@ -1,7 +1,6 @@
-"""How fast the broker as a whole takes and gives messages: rates of the last seconds, how long puts took,
-and what a day brought.
+"""Figures of the broker as a whole: recent rates, how long puts took, and daily totals.
 
-Whoever stores or reads only adds to counters; the tasks sample them once a second and once a minute.
+Sends and pulls only add to counters; tasks sample them once a second and once a minute.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _STEPS_MS: Final = ((1, 20), (2, 15), (5, 10), (10, 10), (50, 6), (100, 5), (100
 
 
 def _bounds_ms() -> tuple[int, ...]:
-    """The finer, the shorter: steps of 1 ms up to 20 ms, of a second up to ten."""
+    """Fine for short times: from steps of 1 ms up to 20 ms, to steps of a second up to ten."""
     bounds: list[int] = []
     for step, times in _STEPS_MS:
         for _ in range(times):
@@ -35,7 +34,7 @@ _BOUNDS_MS: Final = _bounds_ms()
 
 
 class Rate(IntEnum):
-    """What is counted every second. The order is that of a sample's columns, after its time."""
+    """The columns of a sample, after its time."""
 
     PUT = 1
     FOUND = 2
@@ -44,7 +43,7 @@ class Rate(IntEnum):
 
 
 class Rates:
-    """Counters of the process, and their samples of the last ten minutes."""
+    """Counters since the start, and their samples of the last ten minutes."""
 
     def __init__(self, now_ms: int) -> None:
         self.put = self.put_size = self.put_failed = 0
@@ -53,7 +52,7 @@ class Rates:
         self._samples = array("q", (now_ms, *[0] * len(Rate)))
 
     def sample(self, now_ms: int) -> None:
-        """Once a second."""
+        """Take a sample; called once a second."""
         samples, width = self._samples, self._width
         if now_ms <= samples[-width]:
             return  # A rate over no time means nothing.
@@ -62,7 +61,7 @@ class Rates:
             del samples[:width]
 
     def per_second(self, rate: Rate, window_s: int) -> float:
-        """Over the window, or since the start if that is shorter."""
+        """The rate over the window, or since the start if that is shorter."""
         samples, width = self._samples, self._width
         back = min(window_s * width, len(samples) - width)
         if back <= 0:
@@ -72,7 +71,7 @@ class Rates:
 
 
 class PutTimes:
-    """How long puts took: the spread of the last whole minute, and the longest ever."""
+    """How long puts took: the distribution over the last full minute, and the longest since the start."""
 
     def __init__(self) -> None:
         self.longest_ms = 0
@@ -86,7 +85,7 @@ class PutTimes:
             self.longest_ms = int(elapsed_ms)
 
     def turn(self) -> None:
-        """Once a minute: what was counted is now what is told."""
+        """Called once a minute: what was counted is now what is reported."""
         self._last_spread, self._spread = self._spread, _zeros(_SPREAD_MS)
         self._last_counts, self._counts = self._counts, _zeros(_BOUNDS_MS)
 
@@ -97,7 +96,7 @@ class PutTimes:
         )
 
     def percentile_ms(self, share: float) -> float:
-        """The time that this share of the puts did not exceed, as near as the steps tell."""
+        """The time that this share of the puts did not exceed, interpolated within its step."""
         wanted, passed, before = int(sum(self._last_counts) * share), 0, 0
         for bound, count in zip(_BOUNDS_MS, self._last_counts, strict=False):
             if wanted <= passed + count:
@@ -107,7 +106,7 @@ class PutTimes:
 
 
 class Day:
-    """One total, as it was at the last two midnights."""
+    """A total as of the last two midnights."""
 
     def __init__(self) -> None:
         self.yesterday_morning = self.this_morning = 0

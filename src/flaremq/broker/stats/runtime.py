@@ -1,6 +1,6 @@
-"""The table of GET_BROKER_RUNTIME_INFO: what a broker is doing, as tools and exporters read it.
+"""The table of GET_BROKER_RUNTIME_INFO: what a broker is doing, for tools and exporters.
 
-Every value is text and a true figure. What belongs to a part that this broker does not have is 0.
+Every value is text and a real figure. Values of a part that this broker does not have are 0.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from flaremq.store.status import Disks
 from flaremq.store.store import MessageStore
 
 FAMILIES: Final = ("send", "pull", "litePull", "query", "ack")
-"""The kinds of requests whose backlog is told, by the names that their keys begin with."""
+"""The families whose backlog is reported, by the names that their keys begin with."""
 END_TRANSACTION: Final = "endTransaction"
 
-_NO_POOL: Final = (1 << 31) - 1  # Java's answer where there is no pool whose buffers could run out.
+_NO_POOL: Final = (1 << 31) - 1  # Java's answer if there is no pool that could run out of buffers.
 _UNITS: Final = "KMGTPE"
 
 
 class Backlog(Protocol):
-    """One kind of requests: how many there may be, how many wait, and for how long the first has."""
+    """The backlog of a family: its limit, how many requests wait, and how long the first has waited."""
 
     @property
     def limit(self) -> int: ...
@@ -47,7 +47,7 @@ class Runtime:
         families: Mapping[str, Backlog],
         clock: Clock,
     ) -> None:
-        """`families` goes by the names in FAMILIES, and END_TRANSACTION; those without an entry are idle."""
+        """`families` has the names in FAMILIES and END_TRANSACTION as keys; missing ones are idle."""
         self._live = settings
         self._store = store
         self._stats = stats
@@ -55,7 +55,7 @@ class Runtime:
         self._clock = clock
 
     def measured(self) -> tuple[Disks, int]:
-        """What has to be asked of the disk, and is therefore asked aside: fill, and the oldest message."""
+        """The values that need the disk: its usage, and the age of the oldest message. Call in a thread."""
         return status.disks(self._store), status.earliest_ms(self._store)
 
     def table(self, disks: Disks, earliest_ms: int) -> dict[str, str]:
@@ -109,7 +109,7 @@ class Runtime:
             "getMissTps": self._tps(Rate.MISSED),
             "getTotalTps": " ".join(map(java_double, both)),
             "getTransferredTps": transferred,
-            "getTransferedTps": transferred,  # So it was called up to version 4.
+            "getTransferedTps": transferred,  # Its name up to version 4.
             "getMessageEntireTimeMax": str(self._stats.longest_get_ms),
         }
 
@@ -137,7 +137,7 @@ class Runtime:
             "commitLogMaxOffset": str(store.log.readable_end),
             "commitLogDirCapacity": f"Total : {_size(disks.total)}, Free : {_size(disks.free)}.",
             "dispatchBehindBytes": str(store.dispatcher.behind),
-            "dispatchMaxBuffer": "0",  # Java has it no more either: there is no buffer before dispatch.
+            "dispatchMaxBuffer": "0",  # As in current Java: there is no buffer before dispatch.
             "pageCacheLockTimeMills": str(store.flags.append_stuck_ms()),
             "earliestMessageTimeStamp": str(earliest_ms),
             "remainTransientStoreBufferNumbs": str(_NO_POOL if free is None else free),
@@ -178,7 +178,7 @@ def _span(elapsed_ms: int) -> str:
 
 
 def _size(count: int) -> str:
-    """Bytes for people: `1.5 GiB`."""
+    """A number of bytes in readable form, for example `1.5 GiB`."""
     if count < 1024:
         return f"{count} B"
     steps = min(len(_UNITS), (count.bit_length() - 1) // 10)

@@ -1,10 +1,10 @@
-"""Statistics by topic and by group, under RocketMQ's names and keys: what VIEW_BROKER_STATS_DATA shows.
+"""Statistics by topic and group, with RocketMQ's names and keys: what VIEW_BROKER_STATS_DATA shows.
 
     send, pull > [add] > item > (sampled every 10 s, 10 min, 1 h) > minute, hour, day
 
-An item only adds up. What a minute brought is the difference of two samples of it, what an hour or a day
-brought is the difference of a sample and now. So the calls of the hot path are one look into a table and a
-few additions, and know no time.
+An item only adds up. The figure of a minute is the difference between two samples, that of an hour or a day
+the difference between a sample and now. So a call on the hot path is one lookup and a few additions, and
+does not read the clock.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from flaremq.broker.tasks import HOUR_S, MINUTE_S, Task, until_midnight_s
 from flaremq.model.topic import is_system
 from flaremq.protocol.bodies.stats import BrokerStatsData, BrokerStatsItem
 
-_CHUNK: Final = 1000  # Items that are sampled in one turn of the event loop.
-_IDLE_MIN_MIN: Final = 10  # A shorter idle time is taken for half an hour, as in Java.
+_CHUNK: Final = 1000  # Items sampled in one turn of the event loop.
+_IDLE_MIN_MIN: Final = 10  # An idle time of this or less is replaced by half an hour, as in Java.
 _IDLE_SHORT_MIN: Final = 30
 
 
 class Name(StrEnum):
     """Names of statistics. A key is a topic, topic@group or the cluster.
 
-    RocketMQ counts single queues besides (QUEUE_PUT_NUMS ..., and the queue in the key of a latency). An
-    item takes 1.7 KB and stays, so a few thousand queues and groups would cost more than the broker itself.
+    RocketMQ also counts single queues (QUEUE_PUT_NUMS ..., and the queue in the key of a latency). An item
+    takes 1.7 KB and stays, so a few thousand queues and groups would cost more than the broker itself.
     """
 
     TOPIC_PUT_NUMS = "TOPIC_PUT_NUMS"
@@ -66,7 +66,7 @@ _OF_BROKER: Final = frozenset(name for name in Name if name.startswith("BROKER_"
 
 
 class SampleSpan(Enum):
-    """What is told of an item: the time between two samples, and how many of them make the whole."""
+    """A reported span: the time between two samples, and how many samples cover it."""
 
     MINUTE = (0, 10_000, 7)
     HOUR = (1, 600_000, 7)
@@ -79,7 +79,7 @@ class SampleSpan(Enum):
 
 
 class Item:
-    """One sum, how many times something was added to it, and its samples."""
+    """A sum, how many times it was added to, and its samples."""
 
     __slots__ = ("changed_ms", "samples", "seen", "times", "value")
 
@@ -89,14 +89,14 @@ class Item:
         self.seen = 0  # `times` at the last sample of the minute.
         self.changed_ms = now_ms
         self.samples: tuple[array[int], ...] = tuple(array("q") for _ in SampleSpan)
-        """Of each span: time, times, value, and so on."""
+        """For each span: time, times, value, repeated."""
 
     def add(self, value: float, times: int = 1) -> None:
         self.value += value
         self.times += times
 
     def sample(self, span: SampleSpan, now_ms: int) -> None:
-        """A first sample has one before it, made up: all came within one step."""
+        """Take a sample. The first gets a made-up one before it, as if all had come within one step."""
         samples = self.samples[span.index]
         if not samples:
             samples.extend((now_ms - span.step_ms, 0, 0))
@@ -107,8 +107,8 @@ class Item:
             self.seen, self.changed_ms = self.times, now_ms
 
     def within(self, span: SampleSpan, now_ms: int) -> BrokerStatsItem:
-        """A minute is told by its samples, as rates over less than 10 s would jump. An hour and a day reach
-        until now: with samples alone, what came within the first hour would be missing from the day."""
+        """The figures of a span. A minute is measured between samples, as rates over less than 10 s would
+        jump. An hour and a day last until now: from samples alone, a day would miss its first hour."""
         samples = self.samples[span.index]
         if span is not SampleSpan.MINUTE:
             begin, end = self._begin(span, now_ms), array("q", (now_ms, self.times, int(self.value)))
@@ -124,7 +124,7 @@ class Item:
         )
 
     def _begin(self, span: SampleSpan, now_ms: int) -> array[int]:
-        """The oldest sample that is not older than the span; before the first, all came within one step."""
+        """The oldest sample within the span; without any, as if all had come within one step."""
         samples = self.samples[span.index]
         if not samples:
             return array("q", (now_ms - span.step_ms, 0, 0))
@@ -134,7 +134,7 @@ class Item:
 
 
 class Stats(Feature):
-    """All statistics of a broker. The event loop alone adds and reads."""
+    """All statistics of a broker. Used in the event loop only."""
 
     def __init__(self, settings: Live[BrokerSettings], clock: Clock) -> None:
         self._live = settings
@@ -152,14 +152,14 @@ class Stats(Feature):
         self._user_puts = self._broker[Name.BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC]
         self._user_gets = self._broker[Name.BROKER_GET_NUMS_WITHOUT_SYSTEM_TOPIC]
         self._put_latencies = self._tables[Name.TOPIC_PUT_LATENCY]
-        # What the hot calls need of a topic, or of a group and its topic, in one look.
+        # What the hot path needs for a topic, or for a group and topic, in one lookup.
         self._puts: dict[str, tuple[Item, Item, Item | None]] = {}
         self._gets: dict[tuple[str, str], tuple[Item, Item, Item, Item | None]] = {}
 
-    # What the hot path calls.
+    # Called on the hot path.
 
     def put(self, topic: str, count: int, size: int) -> None:
-        """So many messages were stored, of so many bytes together."""
+        """`count` messages of `size` bytes in total were stored."""
         found = self._puts.get(topic)
         if found is None:
             found = self._first_put(topic)
@@ -176,12 +176,12 @@ class Stats(Feature):
         rates.put_size += size
 
     def put_failed(self, count: int) -> None:
-        """They were refused, could not be stored, or are stored and not known to be on the disk."""
+        """Messages were refused, could not be stored, or are stored but not known to be on the disk."""
         self.rates.put_failed += count
 
     def put_took(self, topic: str, elapsed_ms: float, count: int) -> None:
-        """How long these messages took from the append to their answer, whatever it said. What is stored
-        in one turn has one time, so the key is the topic without a queue."""
+        """How long these messages took from the append to their answer, whatever the answer. All messages
+        of a turn have the same time, so the key is the topic without a queue."""
         self.put_times.add(elapsed_ms, count)
         item = self._put_latencies.get(topic)
         if item is None:
@@ -190,7 +190,7 @@ class Stats(Feature):
         item.times += count
 
     def got(self, group: str, topic: str, count: int, size: int, latency_ms: float = 0.0) -> None:
-        """One read found so many messages, which were sent to a consumer so long after the look for them."""
+        """One read found `count` messages, sent to a consumer `latency_ms` after the read began."""
         found = self._gets.get((group, topic))
         if found is None:
             found = self._first_get(group, topic)
@@ -213,23 +213,23 @@ class Stats(Feature):
         self.rates.missed += 1
 
     def got_took(self, elapsed_ms: float) -> None:
-        """How long the reading itself took."""
+        """How long a read took."""
         if elapsed_ms > self.longest_get_ms:
             self.longest_get_ms = int(elapsed_ms)
 
     def sent_back(self, group: str, topic: str) -> None:
-        """A consumer could not cope with a message and gave it back."""
+        """A consumer could not process a message and sent it back."""
         self._item(Name.SNDBCK_PUT_NUMS, f"{topic}@{group}").add(1)
 
-    # What is counted when it is known, by whoever knows it.
+    # Less frequent events.
 
     def sent_to_dlq(self, group: str, topic: str, count: int = 1) -> None:
-        """Messages whose tries are used up."""
+        """Messages that used up their retries."""
         self._item(Name.DLQ_PUT_NUMS, f"{topic}@{group}").add(count)
         self._item(Name.SNDBCK2DLQ_TIMES, f"{topic}@{group}").add(count)
 
     def got_from_disk(self, group: str, topic: str, count: int, size: int) -> None:
-        """What was read lay so far back that it hardly was in memory."""
+        """A read so far back that it most likely came from the disk."""
         key = f"{topic}@{group}"
         self._item(Name.GROUP_GET_FROM_DISK_NUMS, key).add(count)
         self._item(Name.GROUP_GET_FROM_DISK_SIZE, key).add(size)
@@ -266,22 +266,22 @@ class Stats(Feature):
         return item.within(SampleSpan.MINUTE, self._now_ms()).tps if item else 0.0
 
     def totals(self, name: Name) -> Iterator[tuple[str, int]]:
-        """Key and sum since the start of every item of a name."""
+        """Key and sum since the start, for every item of a name."""
         return ((key, int(item.value)) for key, item in self._tables[name].items())
 
     @property
     def put_total(self) -> int:
-        """Messages stored since the start, those of system topics left out."""
+        """Messages stored since the start, without those of system topics."""
         return int(self._user_puts.value)
 
     @property
     def get_total(self) -> int:
         return int(self._user_gets.value)
 
-    # What the tasks call.
+    # Called by the tasks.
 
     def tasks(self) -> Iterable[Task]:
-        """Where Java has a period, it is Java's."""
+        """Periods are Java's where Java has one."""
         clock = self._clock
         yield Task("sample-second", 1, 1, self.sample_second)
         yield Task("sample-minute", 0, 10, partial(self.sample, SampleSpan.MINUTE))
@@ -308,7 +308,7 @@ class Stats(Feature):
         self.gets_of_day.midnight(self.get_total)
 
     def drop_idle(self) -> int:
-        """Forget items that nobody has added to for long; how many went."""
+        """Drop items that have not changed for long, and return how many."""
         limit_min = self._live.now.statistics_idle_max_min
         if limit_min < 0:
             return 0
@@ -334,7 +334,7 @@ class Stats(Feature):
         for name, key in gone:
             del self._tables[name][key]
         if gone:
-            self._puts.clear()  # They hold items of these tables, and fill themselves again.
+            self._puts.clear()  # They hold items of these tables, and are filled again on demand.
             self._gets.clear()
         return len(gone)
 
@@ -342,7 +342,7 @@ class Stats(Feature):
         return self._now_ms() if item.times != item.seen else item.changed_ms
 
     def _now_ms(self) -> int:
-        """Of the clock that nobody sets: a rate over a time that stepped back would mean nothing."""
+        """Monotonic: a rate over a time that stepped back would mean nothing."""
         return round(self._clock.monotonic_s() * 1000)
 
     def _item(self, name: Name, key: str) -> Item:
@@ -366,7 +366,7 @@ class Stats(Feature):
 
 
 def _topic_of(name: Name, key: str) -> str | None:
-    """The topic that a key speaks of. Neither topics nor groups may hold an @."""
+    """The topic of a key. Neither topics nor groups may contain an @."""
     return None if name in _OF_BROKER else key.split("@")[0]
 
 

@@ -1,4 +1,4 @@
-"""What a broker knows besides its messages.
+"""Everything that a broker knows apart from its messages.
 
 attributes          changes to the attributes of topics and groups
 broadcast           offsets of broadcasting consumers

@@ -1,7 +1,7 @@
-"""Attributes of topics and groups, which are changed by saying what is to be added and what removed.
+"""Changes to the attributes of topics and groups.
 
-A change is `+key` with a value or `-key`; as text, `+message.type=FIFO,-reserve.time`. What is kept
-has no signs.
+A change is `+key` with a value, or `-key`; as text, `+message.type=FIFO,-reserve.time`. Stored attributes
+have no signs.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from flaremq.model.topic import ATTRIBUTE_CHOICES, CLEANUP_POLICY, QUEUE_TYPE, R
 
 _ADD, _REMOVE = "+", "-"
 _FIXED: Final = frozenset({QUEUE_TYPE, CLEANUP_POLICY})
-"""Chosen when a topic is made: its queues are of that kind from then on."""
+"""Fixed when a topic is created, because its queues are of that kind from then on."""
 
 
 def parse_changes(text: str | None) -> dict[str, str]:
-    """The changes that a text asks for; UsageError if it cannot be read."""
+    """The changes in a text. Raises UsageError if it cannot be read."""
     found: dict[str, str] = {}
-    for piece in (text or "").split(","):
-        piece = piece.strip()
-        if not piece:
+    for change in (text or "").split(","):
+        change = change.strip()
+        if not change:
             continue
-        key, equals, value = piece.partition("=")
+        key, equals, value = change.partition("=")
         if (key[:1] == _ADD and not equals) or (key[:1] == _REMOVE and equals):
-            raise UsageError(f"attribute change {piece!r} cannot be read: say +key=value or -key")
+            raise UsageError(f"attribute change {change!r} cannot be read: expected +key=value or -key")
         if key in found:
-            raise UsageError(f"attribute {key[1:]!r} is changed twice in {text!r}: say it once")
+            raise UsageError(f"attribute {key[1:]!r} is changed twice in {text!r}: expected one change")
         found[key] = value
     return found
 
@@ -38,9 +38,9 @@ def altered(
     changes: Mapping[str, str],
     known: Mapping[str, tuple[str, ...]] = ATTRIBUTE_CHOICES,
 ) -> dict[str, str]:
-    """The attributes after these changes; `current` None while the thing itself is being made.
+    """The attributes after these changes; `current` is None for a topic or group that is being created.
 
-    `known` has the values that a key may have; one that is not in it may not be used at all.
+    `known` has the allowed values of each key; a key that is not in it is not allowed.
     """
     found = dict(current or {})
     seen: set[str] = set()
@@ -48,7 +48,7 @@ def altered(
         sign, key = signed[:1], signed[1:]
         _check_change(sign, key, current)
         if key in seen:
-            raise UsageError(f"attribute {key!r} is changed twice: say it once")
+            raise UsageError(f"attribute {key!r} is changed twice: expected one change")
         seen.add(key)
         _check_key(key, known, is_new=current is None)
         if sign == _REMOVE:
@@ -62,18 +62,22 @@ def altered(
 
 def _check_change(sign: str, key: str, current: Mapping[str, str] | None) -> None:
     if sign not in (_ADD, _REMOVE) or not key or _ADD in key or _REMOVE in key:
-        raise UsageError(f"attribute change {sign + key!r} cannot be read: say +key=value or -key")
+        raise UsageError(f"attribute change {sign + key!r} cannot be read: expected +key=value or -key")
     if sign == _REMOVE and current is None:
-        raise UsageError(f"attribute {key!r} cannot be removed from what is only being made: say +key=value")
+        raise UsageError(f"attribute {key!r} cannot be removed on creation: expected +key=value")
     if sign == _REMOVE and current is not None and key not in current:
         raise UsageError(f"attribute {key!r} cannot be removed: it is not set")
 
 
 def _check_key(key: str, known: Mapping[str, tuple[str, ...]], *, is_new: bool) -> None:
     if key == RESERVE_TIME:
-        raise UsageError(f"attribute {key} needs tiered storage, which is not here: leave it out")
+        raise UsageError(
+            f"attribute {key} needs tiered storage, which this broker does not have: leave it out"
+        )
     if key not in known:
         names = ", ".join(known) or "none"
-        raise UsageError(f"attribute {key!r} is not known; what is: {names}")
+        raise UsageError(f"attribute {key!r} is unknown; known attributes: {names}")
     if key in _FIXED and not is_new:
-        raise UsageError(f"attribute {key} is fixed when a topic is made: delete the topic and make it anew")
+        raise UsageError(
+            f"attribute {key} is fixed when a topic is created: delete the topic and create it again"
+        )

@@ -1,8 +1,8 @@
-"""How far broadcasting consumers are, for as long as they are there.
+"""Offsets of broadcasting consumers, kept while they are connected.
 
-Each of them consumes everything and keeps its offsets itself. A consumer behind a proxy cannot, and
-one that moves between proxy and broker must go on where it was: so pulls leave a trace here. What all
-members have had is committed for the group, under a name of its own.
+Each of them consumes everything and keeps its offsets itself. A consumer behind a proxy cannot, and one that
+moves between proxy and broker must go on where it was, so pulls are recorded here. What all members have
+consumed is committed for the group, under a separate name.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from flaremq.store.store import MessageStore
 
 
 def group_of_all(group: str) -> str:
-    """Under which the offsets of a broadcasting group as a whole are kept."""
+    """The name under which the offsets of a broadcasting group as a whole are kept."""
     return f"{group}@broadcast"
 
 
@@ -43,7 +43,7 @@ class _Client:
 
 
 class BroadcastOffsets:
-    """By topic and group, client, and queue. In memory only."""
+    """Offsets by topic and group, client, and queue. In memory only."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class BroadcastOffsets:
         self._clients: dict[tuple[str, str], dict[str, _Client]] = {}
 
     def update(self, pull: BroadcastPull) -> None:
-        """Somebody has been given what lies before this offset. Offsets only grow."""
+        """Record that a client has pulled everything before this offset. Offsets only grow."""
         clients = self._clients.setdefault((pull.topic, pull.group), {})
         now_ms = self._clock.now_ms()
         client = clients.get(pull.client_id)
@@ -71,9 +71,9 @@ class BroadcastOffsets:
         client.offsets[pull.queue_id] = max(pull.offset, client.offsets.get(pull.queue_id, 0))
 
     def first(self, pull: BroadcastPull) -> int | None:
-        """Where a pull is to begin instead of at the offset that it names; None: there.
+        """The offset to begin at instead of the one that the pull names; None if that is right.
 
-        That is so for a proxy that asks, and for a client that comes another way than the last time.
+        There is one for a proxy that asks, and for a client that switched between proxy and broker.
         """
         client = self._clients.get((pull.topic, pull.group), {}).get(pull.client_id)
         came_from_proxy = pull.from_proxy if client is None else client.from_proxy
@@ -88,13 +88,13 @@ class BroadcastOffsets:
         )
 
     def _begin(self, topic: bytes, queue_id: int) -> int:
-        """Of a group that nobody knows: the first message of a young queue, else the next to come."""
+        """Where an unknown group begins: at the first message of a young queue, else at the end."""
         if self._store.reader.is_near(topic, queue_id, 0):
             return 0
         return self._store.max_offset(topic, queue_id)
 
     def expire(self) -> None:
-        """Forget who is gone, and commit what all who are there have had. Call it every five seconds."""
+        """Forget clients that are gone, and commit what all others have consumed. Called periodically."""
         now_ms = self._clock.now_ms()
         for (topic, group), clients in list(self._clients.items()):
             least: dict[int, int] = {}

@@ -1,7 +1,7 @@
-"""Tables that outlive the broker: one JSON file each, with the one before it as .bak.
+"""Tables that are kept on disk: one JSON file each, with the previous version as .bak.
 
-They are RocketMQ's files, in its folder and with its members: a broker of Java's opens what we wrote,
-and we open what it wrote.
+They are RocketMQ's files, in its folder and with its members: a Java broker opens what we wrote, and we
+open what it wrote.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ log = logger("broker.persist")
 
 CONFIG_FOLDER: Final = configfiles.FOLDER
 """Below the store's root."""
-_SOON_S: Final = 0.1  # Groups often start together; one write then serves all of them.
+_SOON_S: Final = 0.1  # Groups often start together: one write serves all of them.
 
 
 class ConfigFile(BackedFile):
     """One table in RocketMQ's JSON."""
 
     def load(self) -> bytes | None:
-        """The content, that of the .bak if need be; None if there is neither."""
+        """The content, from the .bak if necessary; None if there is neither file."""
 
         def whole(text: bytes) -> bytes:
             fastjson.load_object(text)
@@ -39,18 +39,18 @@ class ConfigFile(BackedFile):
 
 
 class Saving:
-    """When a table is written, and how often: what changes meanwhile is in the next write.
+    """Writes a table, one write at a time: changes made during a write are in the next one.
 
-    `take` copies the table, in the loop; what it returns makes the text of the copy, aside.
+    `take` copies the table in the loop; the function that it returns encodes the copy in a thread.
     """
 
-    def __init__(self, file: ConfigFile, aside: Offload, take: Callable[[], Callable[[], bytes]]) -> None:
+    def __init__(self, file: ConfigFile, offload: Offload, take: Callable[[], Callable[[], bytes]]) -> None:
         self.file = file
-        self._aside = aside
+        self._offload = offload
         self._take = take
         self._lock = asyncio.Lock()
         self.changes = 0
-        """Count one up for every change."""
+        """Add one for every change."""
         self._written = 0
         self._writing = threading.Lock()
         self._on_disk = 0
@@ -60,17 +60,17 @@ class Saving:
         return self.changes != self._written
 
     async def save(self) -> None:
-        """Return when what the table holds now is on the disk. Who waits together is served together."""
+        """Return when the table as it is now is on the disk. Callers that wait together share one write."""
         wanted = self.changes
         async with self._lock:
             if self._written >= wanted:
                 return
             number, text = self.changes, self._take()
-            await self._aside.run(lambda: self._write(number, text))
+            await self._offload.run(lambda: self._write(number, text))
             self._written = number
 
     def _write(self, number: int, text: Callable[[], bytes]) -> None:
-        """A save that was given up goes on in its thread: it may not come behind a newer one."""
+        """A cancelled save goes on in its thread: it must not overwrite a newer one."""
         with self._writing:
             if number > self._on_disk:
                 self.file.save(text())
@@ -78,7 +78,7 @@ class Saving:
 
 
 class Table(Protocol):
-    """What can be saved."""
+    """A table that can be saved."""
 
     @property
     def dirty(self) -> bool: ...
@@ -86,9 +86,9 @@ class Table(Protocol):
 
 
 class Autosave:
-    """Saves a table shortly after it has changed, in one write with what changes meanwhile.
+    """Saves a table shortly after a change, together with further changes made until then.
 
-    Nobody waits for it. A table that could not be written stays dirty: it is tried again with the next
+    No request waits for it. A table that could not be written stays dirty: it is tried again with the next
     change, and with the periodic save of all tables.
     """
 
@@ -105,14 +105,14 @@ class Autosave:
             self._tasks.spawn(f"save-{self._name}", self._save())
 
     def stop(self) -> None:
-        """Whoever stops the broker saves what is left."""
+        """Schedule no more saves: stopping the broker saves what is left."""
         self._stopped = True
 
     async def _save(self) -> None:
         try:
             await asyncio.sleep(_SOON_S)
         finally:
-            self._scheduled = False  # A change from here on needs a save of its own.
+            self._scheduled = False  # A change from here on needs another save.
         try:
             await self._table.save()
         except FlareError as error:
@@ -120,7 +120,7 @@ class Autosave:
 
 
 async def save_all(tables: Iterable[Table]) -> None:
-    """Save those that have changed. One that fails hinders no other; the first error is raised at the end."""
+    """Save the tables that have changed. If one fails, the others are saved before its error is raised."""
     failed: FlareError | None = None
     for table in tables:
         try:
@@ -133,7 +133,7 @@ async def save_all(tables: Iterable[Table]) -> None:
 
 
 def lines(members: Iterable[tuple[str, object]]) -> bytes:
-    """An object as JSON, with a line for each entry of its tables: people read and compare these files."""
+    """An object as JSON, with a line for each entry of its tables, so that people can read and compare it."""
     return b"{\n" + b",\n".join(_line(name, value) for name, value in members) + b"\n}\n"
 
 

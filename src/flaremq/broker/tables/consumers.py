@@ -1,7 +1,7 @@
-"""Which consumers are connected, group by group, and what each group wants.
+"""The connected consumers by group, and each group's subscriptions.
 
-Members of a group share out its queues among themselves, so each must soon hear of every change:
-a member that comes or goes, a topic more or less. Changes of one turn of the loop are told together.
+Members of a group share its queues among themselves, so each must soon be notified of every change: a member
+that joins or leaves, a topic that is added or removed. Changes of one turn of the loop are sent together.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ log = logger("broker.groups")
 
 @dataclass(slots=True)
 class ConsumerGroup:
-    """The connected part of a group. The last heartbeat decides what holds for all of it."""
+    """The connected members of a group. The last heartbeat decides for all of them."""
 
     name: str
     consume_type: ConsumeType = ConsumeType.CONSUME_PASSIVELY
@@ -42,7 +42,7 @@ class ConsumerGroup:
     subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
     subscription_changed_ms: int = 0
     fingerprint: int | None = None
-    """Of the heartbeat that brought the subscriptions; 0 if it had none, None before the first."""
+    """That of the heartbeat that brought the subscriptions; 0 if it had none, None before the first."""
     notify: bool = True
     _ids_body: bytes | None = None
 
@@ -51,23 +51,23 @@ class ConsumerGroup:
         return self.message_model is MessageModel.BROADCASTING
 
     def member(self, client_id: str) -> Member | None:
-        """The newest connection of a client: one that it has left may not be noticed yet."""
+        """The newest connection of a client: the loss of an older one may not have been noticed yet."""
         mine = (each for each in reversed(self.members.values()) if each.client_id == client_id)
         return next(mine, None)
 
     def client_of(self, connection: object) -> str:
-        """Who is at the other end of a connection; empty if it is nobody of this group."""
+        """The client id of a connection; empty if it is not a member of this group."""
         return next((each.client_id for peer, each in self.members.items() if peer is connection), "")
 
     def ids_body(self) -> bytes:
-        """The answer to who is in the group. All members ask after every change, so it is made once."""
+        """The encoded list of members. All members ask for it after every change, so it is made once."""
         if self._ids_body is None:
             ids = tuple(dict.fromkeys(member.client_id for member in self.members.values()))
             self._ids_body = beans.encode(GetConsumerListByGroupResponseBody(consumer_id_list=ids))
         return self._ids_body
 
     def take(self, member: Member, said: ConsumerData) -> bool:
-        """A member's heartbeat; whether it is a new one."""
+        """Take a member's heartbeat, and return whether the member is new."""
         self.consume_type = said.consume_type
         self.message_model = said.message_model
         self.consume_from_where = said.consume_from_where
@@ -87,9 +87,9 @@ class ConsumerGroup:
         return self.members.pop(peer, None)
 
     def subscribe(self, wanted: Iterable[SubscriptionData], now_ms: int) -> tuple[set[str], set[str]]:
-        """Take a member's word for what the whole group wants; the topics that are new, and those gone.
+        """Take a member's subscriptions for the whole group; return the topics added and those removed.
 
-        One that is known is replaced by a newer version only: members of different age may take turns.
+        A known one is replaced only by a newer version: old and new members may send heartbeats in turns.
         """
         topics = {each.topic: each for each in wanted}
         added, gone = topics.keys() - self.subscriptions.keys(), self.subscriptions.keys() - topics.keys()
@@ -106,16 +106,16 @@ class ConsumerGroup:
 
 @dataclass(frozen=True, slots=True)
 class GroupHooks:
-    """Who keeps something per group is told here."""
+    """Callbacks for parts that keep something per group."""
 
     registered: Callable[[str, Iterable[SubscriptionData]], None] = lambda _group, _wanted: None
-    """After a heartbeat that said what is wanted."""
+    """Called after a heartbeat with subscriptions."""
     gone: Callable[[str], None] = lambda _group: None
-    """After the last member has left."""
+    """Called after the last member has left."""
 
 
 class Consumers:
-    """All groups with at least one member. A change costs as much as the group has members, no more."""
+    """All groups with at least one member. The cost of a change grows only with its group's members."""
 
     def __init__(self, settings: Live[BrokerSettings], clock: Clock, hooks: GroupHooks | None = None) -> None:
         self._live = settings
@@ -135,20 +135,20 @@ class Consumers:
         return None if found is None else found.subscriptions.get(topic)
 
     def groups_of_topic(self, topic: str) -> set[str]:
-        """Connected groups that want this topic."""
+        """Connected groups that subscribe to this topic."""
         return set(self._by_topic.get(topic, ()))
 
     def all_groups(self) -> Mapping[str, ConsumerGroup]:
         return dict(self._groups)
 
-    # Coming.
+    # Joining.
 
     def heartbeat(
         self, member: Member, said: ConsumerData, *, notify: bool = True, without_sub: bool = False
     ) -> bool:
-        """A member says that it is there, and what it wants unless `without_sub`; whether anything changed.
+        """Take a heartbeat, with subscriptions unless `without_sub`; return whether anything changed.
 
-        `notify` is the group's own setting: whether its members hear of changes.
+        `notify` is the group's setting: whether its members are notified of changes.
         """
         name = said.group_name
         group = self._groups.get(name)
@@ -159,7 +159,7 @@ class Consumers:
         if changed:
             self._of_peer.setdefault(member.peer, set()).add(name)
             log.info(
-                "a consumer has come",
+                "a consumer has joined",
                 extra=fields(group=name, client=member.client_id, model=said.message_model.name),
             )
         if not without_sub:
@@ -176,7 +176,7 @@ class Consumers:
             self._unsubscribe(topic, group.name)
         if added or gone:
             log.info(
-                "a group wants other topics",
+                "a group's subscriptions have changed",
                 extra=fields(group=group.name, added=sorted(added), gone=sorted(gone)),
             )
         self._hooks.registered(group.name, group.subscriptions.values())
@@ -188,10 +188,10 @@ class Consumers:
         if not groups:
             del self._by_topic[topic]
 
-    # Going.
+    # Leaving.
 
     def unregister(self, group: str, peer: Peer) -> None:
-        """A consumer says good-bye to one group."""
+        """A consumer leaves one group."""
         groups = self._of_peer.get(peer)
         if groups is not None and group in groups:
             groups.discard(group)
@@ -200,12 +200,12 @@ class Consumers:
             self._left(group, peer)
 
     def closed(self, peer: Peer) -> None:
-        """A connection is gone, and with it its member of every group."""
+        """A connection is gone: remove its member from every group."""
         for group in self._of_peer.pop(peer, ()):
             self._left(group, peer)
 
     def expire(self, now_ms: int) -> None:
-        """Let go who has been silent for too long, and close its connection."""
+        """Remove consumers that have been silent for too long, and close their connections."""
         limit_ms = now_ms - self._live.now.channel_expired_ms
         silent = {
             member.peer
@@ -214,7 +214,7 @@ class Consumers:
             if member.last_seen_ms < limit_ms
         }
         for peer in silent:
-            log.warning("a consumer is silent and is let go", extra=fields(address=peer.address))
+            log.warning("a silent consumer is removed", extra=fields(address=peer.address))
             self.closed(peer)
             peer.close()
 
@@ -230,7 +230,7 @@ class Consumers:
             self._unsubscribe(topic, name)
         self._hooks.gone(name)
 
-    # Telling the members.
+    # Notifying the members.
 
     def _changed(self, group: ConsumerGroup) -> None:
         if not (group.notify and self._live.now.notify_ids_changed) or group.is_broadcasting:
@@ -241,9 +241,9 @@ class Consumers:
             asyncio.get_running_loop().call_soon(self.tell)
 
     def tell(self) -> None:
-        """Tell the members of all groups that changed.
+        """Notify the members of all groups that changed.
 
-        Without realTimeNotifyConsumerChange nobody else calls it: then do so every 15 s.
+        Without realTimeNotifyConsumerChange, only the periodic task calls it.
         """
         self._telling = False
         untold, self._untold = self._untold, {}

@@ -1,9 +1,8 @@
 """Topics that were deleted while the log still holds their messages, kept in deletedTopics.json.
 
-A start looks at the last part of the log again and gives every record its queue entry. Without a note
-of what was deleted, and when, it would bring back a topic's messages from before: unseen while nobody
-knows the topic, and there again for whoever makes one of the same name. Java has no such file, and
-passes over ours.
+A start walks the last part of the log again and gives every record its queue entry. Without a note of what
+was deleted, and when, it would bring back the messages of a deleted topic: invisible at first, but there
+again as soon as a topic of the same name is created. Java has no such file, and ignores ours.
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ log = logger("broker.deleted")
 
 
 class DeletedTopics:
-    """By name, where the log ended when the topic was deleted: its records below that are nobody's."""
+    """By name, where the log ended when the topic was deleted: its records below that are void."""
 
-    def __init__(self, file: ConfigFile, aside: Offload) -> None:
-        self._saving = Saving(file, aside, self._take)
+    def __init__(self, file: ConfigFile, offload: Offload) -> None:
+        self._saving = Saving(file, offload, self._take)
         self._ends: dict[str, int] = {}
 
     def load(self) -> None:
-        """Read what was kept. Blocks."""
+        """Load the file. Blocks."""
         self._ends = dict(self._saving.file.load_as(parse_deleted_topics) or {})
 
     @property
@@ -42,22 +41,22 @@ class DeletedTopics:
         return dict(self._ends)
 
     def add(self, topic: str, log_end: int) -> None:
-        """Save it before the queues go: what is forgotten in between would come back."""
+        """Note a deletion. Save it before the queues are removed, or a crash in between brings them back."""
         self._ends[topic] = log_end
         self._saving.changes += 1
 
     def apply(self, store: MessageStore, topics: TopicConfigs) -> None:
-        """Take away again what the store has brought back. Blocks; the store is loaded and not started.
+        """Remove what the store has brought back. Blocks; the store must be loaded and not started.
 
-        A log that ends earlier has lost its tail in a crash, or everything by hand: what will be written
-        there is not what was deleted.
+        A log that ends earlier than noted has lost its tail in a crash, or was deleted by hand: what will
+        be written there is not what was deleted.
         """
         for topic, noted in list(self._ends.items()):
             name, end = topic.encode("utf-8", "replace"), min(noted, store.log.end)
             if end != noted:
                 self.add(topic, end)
             if end <= store.log.begin:
-                del self._ends[topic]  # The log has lost all of it: nothing can come back.
+                del self._ends[topic]  # All of it has left the log: nothing can come back.
                 self._saving.changes += 1
             elif topics.get(topic) is None:
                 if store.dispatcher.remove_topic(name):

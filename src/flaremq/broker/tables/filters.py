@@ -1,7 +1,7 @@
-"""What consumers want, compiled: from the text of a pull, or from the heartbeats of its group.
+"""Compiled subscriptions: from the text of a pull, or from the heartbeats of its group.
 
-Groups that filter by expression are kept in consumerFilter.json, with the time since when the bit maps
-beside queue entries count for them, and for a day after their last consumer has left.
+Groups that filter by expression are kept in consumerFilter.json until a day after their last consumer has
+left, with the time from which the bit maps of queue entries are valid for them.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ log = logger("broker.filters")
 
 _CACHED_MAX: Final = 4096
 _TEXT_MAX: Final = 64 * 1024
-_AWAY_MS: Final = 30_000  # Whoever was there when a broker stopped was last there about then.
+_AWAY_MS: Final = 30_000  # A group that was alive when the broker stopped counts as gone for this long.
 
 
 class Filters:
-    """Selectors, each made once for as long as what it was made of stays the same."""
+    """Selectors, each compiled once and kept while its source stays the same."""
 
     def __init__(
-        self, settings: Live[BrokerSettings], file: ConfigFile, aside: Offload, clock: Clock
+        self, settings: Live[BrokerSettings], file: ConfigFile, offload: Offload, clock: Clock
     ) -> None:
         self._live = settings
         self._clock = clock
-        self._saving = Saving(file, aside, self._take)
+        self._saving = Saving(file, offload, self._take)
         self._bloom = BloomFilter(settings.now.bloom_error_rate, settings.now.bloom_consumers)
         self._kept: dict[str, dict[str, GroupFilter]] = {}  # By topic and group.
         self._topics_of: dict[str, set[str]] = {}  # By group.
@@ -53,12 +53,12 @@ class Filters:
         ] = {}  # By group and topic.
         self._sql: dict[tuple[str, str], tuple[GroupFilter, AnySelector | None]] = {}
 
-    # What pulls ask.
+    # For pulls.
 
     def of_request(
         self, expression_type: str | None, text: str | None, topic: str | None = None
     ) -> AnySelector | None:
-        """The selector of a subscription that stands in the request; None if it wants everything.
+        """The selector of a subscription that is part of the request; None if it selects everything.
 
         `topic` matters for retry topics alone, and only with filterSupportRetry.
         """
@@ -68,7 +68,7 @@ class Filters:
         self._check_type(expression_type)
         if text is not None and len(text) > _TEXT_MAX:
             raise InvalidExpression(
-                f"an expression of {len(text)} characters, limit is {_TEXT_MAX}: shorten it"
+                f"the expression has {len(text)} characters: expected {_TEXT_MAX} or fewer"
             )
         if len(self._requests) >= _CACHED_MAX:
             del self._requests[next(iter(self._requests))]
@@ -76,7 +76,7 @@ class Filters:
         return self._retrying(found, topic)
 
     def of_subscription(self, group: str, topic: str, subscription: SubscriptionData) -> AnySelector | None:
-        """The selector of what the group's heartbeats have said; None if it wants everything."""
+        """The selector of a subscription from the group's heartbeats; None if it selects everything."""
         if subscription.expression_type != TAG and subscription.expression_type:
             return self._of_group((group, topic), subscription)
         topics = self._tags.get(group)
@@ -119,16 +119,16 @@ class Filters:
             )
 
     def check(self, subscription: SubscriptionData) -> None:
-        """Raise what stands against a subscription."""
+        """Raises if a subscription cannot be used."""
         self.of_request(subscription.expression_type, subscription.sub_string)
 
-    # What heartbeats say.
+    # For heartbeats.
 
     def get(self, topic: str, group: str) -> GroupFilter | None:
         return self._kept.get(topic, {}).get(group)
 
     def register(self, group: str, subscriptions: Iterable[SubscriptionData]) -> None:
-        """Keep the expressions of a group; those it has no longer are dead from now on."""
+        """Keep the expressions of a group; those that it no longer has are dead from now on."""
         wanted = {each.topic: each for each in subscriptions if each.is_sql and each.sub_string}
         if not wanted and group not in self._topics_of:
             return
@@ -146,12 +146,12 @@ class Filters:
                 self._put(replace(old, dead_ms=0, client_version=newest))
             return
         if old is not None and said.sub_version <= old.client_version:
-            return  # An older member still says what the group has said before.
+            return  # An older member still sends what the group had before.
         try:
             predicate = compile_predicate(said.sub_string)
         except InvalidExpression as error:
             log.warning(
-                "an expression cannot be read: its group gets nothing of the topic",
+                "an expression cannot be compiled: its group gets no messages of the topic",
                 extra=fields(group=group, topic=said.topic, why=error),
             )
             self._drop(said.topic, group)
@@ -165,16 +165,16 @@ class Filters:
             client_version=said.sub_version,
         )
         self._put(made)
-        log.info("a group filters by another expression", extra=fields(group=group, topic=said.topic))
+        log.info("a group's expression has changed", extra=fields(group=group, topic=said.topic))
 
     def unregister(self, group: str) -> None:
-        """The last consumer of a group has left. Bit maps are made for it for another while."""
+        """The last consumer of a group has left. Bit maps are calculated for it for some more time."""
         for topic in self._topics_of.get(group, ()):
             self._kill(topic, group)
         self._tags.pop(group, None)
 
     def expire(self, now_ms: int) -> None:
-        """Forget groups that have been away for filterDataCleanTimeSpan."""
+        """Forget groups that have been gone for filterDataCleanTimeSpan."""
         long_ago_ms = now_ms - self._live.now.filter_data_kept_ms
         gone = [
             kept
@@ -189,7 +189,7 @@ class Filters:
 
     @property
     def bit_map_length(self) -> int:
-        """In bits: what the store must have room for in a queue extension."""
+        """In bits: the room that a queue extension needs for a bit map."""
         return self._bloom.bit_count
 
     def bit_mapper(self) -> BitMapper | None:
@@ -228,11 +228,11 @@ class Filters:
     # The file.
 
     def load(self) -> None:
-        """Read what was kept. Blocks."""
+        """Load the file. Blocks."""
         kept = self._saving.file.load_as(_parse) or []
         now_ms = self._clock.now_ms()
         for each in kept:
-            if self._bloom.owns(each.bits):  # Else its maps are of another kind, and its birth means nothing.
+            if self._bloom.owns(each.bits):  # Else its maps are of another shape, and useless.
                 dead_ms = each.dead_ms or max(now_ms - _AWAY_MS, each.born_ms)
                 self._put(replace(each, dead_ms=dead_ms))
 
@@ -260,7 +260,7 @@ class Filters:
 
 
 def _parse(text: bytes) -> list[GroupFilter]:
-    """One that cannot be read is passed over: its group's next heartbeat brings it again."""
+    """A filter that cannot be read is skipped: its group's next heartbeat brings it again."""
     found: list[GroupFilter] = []
     table = fastjson.load_object(text).get("filterDataByTopic")
     for topic in table.values() if isinstance(table, Mapping) else ():
@@ -269,5 +269,5 @@ def _parse(text: bytes) -> list[GroupFilter]:
             try:
                 found.append(GroupFilter.of(Fields("a filter", data if isinstance(data, Mapping) else {})))
             except FlareError as error:
-                log.warning("a filter cannot be read and is passed over", extra=fields(why=error))
+                log.warning("a filter cannot be read and is skipped", extra=fields(why=error))
     return found

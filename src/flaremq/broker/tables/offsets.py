@@ -1,7 +1,7 @@
-"""How far each group is with each queue, kept in consumerOffset.json.
+"""The committed offsets of groups, kept in consumerOffset.json.
 
-Commits are the most frequent request after sends and pulls, and come in for every queue of every
-consumer every few seconds: one is a few dictionary operations, and the file follows later.
+Commits are the most frequent request after sends and pulls: one for every queue of every consumer, every few
+seconds. So a commit is a few dictionary operations, and the file is written later.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ _SEPARATOR: Final = "@"
 
 
 class Offsets:
-    """The next offset that a group wants, by topic, group and queue.
+    """The next offset to consume, by topic, group and queue.
 
-    A reset is an offset that the consumers have yet to hear of: until the next pull of that queue has
-    been told, it is what everyone is answered, and commits of those who do not know it are dropped.
+    A reset is an offset that the consumers do not know yet: until the next pull of that queue is answered
+    with it, it is what queries return, and commits are dropped.
     """
 
     def __init__(
-        self, settings: Live[BrokerSettings], file: ConfigFile, aside: Offload, clock: Clock
+        self, settings: Live[BrokerSettings], file: ConfigFile, offload: Offload, clock: Clock
     ) -> None:
         self._clock = clock
-        self._aside = aside
+        self._offload = offload
         self._step = settings.now.offset_version_step
-        self._saving = Saving(file, aside, self._take)
+        self._saving = Saving(file, offload, self._take)
         self._table: _Table = {}
         self._resets: _Table = {}
         self._pulled: _Table = {}
         self.version = DataVersion()
 
     def load(self) -> None:
-        """Read what was kept. Blocks."""
+        """Load the file. Blocks."""
         kept = self._saving.file.load_as(lambda text: beans.decode(ConsumerOffsetSerializeWrapper, text))
         if kept is None:
             return
@@ -64,7 +64,7 @@ class Offsets:
         await self._saving.save()
 
     def get(self, group: str, topic: str, queue_id: int) -> int:
-        """The next offset of this group; -1 if nobody has ever said one."""
+        """The next offset of this group; -1 if none was ever committed."""
         key = (topic, group)
         if self._resets:
             reset = self._resets.get(key, {}).get(queue_id)
@@ -74,7 +74,7 @@ class Offsets:
         return _NONE if queues is None else queues.get(queue_id, _NONE)
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Take what a consumer says, even if it is less than before: consumers may go back."""
+        """Commit an offset, even one that is less than before: consumers may go back."""
         key = (topic, group)
         if offset < 0 or (self._resets and queue_id in self._resets.get(key, ())):
             return
@@ -88,7 +88,7 @@ class Offsets:
             self.version = self.version.next(self._clock.now_ms())
 
     def pulled(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """How far a group has read, which is as far as it has got or farther. Not kept on disk."""
+        """Record how far a group has pulled, which may be farther than it has consumed. Not kept on disk."""
         key = (topic, group)
         queues = self._pulled.get(key)
         if queues is None:
@@ -96,13 +96,13 @@ class Offsets:
         queues[queue_id] = offset
 
     def pulled_to(self, group: str, topic: str) -> Mapping[int, int]:
-        """By queue, as far as it was heard of."""
+        """By queue, as far as known."""
         return dict(self._pulled.get((topic, group), {}))
 
     # Resets by an administrator.
 
     def reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Set an offset that the next pull of this queue is told of."""
+        """Set an offset that the next pull of this queue is answered with."""
         key = (topic, group)
         self._resets.setdefault(key, {})[queue_id] = offset
         self._table.setdefault(key, {})[queue_id] = offset
@@ -117,7 +117,7 @@ class Offsets:
         return bool(self._resets) and queue_id in self._resets.get((topic, group), ())
 
     def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
-        """What the pull at hand must be told; once it was taken, commits count again."""
+        """The reset to answer the current pull with; once taken, commits count again."""
         if not self._resets:
             return None
         key = (topic, group)
@@ -136,7 +136,7 @@ class Offsets:
         return {topic for topic, each in self._table if each == group}
 
     def topics_by_group(self) -> dict[str, list[str]]:
-        """All groups at once: to ask for one after the other would take the square of the time."""
+        """All groups at once: asking group by group would take quadratic time."""
         found: dict[str, list[str]] = {}
         for topic, group in self._table:
             found.setdefault(group, []).append(topic)
@@ -159,19 +159,19 @@ class Offsets:
         self._changed()
 
     def clone(self, src: str, dest: str, topic: str) -> None:
-        """Let one group stand where another stands; nothing happens if that stands nowhere."""
+        """Copy the offsets of one group to another; does nothing if there are none."""
         found = self._table.get((topic, src))
         if found is not None:
             self._table[topic, dest] = dict(found)
             self._changed()
 
     async def body(self) -> bytes:
-        """All of it, as slaves ask for it. There may be much of it: the text is made aside."""
+        """The whole table, encoded for slaves. It may be large, so it is encoded in a thread."""
         wrapper = self.wrapper()
-        return await self._aside.run(lambda: beans.encode(wrapper))
+        return await self._offload.run(lambda: beans.encode(wrapper))
 
     def wrapper(self) -> ConsumerOffsetSerializeWrapper:
-        """A copy of all of it."""
+        """A copy of the whole table."""
         table = {_name_of(key): dict(queues) for key, queues in self._table.items()}
         return ConsumerOffsetSerializeWrapper(offset_table=table, data_version=self.version)
 
@@ -201,6 +201,6 @@ def _name_of(key: _Key) -> str:
 
 
 def _key_of(name: str) -> _Key:
-    """A topic has no @ in its name; what stands for a broadcasting group has one."""
+    """A topic has no @ in its name; the name kept for a broadcasting group has one."""
     topic, _, group = name.partition(_SEPARATOR)
     return topic, group

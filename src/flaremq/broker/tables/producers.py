@@ -1,4 +1,4 @@
-"""Which producers are connected: for transactions, for replies, and for administrators."""
+"""The connected producers by group: for transactions, replies and administrators."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ log = logger("broker.producers")
 
 @dataclass(slots=True, kw_only=True)
 class Member:
-    """One client of a group: a producer or a consumer. The connection is what counts, not the id."""
+    """A producer or consumer of a group. It is identified by its connection, not by its id."""
 
     peer: Peer
     client_id: str
@@ -39,6 +39,8 @@ class _Seen:
 
 
 class Producers:
+    """All groups with at least one producer."""
+
     def __init__(self, settings: Live[BrokerSettings]) -> None:
         self._live = settings
         self._groups: dict[str, dict[Peer, Member]] = {}
@@ -46,13 +48,13 @@ class Producers:
         self._seen: dict[Peer, _Seen] = {}
 
     def register(self, group: str, member: Member) -> None:
-        """A heartbeat: a new member, or one that is still there."""
+        """Take the heartbeat of a new or known member."""
         members = self._groups.get(group, {})
         known = members.get(member.peer)
         if known is None and self._live.now.reject_transactions and not self._live.now.register_producers:
             return
         if known is None:
-            log.info("a producer has come", extra=fields(group=group, client=member.client_id))
+            log.info("a producer has joined", extra=fields(group=group, client=member.client_id))
             self._groups.setdefault(group, members)
         members[member.peer] = member
         self._by_client[member.client_id] = member.peer
@@ -61,7 +63,7 @@ class Producers:
         seen.client_ids.add(member.client_id)
 
     def unregister(self, group: str, peer: Peer) -> None:
-        """The producer says good-bye."""
+        """A producer leaves one group."""
         seen = self._seen.get(peer)
         if seen is not None and group in seen.groups:
             self._left(group, peer)
@@ -70,7 +72,7 @@ class Producers:
                 self._forget(peer)
 
     def closed(self, peer: Peer) -> None:
-        """Its connection is gone, and all that came over it."""
+        """A connection is gone: remove its member from every group."""
         seen = self._seen.get(peer)
         if seen is None:
             return
@@ -79,7 +81,7 @@ class Producers:
         self._forget(peer)
 
     def expire(self, now_ms: int) -> None:
-        """Let go who has been silent for too long, and close its connection."""
+        """Remove producers that have been silent for too long, and close their connections."""
         limit_ms = now_ms - self._live.now.channel_expired_ms
         silent = {
             member.peer
@@ -88,7 +90,7 @@ class Producers:
             if member.last_seen_ms < limit_ms
         }
         for peer in silent:
-            log.warning("a producer is silent and is let go", extra=fields(address=peer.address))
+            log.warning("a silent producer is removed", extra=fields(address=peer.address))
             self.closed(peer)
             peer.close()
 
@@ -110,6 +112,6 @@ class Producers:
 
     def _forget(self, peer: Peer) -> None:
         for client_id in self._seen.pop(peer).client_ids:
-            # The same client may have come back over another connection before this one was noticed.
+            # The client may have reconnected before the loss of this connection was noticed.
             if self._by_client.get(client_id) is peer:
                 del self._by_client[client_id]

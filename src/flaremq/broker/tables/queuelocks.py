@@ -1,7 +1,7 @@
-"""Which consumer of a group has a queue for itself: orderly consumers lock before they pull.
+"""Queue locks: orderly consumers lock a queue before they pull from it.
 
-A lock lives for a minute from its last renewal, and owners renew three times as often. What nobody
-renews may be taken by another member.
+A lock lives for a minute after its last renewal, and owners renew it three times in that time. A lock that
+is not renewed may be taken by another member.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ class _Lock:
 
 
 class QueueLocks:
-    """By group and queue. A queue is locked by the name it was given, letter by letter."""
+    """Locks by group and queue. Names of queues are taken literally."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._groups: dict[str, dict[MessageQueue, _Lock]] = {}
 
     def lock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> set[MessageQueue]:
-        """Lock or renew; the queues that this client has now."""
+        """Lock or renew queues, and return those that this client holds now."""
         now_s, locks = self._clock.monotonic_s(), self._groups.setdefault(group, {})
         taken: set[MessageQueue] = set()
         for queue in queues:
@@ -43,7 +43,7 @@ class QueueLocks:
         return taken
 
     def unlock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> None:
-        """Give back what this client has; what others have stays theirs."""
+        """Release the locks of this client; those of others stay."""
         locks = self._groups.get(group)
         if locks is None:
             return
@@ -55,12 +55,12 @@ class QueueLocks:
             del self._groups[group]
 
     def is_any_alive(self, group: str) -> bool:
-        """Whether somebody of this group consumes in order just now."""
+        """Whether any member of this group holds a lock now, that is, consumes in order."""
         now_s = self._clock.monotonic_s()
         return any(now_s - held.renewed_s <= LIFE_S for held in self._groups.get(group, {}).values())
 
     def expire(self) -> None:
-        """Forget locks that nobody has renewed: without this, groups that are gone would stay for ever."""
+        """Drop locks that were not renewed: otherwise groups that are gone would stay for ever."""
         now_s = self._clock.monotonic_s()
         for group, locks in list(self._groups.items()):
             for queue in [queue for queue, held in locks.items() if now_s - held.renewed_s > LIFE_S]:

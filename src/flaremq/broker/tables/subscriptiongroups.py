@@ -1,4 +1,4 @@
-"""Settings of consumer groups, kept in subscriptionGroup.json, and which topics a group may not read."""
+"""Settings of consumer groups, and topics that a group may not read, kept in subscriptionGroup.json."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from flaremq.protocol.bodies.group import SubscriptionGroupWrapper
 log = logger("broker.subscriptions")
 
 _NO_READ: Final = 1 << 2
-"""The bit of a forbidden table's number that takes reading away."""
+"""The bit in the forbidden table that forbids reading."""
 _PRESETS: Final = (
     *("TOOLS_CONSUMER", "FILTERSRV_CONSUMER", "SELF_TEST_C_GROUP", "CID_ONS-HTTP-PROXY"),
     *("CID_ONSAPI_PULL", "CID_ONSAPI_PERMISSION", "CID_ONSAPI_OWNER", "CID_RMQ_SYS_TRANS"),
@@ -30,7 +30,7 @@ _PRESETS: Final = (
 
 
 def check_config(config: GroupConfig) -> None:
-    """InvalidName or InvalidParameter unless there can be such a group."""
+    """Raises InvalidName or InvalidParameter if a group cannot have this config."""
     check_group(config.group_name)
     for name, value, least, most in (
         ("retryQueueNums", config.retry_queue_nums, 0, QUEUES_MAX),
@@ -44,23 +44,23 @@ def check_config(config: GroupConfig) -> None:
 
 
 class SubscriptionGroups:
-    """All groups by name, whether anybody of them is connected or not."""
+    """All groups by name, connected or not."""
 
     def __init__(
-        self, settings: Live[BrokerSettings], file: ConfigFile, aside: Offload, clock: Clock
+        self, settings: Live[BrokerSettings], file: ConfigFile, offload: Offload, clock: Clock
     ) -> None:
         self._live = settings
         self._clock = clock
-        self._saving = Saving(file, aside, self._take)
+        self._saving = Saving(file, offload, self._take)
         self._groups: dict[str, GroupConfig] = {}
         self._view = MappingProxyType(self._groups)
         self._forbidden: dict[str, dict[str, int]] = {}
         self.version = DataVersion()
         self.listeners: list[Callable[[], None]] = []
-        """Told after every change, in the loop."""
+        """Called in the loop after every change."""
 
     def load(self) -> None:
-        """Read what was kept, and add the groups that a broker always has. Blocks."""
+        """Load the file, and add the groups that a broker always has. Blocks."""
         kept = self._saving.file.load_as(lambda text: beans.decode(SubscriptionGroupWrapper, text))
         if kept is not None:
             self._groups.update(kept.subscription_group_table)
@@ -80,7 +80,7 @@ class SubscriptionGroups:
         await self._saving.save()
 
     def get(self, group: str) -> GroupConfig | None:
-        """The settings of a group, made now if it is new; None if it may not be made."""
+        """The settings of a group, created if it is new; None if it may not be created."""
         found = self._groups.get(group)
         return found if found is not None else self._made(group)
 
@@ -91,22 +91,22 @@ class SubscriptionGroups:
         try:
             check_group(group)
         except InvalidName as error:
-            log.warning("a group is not made", extra=fields(why=error))
+            log.warning("a group is not created", extra=fields(why=error))
             return None
         made = GroupConfig(group)
         self.put(made)
         return made
 
     def contains(self, group: str) -> bool:
-        """Whether it is there; asking does not make it."""
+        """Whether it exists; does not create it."""
         return group in self._groups
 
     def all(self) -> Mapping[str, GroupConfig]:
-        """Read-only, and always the present state."""
+        """A read-only view of the current state."""
         return self._view
 
     def forbidden(self) -> Mapping[str, Mapping[str, int]]:
-        """By group and topic, a number whose bits say what is forbidden."""
+        """By group and topic, the bits of what is forbidden."""
         return self._forbidden
 
     def put(self, config: GroupConfig) -> None:
@@ -116,7 +116,7 @@ class SubscriptionGroups:
         changed = [config for config in configs if self._groups.get(config.group_name) != config]
         for config in changed:
             self._groups[config.group_name] = config
-            log.info("a group was made or changed", extra=fields(group=config.group_name))
+            log.info("a group was created or changed", extra=fields(group=config.group_name))
         if changed:
             self._changed()
 
@@ -128,7 +128,7 @@ class SubscriptionGroups:
         return found
 
     def disable(self, group: str) -> None:
-        """Its consumers get nothing more until somebody enables it again."""
+        """Stop delivery to its consumers until an operator enables it again."""
         found = self._groups.get(group)
         if found is not None:
             self.put(replace(found, consume_enable=False))

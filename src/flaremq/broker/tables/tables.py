@@ -1,4 +1,4 @@
-"""What a broker knows besides its messages: topics, groups, offsets, filters, who is connected."""
+"""All tables of a broker: topics, groups, offsets, filters, connected clients."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ from flaremq.store.store import MessageStore
 
 
 class Tables(Feature):
-    """All tables, in the folder `config` beside the messages."""
+    """All tables. Those that are kept on disk are in the folder `config` of the store."""
 
-    def __init__(self, settings: Live[BrokerSettings], folder: Path, aside: Offload, clock: Clock) -> None:
+    def __init__(self, settings: Live[BrokerSettings], folder: Path, offload: Offload, clock: Clock) -> None:
         def file(name: str) -> ConfigFile:
             return ConfigFile(folder / name)
 
         self._clock = clock
         self._saving = Owned()
-        self.topics = TopicConfigs(settings, file("topics.json"), aside, clock)
-        self.subscriptions = SubscriptionGroups(settings, file("subscriptionGroup.json"), aside, clock)
-        self.offsets = Offsets(settings, file("consumerOffset.json"), aside, clock)
-        self.deleted = DeletedTopics(file("deletedTopics.json"), aside)
-        self.filters = Filters(settings, file("consumerFilter.json"), aside, clock)
+        self.topics = TopicConfigs(settings, file("topics.json"), offload, clock)
+        self.subscriptions = SubscriptionGroups(settings, file("subscriptionGroup.json"), offload, clock)
+        self.offsets = Offsets(settings, file("consumerOffset.json"), offload, clock)
+        self.deleted = DeletedTopics(file("deletedTopics.json"), offload)
+        self.filters = Filters(settings, file("consumerFilter.json"), offload, clock)
         self.groups = Consumers(
             settings, clock, GroupHooks(registered=self.filters.register, gone=self.filters.unregister)
         )
@@ -51,15 +51,15 @@ class Tables(Feature):
 
     @property
     def broadcast(self) -> BroadcastOffsets:
-        assert self._broadcast is not None, "the store is not there yet"
+        assert self._broadcast is not None, "attach() has not been called yet"
         return self._broadcast
 
     def attach(self, store: MessageStore) -> None:
-        """The store is there: what needs both can be made."""
+        """Create what needs the tables and the store."""
         self._broadcast = BroadcastOffsets(self._live, self.offsets, self.groups, store, self._clock)
 
     async def start(self) -> None:
-        """From now on, what changes is saved soon."""
+        """Save topics and groups soon after every change from now on."""
         self._saves = (
             Autosave("topics", self.topics, self._saving),
             Autosave("groups", self.subscriptions, self._saving),
@@ -85,11 +85,11 @@ class Tables(Feature):
             table.load()
 
     async def save(self) -> None:
-        """Whatever has changed since the last time."""
+        """Save the tables that have changed since the last time."""
         await save_all((self.topics, self.subscriptions, self.offsets, self.filters, self.deleted))
 
     def closed(self, peer: Peer) -> None:
-        """A connection is gone, and all that its heartbeats have said."""
+        """A connection is gone: forget its heartbeats."""
         self.groups.closed(peer)
         self.producers.closed(peer)
 

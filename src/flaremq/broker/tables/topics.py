@@ -1,7 +1,7 @@
 """The topics of this broker, kept in topics.json.
 
-Made by an administrator, by a first send (with the settings of a pattern, TBW102 as a rule), or by the
-broker itself, for retries and its own needs. Who must hear of a change is told in the loop, at once.
+A topic is created by an administrator, by a first send (with the settings of a template topic, usually
+TBW102), or by the broker itself, for retries and its own needs. Listeners are called in the loop, at once.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ log = logger("broker.topics")
 Listener: TypeAlias = Callable[[Sequence[TopicConfig]], None]
 
 QUEUES_MAX: Final = 65_536
-"""Of one topic. Every client of it makes an object for each."""
+"""Per topic. Every client of a topic makes an object for each of its queues."""
 
 _BENCHMARK_QUEUES: Final = 1024
 _DELAY_LEVELS: Final = 18
@@ -37,7 +37,7 @@ _UNIT: Final = 0x1  # Bit of a topic's sys flag.
 
 
 def check_config(config: TopicConfig) -> None:
-    """InvalidName or InvalidParameter unless there can be such a topic."""
+    """Raises InvalidName or InvalidParameter if a topic cannot have this config."""
     check_topic(config.topic_name)
     for name, count in (
         ("readQueueNums", config.read_queue_nums),
@@ -55,33 +55,33 @@ def check_config(config: TopicConfig) -> None:
 
 
 class TopicConfigs:
-    """All topics by name. `version` grows with every change: that is how slaves and NameServers notice."""
+    """All topics by name. `version` grows with every change, so that slaves and NameServers notice."""
 
     def __init__(
-        self, settings: Live[BrokerSettings], file: ConfigFile, aside: Offload, clock: Clock
+        self, settings: Live[BrokerSettings], file: ConfigFile, offload: Offload, clock: Clock
     ) -> None:
         self._live = settings
         self._clock = clock
-        self._saving = Saving(file, aside, self._take)
+        self._saving = Saving(file, offload, self._take)
         self._topics: dict[str, TopicConfig] = {}
         self._view = MappingProxyType(self._topics)
         self._own = _own_names(settings.now)
         self.version = DataVersion()
         self.listeners: list[Listener] = []
-        """Told after every change, in the loop. A topic that was removed is not among what they are told."""
+        """Called in the loop after every change. A removed topic is not among the arguments."""
 
     @property
     def settings(self) -> BrokerSettings:
         return self._live.now
 
     def load(self) -> None:
-        """Read what was kept, and add what a broker always has. Blocks."""
+        """Load the file, and add the topics that a broker always has. Blocks."""
         kept = self._saving.file.load_as(lambda text: beans.decode(TopicConfigSerializeWrapper, text))
         if kept is not None:
             self._topics.update(kept.topic_config_table)
             self.version = kept.data_version
         for preset in presets(self._live.now):
-            # What an administrator has changed stays changed.
+            # A preset that an administrator has changed stays changed.
             if self._topics.setdefault(preset.topic_name, preset) is preset:
                 self._saving.changes += 1
         log.info("topics are loaded", extra=fields(count=len(self._topics), file=self._saving.file.path))
@@ -97,15 +97,15 @@ class TopicConfigs:
         return self._topics.get(name)
 
     def all(self) -> Mapping[str, TopicConfig]:
-        """Read-only, and always the present state."""
+        """A read-only view of the current state."""
         return self._view
 
     def is_system(self, name: str) -> bool:
-        """Topics that are the broker's own business, those called like its cluster and itself among them."""
+        """Whether a topic is the broker's own; those named after the cluster and the broker are too."""
         return names.is_system(name) or name in self._own
 
     def put(self, config: TopicConfig) -> None:
-        """Make or replace a topic. One that is the same changes nothing."""
+        """Create or replace a topic. An equal one changes nothing."""
         self.put_many([config])
 
     def put_many(self, configs: Sequence[TopicConfig]) -> None:
@@ -114,7 +114,7 @@ class TopicConfigs:
             return
         for config in changed:
             self._topics[config.topic_name] = config
-            log.info("a topic was made or changed", extra=fields(**config.to_dict()))
+            log.info("a topic was created or changed", extra=fields(**config.to_dict()))
         self._changed(changed)
 
     def remove(self, name: str) -> TopicConfig | None:
@@ -127,7 +127,7 @@ class TopicConfigs:
     def create_for_send(
         self, topic: str, default_topic: str, queue_nums: int, *, unit: bool = False
     ) -> TopicConfig | None:
-        """The topic of a first send, made after the pattern that the sender names; None if it may not be."""
+        """Create the topic of a first send from the template that the sender names; None if not allowed."""
         found = self._topics.get(topic)
         if found is not None:
             return found
@@ -138,7 +138,7 @@ class TopicConfigs:
         check_topic(topic)
         if queue_nums < 1:
             raise InvalidParameter(
-                f"topic {topic} cannot be made with {queue_nums} queues: ask for 1 or more"
+                f"topic {topic} cannot be created with {queue_nums} queues: expected 1 or more"
             )
         queues = min(queue_nums, pattern.write_queue_nums)
         made = TopicConfig(
@@ -153,7 +153,7 @@ class TopicConfigs:
         return made
 
     def settings_changed(self, changed: frozenset[str]) -> None:
-        """Topics made from now on have as many queues as the settings say."""
+        """Apply a new defaultTopicQueueNums to the template, for topics created from now on."""
         if "defaultTopicQueueNums" not in changed:
             return
         pattern, count = self._topics.get(names.AUTO_CREATE_TOPIC), self._live.now.default_topic_queues
@@ -169,9 +169,9 @@ class TopicConfigs:
         sys_flag: int = 0,
         order: bool | None = None,
     ) -> TopicConfig:
-        """A topic of the broker's own making: for retries, for dead letters.
+        """Create a topic that the broker needs, for retries or dead letters.
 
-        One that is there stays as it is, but for `order`, where that is said.
+        An existing one stays as it is, except for `order` if that is given.
         """
         found = self._topics.get(topic)
         if found is not None:
@@ -208,7 +208,7 @@ class TopicConfigs:
 
 
 def presets(settings: BrokerSettings) -> Iterator[TopicConfig]:
-    """What a broker of Java's has from its first start on."""
+    """The topics that a Java broker has from its first start on."""
 
     def topic(name: str, queues: int, perm: int = _READ_WRITE) -> TopicConfig:
         return TopicConfig(name, read_queue_nums=queues, write_queue_nums=queues, perm=perm)

@@ -153,7 +153,7 @@ def test_a_step_that_fails_comes_again_and_its_recovery_is_told_once(
     while not heard.failures.empty():
         assert heard.failures.get() is error
     assert caplog.text.count("thread w failed and tries again in 0.05 s") == 1
-    assert caplog.text.count("thread w is well again") == 1
+    assert caplog.text.count("thread w has recovered") == 1
 
 
 def test_no_wake_cuts_the_pause_after_a_failure_short_but_a_stop_does(heard: Heard) -> None:
@@ -311,7 +311,7 @@ async def test_work_that_fails_is_logged_and_comes_again(caplog: pytest.LogCaptu
     await enough.wait()
     await owned.aclose(LONG_S)
     assert rests == [0.0, 2.0, 4.0, 6.0, 8.0, 10.0]
-    assert caplog.text.count("the work of this test failed and comes again") == 1
+    assert caplog.text.count("the work of this test failed and will be repeated") == 1
     assert caplog.text.count("the work of this test succeeds again") == 1
 
 

@@ -124,13 +124,13 @@ ALL = frozenset(guard.protection for guard in GUARDS)
 @pytest.mark.parametrize("option", [guard.option for guard in GUARDS])
 @pytest.mark.parametrize("word", ["yes", "-1", "1.5", "\N{SUPERSCRIPT TWO}", "on", "enforce"])
 def test_a_wish_for_protection_in_unclear_words_is_refused(option: str, word: str) -> None:
-    with pytest.raises(ConfigError, match="is none of"):
+    with pytest.raises(ConfigError, match="is invalid: expected one of"):
         check_protection({option: word}, available=ALL)
 
 
 @pytest.mark.parametrize("option", [guard.option for guard in GUARDS if "" not in guard.declined_by])
 def test_no_word_at_all_is_unclear_too_unless_it_is_a_default(option: str) -> None:
-    with pytest.raises(ConfigError, match="is none of"):
+    with pytest.raises(ConfigError, match="is invalid: expected one of"):
         check_protection({option: ""}, available=ALL)
 
 

@@ -117,7 +117,7 @@ def test_numbers_words_and_other_spellings(flag: str, name: str, value: object) 
     [
         ("flushCommitLogTimed=yes", "true or false"),
         ("flushCommitLogTimed=", "true or false"),
-        ("flushDiskType=sync_flush", "one of ASYNC_FLUSH, SYNC_FLUSH, written exactly so"),
+        ("flushDiskType=sync_flush", "one of ASYNC_FLUSH, SYNC_FLUSH, spelled exactly like this"),
         ("flushDiskType=", "one of ASYNC_FLUSH"),
         ("haMaxGapNotInSync=1k", "whole number"),
         ("haMaxGapNotInSync=1.5", "whole number"),

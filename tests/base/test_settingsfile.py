@@ -51,7 +51,7 @@ def test_a_file_that_is_not_there_is_made(tmp_path: Path) -> None:
 def test_what_cannot_be_kept_is_said_and_changes_no_file(tmp_path: Path) -> None:
     (tmp_path / "config").write_bytes(b"no folder")
     said = SettingsFile(tmp_path / "config" / "kept").keep({"traceOn": "false"})
-    assert said is not None and "holds until the stop" in said
+    assert said is not None and "lost at the next restart" in said
     assert SettingsFile(None).keep({"traceOn": "false"}) is not None
 
 

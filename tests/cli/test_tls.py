@@ -165,7 +165,7 @@ def test_flags_are_the_variables_of_the_options_that_they_stand_for() -> None:
     ("options", "complaint"),
     [
         ({"tls.server.mode": "enforcing"}, "needs tls.server.keyPath and tls.server.certPath"),
-        ({"tls.server.mode": "strict"}, "is none of: disabled, enforcing, permissive"),
+        ({"tls.server.mode": "strict"}, "expected one of disabled, enforcing, permissive"),
         ({**SERVER, "tls.server.certPath": "/nowhere.pem"}, "certPath=/nowhere.pem cannot be read: No such"),
         ({**SERVER, "tls.server.keyPath": CERT}, "does not contain a private key"),
         ({**SERVER, "tls.server.keyPath": OTHER_KEY}, "expected the key of that certificate"),

@@ -299,4 +299,4 @@ async def test_the_watch_over_silent_brokers_survives_a_failure(
     await namesrv.start()
     await asyncio.wait_for(again.wait(), 30)
     await namesrv.stop()
-    assert "the watch over silent brokers failed and comes again" in caplog.text
+    assert "the watch over silent brokers failed and will be repeated" in caplog.text

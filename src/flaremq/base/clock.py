@@ -1,18 +1,18 @@
-"""The two clocks of a process, behind one door so that a test can hold both hands."""
+"""Wall-clock and monotonic time behind one interface, so that tests can control both."""
 
 import time
 from typing import Protocol
 
 
 class Clock(Protocol):
-    """Whoever needs the time is given one of these and never asks the system itself."""
+    """Passed to everything that needs the time, instead of asking the system."""
 
     def now_ms(self) -> int:
-        """Wall clock, Unix milliseconds. It may step back: NTP, an operator, a leap second."""
+        """Wall clock in Unix milliseconds. It may step back: NTP, an operator, a leap second."""
         ...
 
     def monotonic_s(self) -> float:
-        """Never steps back; only differences mean anything. Deadlines are made of this one."""
+        """Never steps back; only differences mean anything. For deadlines."""
         ...
 
 

@@ -10,25 +10,25 @@
     │  ├─ NotServed                 something that RocketMQ has and this broker has not yet
     │  ├─ TopicNotFound             a topic that is not here
     │  ├─ GroupNotFound             a group that is not here
-    │  ├─ MessageNotFound           a message that is not here, or no more
+    │  ├─ MessageNotFound           a message that is not here, or no longer
     │  ├─ ConsumerOffline           no member of a group is connected
     │  ├─ SubscriptionMissing       a pull before the heartbeat with its subscription
-    │  ├─ SubscriptionOld           a pull that is ahead of it
+    │  ├─ SubscriptionOld           a pull with a newer subscription than the known one
     │  ├─ FilterDataMissing         the expression of a group is not known (yet)
-    │  ├─ FilterDataOld             a newer expression of a group is known, or an older one
-    │  ├─ InvalidExpression         a subscription that cannot be read
+    │  ├─ FilterDataOld             the known expression of a group is older than the pull's
+    │  ├─ InvalidExpression         a subscription that cannot be parsed
     │  ├─ MessageIllegal            a message that may not be stored
     │  │  ├─ BodyTooLarge
     │  │  ├─ PropertiesTooLong
     │  │  └─ RecordTooLarge
     │  ├─ NoJava                    no Java that Spark could run on
     │  └─ StoreClosed               used before open() or after close()
-    ├─ PeerError                they: bytes or words from outside that make no sense
+    ├─ PeerError                they: what a peer sent or did
     │  ├─ Malformed                 a record, a batch, a property string, an id
     │  ├─ Refused                   a server refused, for a reason without a class here
     │  ├─ NoRoute                   a topic is known, but none of its queues can be used now
     │  ├─ SendFailed                every attempt to send a message failed; it has them all
-    │  ├─ Incomplete                not all servers did what all were to do; it says which
+    │  ├─ Incomplete                some of several servers failed; it says which
     │  ├─ ManyFailed                some of many messages were not sent; it has all results
     │  ├─ DataLost                  messages that were to be read are gone; it says which
     │  ├─ SparkFailed               Spark did not start, or gave up
@@ -37,24 +37,24 @@
     │     ├─ ConnectionLost
     │     ├─ CallTimeout
     │     └─ NoNameServer               none of the NameServers answers
-    └─ StoreError               the disk, or what is left of it
+    └─ StoreError               the disk, or the files on it
        ├─ StoreLocked               another process has this folder
        ├─ CorruptStore              a file that can be neither read nor rebuilt
        ├─ FileUnavailable           a file cannot be opened, read or written just now
-       ├─ FlushFailed               fsync said no; the store has stopped for good
+       ├─ FlushFailed               fsync failed; the store has stopped for good
        ├─ NotWritable               writes are refused until an operator acts
-       └─ ResourceShort             try again later; says what is short, and by how much
+       └─ ResourceShort             try again later; it says what is short, and by how much
           ├─ DiskFull
           ├─ PageCacheBusy
           ├─ DispatchBehind
           ├─ FileNotReady               no next log file, or no buffer of the pool
-          ├─ Busy                       too much is asked at once
+          ├─ Busy                       too many requests at once
           └─ ServiceStops               this server is shutting down
 
-Each class says whether trying again can help (`retriable`) and which response code of the
-RocketMQ protocol tells a remote peer the same (`response_code`). A message gives the value,
-the limit and the next step. A next step that programs, commands and web pages take in different ways is
-a `hint`. An error reported by a server also has its `address` and `remark`.
+Each class says whether trying again can help (`retriable`), and which response code of the RocketMQ protocol
+a remote peer gets for it (`response_code`). A message gives the value, the limit and the next step. A next
+step that programs, commands and web pages take in different ways is a `hint`. An error reported by a server
+also has its `address` and `remark`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -63,7 +63,7 @@ from typing import Self
 
 
 class Hint(Enum):
-    """The next step after an error. The value words it for a program; other faces word it themselves."""
+    """The next step after an error. The value is its text for a program; other interfaces have their own."""
 
     LIST_TOPICS = "see `topics.list`"
     LIST_GROUPS = "see `groups.list`"
@@ -81,11 +81,11 @@ class FlareError(Exception):
     retriable = False
     response_code = 1  # SYSTEM_ERROR
     remark: str | None = None
-    """The words of the server that refused, if one did."""
+    """The remark of the server that refused, if one did."""
     address: str | None = None
-    """Of that server."""
+    """The address of that server."""
     hint: Hint | None = None
-    """What to do next, for a face that says it in its own words."""
+    """The next step, for an interface that words it itself."""
 
     @property
     def fact(self) -> str:
@@ -127,8 +127,8 @@ class NoPermission(UsageError):
 
 
 class Forbidden(NoPermission):
-    """A consumer may not read. `kind` tells what forbids it: 1 the broker, 2 the group, 3 the topic,
-    4 that it is broadcasting, 5 that it is this group on this topic."""
+    """A consumer may not read. `kind` is the reason: 1 the broker, 2 the group, 3 the topic, 4 broadcasting,
+    5 this group on this topic."""
 
     def __init__(self, what: str, kind: int) -> None:
         super().__init__(what)
@@ -142,19 +142,19 @@ class NotServed(UsageError):
 
 
 class TopicNotFound(UsageError):
-    """A topic that is not here, and may not be made by asking for it."""
+    """A topic that does not exist here, and is not created on demand."""
 
     response_code = 17  # TOPIC_NOT_EXIST
 
 
 class GroupNotFound(UsageError):
-    """A group that is not here, and may not be made by using it."""
+    """A group that does not exist here, and is not created on demand."""
 
     response_code = 26  # SUBSCRIPTION_GROUP_NOT_EXIST
 
 
 class MessageNotFound(UsageError):
-    """A message that is not here, or no more."""
+    """A message that is not here, or no longer."""
 
     response_code = 22  # QUERY_NOT_FOUND
 
@@ -187,14 +187,14 @@ class FilterDataMissing(UsageError):
 
 
 class FilterDataOld(UsageError):
-    """The expression that is known is older than the one that was asked for."""
+    """The known expression of a group is older than the pull."""
 
     retriable = True
     response_code = 28  # FILTER_DATA_NOT_LATEST
 
 
 class InvalidExpression(UsageError):
-    """The text of a subscription that cannot be parsed. `at` is the character where the reading stopped."""
+    """The text of a subscription cannot be parsed. `at` is the character where parsing stopped."""
 
     response_code = 23  # SUBSCRIPTION_PARSE_FAILED
 
@@ -204,7 +204,7 @@ class InvalidExpression(UsageError):
 
 
 class MessageIllegal(UsageError):
-    """A message that may not be stored, whoever sends it and however often."""
+    """A message that can never be stored, whoever sends it."""
 
     response_code = 13  # MESSAGE_ILLEGAL
 
@@ -245,7 +245,7 @@ class PeerError(FlareError):
 
 
 class Malformed(PeerError):
-    """Bytes that are not what they claim to be. `at` is where the reading stopped."""
+    """Bytes that are not what they claim to be. `at` is where parsing stopped."""
 
     response_code = 13  # MESSAGE_ILLEGAL
 
@@ -255,7 +255,7 @@ class Malformed(PeerError):
 
 
 class Unreachable(PeerError):
-    """A peer that cannot be talked to. What was asked of it may have been done all the same."""
+    """A peer that cannot be reached. A request to it may have been executed all the same."""
 
     retriable = True
     response_code = 1  # SYSTEM_ERROR
@@ -296,7 +296,7 @@ class SendFailed(PeerError):
     def __init__(self, what: str, attempts: Sequence[FlareError]) -> None:
         super().__init__(what)
         self.attempts = tuple(attempts)
-        """What came of each."""
+        """The error of each attempt."""
         if attempts:
             last = attempts[-1]
             self.response_code, self.remark, self.address = last.response_code, last.remark, last.address
@@ -311,7 +311,7 @@ class ManyFailed(PeerError):
     def __init__(self, what: str, results: Sequence[object]) -> None:
         super().__init__(what)
         self.results = tuple(results)
-        """In the order of the messages: a receipt, or the error that kept it from being one."""
+        """In the order of the messages: a receipt, or the error."""
 
 
 class DataLost(PeerError):
@@ -319,7 +319,7 @@ class DataLost(PeerError):
 
 
 class Incomplete(PeerError):
-    """What was asked of several servers was not done by all of them. `retriable` if all reasons are."""
+    """Some of several servers failed. `retriable` if all of their errors are."""
 
     def __init__(self, what: str, done: Sequence[str], failed: Mapping[str, FlareError]) -> None:
         whys = "; ".join(f"{name}: {error}" for name, error in failed.items())
@@ -328,7 +328,7 @@ class Incomplete(PeerError):
         self.done = tuple(done)
         """Names of the servers that did it."""
         self.failed = dict(failed)
-        """Why not, by name, of the others."""
+        """The errors of the others, by name."""
         self.retriable = all(error.retriable for error in failed.values())
 
 
@@ -337,7 +337,7 @@ class SparkFailed(PeerError):
 
 
 class StoreError(FlareError):
-    """The disk, or what lies on it, does not do what it should."""
+    """The disk, or the files on it, do not work as they should."""
 
     response_code = 14  # SERVICE_NOT_AVAILABLE
 
@@ -351,7 +351,7 @@ class CorruptStore(StoreError):
 
 
 class FileUnavailable(StoreError):
-    """A file could not be opened, mapped, read or written just now: what it holds may be quite well."""
+    """A file could not be opened, mapped, read or written just now; its content may be intact."""
 
     retriable = True
 
@@ -361,11 +361,11 @@ class FlushFailed(StoreError):
 
 
 class NotWritable(StoreError):
-    """Writes are refused, and only an operator (or a new start) can change that."""
+    """Writes are refused until an operator acts, or the store is restarted."""
 
 
 class ResourceShort(StoreError):
-    """Nothing is broken, something is short: the same request may succeed later."""
+    """Nothing is broken, but something is short: the same request may succeed later."""
 
     retriable = True
     response_code = 2  # SYSTEM_BUSY
@@ -386,11 +386,11 @@ class DispatchBehind(ResourceShort):
 
 
 class FileNotReady(ResourceShort):
-    """The next log file, or a buffer of the transient pool, could not be had in time."""
+    """The next log file, or a buffer of the transient pool, was not available in time."""
 
 
 class Busy(ResourceShort):
-    """More is asked than can be served just now: nothing was done."""
+    """More requests than can be served just now: nothing was done."""
 
 
 class ServiceStops(ResourceShort):

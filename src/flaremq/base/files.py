@@ -36,10 +36,10 @@ class BackedFile:
         self._lock = threading.Lock()
 
     def load_as(self, parse: Callable[[bytes], T]) -> T | None:
-        """What `parse` makes of the first of the two files that it can read; None if there is neither.
+        """The result of `parse` for the first of the two files that is readable; None if neither exists.
 
-        ConfigError if there is one, or both, and none can be read: going on without it would mean to
-        overwrite it with the next change.
+        Raises ConfigError if there are files but none is readable: going on without them would overwrite
+        them with the next change.
         """
         failures = []
         for path in (self.path, self.backup):
@@ -62,14 +62,12 @@ class BackedFile:
         return None
 
     def save(self, data: bytes) -> None:
-        """Put `data` in the place of what is there, which becomes the .bak; return when it is on the disk."""
+        """Replace the content, keeping the old one as .bak; return when it is on the disk."""
         with self._lock:
             try:
                 self._write(data)
             except OSError as error:
-                raise StoreError(
-                    f"{self.path} cannot be written: {error}; the one before it stays"
-                ) from error
+                raise StoreError(f"{self.path} cannot be written: {error}; the previous one stays") from error
 
     def _write(self, data: bytes) -> None:
         fresh = self.path.with_name(self.path.name + ".tmp")

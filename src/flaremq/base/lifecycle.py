@@ -1,4 +1,4 @@
-"""Threads and tasks that have an owner, a name and an end, and that survive their failures in the open."""
+"""Threads and tasks with an owner, a name and an end. Failures are logged, and work goes on."""
 
 import asyncio
 import logging
@@ -15,16 +15,16 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Work: TypeAlias = Callable[[], Awaitable[object] | object]
-"""What is done: at once, or awaited."""
+"""A function or coroutine function without arguments."""
 Sleep: TypeAlias = Callable[[float], Awaitable[None]]
 
 BACK_OFF_S: Final = (0.05, 5.0)
-"""The first pause after a failure, and the longest: each is twice the one before it."""
-_TOLD_EVERY_S: Final = 60.0  # How often the log hears of a failure that stays.
+"""The first and the longest pause after a failure: each is twice the one before."""
+_TOLD_EVERY_S: Final = 60.0  # How often a persistent failure is logged.
 
 
 class Part(Protocol):
-    """What a composition root can start and stop."""
+    """Something that a composition root can start and stop."""
 
     def start(self) -> None: ...
 
@@ -32,26 +32,25 @@ class Part(Protocol):
 
 
 class Listener(Protocol):
-    """Who hears how the steps of a worker end. Called in the worker's thread: quick, and never raises."""
+    """Told how the steps of a worker end. Called in the worker's thread: must be quick and never raise."""
 
     def failed(self, error: Exception) -> None:
-        """Of every failure."""
+        """Called for every failure."""
 
     def recovered(self) -> None:
-        """Of the first success behind one."""
+        """Called for the first success after a failure."""
 
 
 class Worker:
     """One daemon thread that repeats a step until it is stopped.
 
-    The step does what there is to do and then calls `pause`, so that the thread sleeps
-    until `wake`, `stop` or a deadline.
+    The step does its work and then calls `pause`, so that the thread sleeps until `wake`, `stop` or a
+    deadline.
 
-    An exception that leaves the step is a failure, not the end: descriptors run out and come
-    back, disks fill up and are cleaned, and a thread that died of it would be missed until the
-    next start. So the step comes again, after pauses that grow and that no `wake` cuts short. It
-    must leave things so that doing it again is safe. The log hears of the first failure, and then
-    once a minute. A step that must not come again stops its own worker.
+    An exception from the step is a failure, not the end: descriptors run out and become free again, disks
+    fill up and are cleaned, and a thread that ended would be missing until the next start. So the step is
+    repeated, after growing pauses that no `wake` cuts short. It must be safe to repeat. The first failure is
+    logged, then one a minute. A step that must not be repeated stops its own worker.
     """
 
     def __init__(self, name: str, step: Callable[["Worker"], None], listener: Listener | None = None) -> None:
@@ -62,7 +61,7 @@ class Worker:
         self._woken = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self.failure: Exception | None = None
-        """Of the newest step; None if that one succeeded, or is the first."""
+        """The failure of the latest step; None if it succeeded, or is the first."""
 
     @property
     def name(self) -> str:
@@ -81,9 +80,9 @@ class Worker:
         self._thread.start()
 
     def wake(self) -> None:
-        """End the pause of the step, or its next one. Nearly free if that is already so."""
-        # Skipping is safe: whoever consumes the flag clears it before it looks for work,
-        # and our work was there before this line.
+        """End the current pause of the step, or its next one. Nearly free if it is woken already."""
+        # Skipping is safe: the thread clears the flag before it looks for work, and our work was there
+        # before this line.
         if not self._woken.is_set():
             self._woken.set()
 
@@ -96,14 +95,14 @@ class Worker:
         return woken and not self.stopping
 
     def ask_to_stop(self) -> None:
-        """Let the thread end soon, and do not wait for it."""
+        """Ask the thread to end, without waiting for it."""
         self._stop_asked.set()
         self._woken.set()
 
     def stop(self, timeout_s: float = 10.0) -> None:
-        """Ask the thread to end and wait until it has. Again, or before `start`, is harmless.
+        """Ask the thread to end and wait until it has. Idempotent; allowed before `start`.
 
-        From inside the step it only asks, as nobody can wait for himself.
+        From inside the step it only asks, as a thread cannot wait for itself.
         """
         self.ask_to_stop()
         if self._thread.ident is None or self._thread is threading.current_thread():
@@ -120,7 +119,7 @@ class Worker:
         while not self.stopping:
             try:
                 self._step(self)
-            except Exception as error:  # noqa: BLE001 - logged below, and it comes again.
+            except Exception as error:  # noqa: BLE001 - logged below, and repeated.
                 self._failed(error, pause_s)
                 self._stop_asked.wait(pause_s)
                 pause_s = min(2 * pause_s, BACK_OFF_S[1])
@@ -145,15 +144,15 @@ class Worker:
     def _recovered(self) -> None:
         self.failure = None
         self._told.reset()
-        log.info("thread %s is well again", self.name)
+        log.info("thread %s has recovered", self.name)
         if self._listener is not None:
             self._listener.recovered()
 
 
 class Owned:
-    """Tasks of one owner: none is lost to the garbage collector, none crashes unheard.
+    """Tasks of one owner: none is lost to the garbage collector, none crashes silently.
 
-    A crash is logged, and ends that task alone. Work that must come again is given to `repeat`.
+    A crash is logged, and ends only that task. Work that must be repeated is given to `repeat`.
     """
 
     def __init__(self) -> None:
@@ -173,7 +172,7 @@ class Owned:
         return task
 
     async def aclose(self, timeout_s: float) -> None:
-        """Cancel all tasks and wait for their end. One of them may call it: it is spared."""
+        """Cancel all tasks and wait until they end. If one of them calls this, it is not cancelled."""
         self._closed = True
         others = self._tasks - {asyncio.current_task()}
         for task in others:
@@ -191,18 +190,18 @@ class Owned:
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         error = None if task.cancelled() else task.exception()
-        if isinstance(error, Exception):  # SystemExit and the like have left through the loop.
+        if isinstance(error, Exception):  # SystemExit and the like are raised by the loop.
             log.error("task %s crashed", task.get_name(), exc_info=error)
 
 
 async def repeat(
     name: str, work: Work, period_s: float | Callable[[], float], *, sleep: Sleep = asyncio.sleep
 ) -> None:
-    """Do this again and again, with a rest before each time; a function says anew how long.
+    """Repeat `work`, with a pause before each run; a function is called for the length of each pause.
 
-    Work that raises is logged and comes again like any other: the first failure, then once a minute.
+    Work that raises is repeated too. The first failure is logged, then one a minute.
     """
-    told, failed = Seldom(_TOLD_EVERY_S), False
+    seldom, failed = Seldom(_TOLD_EVERY_S), False
     while True:
         await sleep(period_s() if callable(period_s) else period_s)
         try:
@@ -210,25 +209,25 @@ async def repeat(
             if isawaitable(result):
                 await result
         except Exception as error:
-            failed, kept_back = True, told.due()
+            failed, kept_back = True, seldom.due()
             if kept_back is not None:
                 log.error(
-                    "%s failed and comes again (%d more failures since the last such line): %s",
+                    "%s failed and will be repeated (%d more failures since the last such line): %s",
                     *(name, kept_back, error),
                     exc_info=error,
                 )
         else:
             if failed:
                 failed = False
-                told.reset()
+                seldom.reset()
                 log.info("%s succeeds again", name)
 
 
 class Stack:
-    """Parts that stand on each other: started upwards, stopped downwards.
+    """Parts that depend on each other: stopped in the reverse order of their start.
 
-    A part that fails to start takes down those below it. A part that fails to stop is
-    logged and hinders no other.
+    If a part fails to start, those before it are stopped. A part that fails to stop is logged, and the
+    others are stopped all the same.
     """
 
     def __init__(self) -> None:
@@ -238,13 +237,13 @@ class Stack:
         try:
             part.start()
         except BaseException:
-            log.error("%s did not start: stopping what had started before it", name)
+            log.error("%s did not start: stopping the parts started before it", name)
             self._unwind()
             raise
         self._started.append((name, part))
 
     def stop(self) -> None:
-        """Raises one FlareError, after all had their turn, if any part failed to stop."""
+        """Stop all parts. Raises one FlareError at the end if any of them failed to stop."""
         failed = self._unwind()
         if failed:
             names = ", ".join(name for name, _ in failed)
@@ -265,5 +264,5 @@ class Stack:
 def new_loop() -> asyncio.AbstractEventLoop:
     try:
         return import_module("uvloop").new_event_loop()  # type: ignore[no-any-return]
-    except ImportError:  # There is none for this platform: asyncio's own loop does, more slowly.
+    except ImportError:  # Not available on this platform: asyncio's own loop works too, more slowly.
         return asyncio.new_event_loop()

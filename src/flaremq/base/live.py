@@ -3,7 +3,7 @@
     settings = Live(BrokerSettings())
     limit = settings.now.channel_expired_ms      # Read when it is needed, never kept.
 
-Nobody is handed new settings: whoever reads `now` reads the newest. A section is frozen, so one reading of
+New settings are not passed around: a reader of `now` gets the newest. A section is frozen, so one read of
 `now` is consistent in itself.
 """
 

@@ -1,7 +1,7 @@
-"""Paths that users give: folders of this machine, or mounted on it, and no addresses of anything else.
+"""Paths given by users: local or mounted folders, but no addresses of remote storage.
 
-`Path` takes s3a://bucket/x for a folder called "s3a:" and would make one. An archive in it would look written
-and be nowhere that anyone expects it (docs/decisions/0009).
+`Path` takes s3a://bucket/x for a folder called "s3a:" and would create it. An archive would then look
+written, but not be where the user expects it (docs/decisions/0009).
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ _HERE: Final = ("", "localhost")
 
 
 def local_path(given: str | Path) -> Path:
-    """The absolute path of what was given. file:/x, file:///x and file://localhost/x are /x.
+    """The absolute path. file:/x, file:///x and file://localhost/x are /x.
 
-    ConfigError for any other scheme. `./s3a:/x` is how to name a folder that is really called so.
+    Raises ConfigError for any other scheme. Write `./s3a:/x` for a folder that really has this name.
     """
     text = str(given)
     url = _URL.match(text)

@@ -1,4 +1,4 @@
-"""Where log lines go and what they look like: one line for people, or one JSON object.
+"""Log output: one line of text, or one JSON object.
 
 log = logger("store.flush")
 log.info("file is full", extra=fields(file=name, size=size))
@@ -23,7 +23,7 @@ LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
 _FIXED: Final = frozenset({"time", "level", "logger", "message", "error"})
 _BARE: Final = re.compile(r"[^\s\"=\\\x00-\x1f\x7f-\x9f\ud800-\udfff]+")
-# Names of topics and clients come from outside: a line break in one must not forge a line.
+# Names of topics and clients come from outside: a line break in one must not forge a log line.
 # Half a surrogate pair cannot be written to a stream at all.
 _CONTROLS: Final = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))}
 _CONTROLS.update({code: f"\\u{code:04x}" for code in (0x2028, 0x2029, *range(0xD800, 0xE000))})
@@ -31,7 +31,7 @@ _CONTROLS.update({ord("\n"): "\\n", ord("\r"): "\\r", ord("\t"): "\\t"})
 
 
 def logger(name: str) -> logging.Logger:
-    """The logger of a room: `store.flush` and `flaremq.store.flush` are the same."""
+    """The logger of a module: `store.flush` and `flaremq.store.flush` are the same."""
     full = name if name == ROOT or name.startswith(f"{ROOT}.") else f"{ROOT}.{name}"
     return logging.getLogger(full)
 
@@ -42,7 +42,7 @@ def fields(**values: object) -> dict[str, dict[str, object]]:
 
 
 class Seldom:
-    """For a line that could come a thousand times a second: when it is due, and what it stands for."""
+    """Limits how often a line is logged, and counts those held back."""
 
     def __init__(self, every_s: float, *, now_s: Callable[[], float] = time.monotonic) -> None:
         self._every_s = every_s
@@ -51,7 +51,7 @@ class Seldom:
         self._kept_back = 0
 
     def due(self) -> int | None:
-        """How many such lines were kept back before this one; None if this one is kept back too."""
+        """How many lines were held back before this one; None if this one is held back too."""
         now_s = self._now_s()
         if now_s < self._next_s:
             self._kept_back += 1
@@ -61,12 +61,12 @@ class Seldom:
         return kept_back
 
     def reset(self) -> None:
-        """The next one is due at once: it is about something new."""
+        """Let the next line through at once: it is about something new."""
         self._next_s, self._kept_back = -math.inf, 0
 
 
 def configure(level: str, json: bool = False, stream: TextIO | None = None) -> None:
-    """Send everything from `level` upwards to `stream`, stderr by default. Again: replaces."""
+    """Send everything from `level` upwards to `stream`, by default stderr. Replaces an earlier setup."""
     name = level.strip().upper()
     if name not in LEVELS:
         raise ConfigError(f"log level {level!r} is unknown: use one of {', '.join(LEVELS)}")
@@ -75,11 +75,11 @@ def configure(level: str, json: bool = False, stream: TextIO | None = None) -> N
     root = logging.getLogger(ROOT)
     root.handlers[:] = [handler]
     root.setLevel(name)
-    root.propagate = False  # Or a program with logging of its own would print each line twice.
+    root.propagate = False  # Otherwise a program that configures logging would print each line twice.
 
 
 class PlainFormatter(logging.Formatter):
-    """Time, level, room, message, key=value ..., and a traceback below if there is one."""
+    """Time, level, logger, message, key=value ..., and a traceback below if there is one."""
 
     def format(self, record: logging.LogRecord) -> str:
         stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.created))
@@ -129,7 +129,7 @@ def _shown(value: object) -> str:
 
 
 def _plain(value: object) -> object:
-    """JSON has no NaN, and no place for an arbitrary object but its text."""
+    """A value that JSON has: no NaN, and arbitrary objects as text."""
     if value is None or isinstance(value, str | int):
         return value
     if isinstance(value, float) and math.isfinite(value):

@@ -1,8 +1,8 @@
-"""Memory that was freed, given back to the system.
+"""Returns freed memory to the system.
 
-The C library keeps what a process has freed, in case it is wanted again. After a burst of large answers to
-peers that never read them that is some hundred megabytes, scattered such that they are not given back by
-themselves: free, but not for anyone else on the machine.
+The C library keeps memory that a process has freed, in case it is needed again. After a burst of large
+answers to peers that never read them, that is some hundred megabytes, too scattered to be returned
+automatically: free, but not for other processes.
 """
 
 import ctypes
@@ -11,7 +11,7 @@ from functools import cache
 
 
 def trim() -> None:
-    """Takes some milliseconds for each hundred megabytes. Does nothing where there is no glibc."""
+    """Return freed memory. Takes some milliseconds per hundred megabytes; does nothing without glibc."""
     release = _malloc_trim()
     if release is not None:
         release(0)

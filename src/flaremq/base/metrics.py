@@ -1,11 +1,11 @@
 """Counters, gauges and histograms, and the text in which Prometheus reads them.
 
-A metric without labels is made by `counter`, `gauge`, `histogram`; one with labels by the
-plural, which gives a family whose members are made on first use. Hot code keeps the member
-it needs, so that one increment is one addition.
+A metric without labels is made by `counter`, `gauge`, `histogram`; one with labels by the plural, which
+returns a family whose members are made on first use. Hot code keeps the member it needs, so that one
+increment is one addition.
 
-No increment takes a lock. `x.n += 1` holds no point at which CPython switches threads, so
-under the GIL none is lost; a test with many threads watches over that.
+No increment takes a lock. CPython does not switch threads within `x.n += 1`, so under the GIL none is lost; a
+test with many threads checks that.
 """
 
 import logging
@@ -52,7 +52,7 @@ class Counter:
 
 
 class Gauge:
-    """Goes up and down: set by whoever knows, or read by a callback when somebody looks."""
+    """Goes up and down: set by its owner, or read by a callback on each exposition."""
 
     __slots__ = ("_read", "_value")
 
@@ -100,7 +100,7 @@ class Histogram:
 
     def samples(self) -> Iterator[Sample]:
         below = 0
-        counts = list(self._counts)  # One look, so that +Inf and _count agree.
+        counts = list(self._counts)  # One copy, so that +Inf and _count agree.
         for bound, count in zip((*self._bounds, math.inf), counts, strict=True):
             below += count
             yield "_bucket", (("le", _number(bound)),), below
@@ -130,7 +130,7 @@ class MetricFamily(Generic[M]):
         return member
 
     def remove(self, **values: str) -> None:
-        """Forget a member: a topic that was deleted shall not be reported for ever."""
+        """Remove a member, so that a deleted topic is not reported for ever."""
         with self._lock:
             self._members.pop(self._key(values), None)
 
@@ -141,9 +141,7 @@ class MetricFamily(Generic[M]):
 
     def _key(self, values: dict[str, str]) -> tuple[str, ...]:
         if len(values) != len(self._label_names) or any(name not in values for name in self._label_names):
-            raise UsageError(
-                f"labels {sorted(values)} given, {sorted(self._label_names)} wanted: name each once"
-            )
+            raise UsageError(f"labels {sorted(values)} given: expected {sorted(self._label_names)}")
         return tuple(str(values[name]) for name in self._label_names)
 
 
@@ -180,12 +178,12 @@ class Registry:
     ) -> MetricFamily[Histogram]:
         if not bounds or list(bounds) != sorted(set(bounds)) or not math.isfinite(bounds[-1]):
             raise UsageError(
-                f"bounds {tuple(bounds)} of {name}: give finite numbers that grow; +Inf is added"
+                f"bounds {tuple(bounds)} of {name}: expected growing finite numbers; +Inf is added"
             )
         return self._add(name, text, "histogram", MetricFamily(label_names, lambda: Histogram(bounds)))
 
     def exposition(self) -> str:
-        """Everything, in Prometheus' text format 0.0.4. Serve it as CONTENT_TYPE."""
+        """All metrics in Prometheus's text format 0.0.4. Serve it as CONTENT_TYPE."""
         with self._lock:
             families = sorted(self._families.items())
         return "".join(line for name, family in families for line in _lines(name, *family))
@@ -222,7 +220,7 @@ def _lines(name: str, text: str, kind: str, family: _Registered) -> Iterator[str
         try:
             samples = list(metric.samples())
         except Exception:
-            # One broken callback must not blind the operator to all the others.
+            # One broken callback must not hide all other metrics.
             log.exception("metric %s could not be read and is left out", name)
             continue
         for suffix, more, value in samples:

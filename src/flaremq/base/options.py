@@ -1,9 +1,9 @@
-"""Every option name that RocketMQ 4.9 or 5.3 knows, and those that promise protection.
+"""Every option name of RocketMQ 4.9 and 5.3, and those that ask for protection.
 
-The names lie in `options.tsv` beside this file: name, Java type, default of 4.9, default of
-5.3, Java class. `-` means that version does not know the name, `null` no value, `""` empty
-text, `cpu` the number of processors, `env X` an environment variable. A name may come twice,
-in two classes. Whoever reads a configuration asks here whether a name exists at all.
+The names are in `options.tsv` next to this file: name, Java type, default of 4.9, default of 5.3, Java class.
+`-` means that the version does not know the name, `null` no value, `""` empty text, `cpu` the number of
+processors, `env X` an environment variable. A name may come twice, in two classes. Readers of a configuration
+look up here whether a name exists at all.
 """
 
 import difflib
@@ -43,12 +43,12 @@ IMPORTANT: Final = frozenset(
         *("allAckInSyncStateSet", "enableAutoInSyncReplicas", "haFlowControlEnable"),
     }
 )
-"""What a broker prints when it is asked for the important settings: those that RocketMQ marks so."""
+"""What a broker prints as its important settings: those that RocketMQ marks as such."""
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One row. Defaults are Java's, as text; what FlareMQ assumes stands in its settings."""
+    """One row. Defaults are Java's, as text; FlareMQ's are in its settings."""
 
     name: str
     kind: str
@@ -58,9 +58,9 @@ class Option:
 
 
 def find(name: str, owner: str | None = None) -> Option | None:
-    """Exact and case-sensitive, as in Java; an old spelling finds the new one.
+    """The option of a name: exact and case-sensitive, as in Java; an old spelling finds the new one.
 
-    Of a name with two rows the first, unless `owner` says which class is meant.
+    If a name has two rows, the first, unless `owner` names a class.
     """
     rows = _rows().get(ALIASES.get(name, name), ())
     return next((row for row in rows if owner is None or row.owner == owner), None)
@@ -78,7 +78,7 @@ def options_of(*owners: str) -> tuple[Option, ...]:
 
 
 def nearest(name: str, candidates: Iterable[str]) -> str | None:
-    """The candidate that was probably meant, or None. Case counts for nothing here."""
+    """The candidate that was probably meant, or None. Ignores case."""
     by_folded = {candidate.casefold(): candidate for candidate in candidates}
     close = difflib.get_close_matches(name.casefold(), by_folded, n=1, cutoff=0.7)
     return by_folded[close[0]] if close else None
@@ -98,8 +98,8 @@ def _rows() -> dict[str, tuple[Option, ...]]:
 class Guard:
     """An option by which an operator asks for protection: of the ports, or of the messages.
 
-    `asked_by` are the values that ask, `declined_by` those that do not; any other text is
-    an error, as Java would read it as "do not" without a word.
+    `asked_by` are the values that ask, `declined_by` those that do not; any other text is an error, as Java
+    would silently read it as "do not".
     """
 
     option: str
@@ -107,7 +107,7 @@ class Guard:
     asked_by: frozenset[str] = frozenset({"true"})
     declined_by: frozenset[str] = frozenset({"false"})
     needs: tuple[str, ...] = ()
-    """Options without which the protection cannot work, even where it exists."""
+    """Options without which the protection cannot work."""
     instead: str = "protect its ports by other means"
 
 
@@ -127,7 +127,7 @@ GUARDS: Final = (
     Guard("aclEnable", "acl"),
     Guard("authenticationEnabled", "authentication"),
     Guard("authorizationEnabled", "authorization"),
-    # Not set, it follows tls.server.mode: an empty text is how that is written.
+    # If not set (written as empty text), it follows tls.server.mode.
     Guard("tls.enable", "tls_client", declined_by=frozenset({"false", ""})),
     Guard("useTLS", "tls_client", declined_by=frozenset({"false", ""})),
     Guard(
@@ -137,7 +137,7 @@ GUARDS: Final = (
         declined_by=frozenset({"disabled", "permissive"}),
         needs=("tls.server.keyPath", "tls.server.certPath"),
     ),
-    # A producer who is told SEND_OK under one of these trusts in copies on other machines.
+    # With one of these, a producer that gets SEND_OK relies on copies on other machines.
     _copies(
         "brokerRole",
         asked_by=frozenset({"sync_master", "slave"}),
@@ -150,10 +150,10 @@ GUARDS: Final = (
 
 
 def check_protection(values: Mapping[str, str], available: frozenset[str] = frozenset()) -> None:
-    """Refuse to start with a door open that the operator asked to be locked.
+    """Refuse to start without a protection that the operator asked for.
 
-    `available` names the protections that this process has. ConfigError if one is asked
-    for and not there, lacks what it needs, or is asked for in words that mean nothing.
+    `available` names the protections that this process has. Raises ConfigError if another one is asked for,
+    if one lacks what it needs, or if a value is invalid.
     """
     for guard in GUARDS:
         if guard.option in values:
@@ -167,9 +167,7 @@ def _check_guard(guard: Guard, values: Mapping[str, str], available: frozenset[s
         value = "2 or more" if int(value) > 1 else str(int(value))
     if value not in guard.asked_by | guard.declined_by:
         known = ", ".join(sorted((guard.asked_by | guard.declined_by) - {""}))
-        raise ConfigError(
-            f"{guard.option}={given!r} is none of: {known}; whether to protect must be said clearly"
-        )
+        raise ConfigError(f"{guard.option}={given!r} is invalid: expected one of {known}")
     if value in guard.declined_by:
         return
     missing = [name for name in guard.needs if not values.get(name, "").strip()]

@@ -6,8 +6,8 @@ r"""The .properties format of Java, in full.
            two                           blanks before the continuation are dropped
     a\=b = \u4e2d\t                      escapes: \t \n \r \f \uXXXX; \x is x for any other x
 
-Lines end with LF, CR or CRLF. The last one of equal keys wins. Any text at all gives a dict or
-a ConfigError that names the line.
+Lines end with LF, CR or CRLF. The last one of equal keys wins. Any text results in a dict, or in a
+ConfigError that names the line.
 """
 
 import re
@@ -32,7 +32,7 @@ def parse_properties(text: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for number, line in _logical_lines(text):
         key = _KEY.match(line)
-        assert key is not None  # It matches the empty text too.
+        assert key is not None  # It also matches the empty text.
         separator = _SEPARATOR.match(line, key.end())
         assert separator is not None
         found[_unescaped(key[0], number)] = _unescaped(line[separator.end() :], number)
@@ -40,13 +40,13 @@ def parse_properties(text: str) -> dict[str, str]:
 
 
 def properties_line(name: str, value: str) -> str:
-    """As Java reads it: plain ASCII, all else escaped."""
+    """A line that Java can read: plain ASCII, everything else escaped."""
     return f"{_escaped(name)}={_escaped(value)}\n"
 
 
 def with_values(text: str, changes: Mapping[str, str]) -> str:
-    """The same file with these values: lines that set one are replaced where they stand, names that no line
-    sets come behind all others. Comments and all other lines stay as they are."""
+    """The same file with these values: lines that set one are replaced in place, other names are appended.
+    Comments and all other lines stay as they are."""
     left = dict(changes)
     lines = _LINE_END.split(text)
     kept: list[str] = []
@@ -62,14 +62,14 @@ def with_values(text: str, changes: Mapping[str, str]) -> str:
     if left:
         kept = kept[:-1] if kept and not kept[-1] else kept
         if kept and _continues(kept[-1]):
-            kept.append("")  # Or the last line would go on with ours.
+            kept.append("")  # Otherwise our line would continue the last one.
         kept += [properties_line(key, value).rstrip("\n") for key, value in left.items()]
         kept.append("")
     return "\n".join(kept)
 
 
 def _keys(text: str, lines: Sequence[str]) -> Iterator[tuple[int, int, str]]:
-    """Of every line with content: its first and last number, and its key."""
+    """For every line with content: its first and last number, and its key."""
     for first, line in _logical_lines(text):
         last, key = first, _KEY.match(line)
         while last < len(lines) and _continues(lines[last - 1]):
@@ -127,7 +127,9 @@ def _unescaped(text: str, number: int) -> str:
         if letter == "u":
             digits = text[slash + 2 : slash + 6]
             if not _HEX_4.fullmatch(digits):
-                raise ConfigError(f"line {number}: \\u{digits} is not \\u and four hexadecimal digits")
+                raise ConfigError(
+                    f"line {number}: \\u{digits} is invalid: expected \\u and four hexadecimal digits"
+                )
             parts.append(chr(int(digits, 16)))
             at = slash + 6
         else:
@@ -138,7 +140,7 @@ def _unescaped(text: str, number: int) -> str:
 
 
 def _checked(text: str, number: int) -> str:
-    """Java's \\ud83d\\ude00 is one character. Half of one can be neither shown nor stored."""
+    """Java's \\ud83d\\ude00 is one character. One half alone can be neither shown nor stored."""
     try:
         return text.encode("utf-16", "surrogatepass").decode("utf-16")
     except UnicodeDecodeError:

@@ -7,9 +7,9 @@
 
     (flush,) = load(Sources.of(file, os.environ, flags), FlushSettings)
 
-A field knows its option; `load` is the only reader of text. Java ignores what it does not
-understand: a name, a number with a blank behind it, `yes` for a boolean. Here each of them
-is an error, and a name that RocketMQ knows but nobody here acts on is one line in the log.
+A field knows its option; `load` is the only reader of text. Java ignores what it does not understand: a name,
+a number followed by a blank, `yes` for a boolean. Here each of them is an error, and a name that RocketMQ
+knows but that has no effect here is one line in the log.
 """
 
 import dataclasses
@@ -56,7 +56,7 @@ _DECIMAL: Final = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+
 
 
 class How(TypedDict, total=False):
-    """What else may be said about an option."""
+    """Further properties of an option."""
 
     also: tuple[str, ...]
     """Other spellings that mean the same."""
@@ -64,11 +64,11 @@ class How(TypedDict, total=False):
     minimum: float
     maximum: float
     unit: Literal["size", "span_ms"]
-    """Accept `64KiB` or `10s` beside the plain number that Java wants."""
+    """Accept `64KiB` or `10s` as well as Java's plain number."""
     by_value: bool
-    """The words of an enum are the values of its members, not their names."""
+    """An enum is written by the values of its members, not their names."""
     separator: str
-    """Between the texts of a tuple; a comma unless said otherwise."""
+    """Between the texts of a tuple; by default a comma."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ def option(java_name: str, default: T, **how: Unpack[How]) -> T:
 
 
 def computed(java_name: str, default_factory: Callable[[], T], **how: Unpack[How]) -> T:
-    """The same for a default that only this machine knows: its name, a home folder."""
+    """Like `option`, with a default that depends on this machine: its name, a home folder."""
     made: T = dataclasses.field(default_factory=default_factory, metadata={_KEY: _Spec(java_name, how)})
     return made
 
@@ -104,9 +104,9 @@ def load(
 ) -> tuple[Any, ...]:
     """Build every section, or raise ConfigError: nothing is ever half understood.
 
-    All sections of a process in one call, or the options of one are unknown to the
-    other. `available` names the protections this process has (`options.check_protection`)
-    besides those that its sections give it (PROTECTS).
+    Load all sections of a process in one call, or the options of one are unknown to the other. `available`
+    names the protections that this process has (`options.check_protection`) in addition to those of its
+    sections (PROTECTS).
     """
     available = available.union(*(getattr(section, "PROTECTS", ()) for section in sections))
     specs = [spec for section in sections for _, spec in _fields(section)]
@@ -133,7 +133,7 @@ def dump(section: Any) -> list[tuple[str, str]]:
 
 
 def check(section: Any) -> None:
-    """Limits and choices of a section that was built by hand; call it in `__post_init__`."""
+    """Check limits and choices of a section; call it in `__post_init__`."""
     for field, spec in _fields(section):
         complaint = _complaint(getattr(section, field.name), spec.how)
         if complaint:
@@ -180,7 +180,7 @@ def _read(given: Given, kind: Any, spec: _Spec) -> object:
 
 
 def _convert(text: str, kind: Any, how: How) -> object:
-    """ValueError says what was wanted instead."""
+    """Raises ValueError with what was expected."""
     if typing.get_origin(kind) in (typing.Union, types.UnionType):
         if not text:
             return None
@@ -191,7 +191,7 @@ def _convert(text: str, kind: Any, how: How) -> object:
     if isinstance(kind, type) and issubclass(kind, Enum):
         words = {_word(member, how): member for member in kind}
         if text not in words:
-            raise ValueError(f"expected one of {', '.join(words)}, written exactly so")
+            raise ValueError(f"expected one of {', '.join(words)}, spelled exactly like this")
         return words[text]
     if kind is int:
         return _integer(text, how.get("unit"))

@@ -1,12 +1,12 @@
 """Where settings come from: a properties file, the environment, flags. The last one wins.
 
-Each value remembers its source, so that a complaint can say where to look. In the
-environment an option is called FLAREMQ_ and its Java name in capitals, cut into words:
+Each value remembers its source, so that an error can say where to look. In the environment, the name of an
+option is FLAREMQ_ and its Java name in capitals, split into words:
 
     flushDiskType    FLAREMQ_FLUSH_DISK_TYPE      before a capital after a small letter or digit
     checkCRCOnPut    FLAREMQ_CHECK_CRC_ON_PUT     before the last capital of a run, if a word begins there
     brokerIP1        FLAREMQ_BROKER_IP1           a digit stays with what is before it
-    tls.server.mode  FLAREMQ_TLS_SERVER_MODE      a dot is a cut
+    tls.server.mode  FLAREMQ_TLS_SERVER_MODE      at a dot
 """
 
 import re
@@ -26,14 +26,14 @@ NOT_OPTIONS: Final = frozenset(
         *("FLAREMQ_NAMESRV", "FLAREMQ_PROFILE", "FLAREMQ_DEBUG"),
     }
 )
-"""Variables with our prefix that others read."""
+"""Variables with our prefix that are not options."""
 
 _CUT: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|\.")
 _SECRET: Final = re.compile(r"passw|secret|credential|init_?authentication_?user", re.IGNORECASE)
 
 
 class Given(NamedTuple):
-    """A value as somebody wrote it, and where."""
+    """A value as written, and where."""
 
     value: str
     where: str
@@ -41,18 +41,18 @@ class Given(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """What was said, by source. Nothing is understood yet: that is `settings.load`."""
+    """The given values by source, not parsed yet: that is done by `settings.load`."""
 
     file: Mapping[str, Given]
     environ: Mapping[str, Given]
-    """By variable, not by option: which options exist is known to `merged` only."""
+    """By variable, not by option: only `merged` knows which options exist."""
     flags: Mapping[str, Given]
 
     @classmethod
     def of(
         cls, file: Path | None = None, environ: Mapping[str, str] | None = None, flags: Sequence[str] = ()
     ) -> "Sources":
-        """Read them. Flags are `key=value`; variables without our prefix are not looked at."""
+        """Read the sources. Flags are `key=value`; variables without our prefix are ignored."""
         ours = {
             name: Given(value, f"environment variable {name}")
             for name, value in (environ or {}).items()
@@ -61,15 +61,15 @@ class Sources:
         return cls(_read_file(file) if file else {}, ours, _read_flags(flags))
 
     def said(self, option: str) -> str | None:
-        """What the strongest source says of an option, before anything is understood."""
+        """The value of an option in the source that wins, not parsed."""
         given = self.flags.get(option) or self.environ.get(environment_name(option)) or self.file.get(option)
         return None if given is None else given.value.strip()
 
     def including(self, option: str, usual: Path, family: str, wanted: tuple[str, ...]) -> "Sources":
-        """With those options of one more file that begin as is wanted; all of its options are of one family.
-        They count more than those of the configuration file.
+        """Add the options of one more file that begin with one of `wanted`. They override the configuration
+        file; all options in it must belong to `family`.
 
-        `option` names the file; the usual one need not exist.
+        `option` names the file; the `usual` one need not exist.
         """
         name = self.said(option)
         if name is None or name == str(usual):
@@ -93,8 +93,8 @@ class Sources:
     def merged(self, names: Iterable[str], aliases: Mapping[str, str]) -> dict[str, Given]:
         """One value per option, under the name that `aliases` leads to.
 
-        Names that nobody knows are kept as they are, for the caller to judge; only an
-        unknown variable is judged here, as it cannot be told which option it means.
+        Unknown names are kept as they are, for the caller to judge; only an unknown variable is an error
+        here, as it is not clear which option it means.
         """
         by_variable = {environment_name(name): name for name in names}
         environ = {}
@@ -113,7 +113,7 @@ def environment_name(option: str) -> str:
 
 
 def shown(name: str, value: str) -> str:
-    """The value for a message, but not if the name sounds like a password."""
+    """The value for a message; hidden if the name sounds like a password."""
     return "'***'" if _SECRET.search(name) else repr(value)
 
 
@@ -122,7 +122,7 @@ def _read_file(file: Path) -> dict[str, Given]:
         text = file.read_bytes().decode("utf-8-sig")
     except OSError as error:
         raise ConfigError(
-            f"{file} cannot be read: {error.strerror or error}; give another file, or none"
+            f"{file} cannot be read: {error.strerror or error}; expected a readable file, or none"
         ) from error
     except UnicodeDecodeError as error:
         raise ConfigError(
@@ -146,7 +146,7 @@ def _read_flags(flags: Sequence[str]) -> dict[str, Given]:
 
 
 def _one_spelling(layer: Mapping[str, Given], aliases: Mapping[str, str]) -> dict[str, Given]:
-    """Within one source, two spellings of an option must agree. A stronger source may differ."""
+    """Within one source, two spellings of an option must agree."""
     found: dict[str, Given] = {}
     spelled: dict[str, str] = {}
     for name, given in layer.items():
@@ -162,7 +162,7 @@ def _one_spelling(layer: Mapping[str, Given], aliases: Mapping[str, str]) -> dic
 
 
 def _unknown_variable(variable: str, given: Given, known: Iterable[str]) -> str:
-    # Compared without the prefix, which would make all of them look alike.
+    # Compared without the prefix, with which all of them would look alike.
     tails = [name.removeprefix(PREFIX) for name in (*known, *NOT_OPTIONS)]
     close = nearest(variable.removeprefix(PREFIX), tails)
     hint = f"did you mean {PREFIX}{close}?" if close else f"{PREFIX}* is reserved for options; rename it"

@@ -9,12 +9,12 @@ _SIZES: Final = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 def count(number: int, what: str, many: str = "") -> str:
-    """`1 message`, `2,000 messages`, `2 entries` where the plural is given."""
+    """`1 message`, `2,000 messages`, `2 entries` if the plural is given."""
     return f"{number:,} {what if number == 1 else many or f'{what}s'}"
 
 
 def size(number: float) -> str:
-    """Bytes for people: 17 B, 4.0 KiB, 512 MiB."""
+    """A size in bytes as text: 17 B, 4.0 KiB, 512 MiB."""
     shown, unit = float(number), 0
     while shown >= 1024 and unit < len(_SIZES) - 1:
         shown, unit = shown / 1024, unit + 1
@@ -22,7 +22,7 @@ def size(number: float) -> str:
 
 
 def span(ms: float) -> str:
-    """A length of time for people: 350 ms, 12.0 s, 5.0 m, 3.0 h, 2.0 d."""
+    """A span of time as text: 350 ms, 12.0 s, 5.0 m, 3.0 h, 2.0 d."""
     if ms < 10_000:
         return f"{ms:,.0f} ms"
     seconds = ms / 1000
@@ -33,7 +33,7 @@ def span(ms: float) -> str:
 
 
 def iso(at_ms: int) -> str | None:
-    """A time for programs, in UTC; None for 0 and less, the time of what never happened."""
+    """A time in ISO format, in UTC; None for 0 and less, which mean never."""
     at = moment(at_ms)
     return None if at is None else at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 

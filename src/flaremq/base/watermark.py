@@ -1,8 +1,8 @@
-"""A number that only grows, and those who wait for it to pass a point.
+"""A number that only grows, and the threads and tasks that wait for it to reach a point.
 
-Flushed, replicated, dispatched: each is one Watermark, so a sync flush, a slave ack and a
-long-poll are the same wait on three different numbers. Threads and tasks of any event loop
-may wait on the same mark; whoever advances it, from wherever, wakes both kinds.
+Flushed, replicated, dispatched: each is one Watermark, so a sync flush, a slave ack and a long poll are the
+same wait on three different numbers. Threads and tasks of any event loop may wait on the same mark; an
+advance, from any thread, wakes both kinds.
 """
 
 import asyncio
@@ -15,13 +15,13 @@ from typing import Protocol, TypeAlias
 
 
 class _Waiter(Protocol):
-    """Somebody to be told, once, how the wait ended."""
+    """Told once how the wait ended."""
 
     def wake(self, reached: bool, running: asyncio.AbstractEventLoop | None) -> None: ...
 
 
 class _ThreadWaiter:
-    """A lock that is born locked: waking is releasing it, which Python does without a fuss."""
+    """A lock that starts locked: waking is releasing it, which is cheap in Python."""
 
     __slots__ = ("_gate", "reached")
 
@@ -50,10 +50,10 @@ class _TaskWaiter:
 
     def wake(self, reached: bool, running: asyncio.AbstractEventLoop | None) -> None:
         if running is self.loop:
-            # Already at home: a detour through the loop's pipe would cost a system call.
+            # In its own loop: the way through the loop's pipe would cost a system call.
             self.resolve(reached)
             return
-        # A loop that was closed meanwhile has nobody left to wake.
+        # A loop that was closed meanwhile has no task left to wake.
         with suppress(RuntimeError):
             self.loop.call_soon_threadsafe(self.resolve, reached)
 
@@ -63,23 +63,23 @@ class _TaskWaiter:
 
 
 _Entry: TypeAlias = tuple[int, int, _Waiter]
-"""The point waited for, a number that is never used twice (waiters do not compare), the waiter."""
+"""The point waited for, a unique number (waiters do not compare), the waiter."""
 
 
 class Watermark:
     """Monotonic offset.
 
     Invariants:
-      W1  value never decreases, but for `rewind`.
-      W2  every enlisted waiter wants more than value, and nothing has failed.
-      W3  a waiter is woken by whoever takes it off the list, so exactly once or never.
+      W1  value never decreases, except by `rewind`.
+      W2  every enlisted waiter waits for more than value, and `fail` was not called.
+      W3  a waiter is woken by the thread that takes it off the list, so once or never.
     """
 
     def __init__(self, value: int = 0) -> None:
         self._value = value
         self._failure: Exception | None = None
         self._lock = threading.Lock()
-        self._waiters: list[_Entry] = []  # Sorted; those who wait for the least come first.
+        self._waiters: list[_Entry] = []  # Sorted by the point waited for.
         self._watchers: tuple[Callable[[int], None], ...] = ()
         self._tiebreak = itertools.count()
 
@@ -96,14 +96,14 @@ class Watermark:
 
     @property
     def waiting(self) -> int:
-        """How many threads and tasks wait right now."""
+        """How many threads and tasks are waiting now."""
         return len(self._waiters)
 
     def advance(self, to: int) -> None:
-        """Raise the mark to `to` and wake those who waited for it; less than value is no news.
+        """Raise the mark to `to` and wake its waiters; does nothing if it is not above value.
 
-        From any thread. After `fail` it does nothing: a later success must not vouch
-        for what an earlier failure may have lost.
+        From any thread. After `fail` it does nothing: a later success must not vouch for what an earlier
+        failure may have lost.
         """
         if to <= self._value:
             return
@@ -112,7 +112,7 @@ class Watermark:
             if to <= self._value or self._failure is not None:
                 return
             self._value = to
-            # Most advances come while nobody waits: they pay for two looks and a lock.
+            # Most advances come without waiters: they cost two checks and a lock.
             waiters = self._waiters
             ready = self._take(to) if waiters and waiters[0][0] <= to else None
         if ready is not None:
@@ -121,9 +121,9 @@ class Watermark:
             watcher(to)
 
     def fail(self, error: Exception) -> None:
-        """Nothing above value will ever be reached: everyone who waits for it gets `error`.
+        """Nothing above value will ever be reached: `error` is raised in every wait for more.
 
-        For good, present waiters and future ones. The first error stays.
+        This is final, for present and future waiters. The first error stays.
         """
         with self._lock:
             if self._failure is not None:
@@ -133,17 +133,17 @@ class Watermark:
         _wake(waiters, reached=False)
 
     def rewind(self, to: int) -> None:
-        """Take the mark back. For recovery and truncation only, while nobody waits."""
+        """Take the mark back. For recovery and truncation only, while nothing waits on it."""
         with self._lock:
             assert not self._waiters, f"{len(self._waiters)} wait on a mark that is being rewound"
             assert to <= self._value, f"rewind from {self._value} to {to} would be an advance"
             self._value = to
 
     def watch(self, callback: Callable[[int], None]) -> Callable[[], None]:
-        """Call back after each advance with the value it reached; the answer ends the watch.
+        """Call `callback` with the new value after each advance; returns a function that ends this.
 
-        The advancing thread calls, holding no lock, after the waiters were woken. Two
-        threads that advance may call in either order. The callback is quick and never raises.
+        The advancing thread calls it, holding no lock, after the waiters were woken. Two threads that advance
+        may call in either order. The callback must be quick and never raise.
         """
         with self._lock:
             self._watchers = (*self._watchers, callback)
@@ -178,7 +178,7 @@ class Watermark:
         return reached or self._reached(at_least)
 
     def wait_blocking(self, at_least: int, timeout_s: float | None) -> bool:
-        """The same for a thread. Never in the thread of an event loop: it would stand still."""
+        """Like `wait`, for a thread. Never in the thread of an event loop: it would block it."""
         if self._value >= at_least:
             return True
         waiter = _ThreadWaiter()
@@ -203,14 +203,14 @@ class Watermark:
             return entry
 
     def _take(self, to: int) -> list[_Entry]:
-        """Off the list with those who wait for `to` or less. Under the lock."""
+        """Take the waiters for `to` or less off the list. Under the lock."""
         count = bisect_left(self._waiters, (to + 1,))
         ready = self._waiters[:count]
         del self._waiters[:count]
         return ready
 
     def _forget(self, entry: _Entry) -> None:
-        """Strike out a waiter that gave up, or an idle queue would collect one per poll."""
+        """Remove a waiter that gave up; otherwise an idle queue would collect one per poll."""
         with self._lock:
             at = bisect_left(self._waiters, entry)
             if at < len(self._waiters) and self._waiters[at] is entry:
@@ -220,7 +220,7 @@ class Watermark:
         if self._value >= at_least:
             return True
         if self._failure is not None:
-            # Many may raise this one object: each starts a new traceback, none grows for ever.
+            # Many waits may raise this one object: each starts a new traceback, so none grows for ever.
             raise self._failure.with_traceback(None)
         return False
 

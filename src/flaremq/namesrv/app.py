@@ -1,4 +1,4 @@
-"""A NameServer: its table, its port, and the watch over silent brokers. The composition root."""
+"""A NameServer: its route table, its port, and the removal of silent brokers. The composition root."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ _CHANGEABLE: Final = frozenset(
         "enableAllTopicList",
     }
 )
-"""What a remote command may change while we run. All else needs the operator's own hand."""
+"""Options that a remote command may change. All others need the configuration file and a restart."""
 
 
 class NameServer:
-    """Independent of all other NameServers: it knows what brokers tell it, and forgets it when it stops."""
+    """Independent of all other NameServers: it knows what brokers register, and forgets it when it stops."""
 
     def __init__(
         self,

@@ -26,17 +26,17 @@ from flaremq.remoting.router import Handler, Peer
 log = logger("namesrv.handlers")
 
 ORDER_NAMESPACE = "ORDER_TOPIC_CONFIG"
-_STANDARD_JSON_FROM = 401  # Version V4_9_4: clients from then on can, and some only can, read standard JSON.
+_STANDARD_JSON_FROM = 401  # V4_9_4: clients from this version on can read standard JSON, some nothing else.
 _UNIT, _UNIT_SUB = 0x1, 0x2  # Bits of a topic's sys flag.
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """How the running configuration is read and changed; what may change is the owner's decision."""
+    """How the running configuration is read and changed; the owner decides what may change."""
 
     read: Callable[[], str]
     update: Callable[[dict[str, str]], Awaitable[str | None]]
-    """What it returns is why the change is not kept for the next start."""
+    """Returns why the change is not kept for the next start, or None."""
 
 
 class Handlers:
@@ -212,7 +212,7 @@ class Handlers:
         self._routes.register_topic(header.topic, route.queue_datas)
         return response_to(request)
 
-    # Small settings.
+    # Key-value settings.
 
     async def put_kv(self, _peer: Peer, request: Command) -> Command:
         header = fields.decode(headers.PutKVConfigRequestHeader, request.fields)

@@ -1,4 +1,4 @@
-"""Small settings by namespace and key, kept in a JSON file: what mqadmin puts and gets."""
+"""Key-value settings by namespace, kept in a JSON file: what mqadmin puts and gets."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _TABLE = "configTable"
 
 
 class KVConfig:
-    """Read at start, written whole at every change; the file before the last change stays as its .bak.
+    """Loaded at start, written as a whole at every change; the previous file is kept as .bak.
 
-    A change takes effect once it is on disk; one that cannot be written is refused and never seen.
+    A change takes effect once it is on disk; one that cannot be written is refused and never visible.
     """
 
     def __init__(self, path: Path) -> None:
@@ -26,7 +26,7 @@ class KVConfig:
         self._changing = asyncio.Lock()
 
     def load(self) -> None:
-        """Blocks. ConfigError if there is a file, and neither it nor its backup can be read."""
+        """Load the file. Blocks. Raises ConfigError if it exists, and neither it nor its .bak is readable."""
         self._table = self._file.load_as(_parsed) or {}
 
     async def put(self, namespace: str, key: str, value: str) -> None:
@@ -53,7 +53,7 @@ class KVConfig:
 
 
 def _parsed(text: bytes) -> dict[str, dict[str, str]]:
-    """What Java's NameServer, or ours, has written."""
+    """Parse a file written by Java's NameServer or ours."""
     table = fastjson.load_object(text).get(_TABLE)
     if not isinstance(table, Mapping) or not all(isinstance(keys, Mapping) for keys in table.values()):
         raise Malformed(f'no table of namespaces: expected {{"{_TABLE}": {{namespace: {{key: value}}}}}}')

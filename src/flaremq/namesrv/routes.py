@@ -1,7 +1,7 @@
-"""The route table: which brokers there are, and which topics they serve. Pure: time and peers come in.
+"""The route table: which brokers there are, and which topics they serve. Pure: time and peers are passed in.
 
-Built only from what brokers register. NameServers do not talk to each other, so each has its own table,
-and a broker registers with all of them.
+Built only from what brokers register. NameServers do not talk to each other, so each has its own table, and a
+broker registers with all of them.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from flaremq.protocol.bodies.cluster import BrokerMemberGroup, ClusterInfo
 from flaremq.protocol.bodies.route import BrokerData, QueueData, TopicRouteData
 
 MASTER_ID = 0
-EXPIRE_MS = 120_000  # A broker that says nothing for so long is gone, unless it asks for another time.
+EXPIRE_MS = 120_000  # A broker silent for this long is gone, unless it registers another timeout.
 
 BrokerKey = tuple[str, str]
-"""Cluster and address: who registered."""
+"""Cluster and address."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerRegistration:
-    """What a broker says of itself."""
+    """The registration of a broker."""
 
     cluster: str
     broker_name: str
@@ -32,15 +32,15 @@ class BrokerRegistration:
     timeout_ms: int = EXPIRE_MS
     zone: str | None = None
     acting_master: bool | None = None
-    """None: a broker too old to know of it."""
+    """None: a broker too old to send it."""
     data_version: DataVersion = field(default_factory=DataVersion)
     topics: Mapping[str, TopicConfig] | None = None
-    """None: nothing said about topics."""
+    """None: a registration without topics."""
 
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """What a slave wants to know: where its master is."""
+    """The answer to a registration: for a slave, where its master is."""
 
     master_address: str | None = None
     ha_address: str | None = None
@@ -53,7 +53,7 @@ class _Live:
     data_version: DataVersion
     ha_address: str
     peer: object
-    """The connection that the broker registered on; it goes, the broker goes."""
+    """The connection that the broker registered on; when it closes, the broker is removed."""
 
 
 @dataclass(slots=True)
@@ -68,7 +68,7 @@ class Routes:
     """Brokers by name, topics by name, and which brokers are alive.
 
     Invariants:
-      N1  a broker name without an address is nowhere: not in its cluster, not in any topic.
+      N1  a broker name without an address does not exist: not in its cluster, not in any topic.
       N2  every address of a broker name is alive, and an address belongs to one broker id.
     """
 
@@ -78,14 +78,14 @@ class Routes:
         self._topics: dict[str, dict[str, QueueData]] = {}
         self._live: dict[BrokerKey, _Live] = {}
 
-    # Brokers come and go.
+    # Brokers.
 
     def register(self, given: BrokerRegistration, now_ms: int, peer: object) -> Registered | None:
-        """Enter a broker; None if it is refused (RouteInfoManager.registerBroker)."""
+        """Register a broker; None if it is refused (RouteInfoManager.registerBroker)."""
         broker = self._brokers.get(given.broker_name)
         known_id = broker is not None and given.broker_id in broker.addresses
         if not known_id and given.topics is not None and len(given.topics) == 1:
-            return None  # A single topic of a broker nobody knows: it registers in parts, and out of order.
+            return None  # A single topic of an unknown broker: it registers in parts, out of order.
         if broker is not None and self._is_older(given, broker):
             return Registered()
         broker = self._brokers.setdefault(given.broker_name, _Broker(given.cluster))
@@ -103,7 +103,7 @@ class Routes:
         return self._master_of(given, broker)
 
     def _is_older(self, given: BrokerRegistration, broker: _Broker) -> bool:
-        """Its id is held by another address that has seen a later election."""
+        """Whether another address with a later state version holds its id."""
         other = broker.addresses.get(given.broker_id)
         if other is None or other == given.address:
             return False
@@ -112,7 +112,7 @@ class Routes:
 
     @staticmethod
     def _move_address(broker: _Broker, given: BrokerRegistration) -> None:
-        """A slave that became master keeps its address: its old id must not have it any more."""
+        """Remove the old id of a slave that became master: its address is the same."""
         for broker_id, address in list(broker.addresses.items()):
             if address == given.address and broker_id != given.broker_id:
                 del broker.addresses[broker_id]
@@ -163,7 +163,7 @@ class Routes:
             self._change_perm(broker_name, lambda perm: perm & ~PERM_WRITE)
 
     def heard(self, cluster: str, address: str, now_ms: int) -> None:
-        """A sign of life."""
+        """Note that a broker is alive."""
         live = self._live.get((cluster, address))
         if live is not None:
             live.last_ms = now_ms
@@ -173,12 +173,12 @@ class Routes:
         return live.data_version if live is not None else None
 
     def expire(self, now_ms: int) -> list[str]:
-        """Remove brokers that have been silent for too long; their addresses."""
+        """Remove brokers that have been silent for too long, and return their addresses."""
         dead = [key for key, live in self._live.items() if now_ms - live.last_ms > live.timeout_ms]
         return self._remove(dead)
 
     def lost(self, peer: object) -> list[str]:
-        """The connection of a broker was closed."""
+        """Remove the brokers of a closed connection, and return their addresses."""
         return self._remove([key for key, live in self._live.items() if live.peer is peer])
 
     def _remove(self, dead: Iterable[BrokerKey]) -> list[str]:
@@ -195,7 +195,7 @@ class Routes:
     # Topics.
 
     def register_topic(self, topic: str, queues: Iterable[QueueData]) -> None:
-        """Queues of one topic, of brokers that are known already."""
+        """Register the queues of one topic on known brokers."""
         for data in queues:
             if data.broker_name in self._brokers:
                 self._topics.setdefault(topic, {})[data.broker_name] = data
@@ -228,7 +228,7 @@ class Routes:
             if not queues:
                 del self._topics[topic]
 
-    # What is asked.
+    # Queries.
 
     def route(self, topic: str) -> TopicRouteData | None:
         queues = self._topics.get(topic)
@@ -267,7 +267,7 @@ class Routes:
         return tuple(topic for topic, queues in self._topics.items() if names & queues.keys())
 
     def topics_with_flag(self, wanted: int, unwanted: int = 0) -> tuple[str, ...]:
-        """Unit topic lists: by the first queue's topicSysFlag, as Java looks."""
+        """Topics by the topicSysFlag of their first queue data, as in Java."""
         firsts = ((topic, next(iter(queues.values()))) for topic, queues in self._topics.items())
         return tuple(
             topic
@@ -276,7 +276,7 @@ class Routes:
         )
 
     def system_names(self) -> tuple[tuple[str, ...], str | None]:
-        """Clusters and broker names, which are topics too, and the address of some broker."""
+        """The names of clusters and brokers, which are topics too, and the address of one broker."""
         clusters = dict.fromkeys(broker.cluster for broker in self._brokers.values())
         names = tuple(dict.fromkeys((*clusters, *self._brokers)))
         addresses = (address for broker in self._brokers.values() for address in broker.addresses.values())

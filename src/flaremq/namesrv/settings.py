@@ -1,4 +1,4 @@
-"""What an operator may say about a NameServer: those of RocketMQ's options that mean something here."""
+"""The NameServer's options: those of RocketMQ's that have an effect here."""
 
 from __future__ import annotations
 
@@ -11,17 +11,19 @@ from flaremq.remoting.settings import ServerSettings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamesrvSettings:
+    """What the NameServer does and allows."""
+
     kv_config_path: Path = computed("kvConfigPath", lambda: Path.home() / "namesrv" / "kvConfig.json")
     config_store_path: Path = computed(
         "configStorePath", lambda: Path.home() / "namesrv" / "namesrv.properties"
     )
     scan_interval_ms: int = option("scanNotActiveBrokerInterval", 5000, minimum=1, unit="span_ms")
-    """How often brokers that have fallen silent are looked for."""
+    """How often silent brokers are searched."""
     order_message_enabled: bool = option("orderMessageEnable", False)
-    """Routes then carry the order configuration of their topic."""
+    """Whether routes include the order configuration of their topic."""
     return_order_config: bool = option("returnOrderTopicConfigToBroker", True)
     delete_topic_with_registration: bool = option("deleteTopicWithBrokerRegistration", False)
-    """Whether a topic that a broker no longer names leaves the routes at once."""
+    """Whether a topic that a broker no longer registers is removed from the routes at once."""
     topic_list_enabled: bool = option("enableTopicList", True)
     all_topic_list_enabled: bool = option("enableAllTopicList", True)
     config_black_list: tuple[str, ...] = option(
@@ -35,6 +37,6 @@ class NamesrvSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamesrvServerSettings(ServerSettings):
-    """The same sockets, on the port where everybody looks for a NameServer."""
+    """Server options with a NameServer's default port."""
 
     listen_port: int = option("listenPort", 9876, minimum=0, maximum=65535)

@@ -22,7 +22,7 @@ _BROKER_SECTIONS: Final = (
     TlsClientSettings,
 )  # fmt: skip
 _KEPT: Final = "flaremq.properties"
-"""Beside a broker's tables: settings that were changed while it ran, if it was started without a file."""
+"""Next to a broker's tables: settings changed while it ran, if it was started without a file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class NamesrvConfig:
 
     @classmethod
     def load(cls, file: Path | None, environ: Mapping[str, str], flags: Sequence[str]) -> NamesrvConfig:
-        """Without a file, the one is read in which a NameServer keeps changes (configStorePath), if any."""
+        """Without a file, reads the one that a NameServer keeps changes in (configStorePath), if any."""
         sources = Sources.of(file, environ, flags)
         if file is None:
             usual = Path(sources.said("configStorePath") or NamesrvSettings().config_store_path)
@@ -53,7 +53,7 @@ class NamesrvConfig:
 
 
 def load_broker(file: Path | None, environ: Mapping[str, str], flags: Sequence[str]) -> BrokerConfig:
-    """Without a file, the one in which a broker keeps changed settings next to its store is read, if any."""
+    """Without a file, reads the one that a broker keeps changes in, next to its store, if it exists."""
     sources = Sources.of(file, environ, flags)
     if file is None:
         root = Path(sources.said("storePathRootDir") or StoreSettings().root)
@@ -75,7 +75,7 @@ def load_broker(file: Path | None, environ: Mapping[str, str], flags: Sequence[s
 
 
 def broker_sections(config: BrokerConfig) -> tuple[Any, ...]:
-    """In the order in which they are printed."""
+    """All sections, in the order in which they are printed."""
     return (
         *(config.broker, config.server, config.caller, config.store, config.families),
         *(config.tls, config.tls_client),
@@ -83,7 +83,7 @@ def broker_sections(config: BrokerConfig) -> tuple[Any, ...]:
 
 
 def flags(options: Mapping[str, object]) -> list[str]:
-    """Options as an operator would write them."""
+    """Options as `key=value` flags."""
     return [
         f"{name}={str(value).lower() if isinstance(value, bool) else value}"
         for name, value in options.items()

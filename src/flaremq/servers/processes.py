@@ -1,6 +1,6 @@
-"""Servers as processes of their own, started by another program: the demo, and tests.
+"""Servers as separate processes, started by another program: the demo, and tests.
 
-Ready is what a server calls ready: its line with "boot success", read from its pipe.
+A server is ready when it prints its line with "boot success".
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _LINES_SHOWN: Final = 40
 
 
 class ProcessFailed(Exception):
-    """A server ended, or did not get ready in time; the message shows the last that it printed."""
+    """A server ended, or was not ready in time; the message shows its last output."""
 
 
 class Process:
-    """One server. Its output goes to a file next to its settings."""
+    """One server process. Its output goes to a file next to its settings."""
 
     def __init__(
         self, what: str, name: str, port: int, folder: Path, *, descriptors: int | None = None
@@ -66,12 +66,12 @@ class Process:
 
     @property
     def lines(self) -> list[str]:
-        """All that it has printed, in all its lives."""
+        """All its output, including that of earlier runs."""
         return self._printed.read_text(errors="replace").splitlines()
 
     def wait_ready(self, limit_s: float = READY_LIMIT_S) -> Self:
         came = self._ready.wait(limit_s)
-        if came and not self._said_ready:  # Its pipe is closed, so it ends: maybe not this very moment.
+        if came and not self._said_ready:  # Its pipe is closed, so it is about to end.
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(STOP_LIMIT_S)
         if not self._said_ready or self._process.poll() is not None:
@@ -82,7 +82,7 @@ class Process:
         return self
 
     def stop(self) -> int:
-        """Ask it to end, as an operator would, and give its exit status."""
+        """Ask it to end, as an operator would (SIGTERM), and return its exit status."""
         self._process.send_signal(signal.SIGTERM)
         try:
             self._process.wait(STOP_LIMIT_S)
@@ -101,7 +101,7 @@ class Process:
             self.kill()
 
     def kill(self) -> None:
-        """End it at once (SIGKILL). Harmless when it has ended already."""
+        """End it at once (SIGKILL). Idempotent."""
         self._process.kill()
         self._process.wait()
         self._reader.join()
@@ -119,7 +119,7 @@ class Process:
                 if READY in line.decode(errors="replace"):
                     self._said_ready = True
                     self._ready.set()
-        self._ready.set()  # Nothing more comes: whoever waits shall see that it ended.
+        self._ready.set()  # No more output: wake up the waiter, which then sees that it ended.
 
 
 def properties_file(folder: Path, options: Mapping[str, object]) -> Path:

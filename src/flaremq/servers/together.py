@@ -24,8 +24,8 @@ class Together:
         clock: Clock | None = None,
         sleep: Sleep = asyncio.sleep,
     ) -> None:
-        """Brokers have the clock, and rest by `sleep`. The NameServer stays with the system's clock: it
-        would take a clock that jumps for the silence of all its brokers, and forget them."""
+        """`clock` and `sleep` are for the brokers. The NameServer uses the system's clock: if its clock
+        jumped, it would take all brokers for silent, and remove them."""
         self._clock = clock
         self._sleep = sleep
         self._host = f"[{host}]" if ":" in host else host
@@ -34,14 +34,14 @@ class Together:
 
     @property
     def namesrv(self) -> str:
-        """The address of the NameServer, once it is started."""
+        """The address of the NameServer; valid once it is started."""
         return f"{self._host}:{self._namesrv.port}"
 
     async def start(self) -> None:
         await self._namesrv.start()
 
     async def add(self, config: BrokerConfig) -> Broker:
-        """Start a broker. Its settings should name our NameServer, which knows it when this returns."""
+        """Start a broker. If its settings name our NameServer, it is registered when this returns."""
         broker = Broker(config, self._clock, sleep=self._sleep)
         await broker.start()
         self.brokers.append(broker)
@@ -52,7 +52,7 @@ class Together:
         await broker.stop()
 
     async def stop(self) -> None:
-        """The last broker first, and the NameServer after all of them, so that each can say goodbye."""
+        """Stop the last broker first, and the NameServer after all of them, so that each can unregister."""
         try:
             while self.brokers:
                 await self.remove(self.brokers[-1])

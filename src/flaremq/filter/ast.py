@@ -1,8 +1,8 @@
-"""What a filter expression means: a tree of plain values.
+"""A filter expression as a tree of plain values.
 
-A condition is true, false or unknown. An operand is a text, a number, true, false or nothing at
-all. A condition may stand where an operand is wanted, and a lone property where a condition is:
-both mean something in RocketMQ, if seldom what the author hoped for.
+A condition is true, false or unknown. An operand is a text, a number, true, false or null. A condition may
+stand in place of an operand, and a lone property in place of a condition: both are valid in RocketMQ, if
+seldom what the author meant.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from enum import Enum
 from typing import TypeAlias
 
 Value: TypeAlias = str | int | float | bool | None
-"""What an operand is for one message. A number beyond 32 bits is a long in Java."""
+"""The value of an operand for one message. A number beyond 32 bits is a long in Java."""
 
 
 class Comparison(Enum):
@@ -24,7 +24,7 @@ class Comparison(Enum):
 
 
 class SearchAnchor(Enum):
-    """Where in a text another one is looked for."""
+    """Where in a text another one is searched."""
 
     ANYWHERE = "CONTAINS"
     START = "STARTSWITH"
@@ -38,21 +38,21 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class Property:
-    """Always a text, or nothing."""
+    """Always a text, or null."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Negated:
-    """Nothing, unless the operand is a number."""
+    """Null unless the operand is a number."""
 
     operand: SyntaxNode
 
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """A property as a condition. Only booleans are true, and no property is one: it is never true."""
+    """A property as a condition. Only a boolean can be true, and a property is a text: it is never true."""
 
     operand: Property
 
@@ -85,7 +85,7 @@ class Compare:
 
 @dataclass(frozen=True, slots=True)
 class Between:
-    """A node of its own, not two comparisons: the operand is evaluated once, however deep it is."""
+    """Not two comparisons, so that the operand is evaluated once, however deep it is."""
 
     operand: SyntaxNode
     low: SyntaxNode
@@ -140,7 +140,7 @@ def inner(node: SyntaxNode) -> tuple[SyntaxNode, ...]:
 
 
 def property_names(node: SyntaxNode) -> frozenset[str]:
-    """Every property that the expression asks for."""
+    """Every property in the expression."""
     found: set[str] = set()
     waiting = [node]
     while waiting:

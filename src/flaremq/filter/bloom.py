@@ -1,8 +1,8 @@
-"""Which groups want a message, in a few bits: a bloom filter over `group#topic`.
+"""Bloom filters over `group#topic`: which groups a message matches, in a few bits.
 
-Every group owns k of m bits. The bits of the groups whose filter a message passes are set in the
-map next to its queue entry. A group that finds its bits not all set needs not look at the message;
-one that finds them set must, as others may have set them.
+Every group has k of m bits. The bits of the groups whose filter a message matches are set in the map next to
+its queue entry. If a group's bits are not all set, the message does not match; if they are, it must be
+checked, as other groups may have set them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from flaremq.base.errors import ConfigError, Malformed
 from flaremq.model.layout import EXT_UNIT_FIXED_SIZE, EXT_UNIT_SIZE_MAX
 
 BIT_COUNT_MAX: Final = 8 * (EXT_UNIT_SIZE_MAX - EXT_UNIT_FIXED_SIZE)
-"""A queue extension has room for no more."""
+"""The room in a queue extension."""
 
 _MASK_64: Final = 0xFFFF_FFFF_FFFF_FFFF
 _MASK_32: Final = 0xFFFF_FFFF
@@ -25,7 +25,7 @@ _C2: Final = 0x4CF5_AD43_2745_937F
 
 @dataclass(frozen=True, slots=True)
 class BloomBits:
-    """The bits of one group, and the size of the map that they were drawn for."""
+    """The bits of one group, and the size of the map that they belong to."""
 
     positions: tuple[int, ...]
     bit_count: int
@@ -45,7 +45,7 @@ class BloomBits:
 
 @dataclass(frozen=True, slots=True)
 class BloomFilter:
-    """k and m for a rate of false positives, in percent, and a number of groups."""
+    """k and m for a false-positive rate in percent and a number of groups."""
 
     error_percent: int = 20
     """maxErrorRateOfBloomFilter."""
@@ -62,7 +62,7 @@ class BloomFilter:
         if self.expected < 1:
             raise ConfigError(f"expectConsumerNumUseFilter is {self.expected}, expected 1 or more")
         rate = self.error_percent / 100
-        # Natural logarithms in the order of BloomFilter.java: another way may round otherwise.
+        # In the order of BloomFilter.java: another one may round differently.
         hash_count = math.ceil(math.log(rate) / math.log(0.5))
         bits = math.ceil(self.expected * (math.log(1 / rate) / math.log(2)) * (1 / math.log(2)))
         bit_count = 8 * math.ceil(bits / 8)
@@ -84,13 +84,13 @@ class BloomFilter:
         found = []
         for i in range(1, self.hash_count + 1):
             combined = (low + i * high) & _MASK_32
-            if combined >> 31:  # Negative in Java, which then turns all bits over.
+            if combined >> 31:  # Negative in Java, which then inverts all bits.
                 combined ^= _MASK_32
             found.append(combined % self.bit_count)
         return tuple(found)
 
     def owns(self, bits: BloomBits) -> bool:
-        """Whether these bits were drawn by a filter of this size; others mean nothing here."""
+        """Whether these bits belong to a filter of this size; others have no meaning here."""
         return bits.bit_count == self.bit_count and len(bits.positions) == self.hash_count
 
 
@@ -100,7 +100,7 @@ def is_hit(bit_map: bytes, mask: int) -> bool:
 
 
 def murmur3_64(data: bytes) -> int:
-    """The first half of MurmurHash3_x64_128 with seed 0: what Guava calls asLong, without a sign."""
+    """The first half of MurmurHash3_x64_128 with seed 0: Guava's asLong, unsigned."""
     h1 = h2 = 0
     tail_at = len(data) & ~15
     for at in range(0, tail_at, 16):

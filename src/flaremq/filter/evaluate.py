@@ -1,11 +1,11 @@
-"""What an expression says of a message: true, false or unknown.
+"""Evaluates an expression for a message: true, false or unknown.
 
     text > tokens > parser > ast > [evaluate]
 
-A tree becomes functions once, and is not walked again for every message. NOT, AND and OR are those
-of SQL: unknown is what a missing property makes of a comparison, and only a true message matches.
-Where RocketMQ fails half way, a function raises ValueError (values.py), and the message does not
-match: `a > 1 OR TRUE` says no to a = 'x'.
+A tree is compiled to functions once, and not walked again for every message. NOT, AND and OR are those of
+SQL: a comparison with a missing property is unknown, and a message matches only if the result is true. Where
+RocketMQ's evaluation fails, a function raises ValueError (values.py), and the message does not match:
+`a > 1 OR TRUE` does not match a = 'x'.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _ORDERS: Final = {
 
 
 def evaluation(node: SyntaxNode) -> Evaluation:
-    """The function that gives the value of this tree for the properties of a message."""
+    """A function from the properties of a message to the value of this tree."""
     match node:
         case Constant(value):
             return lambda _: value
@@ -141,7 +141,7 @@ def _compare(node: Compare) -> Evaluation:
 
 
 def _beside_constant(name: str, how: Comparison, constant: Value) -> Evaluation | None:
-    """The commonest comparisons of all, with less ado and the same result."""
+    """A shortcut for the most common comparisons, with the same result."""
     if isinstance(constant, int) and not isinstance(constant, bool):
         number, holds = constant, _OPERATORS[how]
 
@@ -163,7 +163,7 @@ def _beside_constant(name: str, how: Comparison, constant: Value) -> Evaluation 
 def _equal(left: Evaluation, right: Evaluation) -> Evaluation:
     def evaluate(properties: Properties) -> Value:
         one, other = left(properties), right(properties)
-        if one is None:  # Two that are missing are equal, but what is missing equals nothing.
+        if one is None:  # Two missing values are equal; one missing value equals nothing.
             return True if other is None else None
         return False if other is None else equal(one, other)
 
@@ -182,7 +182,7 @@ def _ordered(left: Evaluation, right: Evaluation, wanted: tuple[int, ...]) -> Ev
 
 
 def _between(node: Between) -> Evaluation:
-    """Two comparisons, the second one asked only if the first leaves it open."""
+    """Two comparisons; the second is made only if the first does not decide."""
     operand, low, high = evaluation(node.operand), evaluation(node.low), evaluation(node.high)
     negated = node.negated
 
@@ -211,7 +211,7 @@ def _in(name: str, values: frozenset[str], negated: bool) -> Evaluation:
 
 
 def _search(node: Search) -> Evaluation:
-    """Never unknown: what is missing or no text neither contains a text nor lacks it."""
+    """Never unknown: for a value that is missing or not a text, false even if negated."""
     if not node.wanted:
         return lambda _: False
     operand, wanted, negated = evaluation(node.operand), node.wanted, node.negated

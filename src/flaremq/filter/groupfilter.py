@@ -1,11 +1,11 @@
-"""What a broker keeps of the groups that filter by expression, and the bit maps made from it.
+"""The compiled filters of groups that filter by expression, and the bit maps calculated from them.
 
     dispatch > [BitMapCalculator] > queue extension > selector
 
-A bit map tells a group only of messages that were stored after its filter was born: what is older
-was mapped without it. So a filter must go on being asked while its consumers are away. Java does so
-until filterDataCleanTimeSpan has passed, and whoever holds the filters must too: a group that came
-back to an old birth would take maps that never knew it for a refusal.
+A bit map is valid for a group only if the message was stored after the group's filter was born: older ones
+were calculated without it. So a filter must stay in use while its consumers are away. Java keeps it until
+filterDataCleanTimeSpan has passed, and so must the owner of the filters: a group that came back with an old
+birth time would take maps calculated without it for a mismatch.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class GroupFilter:
     bits: BloomBits
     born_ms: int
     dead_ms: int = 0
-    """When its last consumer left; 0 while there are some."""
+    """When its last consumer left; 0 while there are consumers."""
     client_version: int = 0
     """subVersion of the subscription that it was made from."""
 
@@ -43,7 +43,7 @@ class GroupFilter:
         return self.dead_ms >= self.born_ms
 
     def was_asked_at(self, store_ms: int) -> bool:
-        """Whether it had a say in the bit map of a message stored then."""
+        """Whether it was part of the bit map of a message stored then."""
         return store_ms > self.born_ms
 
     def to_dict(self) -> dict[str, object]:
@@ -61,7 +61,7 @@ class GroupFilter:
 
     @classmethod
     def of(cls, fields: Fields) -> GroupFilter:
-        """InvalidExpression or Malformed if a part of it cannot be read; whether it is dead is computed."""
+        """Raises InvalidExpression or Malformed if it cannot be read. `dead` is not read but computed."""
         if fields.text("expressionType") != SQL92:
             raise Malformed(f"expressionType is {fields.text('expressionType')!r}, expected {SQL92}")
         bloom = fields.inner("bloomFilterData")
@@ -81,8 +81,8 @@ class GroupFilter:
 class BitMapCalculator:
     """A store.api.BitMapper. Runs in the dispatching thread.
 
-    `filters_of` gives the filters of all groups of a topic, dead ones too, and must not change a
-    sequence that it has given out: the thread that registers filters is another one.
+    `filters_of` returns the filters of all groups of a topic, dead ones too, and must not change a sequence
+    that it has returned: filters are registered in another thread.
     """
 
     def __init__(self, bloom: BloomFilter, filters_of: Callable[[bytes], Sequence[GroupFilter]]) -> None:
@@ -97,7 +97,7 @@ class BitMapCalculator:
         decoded = decode_properties(bytes(properties))
         bits = 0
         for one in filters:
-            # Bits of another size are passed over; their owner does not trust the map either.
+            # Bits of another size are skipped; their group does not use the map either.
             if self._bloom.owns(one.bits) and one.predicate.matches(decoded):
                 bits |= one.bits.mask
         return bits.to_bytes(self._bloom.bit_count // 8, "little")

@@ -11,10 +11,10 @@ The grammar is SelectorParser.jj's, its levels from loose to tight:
                          [NOT] CONTAINS | STARTSWITH | ENDSWITH text )*
     prefix      ( NOT | - | + )* ( value | property | "(" or ")" )
 
-NOT binds tighter than everything else: `NOT a = 1` is `(NOT a) = 1`. What Java checks while it
-builds (ComparisonExpression.java) is checked here. One thing more: Java forgets to ask for the end
-of the text and ignores what follows a whole expression, so that `a = 1) AND b = 2` filters by `a`
-alone and `a LIKE 'x%'` by nothing. Such a text is refused here.
+NOT binds tighter than everything else: `NOT a = 1` is `(NOT a) = 1`. The checks that Java makes while it
+builds the tree (ComparisonExpression.java) are made here. One difference: Java does not require the end of
+the text and ignores what follows a complete expression, so that `a = 1) AND b = 2` filters by `a` alone and
+`a LIKE 'x%'` by nothing. Such a text is refused here.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ from flaremq.filter.tokens import Token, TokenKind, shown, tokenize
 from flaremq.filter.values import order
 
 NESTING_MAX: Final = 64
-"""Parentheses within each other. Each costs up to eight Python frames here, of the thousand there are."""
+"""Nested parentheses. Each takes up to eight Python frames here, of a thousand."""
 DEPTH_MAX: Final = 200
-"""Nodes below each other: one frame each, whenever a message is looked at."""
+"""Depth of the tree: one frame per node when a message is checked."""
 NODES_MAX: Final = 2048
-"""Of one tree: every message pays for every node. The texts of an IN are no nodes."""
+"""Nodes per tree: every message pays for every node. The texts of an IN are not nodes."""
 
 _ORDERINGS: Final = (TokenKind.GREATER, TokenKind.GREATER_EQUAL, TokenKind.LESS, TokenKind.LESS_EQUAL)
 _SEARCHES: Final = (TokenKind.CONTAINS, TokenKind.STARTSWITH, TokenKind.ENDSWITH)
@@ -62,13 +62,13 @@ _AFTER_NOT: Final = "BETWEEN, IN, CONTAINS, STARTSWITH or ENDSWITH"
 
 
 def parse(text: str) -> SyntaxNode:
-    """The tree of a whole expression, a condition at its root; InvalidExpression names the place."""
+    """The tree of an expression, with a condition at its root. Raises InvalidExpression with the place."""
     return _Parser(tokenize(text)).whole()
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A piece of the tree, where its text begins, and how deep it is."""
+    """A subtree, where its text begins, and its depth."""
 
     node: SyntaxNode
     at: int
@@ -101,7 +101,7 @@ class _Parser:
         return self._chain(All, parts)
 
     def _chain(self, kind: type[All | Some], parts: list[_Part]) -> _Part:
-        """A run of ANDs or ORs is one node: they are read from left to right, however many."""
+        """A run of ANDs or ORs is one node, evaluated from left to right, however long."""
         if len(parts) == 1:
             return parts[0]
         conditions = [self._condition(part) for part in parts]
@@ -135,7 +135,7 @@ class _Parser:
         for side in (left, right):
             if side.node == Constant(None):
                 raise _refused(side, f"a value or a property: IS NULL asks for it, not {operator.value}")
-        # Only this way round, as in Java: 5 = TRUE can be asked, and is never so.
+        # Only in this order, as in Java: 5 = TRUE is allowed, and never true.
         if _is_boolean(left.node) and isinstance(right.node, Constant) and not _is_boolean(right.node):
             raise _refused(right, "TRUE, FALSE or a property, as on the other side")
         found = self._made(Compare(Comparison.EQUAL, left.node, right.node), left.at, left, right)
@@ -272,7 +272,7 @@ def _check_ordered(part: _Part, operator: str) -> None:
 
 
 def _check_range(low: _Part, high: _Part) -> None:
-    """Asked of plain numbers only: Java does not look through a minus sign."""
+    """Checked for plain numbers only: Java does not look through a minus sign."""
     if not isinstance(low.node, Constant) or not isinstance(high.node, Constant):
         return
     if order(low.node.value, high.node.value) > 0:

@@ -1,6 +1,6 @@
-"""An expression made ready: read once, asked of every message.
+"""A compiled expression: parsed once, evaluated for every message.
 
-Of a message only the properties count, and of those only the ones that the expression names.
+Of a message only the properties count, and of those only the ones in the expression.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from flaremq.filter.parser import parse
 from flaremq.model.properties import decode_properties, decode_text, find_property
 
 _FINDS_MAX: Final = 3
-"""Up to this many properties are cheaper to find one by one than to decode all."""
+"""Up to this many properties, finding each is cheaper than decoding all."""
 _KEPT: Final = 100  # As many as Java keeps.
 
 
@@ -25,7 +25,7 @@ class Predicate:
     tree: SyntaxNode
     names: frozenset[str]
     evaluate: Evaluation = field(repr=False, compare=False)
-    """True, False or None for unknown; ValueError where RocketMQ's evaluation fails."""
+    """True, False, or None for unknown. Raises ValueError where RocketMQ's evaluation fails."""
     _wanted: tuple[tuple[str, bytes], ...] = field(repr=False, compare=False)
 
     def matches(self, properties: Properties) -> bool:
@@ -36,7 +36,7 @@ class Predicate:
             return False
 
     def matches_raw(self, properties: bytes) -> bool:
-        """The same for properties as they lie in a record."""
+        """Like `matches`, for encoded properties as in a record."""
         return self.matches(self._read(properties))
 
     def _read(self, raw: bytes) -> Properties:
@@ -54,7 +54,7 @@ class Predicate:
 def compile_predicate(text: str) -> Predicate:
     """Compile an SQL92 expression; raises InvalidExpression.
 
-    The last ones are kept, since a consumer that sends its expression along sends it with every pull.
+    The last ones are cached, since a consumer that sends its expression sends it with every pull.
     """
     tree = parse(text)
     names = property_names(tree)

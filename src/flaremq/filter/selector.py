@@ -33,7 +33,7 @@ _EMPTY_ROW: Final = facts_table(1)
 
 
 class Unit(Protocol):
-    """What a queue extension holds of a message, as far as a filter cares."""
+    """What a filter needs of a queue extension."""
 
     @property
     def store_ms(self) -> int: ...
@@ -43,7 +43,7 @@ class Unit(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TagSelector:
-    """Wants the messages whose tag has one of these hashes."""
+    """Matches messages whose tag has one of these hashes."""
 
     codes: array[int] = field(hash=False)
 
@@ -51,9 +51,9 @@ class TagSelector:
         return _holds(self.codes, tags_code_of_entry(tags_code))
 
     def matches_record(self, record: memoryview) -> bool:
-        """Asked when an entry could not tell, as the unit that held the hash is lost.
+        """Called if an entry did not decide, because the unit with the hash is lost.
 
-        Java lets such a message through, and its consumer throws it away.
+        Java lets such a message through, and its consumer discards it.
         """
         facts = _facts_of(record)
         return facts is not None and _holds(self.codes, facts[Fact.TAGS_CODE])
@@ -61,15 +61,15 @@ class TagSelector:
 
 @dataclass(frozen=True, slots=True)
 class SqlSelector:
-    """Wants the messages whose properties fulfil an expression."""
+    """Matches messages whose properties satisfy an expression."""
 
     predicate: Predicate
     born_ms: int = 0
-    """Bit maps of messages that are not younger say nothing."""
+    """Bit maps count only for messages stored after this."""
     mask: int = 0
-    """The bits of its group; 0 if it has none, and must look at every record."""
+    """The bits of its group; 0 if it has none, and must check every record."""
     bit_map_size: int = 0
-    """Of the maps that the mask was made for, in bytes."""
+    """The size of the maps that the mask was made for, in bytes."""
 
     @property
     def codes(self) -> None:
@@ -86,15 +86,15 @@ class SqlSelector:
 
 
 FilterLookup: TypeAlias = Callable[[str, str], GroupFilter | None]
-"""The filter that is kept for a topic and a group."""
+"""The kept filter of a topic and group."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetrySelector:
     """Matches messages of a retry topic by the group's subscriptions to their original topics.
 
-    Only with filterSupportRetry. The entry is judged as without it, and a message of a topic that the
-    group does not filter matches.
+    Only with filterSupportRetry. Entries are checked as without it, and a message of a topic that the group
+    does not filter matches.
     """
 
     own: SqlSelector
@@ -123,10 +123,10 @@ AnySelector: TypeAlias = TagSelector | SqlSelector | RetrySelector
 def compile_selector(
     expression_type: str | None, text: str | None, codes: Collection[int] | None = None
 ) -> TagSelector | SqlSelector | None:
-    """The selector of a subscription; None when it wants everything.
+    """The selector of a subscription; None if it selects everything.
 
-    `codes` are the hashes that came with a heartbeat (codeSet): Java's broker goes by them, and reads
-    of the text only whether it is `*`. InvalidExpression if a text cannot be read.
+    `codes` are the hashes from a heartbeat (codeSet): Java's broker uses them, and only checks whether the
+    text is `*`. Raises InvalidExpression if a text cannot be parsed.
     """
     if not expression_type or expression_type == TAG:
         return _tag_selector(text, codes)
@@ -145,7 +145,7 @@ def _tag_selector(text: str | None, codes: Collection[int] | None) -> TagSelecto
 
 
 def group_selector(kept: GroupFilter, bloom: BloomFilter) -> SqlSelector:
-    """The selector of a filter that the broker keeps: it may trust the bit maps made since its birth."""
+    """The selector of a kept filter: it may use the bit maps calculated since the filter's birth."""
     if not bloom.owns(kept.bits):
         return SqlSelector(kept.predicate)
     return SqlSelector(kept.predicate, kept.born_ms, kept.bits.mask, kept.bits.bit_count // 8)
@@ -154,7 +154,7 @@ def group_selector(kept: GroupFilter, bloom: BloomFilter) -> SqlSelector:
 def retry_selector(own: AnySelector | None, topic: str, filter_of: FilterLookup) -> AnySelector | None:
     """With filterSupportRetry: the selector `own` of a subscription to `topic`, if that is a retry topic.
 
-    Java's push consumers subscribe to their retry topic with `*`: for them nothing changes.
+    Java's push consumers subscribe to their retry topic with `*`, so nothing changes for them.
     """
     if not isinstance(own, SqlSelector) or not names.is_retry(topic):
         return own
@@ -162,7 +162,7 @@ def retry_selector(own: AnySelector | None, topic: str, filter_of: FilterLookup)
 
 
 def _group_of(topic: str) -> str:
-    """Of `%RETRY%group`, or of `%RETRY%group+topic` as pop consumers have it (KeyBuilder.parseGroup)."""
+    """The group of `%RETRY%group`, or of a pop consumer's `%RETRY%group+topic` (KeyBuilder.parseGroup)."""
     pieces = topic.removeprefix(names.RETRY_PREFIX).split(_POP_RETRY_SEPARATOR)
     return pieces[0] if len(pieces) == 2 else _POP_RETRY_SEPARATOR.join(pieces)
 
@@ -179,7 +179,7 @@ def _facts_of(record: memoryview) -> array[int] | None:
 
 
 def _properties_of(record: memoryview) -> bytes | None:
-    """None for bytes that are no record."""
+    """None for bytes that are not a record."""
     facts = _facts_of(record)
     if facts is None:
         return None

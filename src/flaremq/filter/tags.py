@@ -1,8 +1,8 @@
-"""Subscriptions by tag: `TagA || TagB`, or `*` and nothing at all for every message.
+"""Subscriptions by tag: `TagA || TagB`, or `*` or an empty text for every message.
 
-A broker compares hashes, which is all that a queue entry holds; a consumer compares the texts,
-because two tags may share a hash. Reading follows Java (FilterAPI.buildSubscriptionData): `*`
-means everything only when it stands alone, and a blank text means nothing at all.
+A broker compares hashes, which is all that a queue entry contains; a consumer compares the texts, because two
+tags may share a hash. Parsing follows Java (FilterAPI.buildSubscriptionData): `*` means everything only when
+it stands alone, and a blank text means nothing at all.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _ASCII_BLANKS: Final = "".join(map(chr, range(33)))
 
 @dataclass(frozen=True, slots=True)
 class TagSet:
-    """The tags that a subscription names; None stands for all there are."""
+    """The tags of a subscription; None stands for all tags."""
 
     tags: frozenset[str] | None
 
     def codes(self) -> array[int] | None:
-        """Their hashes for a broker, in order."""
+        """The hashes of the tags for a broker, in order."""
         return None if self.tags is None else code_array(map(java_hash, self.tags))
 
     def matches(self, tag: str | None) -> bool:
@@ -54,7 +54,7 @@ def parse_tags(text: str | None) -> TagSet:
 
 
 def code_array(codes: Iterable[int]) -> array[int]:
-    """Each code once, smallest first, as the store wants them."""
+    """Each code once, smallest first, as the store expects them."""
     return array("q", sorted(set(codes)))
 
 

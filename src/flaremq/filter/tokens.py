@@ -1,10 +1,9 @@
-"""The words of a filter expression, as SelectorParser.jj cuts them.
+"""The tokens of a filter expression, as in SelectorParser.jj.
 
     text > [tokens] > parser > ast > evaluate
 
-Reserved words are the same in small and capital letters, property names are not. Two things end
-well here that go unnoticed in Java, whose parser stops reading at the first word it cannot use:
-`0L` is a number, `007` is not.
+Reserved words are case-insensitive, property names are not. Two things are handled here that go unnoticed in
+Java, whose parser stops reading at the first token that it cannot use: `0L` is a number, `007` is not.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from flaremq.base.errors import InvalidExpression
 from flaremq.base.units import KiB
 
 TEXT_LENGTH_MAX: Final = 16 * KiB
-"""In characters. Java has no limit; here a longer text would hold up the event loop."""
+"""In characters. Java has no limit; here a longer text would block the event loop."""
 
 _LONG_MAX: Final = 2**63 - 1
 _LONG_DIGITS: Final = 19
@@ -64,9 +63,9 @@ class Token:
     kind: TokenKind
     text: str
     at: int
-    """Character of the expression where it begins."""
+    """The character of the expression where it begins."""
     value: str | int | float = ""
-    """Of a name, a text or a number."""
+    """The value of a name, a text or a number."""
 
     def __str__(self) -> str:
         return TokenKind.END.value if self.kind is TokenKind.END else shown(self.text)
@@ -101,14 +100,14 @@ _TOKEN: Final = re.compile(
 
 
 def shown(text: str) -> str:
-    """A piece of the expression for an error, shortened so that it cannot flood a log."""
+    """A part of the expression for an error, shortened so that it cannot flood a log."""
     return repr(text if len(text) <= _SHOWN_MAX else text[:_SHOWN_MAX] + "…")
 
 
 def tokenize(text: str) -> Iterator[Token]:
-    """One token after the other, an END last. InvalidExpression at a character that can begin none.
+    """One token after the other, END last. Raises InvalidExpression at a character that cannot begin one.
 
-    They are cut when they are asked for: of a text that is wrong, nothing is read behind the error.
+    Lazy: nothing is read after an error.
     """
     if len(text) > TEXT_LENGTH_MAX:
         raise InvalidExpression(
@@ -155,7 +154,7 @@ def _token(piece: re.Match[str]) -> Token:
             return Token(_BY_TEXT.get(found.upper(), TokenKind.NAME), found, at, found)
         case "sign":
             return Token(_BY_TEXT[found], found, at)
-        case "comment":  # It was none: two signs.
+        case "comment":  # Not a comment: two signs.
             return Token(TokenKind.MINUS, found[0], at)
         case "string":
             return Token(TokenKind.STRING, found, at, found[1:-1].replace("''", "'"))

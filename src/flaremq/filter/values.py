@@ -1,8 +1,8 @@
 """Values as Java reads and compares them: Integer.valueOf, Double.valueOf, Double.compareTo.
 
-A property is a text. Compared with a number it must be a number of the same Java class, with TRUE it
-is read as a boolean. A text that cannot be read so raises ValueError: RocketMQ's evaluation then
-ends in an exception, and the message matches nothing, whatever else the expression says.
+A property is a text. Compared with a number, it must be a number of the same Java class; compared with TRUE,
+it is read as a boolean. A text that cannot be read so raises ValueError: RocketMQ's evaluation then ends in
+an exception, and the message does not match, whatever the rest of the expression says.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _LONG_DIGITS: Final = 19
 _ASCII_BLANKS: Final = "".join(map(chr, range(33)))
 """What Java's String.trim removes."""
 
-_DIGITS: Final = re.compile(r"[^\D\U00010000-\U0010FFFF]+")  # Java looks at single UTF-16 units.
-# Possessive, so that a long text that is not a number is not tried again from every digit of it.
+_DIGITS: Final = re.compile(r"[^\D\U00010000-\U0010FFFF]+")  # Java compares single UTF-16 units.
+# Possessive, so that a long text that is not a number is not retried from each of its digits.
 _DECIMAL: Final = re.compile(r"([+-]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]++)?)[fFdD]?")
 _HEXADECIMAL: Final = re.compile(
     r"([+-]?0[xX](?:[0-9a-fA-F]++(?:\.[0-9a-fA-F]*+)?|\.[0-9a-fA-F]++)[pP][+-]?[0-9]++)[fFdD]?"
@@ -39,12 +39,12 @@ def whole_number(text: str, like: int) -> int:
         return int(text)
     sign = text[0] if text.startswith(("+", "-")) else ""
     digits = text[len(sign) :]
-    if len(digits) > _LONG_DIGITS:  # Zeros in front are no reason to refuse it.
+    if len(digits) > _LONG_DIGITS:  # Leading zeros are allowed.
         digits = digits.lstrip("0") or "0"
     if len(digits) > _LONG_DIGITS or not _DIGITS.fullmatch(digits):
         raise ValueError(f"{text[:_LONG_DIGITS]!r} is not a whole number")
     value = int(sign + digits)
-    # -2**31 is here a long: it is written as a literal too large for an int, and negated.
+    # -2**31 is a long here: a literal too large for an int, negated.
     limit = _INT_MAX if -_INT_MAX <= like <= _INT_MAX else _LONG_MAX
     if not -limit - 1 <= value <= limit:
         raise ValueError(f"{text[:_LONG_DIGITS]!r} cannot be compared with {like}")
@@ -52,7 +52,7 @@ def whole_number(text: str, like: int) -> int:
 
 
 def floating(text: str) -> float:
-    """As Double.valueOf: blanks around it, a suffix, hexadecimal, NaN and Infinity are all right."""
+    """Like Double.valueOf: blanks around it, a suffix, hexadecimal, NaN and Infinity are allowed."""
     bare = text.strip(_ASCII_BLANKS)
     match = _DECIMAL.fullmatch(bare)
     if match:
@@ -69,14 +69,14 @@ def floating(text: str) -> float:
 
 
 def order(left: Value, right: Value) -> int:
-    """-1, 0 or 1, as <, <=, > and >= see two texts or numbers."""
+    """-1, 0 or 1: the order of two texts or numbers for <, <=, > and >=."""
     if isinstance(left, str) and isinstance(right, str):
         return order_of_doubles(floating(left), floating(right))
     return _order_of_numbers(*_alike(left, right))
 
 
 def equal(left: Value, right: Value) -> bool:
-    """As = sees two values, neither of them NULL. Texts are equal letter by letter, or not at all."""
+    """Whether two values are equal for =; neither is NULL. Texts must be identical."""
     if isinstance(left, bool) or isinstance(right, bool):
         return _equal_booleans(left, right)
     if isinstance(left, str) and isinstance(right, str):
@@ -88,13 +88,13 @@ def _equal_booleans(left: Value, right: Value) -> bool:
     if isinstance(left, str):
         return (left.lower() == "true") == right
     if isinstance(right, str):
-        # Java casts the wrong side and fails: only `a = TRUE` can be asked, not `TRUE = a`.
+        # Java casts the wrong side and fails: only `a = TRUE` works, not `TRUE = a`.
         raise ValueError(f"{left} is not text")
     return isinstance(left, bool) and isinstance(right, bool) and left == right
 
 
 def _alike(left: Value, right: Value) -> tuple[int | float, int | float]:
-    """Two numbers of one Java class, a text read as what stands on the other side."""
+    """Two numbers of one Java class; a text is read as the class of the other side."""
     assert left is not None and right is not None
     if isinstance(left, str):
         assert not isinstance(right, str)

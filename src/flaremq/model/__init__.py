@@ -2,7 +2,7 @@
 
 allocate     strategies that divide queues among the members of a group
 batch        several messages in one body (twin)
-columns      int64 tables in which rooms exchange many messages at once
+columns      int64 tables in which modules exchange many messages at once
 compression  zlib, LZ4 and zstd bodies
 delays       delay levels and their spans
 encode       drafts into record bytes (twin)

@@ -32,9 +32,9 @@ class BatchPart(NamedTuple):
 
 
 def join_batch(bodies: Sequence[bytes], texts: Sequence[str | bytes], flags: Sequence[int] = ()) -> bytes:
-    """A batch of messages by columns: bodies, properties as they go into a record, and flags if any has one.
+    """A batch from columns: bodies, properties as they go into a record, and flags if any message has one.
 
-    PropertiesTooLong, UnicodeEncodeError for half a pair of surrogates, ValueError for columns of
+    Raises PropertiesTooLong, UnicodeEncodeError for half a surrogate pair, and ValueError for columns of
     different lengths.
     """
     chunks: list[bytes] = []
@@ -48,7 +48,7 @@ def join_batch(bodies: Sequence[bytes], texts: Sequence[str | bytes], flags: Seq
 
 
 def split_batch(body: bytes) -> list[BatchPart]:
-    """The messages of a batch, in order; none of an empty one. Malformed says where it breaks.
+    """The messages of a batch, in order. Raises Malformed with the place of the error.
 
     Stricter than Java, which never compares the size of an element with its contents:
     INNER_NUM is counted by these sizes, so a wrong one would lose or invent messages.
@@ -63,10 +63,10 @@ def split_batch(body: bytes) -> list[BatchPart]:
 
 
 def batch_rows(buffer: bytes, lead: int, base: Sequence[int]) -> array[int]:
-    """Draft rows for the elements of a batch that lies in `buffer` behind `lead` bytes.
+    """Draft rows for the elements of a batch in `buffer`, after `lead` bytes.
 
-    `base` is the row that all of them share but for body, properties and flag. Malformed, and
-    Raises MessageIllegal for a delayed element, which would need its own queue.
+    `base` is the row that all of them share, except for body, properties and flag. Raises Malformed, and
+    MessageIllegal for a delayed element, which would need its own queue.
     """
     rows: array[int] = array("q")
     at = lead

@@ -20,7 +20,7 @@ _INT_COLUMNS = (Draft.QUEUE_ID, Draft.FLAG, Draft.SYS_FLAG, Draft.RECONSUME_TIME
 
 
 class Encoder:
-    """Makes records for one store: its host, its limits, and whether records carry a CRC of their own."""
+    """Makes records for one store, with its host and limits, and a CRC in each record if enabled."""
 
     def __init__(
         self, store_host: bytes, append_crc: bool = False, body_max: int = 1 << 31, record_max: int = 1 << 31
@@ -33,7 +33,7 @@ class Encoder:
         self._record_max = record_max
 
     def _record_size(self, drafts: Drafts, row: int) -> int:
-        """Bytes that this row, once checked, will take in the log."""
+        """The size of this row's record in the log; the row must be checked."""
         rows, r = drafts.rows, row * Draft.WIDTH
         topic_size = rows[r + Draft.TOPIC_SIZE]
         return (
@@ -47,7 +47,7 @@ class Encoder:
         )
 
     def _is_illegal(self, drafts: Drafts, row: int) -> bool:
-        """Whether one of its sizes is over its limit."""
+        """Whether one of its sizes exceeds its limit."""
         r, rows = row * Draft.WIDTH, drafts.rows
         return (
             rows[r + Draft.BODY_SIZE] > self._body_max
@@ -66,12 +66,12 @@ class Encoder:
         next_offsets: array[int],
         now_ms: int,
     ) -> int:
-        """Write rows from `first` on to out[at:] and say how many found room.
+        """Write rows from `first` on to out[at:], and return how many fitted.
 
-        `base` is the physical offset of out[0]. Each row takes its queue offset from
-        `next_offsets` and moves it on; its last three columns are filled in. After every record
-        room for a blank one remains. Rows that belong together are written all or none. A row
-        with a size over its limit stops everything before a byte is written: -1 - row is given.
+        `base` is the physical offset of out[0]. Each row takes its queue offset from `next_offsets` and
+        advances it; its last three columns are filled in. After every record there is still room for a blank
+        one. Rows that belong together are written all or none. If a row exceeds a size limit, nothing is
+        written at all, and -1 - row is returned.
         """
         check_rows(drafts, first, len(next_offsets))
         if not 0 <= at <= len(out):
@@ -94,7 +94,7 @@ class Encoder:
             rows[r + Draft.SIZE] = size
             rows[r + Draft.QUEUE_OFFSET] = queue_offset
             record = self._record(drafts, r, now_ms)
-            # Size and magic last: who maps the file sees no magic before the record is whole.
+            # Size and magic last: readers of the map see no magic before the record is complete.
             out[at + layout.BLANK_SIZE : at + size] = record[layout.BLANK_SIZE :]
             out[at : at + layout.BLANK_SIZE] = record[: layout.BLANK_SIZE]
             at += size
@@ -107,7 +107,7 @@ class Encoder:
         born_host = _piece(drafts.heads, rows[r + Draft.BORN_HOST_AT], rows[r + Draft.BORN_HOST_SIZE])
         body = _piece(drafts.bodies, rows[r + Draft.BODY_AT], rows[r + Draft.BODY_SIZE])
         v2 = len(topic) > layout.TOPIC_SIZE_MAX_V1
-        # The host bits tell the widths, so they follow the hosts and never the sender.
+        # The host bits give the widths, so they are set from the hosts, never from the sender.
         flag = rows[r + Draft.SYS_FLAG] & ~(_BORN_V6 | _STORE_V6)
         flag |= _BORN_V6 * (len(born_host) == layout.HOST_SIZE_V6)
         flag |= _STORE_V6 * (len(self._store_host) == layout.HOST_SIZE_V6)
@@ -155,7 +155,7 @@ def _piece(buffer: Bytes, at: int, size: int) -> bytes:
 
 
 def check_rows(drafts: Drafts, first: int, queues: int) -> None:
-    """Rows that point outside their buffers are a bug of the caller, found before a byte is written."""
+    """Raises for rows that point outside their buffers, a bug of the caller, before a byte is written."""
     rows, count = drafts.rows, len(drafts)
     if not 0 <= first <= count:
         raise ValueError(f"row {first} of {count}")

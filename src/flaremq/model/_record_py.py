@@ -1,6 +1,6 @@
 """Reading records, many a call: the reference twin. _record_c.pyx agrees with it on any bytes.
 
-`walk` goes over stored records and notes what dispatch, recovery and readers must know of each.
+`walk` goes over stored records and collects what dispatch, recovery and readers need.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ def crc31(data: Bytes) -> int:
 
 
 def walk(data: Bytes, at: int, end: int, base: int, facts: array[int], check: int) -> tuple[int, int, int]:
-    """Note the facts of the records that lie in data[at:end], as many as `facts` has rows for.
+    """Fill `facts` with the records in data[at:end], as many as it has rows for.
 
-    `base` is the physical offset of data[0]. Gives the number of records, the place behind the
-    last one, and why the walk stopped there (Stop). Nothing behind an invalid record is looked
-    at: only sizes lead from one record to the next, so no dead bytes are taken for living ones.
+    `base` is the physical offset of data[0]. Returns the number of records, the place after the last one, and
+    why the walk stopped there (Stop). Nothing after an invalid record is read: only sizes lead from one
+    record to the next, so stale bytes are never taken for records.
     """
     if not 0 <= at <= end <= len(data):
         raise ValueError(f"range {at}..{end} of {len(data)} bytes")
@@ -45,10 +45,10 @@ def walk(data: Bytes, at: int, end: int, base: int, facts: array[int], check: in
 
 
 def leap(data: Bytes, at: int, end: int, base: int, size: int) -> int:
-    """Where the first record begins that lies `size` bytes behind data[at] or more, -1 if none does.
+    """Where the first record begins that is at least `size` bytes after data[at]; -1 if there is none.
 
-    Goes by sizes alone, from one record to the next, and believes each that says where it lies: to divide
-    a file among those who will walk it, and look at each record closely.
+    Follows sizes from one record to the next, and checks only magic, size and stored offset: for dividing a
+    file among readers that will walk it and check each record fully.
     """
     if not 0 <= at <= end <= len(data):
         raise ValueError(f"range {at}..{end} of {len(data)} bytes")
@@ -68,7 +68,7 @@ def leap(data: Bytes, at: int, end: int, base: int, size: int) -> int:
 def _note(
     view: memoryview, at: int, end: int, base: int, facts: array[int], f: int, check: int
 ) -> tuple[int, int]:
-    """Verify one record and fill in its row; Stop.LIMIT and its size, or why it is none."""
+    """Verify one record and fill in its row; returns Stop.LIMIT and its size, or why it is invalid."""
     if end - at < layout.BLANK_SIZE:
         return Stop.INVALID, 0
     size, magic = struct.unpack_from(">ii", view, at)
@@ -116,8 +116,8 @@ def _note(
 
 
 def _note_properties(view: memoryview, at: int, end: int, facts: array[int], f: int) -> None:
-    """Find the properties that dispatch asks for. A pair with an empty side does not count, and
-    of two pairs with one name the later counts (MessageDecoder.string2messageProperties)."""
+    """Find the properties that dispatch needs. A pair with an empty side does not count, and of two pairs
+    with one name the later counts (MessageDecoder.string2messageProperties)."""
     tags = b""
     facts[f + Fact.KEYS_AT] = facts[f + Fact.KEYS_SIZE] = 0
     facts[f + Fact.TAGS_AT] = facts[f + Fact.TAGS_SIZE] = 0
@@ -149,7 +149,7 @@ def _note_properties(view: memoryview, at: int, end: int, facts: array[int], f: 
 
 
 def crc_tail(record: bytes) -> bytes:
-    """The CRC property of a record that is whole but for it."""
+    """The CRC property of a record that is complete except for it."""
     digits = f"{crc31(record):0{layout.CRC_DIGITS}d}"[::-1].encode()
     return layout.CRC_PROPERTY + b"\x01" + digits + b"\x02"
 

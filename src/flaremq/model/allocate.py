@@ -1,8 +1,8 @@
-"""Queues to the members of a group: RocketMQ's strategies, to the last queue.
+"""Allocation of queues to the members of a group: RocketMQ's strategies, with the same results.
 
-Each member computes its own share. There is no coordinator, so every member must sort
-alike and count alike, Java members too: queues by topic, broker and number, members by Java's
-order of strings. A client that is not among the members gets nothing.
+Each member computes its own share. There is no coordinator, so all members, including Java ones, must sort
+and count in the same way: queues by topic, broker and number, members by Java's order of strings. A client
+that is not among the members gets nothing.
 """
 
 import hashlib
@@ -20,17 +20,17 @@ T = TypeVar("T")
 class Strategy(Protocol):
     @property
     def name(self) -> str:
-        """As it goes over the wire."""
+        """Its name on the wire."""
         ...
 
     def allocate(self, me: str, queues: Sequence[MessageQueue], members: Sequence[str]) -> list[MessageQueue]:
-        """The share of `me`, in the order of the queues. Any order of the inputs will do."""
+        """The share of `me`, in the order of the queues. The inputs may be in any order."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Average:
-    """Neighbouring queues; the first members get one more if it does not divide."""
+    """Adjacent queues; the first members get one more if the number does not divide evenly."""
 
     name: str = "AVG"
 
@@ -46,7 +46,7 @@ class Average:
 
 @dataclass(frozen=True, slots=True)
 class AverageByCircle:
-    """Dealt out like cards."""
+    """Queues dealt out like cards."""
 
     name: str = "AVG_BY_CIRCLE"
 
@@ -57,7 +57,7 @@ class AverageByCircle:
 
 @dataclass(frozen=True, slots=True)
 class ConsistentHash:
-    """Few queues move when a member comes or goes."""
+    """Few queues move when a member joins or leaves."""
 
     virtual_nodes: int = 10
     name: str = "CONSISTENT_HASH"
@@ -83,7 +83,7 @@ class ConsistentHash:
 
 @dataclass(frozen=True, slots=True)
 class MachineRoom:
-    """Only queues of brokers named `room@broker`, room being one of ours; the rest dealt singly."""
+    """Only queues of brokers named `room@broker`, with one of our rooms; the remainder dealt one by one."""
 
     rooms: frozenset[str]
     name: str = "MACHINE_ROOM"
@@ -99,14 +99,14 @@ class MachineRoom:
         return mine + ours[rest_at : rest_at + 1]
 
     def _is_ours(self, broker_name: str) -> bool:
-        # Java's split forgets empty parts at the end: `room@broker@` counts, `room@` does not.
+        # Java's split drops empty parts at the end: `room@broker@` counts, `room@` does not.
         parts = broker_name.rstrip("@").split("@")
         return len(parts) == 2 and parts[0] in self.rooms
 
 
 @dataclass(frozen=True, slots=True)
 class MachineRoomNearby:
-    """Queues go to members of their own room; those of a room without members to everybody."""
+    """Queues go to members of their own room; those of a room without members to all members."""
 
     inner: Strategy
     room_of_queue: Callable[[MessageQueue], str]
@@ -130,7 +130,7 @@ class MachineRoomNearby:
 
 @dataclass(frozen=True, slots=True)
 class ByConfig:
-    """Exactly these, whoever else there is."""
+    """Exactly these queues, whatever the other members have."""
 
     queues: tuple[MessageQueue, ...]
     name: str = "CONFIG"
@@ -147,7 +147,7 @@ class ByConfig:
 STRATEGIES: Final[Mapping[str, Strategy]] = {
     strategy.name: strategy for strategy in (Average(), AverageByCircle(), ConsistentHash())
 }
-"""Those that need no more than their name."""
+"""Strategies without further arguments."""
 
 
 def strategy_named(name: str) -> Strategy:
@@ -164,7 +164,7 @@ def _java_order(text: str) -> bytes:
 
 def _sorted_queues(queues: Sequence[MessageQueue]) -> list[MessageQueue]:
     if all(queue.topic.isascii() and queue.broker_name.isascii() for queue in queues):
-        return sorted(queues)  # Both languages agree, and nothing need be encoded.
+        return sorted(queues)  # Both languages agree, so nothing has to be encoded.
     return sorted(queues, key=lambda q: (_java_order(q.topic), _java_order(q.broker_name), q.queue_id))
 
 

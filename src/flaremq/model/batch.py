@@ -2,7 +2,7 @@
 
     size 4 · magic 4 · CRC 4 · flag 4 · body size 4 · body · properties size 2 · properties
 
-again and again. Size counts itself; magic and CRC are 0 and never read.
+repeated. Size includes itself; magic and CRC are 0 and never read.
 
 Takes the compiled twin where it is built; FLAREMQ_PURE=1 forces the Python one.
 """
@@ -29,10 +29,10 @@ __all__ = ["FIXED_SIZE", "BatchPart", "batch_rows", "join_batch", "split_batch",
 
 
 def unwrap(message: StoredMessage) -> list[StoredMessage]:
-    """The messages within an inner batch; any other message alone.
+    """The messages in an inner batch; any other message alone.
 
-    Element k lies at queue_offset + k; flag, body and properties are its own, all else it
-    has from the batch. It is no batch any more, and its sys_flag says so.
+    Element k is at queue_offset + k; it has its own flag, body and properties, and everything else from the
+    batch, without the batch bits in its sys_flag.
     """
     if not sysflag.is_inner_batch(message.sys_flag):
         return [message]

@@ -1,8 +1,8 @@
-"""The int64 tables by which rooms exchange many messages at once.
+"""The int64 tables in which modules exchange many messages at once.
 
-A table is an `array('q')`, a row per message and a fixed number of columns. Where a row speaks of
-bytes it gives a place and a length in a buffer that travels with the table, so no Python object
-is made per message, either twin can fill or read it, and a test can print it.
+A table is an `array('q')` with a row per message and a fixed number of columns. Bytes are given as a place
+and a length in a buffer that is passed along with the table, so no Python object is made per message, either
+twin can fill or read it, and a test can print it.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 Bytes: TypeAlias = bytes | bytearray | memoryview
-"""What every room takes where it reads bytes."""
+"""What every module accepts where it reads bytes."""
 
 
 class Draft:
-    """Columns of a message that is to be stored. The last three are filled in by the encoder."""
+    """Columns of a message to be stored. The encoder fills in the last three."""
 
     TOPIC_AT: Final = 0  # In `heads`.
     TOPIC_SIZE: Final = 1
@@ -28,8 +28,8 @@ class Draft:
     BORN_HOST_SIZE: Final = 7
     QUEUE_ID: Final = 8
     QUEUE: Final = 9  # Place in the table of next queue offsets; -1 takes none (offset 0).
-    STEP: Final = 10  # How far the queue moves: 1, or the elements of an inner batch.
-    TOGETHER: Final = 11  # Rows, this one first, that must lie in one file; 1 for a single message.
+    STEP: Final = 10  # How far the queue moves: 1, or the number of elements of an inner batch.
+    TOGETHER: Final = 11  # Rows, from this one on, that must be in one file; 1 for a single message.
     FLAG: Final = 12
     SYS_FLAG: Final = 13
     BORN_TIMESTAMP: Final = 14
@@ -43,7 +43,7 @@ class Draft:
 
 
 class Fact:
-    """Columns of a stored record, as far as dispatch, recovery and readers need them."""
+    """Columns of a stored record: what dispatch, recovery and readers need."""
 
     OFFSET: Final = 0  # Physical.
     SIZE: Final = 1
@@ -70,7 +70,7 @@ class Fact:
 
 
 class Odd:
-    """What makes a record more than plain to dispatch: it has such a property."""
+    """Properties that need more than plain dispatch."""
 
     DELAY: Final = 1
     INNER_BATCH: Final = 2
@@ -82,25 +82,25 @@ class Stop:
 
     LIMIT: Final = 0  # The end of the range, or no row left in the table.
     BLANK: Final = 1  # The end of a log file.
-    INVALID: Final = 2  # No record here: zeros, a torn or a foreign one.
+    INVALID: Final = 2  # No valid record: zeros, torn or foreign bytes.
     HALF: Final = 3  # A record whose lengths do not add up to its size.
 
 
 class Check:
-    """What a walk verifies beyond the lengths. Bits, to be added."""
+    """What a walk verifies in addition to the lengths. Bits, to be added."""
 
     NOTHING: Final = 0
     BODY_CRC: Final = 1
-    RECORD_CRC: Final = 2  # The CRC property must be there and must agree.
-    OFFSET: Final = 4  # The offset stored in the record is the one it lies at.
+    RECORD_CRC: Final = 2  # The CRC property must be there and match.
+    OFFSET: Final = 4  # The offset stored in the record must be its place.
 
 
 @dataclass(slots=True)
 class Drafts:
-    """Messages to be stored: rows of Draft columns, and the bytes that they speak of.
+    """Messages to be stored: rows of Draft columns, and the bytes that they refer to.
 
-    `heads` holds topics, properties and hosts, `bodies` the bodies; they may be one buffer. They
-    are two because a body is still where the socket put it, while a head may have been rewritten.
+    `heads` contains topics, properties and hosts, `bodies` the bodies; they may be one buffer. They are two
+    because a body is still where the socket put it, while a head may have been rewritten.
     """
 
     rows: array[int] = field(default_factory=lambda: array("q"))
@@ -112,5 +112,5 @@ class Drafts:
 
 
 def facts_table(rows: int) -> array[int]:
-    """An empty table for a walk to fill, `rows` records long."""
+    """An empty table for a walk over up to `rows` records."""
     return array("q", bytes(8 * rows * Fact.WIDTH))

@@ -1,6 +1,6 @@
-"""Bodies, smaller: zlib, LZ4 or zstd, as bits 8 to 10 of the sysFlag say.
+"""Compression of bodies with zlib, LZ4 or zstd, as given by bits 8 to 10 of the sysFlag.
 
-Whoever decompresses sets a limit, because a small body may claim to be a huge one.
+Decompression needs a limit, because a small body may expand to a huge one.
 """
 
 import zlib
@@ -15,15 +15,15 @@ from flaremq.base.units import MiB
 from flaremq.model import sysflag
 
 LEVEL: Final = 5
-"""Java's. LZ4 has no levels there."""
+"""Java's level. LZ4 has none there."""
 BODY_SIZE_MAX: Final = 256 * MiB
-"""The largest size of a decompressed body for readers."""
+"""The limit on decompressed bodies for readers."""
 
 
 def compress(body: bytes, kind: int = sysflag.COMPRESSION_ZLIB, level: int = LEVEL) -> bytes:
     """`kind` is one of sysflag.COMPRESSION_*; it goes into the sysFlag together with COMPRESSED."""
     if kind == sysflag.COMPRESSION_LZ4:
-        # The Java library reads no blocks that depend on their predecessors.
+        # The Java library cannot read blocks that depend on earlier ones.
         packed: bytes = lz4.frame.compress(body, block_linked=False)
         return packed
     if kind == sysflag.COMPRESSION_ZSTD:
@@ -33,10 +33,10 @@ def compress(body: bytes, kind: int = sysflag.COMPRESSION_ZLIB, level: int = LEV
 
 
 def decompress(body: bytes, sys_flag: int, size_max: int) -> bytes:
-    """The body of a message with this sysFlag, as it is if the flag does not say COMPRESSED.
+    """The body of a message with this sysFlag, unchanged if COMPRESSED is not set.
 
-    Raises Malformed for a body that is not what the flag says, and BodyTooLarge, before
-    more than `size_max` bytes are in memory, for one that would become larger.
+    Raises Malformed for a body that does not match the flag, and BodyTooLarge, before more than
+    `size_max` bytes are in memory, for one that would become larger.
     """
     if not sysflag.is_compressed(sys_flag) or not body:  # Java does not touch an empty body either.
         return body
@@ -81,7 +81,7 @@ def _unzstd(body: bytes, size_max: int) -> bytes:
             body, max_output_size=size_max + 1, allow_extra_data=False
         )
     except zstandard.ZstdError as error:
-        # One error stands for "cut off" and "does not fit": a look at the stream tells which.
+        # The error means "cut off" or "does not fit": the stream shows which.
         if _zstd_exceeds(body, size_max):
             raise BodyTooLarge(size_max + 1, size_max) from None
         raise Malformed(f"body is not one zstd frame: {error}") from None

@@ -1,4 +1,4 @@
-"""The levels of delayed messages: a number from 1 on stands for a span of time."""
+"""Delay levels: numbers from 1 on, each for a span of time."""
 
 import re
 from typing import Final
@@ -7,16 +7,16 @@ from flaremq.base.errors import ConfigError
 from flaremq.base.units import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 
 LEVELS: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
-"""RocketMQ's, unless messageDelayLevel says otherwise."""
+"""RocketMQ's default for messageDelayLevel."""
 SCHEDULE_TOPIC: Final = b"SCHEDULE_TOPIC_XXXX"
-"""Where delayed messages wait."""
+"""The topic in which delayed messages wait."""
 
 _SPAN: Final = re.compile(r"([0-9]{1,9})([smhd])")
 _UNITS_MS: Final = {"s": SECOND_MS, "m": MINUTE_MS, "h": HOUR_MS, "d": DAY_MS}
 
 
 def parse_levels(text: str) -> tuple[int, ...]:
-    """Spans in ms; that of level n is the (n-1)th."""
+    """The spans in ms; level n is at index n - 1."""
     found = [_SPAN.fullmatch(part) for part in text.split()]
     spans = tuple(int(match[1]) * _UNITS_MS[match[2]] for match in found if match)
     if not spans or len(spans) < len(found):

@@ -1,4 +1,4 @@
-"""An address as records and message ids carry it: 4 or 16 bytes, then the port in 4."""
+"""An address as in records and message ids: 4 or 16 bytes, then the port in 4."""
 
 from functools import lru_cache
 from ipaddress import ip_address
@@ -9,7 +9,7 @@ from flaremq.base.errors import Malformed, UsageError
 
 class Host(NamedTuple):
     ip: str
-    """In digits, never a name: what is stored is the address."""
+    """Numeric, never a name: the address itself is stored."""
     port: int
 
     @property
@@ -22,7 +22,7 @@ class Host(NamedTuple):
 
     @classmethod
     def decode(cls, raw: bytes) -> "Host":
-        """Any 8 or 20 bytes are a host; Malformed for another length."""
+        """Any 8 or 20 bytes are a host. Raises Malformed for another length."""
         return _decoded(raw)
 
     def __str__(self) -> str:

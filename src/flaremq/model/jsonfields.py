@@ -1,7 +1,7 @@
-"""Members of a JSON object that Java wrote or will read: typed, with defaults, never half read.
+"""Typed members of a JSON object that Java wrote or will read, with defaults.
 
-As lenient as fastjson: what is missing or null is the default, numbers and booleans may be
-text, unknown members are passed over. What is left is Malformed, with the name of the member.
+As lenient as fastjson: a member that is missing or null is the default, numbers and booleans may be text,
+unknown members are skipped. Anything else raises Malformed with the name of the member.
 """
 
 import re
@@ -17,12 +17,14 @@ _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,19}")
 
 
 class Fields:
+    """Reads the members of one object; `what` names it in errors."""
+
     def __init__(self, what: str, data: Mapping[str, object]) -> None:
         self._what = what
         self._data = data
 
     def text(self, name: str, default: str | None = None) -> str:
-        """Must be there unless there is a default."""
+        """Required unless there is a default."""
         value = self._data.get(name)
         if value is None and default is not None:
             return default
@@ -62,7 +64,7 @@ class Fields:
         return members[value]
 
     def texts(self, name: str) -> dict[str, str]:
-        """An object whose members are all text; an absent one is empty."""
+        """An object whose members are all text; empty if absent."""
         value = self._data.get(name)
         if value is None:
             return {}

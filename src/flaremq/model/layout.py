@@ -1,4 +1,4 @@
-"""Byte maps of everything that lies on disk, each once. All integers are big-endian.
+"""Byte layouts of everything on disk. All integers are big-endian.
 
 A record of the commit log, which is also a record on the wire (bh, sh: 8 or 20 bytes of host;
 tl: 1 byte of topic length in V1, 2 in V2):
@@ -27,7 +27,7 @@ A blank record ends a log file: its size (the bytes left in the file), then its 
 
 from typing import Final
 
-PAGE: Final = 4096  # RocketMQ's constant in page counts, whatever the machine's page is.
+PAGE: Final = 4096  # RocketMQ's constant in page counts, whatever the machine's page size is.
 
 # A record.
 MAGIC_V1: Final = -626843481  # 0xDAA320A7
@@ -41,7 +41,7 @@ PHYSICAL_OFFSET_AT: Final = 28
 SYS_FLAG_AT: Final = 36
 BORN_TIMESTAMP_AT: Final = 40
 BORN_HOST_AT: Final = 48
-FIXED_SIZE: Final = 91  # V1, both hosts IPv4: everything but body, topic and properties.
+FIXED_SIZE: Final = 91  # V1, both hosts IPv4: everything except body, topic and properties.
 BODY_AT_LEAST: Final = 88  # Where the body begins when both hosts are IPv4.
 HOST_SIZE_V4: Final = 8
 HOST_SIZE_V6: Final = 20
@@ -71,11 +71,11 @@ FILLER_SIZE: Final = 0x7FFF_FFFF  # The size that marks an entry before the firs
 BATCH_ENTRY_SIZE: Final = 46
 BATCH_ENTRY_FORMAT: Final = ">qiqqqhii"
 
-# A unit of the queue extension. Its address, as a tags code, lies below every hash.
+# A unit of the queue extension. Its address, as a tags code, is below every hash.
 EXT_UNIT_FIXED_SIZE: Final = 20
 EXT_UNIT_FORMAT: Final = ">hqqh"
 EXT_UNIT_SIZE_MAX: Final = 32767
-EXT_FILE_TAIL: Final = 4  # Kept free: the end mark needs room.
+EXT_FILE_TAIL: Final = 4  # Kept free for the end mark.
 EXT_END_MARK: Final = -1
 EXT_ADDRESS_BASE: Final = -(1 << 63)
 EXT_ADDRESS_MAX: Final = -(1 << 31) - 1
@@ -99,9 +99,9 @@ DLEDGER_HEADER_FORMAT: Final = ">iiqqqiiii"
 
 
 def index_slots(size: int) -> int | None:
-    """maxHashSlotNum of an index file of this size, if it has four entries per slot, as by default.
+    """maxHashSlotNum of an index file of this size, assuming four entries per slot, the default.
 
-    Nothing in the file says how it is divided.
+    The file itself does not say how it is divided.
     """
     slots, rest = divmod(size - INDEX_HEADER_SIZE, INDEX_SLOT_SIZE + 4 * INDEX_ENTRY_SIZE)
     return slots if rest == 0 and slots > 0 else None

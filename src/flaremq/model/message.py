@@ -21,7 +21,7 @@ _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A message to send. It checks itself, so that no broker has to refuse it for its form."""
+    """A message to send. It validates itself, so that no broker has to refuse it for its form."""
 
     topic: str
     body: bytes
@@ -33,7 +33,7 @@ class Message:
     properties: Mapping[str, str] = field(default_factory=lambda: _NOTHING, hash=False)
     """User properties, kept as a read-only copy."""
     flag: int = 0
-    """A number for the user; it has no other meaning."""
+    """A number for your own use; RocketMQ ignores it."""
     delay_level: int = 0
     """1 to 18 with default settings; 0 delivers at once."""
     wait_store: bool = True
@@ -42,7 +42,7 @@ class Message:
     """Messages of one sharding key stay in order."""
 
     def __post_init__(self) -> None:
-        # Made by the million: what a message does not have is not looked at twice.
+        # Made by the million: absent fields are not checked twice.
         topic, keys, properties = self.topic, self.keys, self.properties
         if keys is not _NO_KEYS:
             if isinstance(keys, str):
@@ -146,7 +146,7 @@ def check_word(what: str, word: object) -> None:
 
 @dataclass(frozen=True, slots=True)
 class StoredMessage:
-    """One record, decoded. Body and properties are as they lie in the log."""
+    """One decoded record. Body and properties are as in the log."""
 
     topic: str
     queue_id: int
@@ -161,15 +161,15 @@ class StoredMessage:
     reconsume_times: int
     prepared_transaction_offset: int
     body: bytes
-    """Still compressed, if sys_flag says so."""
+    """Still compressed if sys_flag says so."""
     raw_properties: bytes
     body_crc: int
     size: int
-    """Of the whole record, in bytes."""
+    """The size of the whole record in bytes."""
 
     @property
     def properties(self) -> dict[str, str]:
-        """Decoded at each call: keep the result, or use `get` for a single one."""
+        """Decoded on each access: keep the result, or use `get` for a single one."""
         return decode_properties(self.raw_properties)
 
     def get(self, name: str) -> str | None:
@@ -191,18 +191,18 @@ class StoredMessage:
 
     @property
     def message_id(self) -> str:
-        """The id that says where it lies."""
+        """The id that encodes its place in the log."""
         return encode_offset_id(self.store_host, self.physical_offset)
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class MessageQueue:
-    """One queue of a topic on one broker, ordered by topic, broker, number."""
+    """One queue of a topic on one broker. Ordered by topic, broker, number."""
 
     topic: str
     broker_name: str
     queue_id: int
 
     def __str__(self) -> str:
-        """Java's text, letter by letter: consistent hashing depends on it."""
+        """Exactly Java's text: consistent hashing depends on it."""
         return f"MessageQueue [topic={self.topic}, brokerName={self.broker_name}, queueId={self.queue_id}]"

@@ -1,9 +1,9 @@
 """The two message ids of RocketMQ. Both are upper-case hexadecimal of the same two lengths.
 
-    offset id   store ip 4|16 · port 4 · physical offset 8                    where it lies
+    offset id   store ip 4|16 · port 4 · physical offset 8                    where it is
     unique id   ip 4|16 · pid 2 · salt 4 · ms since month began 4 · counter 2  who sent it, when
 
-32 characters with IPv4, 56 with IPv6. Nothing but the context tells one kind from the other.
+32 characters with IPv4, 56 with IPv6. Only the context tells one kind from the other.
 """
 
 import itertools
@@ -31,13 +31,13 @@ class UniqueId(NamedTuple):
     pid: int
     """Its low 16 bits."""
     salt: int
-    """Java's class-loader hash: it tells two clients in one process apart."""
+    """Java's class-loader hash: it distinguishes two clients in one process."""
     span_ms: int
-    """Since the month of the sender began, by the sender's local time."""
+    """Time since the start of the month, in the sender's local time."""
     counter: int
 
     def sent_ms(self, now_ms: int, tz: tzinfo | None = None) -> int:
-        """When it was made, if that was less than a month before `now_ms` and in this time zone."""
+        """When it was made, if less than a month before `now_ms` and in this time zone."""
         start_ms, _ = month_of(now_ms, tz)
         if start_ms + self.span_ms > now_ms:  # Java says >=, and is a month off within the same millisecond.
             start_ms, _ = month_of(start_ms - 1, tz)
@@ -76,13 +76,13 @@ class UniqueIds:
         return f"{self._begin()}{next(self._counter) & 0xFFFF:04X}"
 
     def take(self, count: int) -> list[str]:
-        """So many at once, all of this moment. No more than 65,536, or two would be the same."""
+        """`count` ids at once, all with the current time. At most 65,536, or two would be equal."""
         assert count <= 0x1_0000, count
         begin, counter = self._begin(), self._counter
         return [f"{begin}{next(counter) & 0xFFFF:04X}" for _ in range(count)]
 
     def _begin(self) -> str:
-        """All but the counter."""
+        """The id without the counter."""
         now_ms = self._clock.now_ms()
         month_ms = self._month_ms
         if now_ms >= month_ms[1]:
@@ -95,7 +95,7 @@ class UniqueIds:
 
 
 def month_of(now_ms: int, tz: tzinfo | None = None) -> tuple[int, int]:
-    """First millisecond of the month, and of the next one, by local time or that of `tz`."""
+    """The first millisecond of the month, and of the next one, in local time or that of `tz`."""
     first = datetime.fromtimestamp(now_ms / 1000, tz).replace(
         day=1, hour=0, minute=0, second=0, microsecond=0
     )

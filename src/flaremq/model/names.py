@@ -1,4 +1,4 @@
-"""Names of topics and groups: which can be, which are the system's own, which come from others."""
+"""Names of topics and groups: valid ones, the system's own, and derived ones."""
 
 import re
 from typing import Final
@@ -6,9 +6,9 @@ from typing import Final
 from flaremq.base.errors import InvalidName
 
 TOPIC_LENGTH_MAX: Final = 127
-"""A record of version 1 has one signed byte for the length."""
+"""A V1 record has one signed byte for the length."""
 DERIVED_TOPIC_LENGTH_MAX: Final = 255
-"""Of %RETRY% and %DLQ% topics."""
+"""For %RETRY% and %DLQ% topics."""
 GROUP_LENGTH_MAX: Final = 120
 """So that %RETRY% and the group fit into TOPIC_LENGTH_MAX."""
 
@@ -19,7 +19,7 @@ SYSTEM_TOPIC_PREFIX: Final = "rmq_sys_"
 SYSTEM_GROUP_PREFIX: Final = "CID_RMQ_SYS_"
 
 AUTO_CREATE_TOPIC: Final = "TBW102"
-"""Its settings are the pattern for topics that are created by a first send."""
+"""The template for topics that are created by a first send."""
 SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
 BENCHMARK_TOPIC: Final = "BenchmarkTest"
 TRANS_HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
@@ -50,7 +50,7 @@ _WRONG: Final = re.compile(r"[^%|a-zA-Z0-9_-]")
 
 
 def check_topic(name: str) -> None:
-    """InvalidName unless it can be a topic. System topics can: whether one may use them is not asked."""
+    """Raises InvalidName unless it is a valid topic name. System topics are valid here."""
     derived = name.startswith((RETRY_PREFIX, DLQ_PREFIX))
     _check("topic", name, DERIVED_TOPIC_LENGTH_MAX if derived else TOPIC_LENGTH_MAX)
 
@@ -106,7 +106,7 @@ def is_lmq(topic: str) -> bool:
 
 
 def is_system(topic: str) -> bool:
-    """By name alone. A broker adds topics called like its cluster and itself."""
+    """By name alone. A broker adds topics named after its cluster and itself."""
     return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_TOPIC_PREFIX)
 
 

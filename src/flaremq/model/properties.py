@@ -1,9 +1,9 @@
-r"""Message properties: `name \x01 value \x02`, again and again, in UTF-8.
+r"""Message properties: `name \x01 value \x02`, repeated, in UTF-8.
 
-Reading follows Java (MessageDecoder.string2messageProperties): pairs are cut at \x02, a name
-ends at the first \x01, a pair without name or value is dropped, of equal names the last one
-stands, and the final \x02 may be missing. Java also drops pairs of less than three characters;
-a name, the \x01 and a value are three already, so that rule needs no code.
+Reading follows Java (MessageDecoder.string2messageProperties): pairs end at \x02, a name ends at the first
+\x01, a pair without name or value is dropped, of equal names the last one counts, and the final \x02 may be
+missing. Java also drops pairs of less than three characters; a name, the \x01 and a value are three already,
+so that rule needs no code.
 """
 
 import codecs
@@ -78,11 +78,11 @@ DLQ_ORIGIN_TOPIC: Final = "DLQ_ORIGIN_TOPIC"
 DLQ_ORIGIN_MESSAGE_ID: Final = "DLQ_ORIGIN_MESSAGE_ID"
 START_DELIVER_TIME: Final = "__STARTDELIVERTIME"
 TRANSIENT_PREFIX: Final = "__RMQ.TRANSIENT."
-"""Names that begin so are never stored."""
+"""Names with this prefix are never stored."""
 TRANSIENT_TOPIC_SYS_FLAG: Final = TRANSIENT_PREFIX + "TOPIC_SYS_FLAG"
 TRANSIENT_GROUP_SYS_FLAG: Final = TRANSIENT_PREFIX + "GROUP_SYS_FLAG"
 
-# Exactly Java's MessageConst.STRING_HASH_SET: some names with a meaning are not in it.
+# Exactly Java's MessageConst.STRING_HASH_SET: some meaningful names are not in it.
 RESERVED: Final = frozenset(
     {
         *(KEYS, TAGS, WAIT, DELAY, RETRY_TOPIC, REAL_TOPIC, REAL_QUEUE_ID, TRANSACTION_PREPARED),
@@ -104,13 +104,13 @@ _SURROGATE: Final = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
 
 
 def encode_properties(properties: Mapping[str, str | None]) -> bytes:
-    """As Java writes them: absent values are skipped, every pair ends with a separator."""
+    """As Java writes them: None is skipped, every pair ends with a separator."""
     pairs = [f"{name}\x01{value}\x02" for name, value in properties.items() if value is not None]
     return "".join(pairs).encode("utf-8", "replace")
 
 
 def decode_properties(raw: bytes) -> dict[str, str]:
-    """Never raises: bytes that are no UTF-8 become U+FFFD, pairs that are none are dropped."""
+    """Never raises: invalid UTF-8 becomes U+FFFD, incomplete pairs are dropped."""
     found: dict[str, str] = {}
     for pair in decode_text(raw).split(PAIR_END):
         name, _, value = pair.partition(NAME_END)
@@ -120,10 +120,10 @@ def decode_properties(raw: bytes) -> dict[str, str]:
 
 
 def find_property(raw: bytes, name: bytes) -> bytes | None:
-    """One value out of the encoded properties, without decoding the others."""
+    """One value from the encoded properties, without decoding the others."""
     needle = name + b"\x01"
     end = len(raw)
-    # From behind, as the last of equal names stands; an empty value is no value.
+    # From the end, as the last of equal names counts; an empty value does not count.
     while (at := raw.rfind(needle, 0, end)) >= 0:
         if at == 0 or raw[at - 1] == _PAIR_END_BYTE:
             start = at + len(needle)
@@ -136,12 +136,12 @@ def find_property(raw: bytes, name: bytes) -> bytes | None:
 
 
 def decode_text(raw: bytes) -> str:
-    """UTF-8 as Java's `new String` reads it, with the same number of U+FFFD for what is wrong."""
+    """Decode UTF-8 as Java's `new String` does, with the same number of U+FFFD for invalid bytes."""
     return raw.decode("utf-8", _LIKE_JAVA)
 
 
 def _replace_like_java(error: UnicodeError) -> tuple[str, int]:
-    """Python replaces each byte of an encoded surrogate, Java all of them at once."""
+    """Python replaces each byte of an encoded surrogate, Java all of them by one character."""
     assert isinstance(error, UnicodeDecodeError)
     surrogate = _SURROGATE.match(error.object, error.start)
     return "\ufffd", surrogate.end() if surrogate else error.end

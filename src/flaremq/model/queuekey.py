@@ -1,4 +1,4 @@
-"""Queues as texts: `topic@broker:queueId`, the way they stand in offsets, options and messages."""
+"""Queues as text: `topic@broker:queueId`, as in offsets, options and messages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def key_of(queue: MessageQueue) -> str:
 
 @cache
 def queue_of(key: str) -> MessageQueue:
-    """Raises UsageError. A topic has no @ in it, so whatever else a broker is called, this is unambiguous."""
+    """The queue of a key. Raises UsageError. Unambiguous for any broker name, as topics contain no @."""
     topic, at, rest = key.partition("@")
     broker, colon, number = rest.rpartition(":")
     is_number = number.isdecimal() and number.isascii() and int(number) < 1 << 31

@@ -1,4 +1,4 @@
-"""Reading records: walk many, and decode what a person or a client wants to see.
+"""Reading records: walking many, and decoding them into messages.
 
 Takes the compiled twin where it is built; FLAREMQ_PURE=1 forces the Python one.
 """
@@ -26,7 +26,7 @@ else:
 
 __all__ = ["crc31", "decode", "decode_many", "leap", "stored_message", "walk"]
 
-_ROWS = 256  # Of one step of decode_many.
+_ROWS = 256  # Per step of decode_many.
 _STOPS = {
     Stop.BLANK: "a blank record, which ends a log file and means nothing elsewhere",
     Stop.INVALID: "no record: wrong magic, wrong size or wrong CRC",
@@ -35,7 +35,7 @@ _STOPS = {
 
 
 def decode(data: Bytes, at: int = 0, check: int = Check.BODY_CRC) -> StoredMessage:
-    """The record at data[at]; raises Malformed if there is no valid one."""
+    """The record at data[at]. Raises Malformed if there is no valid one."""
     facts = facts_table(1)
     count, at, stop = walk(data, at, len(data), 0, facts, check)
     if not count:
@@ -44,7 +44,7 @@ def decode(data: Bytes, at: int = 0, check: int = Check.BODY_CRC) -> StoredMessa
 
 
 def decode_many(data: Bytes, check: int = Check.BODY_CRC) -> Iterator[StoredMessage]:
-    """All records that lie back to back in `data`, such as the body of a pull answer."""
+    """All records in `data`, back to back as in the body of a pull answer."""
     facts, at = facts_table(_ROWS), 0
     while at < len(data):
         count, at, stop = walk(data, at, len(data), 0, facts, check)
@@ -55,7 +55,7 @@ def decode_many(data: Bytes, check: int = Check.BODY_CRC) -> Iterator[StoredMess
 
 
 def stored_message(data: Bytes, facts: array[int], row: int) -> StoredMessage:
-    """A walked record as an object, with its own offset, wherever its bytes are now."""
+    """A walked record as an object, with the offset stored in it, wherever its bytes are now."""
     f = row * Fact.WIDTH
     body_at, body_size = facts[f + Fact.BODY_AT], facts[f + Fact.BODY_SIZE]
     topic_at, topic_size = facts[f + Fact.TOPIC_AT], facts[f + Fact.TOPIC_SIZE]

@@ -1,4 +1,4 @@
-"""How long a message that was not consumed waits for its next try."""
+"""How long a failed message waits for its next attempt."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -14,7 +14,7 @@ LEVELS_MS: Final = (
 )
 """The eighteen delay levels."""
 
-_SKIPPED_LEVELS: Final = 2  # A first retry takes the third level, as it always did.
+_SKIPPED_LEVELS: Final = 2  # The first retry takes the third level, as in RocketMQ.
 _TIMES_MAX: Final = 32
 
 
@@ -45,7 +45,7 @@ class Customized:
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """Of a group. Both kinds may be there; `type` says which one counts."""
+    """The retry policy of a group. Both kinds may be set; `type` decides."""
 
     type: RetryPolicyType = RetryPolicyType.CUSTOMIZED
     exponential: Exponential | None = None

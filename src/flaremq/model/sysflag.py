@@ -4,8 +4,8 @@
     kind of│inner │to be │store │born  │trans- │many  │body is
     compr. │batch │opened│host 6│host 6│action │tags  │compressed
 
-A client may send bits 0 to 3 and 8 to 10. Bits 4 and 5 say how wide the two hosts are; the store
-sets them from the addresses and never trusts a client with them. Bits 6 and 7 come together.
+A client may send bits 0 to 3 and 8 to 10. Bits 4 and 5 give the widths of the two hosts; the store sets them
+from the addresses and never trusts a client's. Bits 6 and 7 are set together.
 """
 
 from typing import Final
@@ -29,7 +29,7 @@ INNER_BATCH: Final = 0x80
 
 COMPRESSION_MASK: Final = 0x700
 COMPRESSION_LEGACY: Final = 0x000
-"""Before 4.9.3 there was only zlib, and no bits to say so."""
+"""Before 4.9.3 there was only zlib, and no bits for the kind."""
 COMPRESSION_LZ4: Final = 0x100
 COMPRESSION_ZSTD: Final = 0x200
 COMPRESSION_ZLIB: Final = 0x300
@@ -45,7 +45,7 @@ def compression_type(sys_flag: int) -> int:
 
 
 def without_compression(sys_flag: int) -> int:
-    """For a body that was decompressed. The kind stays to be read, as in Java."""
+    """The flag after decompression. The kind stays readable, as in Java."""
     return sys_flag & ~COMPRESSED
 
 
@@ -60,12 +60,12 @@ def with_transaction_type(sys_flag: int, kind: int) -> int:
 
 
 def has_queue_offset(sys_flag: int) -> bool:
-    """Prepared and rolled-back messages enter no queue, so they use up no queue offset."""
+    """Prepared and rolled-back messages enter no queue, so they take no queue offset."""
     return transaction_type(sys_flag) in (TRANSACTION_NONE, TRANSACTION_COMMIT)
 
 
 def is_inner_batch(sys_flag: int) -> bool:
-    """Whether the body holds several messages. Java's consumers ask for both bits."""
+    """Whether the body contains several messages. Java's consumers check both bits."""
     both = NEED_UNWRAP | INNER_BATCH
     return sys_flag & both == both
 
@@ -79,6 +79,6 @@ def store_host_size(sys_flag: int) -> int:
 
 
 def with_hosts(sys_flag: int, *, born_v6: bool, store_v6: bool) -> int:
-    """Bits 4 and 5 as the addresses are, whatever a client claimed."""
+    """Set bits 4 and 5 from the addresses, whatever a client sent."""
     sys_flag &= ~(BORN_HOST_V6 | STORE_HOST_V6)
     return sys_flag | (BORN_HOST_V6 if born_v6 else 0) | (STORE_HOST_V6 if store_v6 else 0)

@@ -1,7 +1,7 @@
 """Java's String.hashCode: the tags code of a queue entry, the key hash of an index.
 
 Takes the compiled twin where it is built; FLAREMQ_PURE=1 forces the Python one. Types are those
-of the Python twin, so there is no stub to fall out of step.
+of the Python twin, so there is no stub to keep in sync.
 """
 
 import os

@@ -1,6 +1,7 @@
-"""What a broker knows of a topic and of a group, in memory and as topics.json and
-subscriptionGroup.json hold it: members in alphabetical order, absent ones left out, as Java
-writes them. Rules for names are in `names` and can be had from here too.
+"""Topic and group settings, as values and as JSON.
+
+In topics.json and subscriptionGroup.json, members are in alphabetical order, and absent ones are left out, as
+Java writes them. The rules for names are in `names`, and re-exported here.
 """
 
 from collections.abc import Mapping
@@ -69,7 +70,7 @@ ATTRIBUTE_CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
     CLEANUP_POLICY: ("DELETE", CLEANUP_COMPACTION),
     MESSAGE_TYPE: ("NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED", "UNSPECIFIED"),
 }
-"""The first of each is what an absent attribute means."""
+"""The first of each is the default."""
 
 
 def perm_text(perm: int) -> str:
@@ -89,7 +90,7 @@ def _read_only(instance: object, name: str) -> None:
 
 @dataclass(frozen=True, slots=True, order=True)
 class DataVersion:
-    """How new a table is. A larger one is newer: Java compares in this order too."""
+    """The version of a table. A larger one is newer: Java compares in this order too."""
 
     state_version: int = 0
     counter: int = 0
@@ -133,7 +134,7 @@ class TopicConfig:
 
     @property
     def inherited(self) -> bool:
-        """Whether topics created by a first send may take this one as their pattern."""
+        """Whether topics created by a first send may use this one as their template."""
         return bool(self.perm & PERM_INHERIT)
 
     @property
@@ -173,7 +174,7 @@ class TopicConfig:
 
 @dataclass(frozen=True, slots=True)
 class SimpleSubscription:
-    """What a group of the newer clients said it wants; kept with the group."""
+    """A subscription of newer clients, kept with the group."""
 
     topic: str
     expression_type: str

@@ -1,8 +1,8 @@
 """Bodies: a frozen dataclass on our side, a JSON object on the wire.
 
-As fastjson treats Java's beans: members in alphabetical order, None left out, enums by name. Read
-is more than that: enums by number (C++), numbers in quotes, raw or quoted keys of maps, a queue
-as a key, unknown members passed over. What remains is Malformed, and says where.
+Written as fastjson writes Java's beans: members in alphabetical order, None left out, enums by name. Reading
+accepts more: enums by number (C++), numbers in quotes, raw or quoted keys of maps, a queue as a key, unknown
+members, which are skipped. Anything else raises Malformed, with the place.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ def encode(bean: object, dialect: Dialect = Dialect.FASTJSON) -> bytes:
 
 
 def decode(cls: type[B], body: Bytes | None) -> B:
-    """The bean that a body stands for; Malformed if it stands for none."""
+    """The bean in a body. Raises Malformed."""
     return of_object(cls, fastjson.load_object(body))
 
 
 def to_object(value: object) -> object:
-    """Beans, and what they hold, as the values that JSON knows."""
+    """Beans and their contents as JSON values."""
     if isinstance(value, Enum):
         return value.name
     if hasattr(value, "to_dict"):
@@ -51,7 +51,7 @@ def to_object(value: object) -> object:
 
 
 def of_object(cls: type[B], data: object, where: str = "") -> B:
-    """A bean out of the values that JSON knows."""
+    """A bean from JSON values."""
     where = where or cls.__name__
     if not isinstance(data, Mapping):
         raise _wrong(where, data, "an object")
@@ -62,7 +62,7 @@ def of_object(cls: type[B], data: object, where: str = "") -> B:
     for name, wire, read, required in _plan(cls).members:
         member = data.get(wire)
         if member is None:
-            member = data.get(camel(name))  # A short name may be written out.
+            member = data.get(camel(name))  # A short name may also come in full.
         if member is not None:
             member = read(member, f"{where}.{wire}")
         if member is not None:
@@ -74,12 +74,12 @@ def of_object(cls: type[B], data: object, where: str = "") -> B:
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """What reading and writing a class takes, looked up once."""
+    """What is needed to read and write a class, looked up once."""
 
     names: tuple[tuple[str, str], ...]
     """Wire name and attribute, in the order in which they are written."""
     members: tuple[tuple[str, str, _Read, bool], ...]
-    """Attribute, wire name, reader, and whether it must be there."""
+    """Attribute, wire name, reader, and whether it is required."""
 
 
 def _plan(cls: type) -> _Plan:
@@ -153,7 +153,7 @@ def _key_reader(hint: Any) -> _Read:
         return _PLAIN[hint]
 
     def read_key(key: object, where: str) -> Any:
-        """An object that is a key: itself, or its JSON as a string."""
+        """An object as a map key: itself, or its JSON as a string."""
         if isinstance(key, str):
             key = fastjson.loads(key)
         return of_object(hint, dict(key) if isinstance(key, ObjectKey) else key, f"a key of {where}")
@@ -165,7 +165,7 @@ def _enum_reader(cls: type[Enum]) -> _Read:
     members = list(cls)
 
     def read_enum(value: object, where: str) -> Enum | None:
-        """By name or by ordinal; one that we do not know is None, as in Java."""
+        """By name or ordinal; an unknown one is None, as in Java."""
         if isinstance(value, str):
             return cls.__members__.get(value)
         if isinstance(value, int) and not isinstance(value, bool):

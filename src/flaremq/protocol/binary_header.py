@@ -33,7 +33,7 @@ _LANGUAGES: Final = {int(code): code for code in LanguageCode}
 
 
 def decode(header: bytes, body: bytes | memoryview | None = None) -> Command:
-    """The command that a header tells of; Malformed if its lengths do not add up."""
+    """The command in a header. Raises Malformed if its lengths do not add up."""
     if len(header) < FIXED_SIZE:
         raise Malformed(
             f"a compact header of {len(header)} bytes, expected at least {FIXED_SIZE}", len(header)
@@ -62,7 +62,7 @@ def decode(header: bytes, body: bytes | memoryview | None = None) -> Command:
 
 
 def encode(command: Command) -> bytes:
-    """What Java writes. Codes of more than 16 bits lose the rest, as there."""
+    """The same bytes as Java. Codes of more than 16 bits are truncated, as in Java."""
     remark = b"" if command.remark is None else command.remark.encode("utf-8", "replace")
     pieces = [
         _FIXED.pack(
@@ -86,7 +86,7 @@ def encode(command: Command) -> bytes:
 
 
 def _pairs(header: bytes, at: int) -> Iterator[tuple[str, str]]:
-    """Of equal names the last one stands: Java writes some twice."""
+    """Of equal names the last one counts: Java writes some twice."""
     while at < len(header):
         name, at = _piece(header, at, _SHORT)
         value, at = _piece(header, at, _INT)

@@ -1,4 +1,4 @@
-"""The numbers of the protocol: what a frame asks for, how it is answered, who speaks.
+"""The numbers of the protocol: request, response and language codes, versions.
 
 A code that is not listed here is still a number that a frame may carry, so rooms pass codes on
 as plain ints and ask these classes for names only.
@@ -8,7 +8,7 @@ from enum import IntEnum
 from typing import Final
 
 FRAME_SIZE_MAX: Final = 16 * 1024 * 1024
-"""Of a whole frame, its length field included. Java closes the socket on a longer one, without a word."""
+"""Of a whole frame, length field included. Java closes the socket on a longer one without an answer."""
 FRAME_PREFIX_SIZE: Final = 8
 """Two ints: the bytes that follow the first one; serialize type (8 bits) and header size (24 bits)."""
 HEADER_SIZE_MAX: Final = 0xFF_FFFF
@@ -20,7 +20,7 @@ ONE_WAY: Final = 2
 
 
 class SerializeType(IntEnum):
-    """How a header is written. Each frame says it, so the two ends need not agree."""
+    """How a header is encoded. Each frame says so itself, so the two ends need not agree."""
 
     JSON = 0
     ROCKETMQ = 1
@@ -45,22 +45,22 @@ class LanguageCode(IntEnum):
 
 
 class Version(IntEnum):
-    """Ordinals of Java's MQVersion, those that change what a peer does."""
+    """Ordinals of Java's MQVersion: those that change what a peer does."""
 
     V3_0_7_SNAPSHOT = 28
     """Clients from this version on accept requests to reset their offsets."""
     V3_0_11 = 37
     """A broker from here on registers with a RegisterBrokerBody."""
     V3_1_8_SNAPSHOT = 62
-    """A client from here on tells how it runs, and consumes a message on demand."""
+    """A client from here on reports its running info, and consumes a message on demand."""
     V3_4_9 = 121
     """The maxReconsumeTimes of a request counts from here on."""
     V4_1_0_SNAPSHOT = 232
     """A Java client pulls with SQL92 only from brokers that answer its heartbeat with this or more."""
     V4_5_2 = 317
-    """What the Go client calls itself."""
+    """The version that the Go client sends."""
     V4_6_0 = 333
-    """What the C++ client calls itself."""
+    """The version that the C++ client sends."""
     V4_9_3 = 399
     """Up to here a signature leaves _UNIQUE_KEY_QUERY out."""
     V4_9_4 = 401
@@ -70,7 +70,7 @@ class Version(IntEnum):
     V5_3_1 = 475
     """A client newer than this understands GO_AWAY."""
     V5_3_3 = 479
-    """What we are, to everybody."""
+    """The version that we send to every peer."""
 
 
 CURRENT_VERSION: Final = Version.V5_3_3
@@ -313,19 +313,19 @@ STORED: Final = frozenset(
         *(ResponseCode.SLAVE_NOT_AVAILABLE, ResponseCode.FLUSH_SLAVE_TIMEOUT),
     }
 )
-"""Answers to a send that say where the message lies."""
+"""Answers to a send that say where the message is stored."""
 
 COMPACT_CODE_LOSS: Final = 3 << 16
-"""A compact header has 16 bits for the code, and the codes of pop need 18: this much is lost of them."""
+"""A compact header has 16 bits for the code, and the codes of pop need 18: these bits are lost."""
 COMPACT_CODES: Final = {code & 0xFFFF: int(code) for code in RequestCode if code > 0xFFFF}
-"""What is left of the codes of pop in a compact header, and what they were. No other request has these."""
+"""The truncated codes of pop in a compact header, and the full ones. No other request has these."""
 
 _REQUEST_NAMES: Final = {int(code): code.name for code in RequestCode}
 _RESPONSE_NAMES: Final = {int(code): code.name for code in ResponseCode}
 
 
 def request_name(code: int) -> str:
-    """For logs and metrics: the number itself where Java has no name for it."""
+    """The name for logs and metrics; the number if Java has no name for it."""
     return _REQUEST_NAMES.get(code, str(code))
 
 

@@ -1,4 +1,4 @@
-"""A command: one request or one response, as a value. Nothing here knows bytes or sockets."""
+"""A command: one request or response as a value, independent of bytes and sockets."""
 
 from __future__ import annotations
 
@@ -22,11 +22,10 @@ _NOTHING: Final[Mapping[str, str]] = {}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """What one frame says.
+    """The content of one frame.
 
-    `ext_fields` is None where the frame had none at all, which Java tells from an empty one. An
-    entry without a value (JSON null, or zero bytes in a compact header) is no entry. A body of no
-    bytes is no body: None.
+    `ext_fields` is None if the frame had none at all, which Java distinguishes from empty ones. An entry
+    without a value (JSON null, or zero bytes in a compact header) is dropped. An empty body is None.
     """
 
     code: int
@@ -78,10 +77,10 @@ def response_to(
     ext_fields: Mapping[str, str] | None = None,
     body: bytes | memoryview | None = None,
 ) -> Command:
-    """The answer to a request: its opaque, its own serialization, and our version.
+    """The answer to a request, with its opaque and serialization, and our version.
 
-    There are always ext fields, if empty ones: the C++ client follows a null pointer without.
-    The language is Java's, because that is the server every client has been tried against.
+    There are always ext fields, even if empty: without them the C++ client follows a null pointer.
+    The language is Java's, because that is the server every client has been tested with.
     """
     return Command(
         code=code,

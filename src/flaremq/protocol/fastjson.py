@@ -1,12 +1,12 @@
 """Bodies in the dialect of fastjson 1.2, which is not quite JSON.
 
-Map keys that are no strings are written as they are, `{0:"a"}` and `{{"topic":"T"}:5}`, and an
-object that was written before is given by its path, `{"$ref":"$.a.b"}`. Names may be bare and
-quotes single; no client writes it, but Java reads it. Plain JSON, the ordinary case, takes the fast
-road through orjson; whatever that refuses is read here, and what is refused here is Malformed.
+Map keys that are not strings are written as they are, `{0:"a"}` and `{{"topic":"T"}:5}`, and an object that
+was written before is referred to by its path, `{"$ref":"$.a.b"}`. Names may be bare and quotes single; no
+client writes that, but Java reads it. Plain JSON, the ordinary case, is read by orjson; what orjson refuses
+is read here, and Malformed if that fails too.
 
-Written are two dialects: Java's own, byte by byte, and standard JSON, as a NameServer gives it to
-newer clients: keys in quotes, an object as a key in a string of its own, ASCII only.
+Two dialects are written: Java's own, byte for byte, and standard JSON, which a NameServer sends to newer
+clients: keys in quotes, an object as a key in a string, ASCII only.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ class Dialect(Enum):
 
 
 def loads(data: Bytes | str) -> object:
-    """The value that the text stands for; Malformed if it stands for none.
+    """The value of a text. Raises Malformed.
 
-    An object that is a key becomes an ObjectKey. References are resolved; one that leads nowhere,
-    or to something that it is a part of, becomes None.
+    An object that is a key becomes an ObjectKey. References are resolved; one that leads nowhere, or to an
+    object that contains it, becomes None.
     """
     raw = data.encode("utf-8", "replace") if isinstance(data, str) else bytes(data)
     if b"$ref" not in raw:
         try:
             return orjson.loads(raw)
         except orjson.JSONDecodeError:
-            pass  # No JSON; perhaps fastjson's.
+            pass  # Not plain JSON; perhaps fastjson's.
     return read(decode_text(raw))
 
 

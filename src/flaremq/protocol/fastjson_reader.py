@@ -8,7 +8,7 @@ from typing import Final, NoReturn
 from flaremq.base.errors import Malformed
 
 DEPTH_MAX: Final = 100
-"""Of arrays and objects in each other. No body of the protocol has more than a dozen."""
+"""Nesting of arrays and objects. No body of the protocol has more than a dozen levels."""
 
 _BLANK: Final = re.compile(r"(?:[ \t\r\n\f\x08]+|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
 _DOUBLE: Final = re.compile(r'"([^"\\]*(?:\\.[^"\\]*)*)"', re.DOTALL)
@@ -27,7 +27,7 @@ _STEP: Final = re.compile(r"\.((?:\\.|[^.\[\\])+)|\[([0-9]{1,9})\]", re.DOTALL)
 
 
 class ObjectKey(tuple[tuple[object, object], ...]):
-    """An object that is the key of another: its members as pairs. `dict(key)` makes it an object again."""
+    """An object used as a map key: its members as pairs. `dict(key)` makes it an object again."""
 
     __slots__ = ()
 
@@ -72,9 +72,9 @@ class _Reader:
             self._fail("the end")
 
     def _next(self) -> str:
-        """The next character that means something, or nothing at the end."""
+        """The next character that is not blank; empty at the end."""
         blank = _BLANK.match(self._text, self._at)
-        assert blank is not None  # It matches nothing, too.
+        assert blank is not None  # It also matches the empty text.
         self._at = blank.end()
         return self._text[self._at : self._at + 1]
 
@@ -131,7 +131,7 @@ class _Reader:
         text = found[1]
         if "\\" in text:
             text = _ESCAPE.sub(self._unescape, text)
-            if _SURROGATE.search(text):  # Halves become whole characters; a lone half is none.
+            if _SURROGATE.search(text):  # Pairs become one character; a lone half is replaced.
                 text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
         self._at = found.end()
         return text
@@ -158,10 +158,10 @@ def _frozen(value: object) -> object:
 
 
 class _Resolver:
-    """Puts the objects that references speak of in their places.
+    """Replaces references by the objects that they refer to.
 
-    Java writes a reference for the second time that it meets the same object. One that leads up
-    to an object around it would make a circle, and nothing in the protocol is one.
+    Java writes a reference when it meets the same object again. One to an enclosing object would make a
+    cycle, which nothing in the protocol does.
     """
 
     def __init__(self, root: object) -> None:
@@ -183,7 +183,7 @@ class _Resolver:
     def _follow(self, path: str, around: tuple[object, ...]) -> object:
         found, at = self._root, 1
         if not path.startswith("$"):
-            return None  # "@" and "..": the object itself, or one around it.
+            return None  # "@" and "..": the object itself, or an enclosing one.
         while at < len(path):
             step = _STEP.match(path, at)
             if not step:

@@ -1,9 +1,9 @@
 """Custom headers: a frozen dataclass on our side, ext fields (all text) on the wire.
 
-A field goes by Java's name, which is the attribute's in camel case unless WIRE_NAMES says
-otherwise; None is not written. Reading follows Java: a number has digits and perhaps a sign,
-only `true` in any case is true, an unknown field is passed over. Where Java would log a missing
-field and die of it later, PeerError says at once which one it was; the response code is the same.
+A field has Java's name, which is the attribute's in camel case unless WIRE_NAMES has another; None is not
+written. Reading follows Java: a number has digits and perhaps a sign, only `true` in any case is true, an
+unknown field is skipped. Where Java would log a missing field and fail later, PeerError names it at once; the
+response code is the same.
 """
 
 from __future__ import annotations
@@ -36,24 +36,24 @@ _Parse: TypeAlias = Callable[[str], Any]
 Long: TypeAlias = Annotated[int, 64]
 """A whole number of 64 bits. A plain int has 32, as in Java."""
 
-_CODECS: Final[dict[type, Any]] = {}  # Made once a class: hints take long to look at.
+_CODECS: Final[dict[type, Any]] = {}  # Made once per class: type hints are slow to evaluate.
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,20}")
 _DOUBLE: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Header:
-    """What all custom headers are."""
+    """Base of all custom headers."""
 
     WIRE_NAMES: ClassVar[Mapping[str, str]] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RpcHeader(Header):
-    """What any request of the newer Java clients may carry besides its own fields."""
+    """Fields that any request of newer Java clients may have in addition to its own."""
 
     bname: str | None = None
-    """Name of the broker that is meant."""
+    """The name of the target broker."""
     ns: str | None = None
     nsd: bool | None = None
     oway: bool | None = None
@@ -66,13 +66,13 @@ class TopicHeader(RpcHeader):
 
 
 def camel(name: str) -> str:
-    """`queue_id` as Java says it: `queueId`."""
+    """`queue_id` in Java's style: `queueId`."""
     first, *rest = name.split("_")
     return first + "".join(word.capitalize() for word in rest)
 
 
 def decode(cls: type[H], given: Mapping[str, str]) -> H:
-    """The header that these ext fields make; PeerError if a field is missing or means nothing."""
+    """The header in these ext fields. Raises PeerError if a field is missing or invalid."""
     return codec(cls).decode(given)
 
 
@@ -89,7 +89,7 @@ def codec(cls: type[H]) -> Codec[H]:
 
 
 class Codec(Generic[H]):
-    """Reads and writes one kind of header. `names` gives other names than Java's, as V2 sends have."""
+    """Reads and writes one kind of header. `names` overrides Java's names, as in V2 sends."""
 
     def __init__(self, cls: type[H], names: Mapping[str, str] | None = None) -> None:
         hints = get_type_hints(cls, include_extras=True)

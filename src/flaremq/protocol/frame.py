@@ -5,8 +5,8 @@
     5  header size  3
     8  header, body
 
-There is no magic, no version and no checksum: after one wrong length nothing that follows can be
-believed, so the connection must be closed.
+There is no magic, no version and no checksum: after one wrong length, nothing that follows can be trusted, so
+the connection must be closed.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ _CLOSE: Final = "close the connection"
 
 
 class FrameDecoder:
-    """Takes the bytes of one connection as they come, and gives the commands that are whole.
+    """Takes the bytes of one connection as they arrive, and returns the complete commands.
 
-    Bytes that are no frame end it: what came before them is still given, then `feed` raises
-    Malformed, at once or the next time it is called, and ever after. The caller closes the connection.
+    Bytes that are not a frame end it: commands before them are still returned, then `feed` raises Malformed,
+    at once or at the next call, and from then on. The caller closes the connection.
     """
 
     def __init__(self, size_max: int = FRAME_SIZE_MAX) -> None:
         self._size_max = size_max
         self._rest = bytearray()
-        self._needed = 0  # Bytes of `_rest` below which it need not be looked at again.
+        self._needed = 0  # With fewer bytes in `_rest` there is no complete frame.
         self.broken: Malformed | None = None
         """Why nothing more can be read."""
 
@@ -70,7 +70,7 @@ class FrameDecoder:
         return commands
 
     def _rest_is_short(self) -> bool:
-        """Whether its prefix has not been seen yet, and so has not been checked."""
+        """Whether its prefix is incomplete, and so has not been checked yet."""
         return len(self._rest) < FRAME_PREFIX_SIZE
 
 
@@ -108,13 +108,13 @@ def decode_frame(frame: bytes) -> Command:
 
 
 def encode_frame(command: Command, size_max: int = FRAME_SIZE_MAX) -> bytes:
-    """The whole frame. UsageError if it is too large: the peer would close without a word."""
+    """The whole frame. Raises UsageError if it is too large: the peer would just close the connection."""
     body = b"" if command.body is None else command.body
     return b"".join((encode_head(command, len(body), size_max), body))
 
 
 def encode_head(command: Command, body_size: int, size_max: int = FRAME_SIZE_MAX) -> bytes:
-    """Prefix and header for a body that is written apart, and may be many pieces."""
+    """Prefix and header for a body that is written separately, perhaps in many parts."""
     encode = json_header.encode if command.serialize_type == SerializeType.JSON else binary_header.encode
     header = encode(command)
     size = FRAME_PREFIX_SIZE + len(header) + body_size

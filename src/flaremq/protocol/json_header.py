@@ -1,8 +1,8 @@
 """Headers in JSON: what Java, Go, C++ and Node send by default.
 
-Java writes the members in alphabetical order and leaves out what is null. Others have an order
-of their own, a line feed behind the brace, numbers and booleans among the ext fields: Java reads
-with fastjson, which takes all that, so we do too.
+Java writes the members in alphabetical order and leaves out null. Other clients have another order, a line
+feed after the brace, numbers and booleans among the ext fields: Java reads with fastjson, which accepts all
+of that, so we do too.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LANGUAGES: Final = LanguageCode.__members__
 
 
 def decode(header: bytes, body: bytes | memoryview | None = None) -> Command:
-    """The command that a header tells of; Malformed if it is no JSON object, or its numbers are none."""
+    """The command in a header. Raises Malformed if it is not a JSON object, or a number is invalid."""
     found = _object_of(header)
     remark = found.get("remark")
     return Command(
@@ -41,7 +41,7 @@ def decode(header: bytes, body: bytes | memoryview | None = None) -> Command:
 
 
 def encode(command: Command) -> bytes:
-    """Byte by byte what Java writes, but for the order of the ext fields, which is the given one."""
+    """The same bytes as Java, except that the ext fields keep their given order."""
     pieces = ['{"code":', str(int(command.code))]
     if command.ext_fields is not None:
         fields = [
@@ -80,21 +80,21 @@ def _ext_fields(header: bytes, found: object) -> dict[str, str] | None:
         if all(type(name) is str for name in found):
             return found
     if any(isinstance(value, float | dict | list) for value in found.values()):
-        # A number must stay as it was written, and objects may be no deeper than our own reader allows.
+        # Numbers must stay as written, and objects no deeper than our own reader allows.
         found = _read_again(header)
     return {_text(name): _text(value) for name, value in found.items() if value is not None}
 
 
 def _read_again(header: bytes) -> dict[object, object]:
     again = read(decode_text(header), exact_numbers=True)
-    assert isinstance(again, dict)  # It was one for the other reader.
+    assert isinstance(again, dict)  # orjson read it as one too.
     fields = again["extFields"]
     assert isinstance(fields, dict)
     return fields
 
 
 def _text(value: object) -> str:
-    """A value that is not a string, as fastjson makes a string of it."""
+    """A value that is not a string, converted to a string as fastjson does."""
     if isinstance(value, str):
         return value
     return fastjson.dumps(dict(value) if isinstance(value, fastjson.ObjectKey) else value).decode()

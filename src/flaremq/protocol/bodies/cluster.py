@@ -1,4 +1,4 @@
-"""Bodies about a cluster: its brokers, its topics, small tables of text, how slaves keep up."""
+"""Bodies about a cluster: brokers, topics, key-value tables, replication status."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class KVTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HAConnectionRuntimeInfo:
-    """One slave, seen by its master."""
+    """One slave, as its master sees it."""
 
     addr: str | None = None
     slave_ack_offset: int = 0
@@ -59,7 +59,7 @@ class HAConnectionRuntimeInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HAClientRuntimeInfo:
-    """A slave, seen by itself."""
+    """A slave, as it sees itself."""
 
     master_addr: str | None = None
     transferred_byte_in_second: int = 0

@@ -46,9 +46,9 @@ class SubscriptionData:
     sub_string: str = ALL
     tags_set: tuple[str, ...] = ()
     code_set: tuple[int, ...] = ()
-    """Java's hash of each tag. Go hashes other bytes, so a broker takes `with_codes` of what it is given."""
+    """Java's hash of each tag. Go hashes other bytes, so a broker uses `with_codes`."""
     sub_version: int = 0
-    """Only a larger one replaces what is known. Milliseconds from Java, nanoseconds from Go."""
+    """Only a larger version replaces a known one. Milliseconds from Java, nanoseconds from Go."""
     expression_type: str = TAG
     class_filter_mode: bool = False
 
@@ -56,7 +56,7 @@ class SubscriptionData:
     def of(
         cls, topic: str, expression: str = ALL, expression_type: str = TAG, sub_version: int = 0
     ) -> SubscriptionData:
-        """What a subscription by text means; UsageError if a tag expression names no tag."""
+        """A subscription from its text. Raises UsageError if a tag expression names no tag."""
         if expression_type and expression_type != TAG:
             return cls(
                 topic=topic,
@@ -76,7 +76,7 @@ class SubscriptionData:
         return self.expression_type == SQL92
 
     def with_codes(self) -> SubscriptionData:
-        """The same, with codes that are really those of its tags."""
+        """A copy with the correct codes of its tags."""
         if self.is_sql or self.class_filter_mode:
             return self
         if not self.tags_set and self.sub_string and self.sub_string != ALL:
@@ -108,10 +108,10 @@ class HeartbeatData:
     consumer_data_set: tuple[ConsumerData, ...] = ()
     heartbeat_fingerprint: int = 0
     without_sub: bool = False
-    """The subscriptions are left out, as the broker knows them by their fingerprint."""
+    """The subscriptions are left out: the broker knows them by their fingerprint."""
 
     def fingerprint(self) -> int:
-        """Java's hash of all that counts: not of the client, not of versions."""
+        """Java's hash of everything except the client and the versions."""
         plain = replace(
             self,
             client_id="",
@@ -193,7 +193,7 @@ class SubscriptionGroupList:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResetOffsetBody:
-    """Always in fastjson's dialect: the Go client reads it letter by letter."""
+    """Always in fastjson's dialect: the Go client parses exactly that text."""
 
     offset_table: Mapping[MessageQueue, int] = field(default_factory=dict)
 
@@ -208,7 +208,7 @@ class MessageQueueForC:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResetOffsetBodyForC:
-    """The same for C++, which has no maps with such keys."""
+    """ResetOffsetBody for C++, which has no maps with such keys."""
 
     offset_table: tuple[MessageQueueForC, ...] = ()
 

@@ -38,7 +38,7 @@ class MessageQueueAssignment:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryAssignmentResponseBody:
     message_queue_assignments: tuple[MessageQueueAssignment, ...] | None = None
-    """None: keep what you have. Empty: drop all."""
+    """None: keep the current ones. Empty: drop all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +85,7 @@ class BatchAck:
     """Bytes of a java.util.BitSet, in base64."""
 
     def offsets(self) -> tuple[int, ...]:
-        """The acknowledged ones."""
+        """The acknowledged messages."""
         try:
             raw = base64.b64decode(self.bit_set, validate=True)
         except (binascii.Error, ValueError):

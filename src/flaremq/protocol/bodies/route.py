@@ -1,8 +1,7 @@
-"""Bodies about routes: where the queues of a topic are, and what brokers tell a NameServer.
+"""Bodies about routes: where the queues of a topic are, and the registration of brokers.
 
-A registration comes in two forms. Plain is JSON. Compressed is a zlib stream of pieces, each
-behind its length in 4 bytes, where a topic is one line of text; order and sys flag of a topic are
-lost in it.
+A registration has two forms. The plain one is JSON. The compressed one is a zlib stream of parts, each after
+its length in 4 bytes, where a topic is one line of text; the order and sys flag of a topic are lost in it.
 """
 
 from __future__ import annotations
@@ -22,8 +21,8 @@ from flaremq.protocol.codes import Version
 
 MASTER_ID: Final = 0
 
-_ZLIB: Final = 0x78  # The first byte of a zlib stream; of JSON it is a brace.
-_INFLATED_MAX: Final = 256 * 1024 * 1024  # A registration of a million topics has half of it.
+_ZLIB: Final = 0x78  # The first byte of a zlib stream; JSON begins with a brace.
+_INFLATED_MAX: Final = 256 * 1024 * 1024  # A registration of a million topics takes half of it.
 _INT: Final = struct.Struct(">i")
 
 
@@ -91,7 +90,7 @@ class RegisterBrokerBody:
 
 
 def decode_registration(body: Bytes | None, version: int) -> RegisterBrokerBody:
-    """What a broker registers. Its first byte says whether it is compressed: headers of Java 5 do not."""
+    """A registration. Its first byte says whether it is compressed: headers of Java 5 do not."""
     if body is None or not len(body):
         return RegisterBrokerBody()
     if version < Version.V3_0_11:
@@ -144,7 +143,7 @@ def _inflated(body: bytes) -> bytes:
 
 
 class _Pieces(Iterator[bytes]):
-    """Pieces, each behind its length; a count is a length without a piece."""
+    """Reads parts, each after its length; a count is a length without a part."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -182,7 +181,7 @@ def _line_of_topic(topic: TopicConfig) -> bytes:
 
 
 def _topic_of_line(line: bytes) -> TopicConfig:
-    """Brokers before version 5 end the line before the attributes."""
+    """The lines of brokers before version 5 have no attributes."""
     words = decode_text(line).split(" ", 5)
     if len(words) < 5:
         raise Malformed(f"a registered topic of {len(words)} words: {words!r}")

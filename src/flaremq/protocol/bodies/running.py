@@ -1,4 +1,4 @@
-"""Bodies about what runs: the state of a consumer, and the connections of groups."""
+"""Bodies about running clients: the state of a consumer, the connections of groups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bodies about how far things are: offsets of queues and groups, rates, entries of a queue."""
+"""Bodies about progress: offsets of queues and groups, rates, queue entries."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from flaremq.protocol.bodies.group import SubscriptionData
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetWrapper:
-    """How far a group is with one queue."""
+    """A group's progress in one queue."""
 
     broker_offset: int = 0
     consumer_offset: int = 0
@@ -44,7 +44,7 @@ class TopicOffset:
 class TopicStatsTable:
     offset_table: Mapping[MessageQueue, TopicOffset] = field(default_factory=dict)
     topic_put_tps: float | None = None
-    """Before version 5.2 there was none."""
+    """Absent before version 5.2."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
 """Answers of a broker, many a call: the reference twin. _answers_c.pyx gives the same bytes.
 
-In JSON the fields stand as Java's HashMap has them, in a compact header as its class declares them, so an
-answer is Java's to the byte.
+Fields are in the order of Java's HashMap in JSON, and in the order of its class in a compact header, so an
+answer is the same as Java's byte for byte.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ class SendAnswers:
     def encode(
         self, drafts: array[int], sends: array[int], heads: Bytes, code: int = 0
     ) -> list[tuple[int, bytes]]:
-        """The answers to sends, one frame behind the other for each chunk; none to the one-way.
+        """The answers to sends, the frames of each chunk joined; none to one-way requests.
 
-        `drafts` are the rows after the append, so they know where each message went. Rows of one
-        chunk lie together, so that a connection is written to once.
+        `drafts` are the rows after the append, with the place of each message. Rows of one chunk are
+        adjacent, so a connection is written to once.
         """
         count = len(sends) // Send.WIDTH
         if len(drafts) // Draft.WIDTH < count:
@@ -95,7 +95,7 @@ class SendAnswers:
 
 
 def encode_pull_header(answer: array[int], remark: bytes = b"FOUND") -> bytes:
-    """Prefix and header of the answer to a pull; BODY_SIZE bytes of records make it a frame."""
+    """Prefix and header of the answer to a pull; BODY_SIZE bytes of records follow."""
     if len(answer) != PullAnswer.WIDTH:
         raise ValueError(f"an answer of {len(answer)} columns, expected {PullAnswer.WIDTH}")
     if len(remark) > REMARK_SIZE_MAX or not _SAFE.fullmatch(remark):

@@ -1,7 +1,7 @@
 """Many frames at once, bytes to columns: the reference twin. _burst_c.pyx agrees with it on any bytes.
 
 `split` reads headers in the ordinary form only: known members once each, strings, whole numbers,
-no null, no object but the ext fields. Who writes differently is not wrong; json_header reads it.
+no null, no object but the ext fields. Any other form is not wrong: json_header reads it.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ _A_NUMBER: Final = re.compile(rb"-?[0-9]{1,18}")
 
 
 def split(data: Bytes, chunks: array[int], size_max: int = FRAME_SIZE_MAX) -> tuple[array[int], array[int]]:
-    """Rows of Frame and of Pair for every whole frame, in order; fills in what `chunks` leave to be found.
+    """Rows of Frame and of Pair for every complete frame, in order; fills in the rest of `chunks`.
 
-    A chunk with bytes that are no frame does not disturb the others. Raises ValueError if the
-    ends of the chunks do not go up to the end of the data.
+    A chunk with bytes that are not a frame does not affect the others. Raises ValueError if the ends of the
+    chunks do not grow, or exceed the data.
     """
     data = bytes(data)
     frames: array[int] = array("q")
@@ -77,7 +77,7 @@ def split(data: Bytes, chunks: array[int], size_max: int = FRAME_SIZE_MAX) -> tu
 
 
 def _fault(data: bytes, at: int, end: int, size: int, size_max: int) -> int:
-    """What is wrong with a frame, as far as it can be seen."""
+    """What is wrong with a frame, as far as its bytes are there: one of Broken."""
     if not FRAME_PREFIX_SIZE <= size <= size_max:
         return Broken.LENGTH
     if end - at >= FRAME_PREFIX_SIZE:
@@ -107,7 +107,7 @@ def _frame(data: bytes, chunk: int, at: int, end: int, pairs: array[int]) -> lis
 
 
 def _read_json(data: bytes, at: int, end: int, row: list[int], pairs: array[int]) -> bool:
-    """Whether the header is an ordinary one; then its numbers are noted."""
+    """Read an ordinary header into the row; False if it is not ordinary."""
     seen = set()
     found = _BEGIN.match(data, at, end)
     while found:
@@ -126,7 +126,7 @@ def _read_json(data: bytes, at: int, end: int, row: list[int], pairs: array[int]
 
 
 def _read_member(data: bytes, name: bytes, at: int, end: int, row: list[int], pairs: array[int]) -> int:
-    """Note one member of the header and give the place behind it, or -1 if it is not ordinary."""
+    """Read one member of the header; return the place after it, or -1 if it is not ordinary."""
     if name in _INTEGERS:
         number = _NUMBER.match(data, at, end)
         if not number or int(number[1]) not in _INT32:
@@ -207,7 +207,7 @@ def _int(data: bytes, at: int, size: int) -> int:
 
 
 def check_tables(size: int, chunks: int, frames: array[int], pairs: array[int]) -> None:
-    """Rows that point outside of their buffers are a bug of the caller; they are not followed."""
+    """Raises ValueError for rows that point outside their buffers: a bug of the caller."""
     for row in range(len(frames) // Frame.WIDTH):
         f = row * Frame.WIDTH
         first, count = frames[f + Frame.FIRST_PAIR], frames[f + Frame.PAIRS]
@@ -225,8 +225,8 @@ def fields_of(
 ) -> dict[int, tuple[int, int, int]] | None:
     """Place, size and kind of each field that a parser knows, by its number.
 
-    None if the fields are not ordinary: one comes twice, or one that is unknown says something.
-    ValueError if they do not lie in their header one behind the other, as they do after a split.
+    None if the fields are not ordinary: one comes twice, or an unknown one has a value. Raises ValueError if
+    they are not in their header one after the other, as they are after a split.
     """
     found: dict[int, tuple[int, int, int]] = {}
     first, at, end = frames[f + Frame.FIRST_PAIR], frames[f + Frame.AT], frames[f + Frame.BODY_AT]
@@ -247,7 +247,7 @@ def fields_of(
 
 
 def number_of(data: bytes, place: tuple[int, int, int], bits: int) -> int | None:
-    """A number in digits, in quotes or bare; None if it is no such number."""
+    """The number in a field, quoted or bare; None if there is none of this size."""
     at, size, _ = place
     text = data[at : at + size]
     if not _A_NUMBER.fullmatch(text):
@@ -257,7 +257,7 @@ def number_of(data: bytes, place: tuple[int, int, int], bits: int) -> int | None
 
 
 def is_text(data: bytes, place: tuple[int, int, int]) -> bool:
-    """Whether a value can be used as it lies in the buffer."""
+    """Whether a value can be used as it is in the buffer."""
     at, size, kind = place
     if kind == Kind.WIDE:
         try:

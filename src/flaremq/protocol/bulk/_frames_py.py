@@ -15,9 +15,9 @@ def send_frame(
 ) -> bytes:
     """A whole frame with a JSON header.
 
-    `template` is what stands before the sysFlag, between properties and opaque, and behind the opaque;
-    `numbers` are sysFlag, born timestamp, flag and opaque. UnicodeEncodeError where the properties hold
-    half a pair of surrogates.
+    `template` is the text before the sysFlag, between properties and opaque, and after the opaque; `numbers`
+    are sysFlag, born timestamp, flag and opaque. Raises UnicodeEncodeError if the properties contain half a
+    surrogate pair.
     """
     before, between, behind = template
     sys_flag, born_ms, flag, opaque = numbers

@@ -1,7 +1,7 @@
 """Pulls, many at once: the reference twin. _pulls_c.pyx agrees with it on any rows.
 
-`parse_pulls` takes pulls whose texts can be used as they lie in the buffer. One with an escape in
-its subscription, or from a proxy, is left to the plain lane.
+`parse_pulls` takes pulls whose texts can be used as they are in the buffer. One with an escape in its
+subscription, or from a proxy, is left to the plain lane.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NAMES: Final[Mapping[bytes, int]] = {
     b"subVersion": Pull.SUB_VERSION,
     b"expressionType": Pull.EXPRESSION_TYPE_AT,
     b"maxMsgBytes": Pull.MAX_MSG_BYTES,
-    b"bname": Pull.WIDTH,  # Known, but of no use here; so is the mark of a stream.
+    b"bname": Pull.WIDTH,  # Known, but not used here; so is the mark of a stream.
     b"ReqT": Pull.WIDTH + 1,
 }
 _TEXTS: Final = (Pull.GROUP_AT, Pull.TOPIC_AT, Pull.SUBSCRIPTION_AT, Pull.EXPRESSION_TYPE_AT)

@@ -1,7 +1,7 @@
 """Answers to sends, many at once: the reference twin. _receipts_c.pyx agrees with it on any rows.
 
-`parse_receipts` takes the answers that say no more than where a message was stored. All others,
-refusals first of all, are left as they are.
+`parse_receipts` takes the answers that only say where a message was stored. All others, above all refusals,
+are left as they are.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ NAMES: Final[Mapping[bytes, int]] = {
     b"msgId": Stored.ID_AT,
     b"queueId": Stored.QUEUE_ID,
     b"queueOffset": Stored.QUEUE_OFFSET,
-    b"transactionId": Stored.WIDTH,  # Known, but of no use here; so are the two others.
+    b"transactionId": Stored.WIDTH,  # Known, but not used here; so are the two others.
     b"MSG_REGION": Stored.WIDTH + 1,
     b"TRACE_ON": Stored.WIDTH + 2,
 }

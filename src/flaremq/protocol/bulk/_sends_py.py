@@ -1,7 +1,7 @@
 """Sends, many at once: the reference twin. _sends_c.pyx agrees with it on any rows.
 
-`parse_sends` takes the ordinary send only: one plain message with a unique key, to a queue that is
-told, asking for nothing that a broker must think about. All others are left to the plain lane.
+`parse_sends` takes ordinary sends only: one plain message with a unique key, to a given queue, without any
+feature that needs more work from the broker. All others are left to the plain lane.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ PROPERTY_COUNT_MAX: Final = 32
 PLAIN_PROPERTIES: Final = frozenset(
     {b"DELAY", b"TRAN_MSG", b"POP_CK", b"MSG_REGION", b"TRACE_ON", b"CLUSTER", b"__CRC32#"}
 )
-"""Properties that a broker acts upon, removes or sets itself."""
+"""Properties that a broker acts on, removes or sets itself."""
 PLAIN_PREFIXES: Final = (b"TIMER_", b"INNER_", b"__RMQ.TRANSIENT.")
 
 _ESCAPE: Final = re.compile(rb'\\(?:u([0-9a-fA-F]{4})|(["\\/bfnrt])|)')
@@ -67,10 +67,10 @@ def parse_sends(
 ) -> tuple[array[int], array[int], array[int]]:
     """Rows of Draft, of Send and of Target for all ordinary sends among the frames.
 
-    Topics and properties are written to the end of `heads`; each properties string is ended and
-    `tail`, what the broker adds to all of them, is put behind it. Bodies stay in `data`. A send that
-    is not ordinary is marked in its frame (Plain.FIELDS) and has no row. Draft.QUEUE is left at -1:
-    the caller knows the queues, and finds them once per Target.
+    Topics and properties are appended to `heads`; each properties string is terminated and followed by
+    `tail`, which the broker adds to all of them. Bodies stay in `data`. A send that is not ordinary is marked
+    in its frame (Plain.FIELDS) and has no row. Draft.QUEUE is left at -1: the caller knows the queues, and
+    looks them up once per Target.
     """
     check_tables(len(data), len(chunks) // Chunk.WIDTH, frames, pairs)
     data = bytes(data)
@@ -105,7 +105,7 @@ class _Made:
         row: int,
         found: dict[int, tuple[int, int, int]],
     ) -> bool:
-        """Note one send, or leave no trace of it."""
+        """Add one send, or nothing if it is not ordinary."""
         numbers, texts = _numbers(data, found), _texts(data, found)
         if numbers is None or texts is None or _PROPERTIES not in found:
             return False
@@ -131,7 +131,7 @@ class _Made:
         return True
 
     def _target(self, topic: bytes, queue_id: int) -> int:
-        """Its row in `targets`, where this send is counted."""
+        """The row of its queue in `targets`, with this send counted."""
         target = self._target_rows.get((topic, queue_id))
         if target is None:
             target = self._target_rows[topic, queue_id] = len(self.targets) // Target.WIDTH
@@ -142,7 +142,7 @@ class _Made:
 
 
 def _numbers(data: bytes, found: dict[int, tuple[int, int, int]]) -> dict[int, int] | None:
-    """All numbers of a send, or None if one is missing, is none, or asks for the plain lane."""
+    """All numbers of a send, or None if one is missing, invalid, or needs the plain lane."""
     numbers = {_RECONSUME: 0}
     for field in (_QUEUE_NUMS, _QUEUE_ID, _SYS_FLAG, _BORN, _FLAG, _RECONSUME, _MAX_RECONSUME):
         if field in found:
@@ -160,7 +160,7 @@ def _numbers(data: bytes, found: dict[int, tuple[int, int, int]]) -> dict[int, i
 
 
 def _texts(data: bytes, found: dict[int, tuple[int, int, int]]) -> list[bytes] | None:
-    """Group, topic and pattern topic, or None. Topics with a percent sign are retries and dead letters."""
+    """Group, topic and template topic, or None. Topics with a percent sign are retries and dead letters."""
     texts = []
     for field in (_GROUP, _TOPIC, _DEFAULT_TOPIC):
         if field not in found or not found[field][1] or not is_text(data, found[field]):
@@ -173,7 +173,7 @@ def _texts(data: bytes, found: dict[int, tuple[int, int, int]]) -> list[bytes] |
 def _properties(
     data: bytes, place: tuple[int, int, int], tail_size: int
 ) -> tuple[bytes, int, int, int] | None:
-    """The string, ended; where in it the unique key lies; whether to wait. None if it is not ordinary."""
+    """The terminated string, the place of the unique key in it, whether to wait; None if not ordinary."""
     at, size, kind = place
     raw = data[at : at + size] if not kind & Kind.ESCAPED else _unescaped(data[at : at + size])
     if raw is None or kind & Kind.BARE:
@@ -207,7 +207,7 @@ def _properties(
 
 
 def _unescaped(raw: bytes) -> bytes | None:
-    """Without the escapes of JSON; None if there is one that is wrong, or half of a character."""
+    """The text without JSON escapes; None if one is invalid, or is half of a character."""
     pieces, at = [], 0
     for escape in _ESCAPE.finditer(raw):
         pieces.append(raw[at : escape.start()])

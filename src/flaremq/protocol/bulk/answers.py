@@ -1,4 +1,4 @@
-"""Answers of a broker to sends and pulls, many at once and without an object for each.
+"""Answers of a broker to sends and pulls, many at once, without an object for each.
 
 Takes the compiled twin where it is built; FLAREMQ_PURE=1 forces the Python one.
 """

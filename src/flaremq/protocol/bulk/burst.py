@@ -37,13 +37,13 @@ _FAULTS = {
 
 
 def command_of(data: Bytes, frames: array[int], row: int) -> Command:
-    """One frame as the plain lane sees it; Malformed if its header cannot be read: close the connection."""
+    """One frame as a Command. Raises Malformed if its header cannot be read: close the connection."""
     f = row * Frame.WIDTH
     return decode_frame(bytes(data[frames[f + Frame.AT] : frames[f + Frame.END]]))
 
 
 def fault_of(chunks: array[int], chunk: int) -> Malformed | None:
-    """Why the connection that this chunk came from must be closed, if it must."""
+    """Why the connection of this chunk must be closed, if it must."""
     c = chunk * Chunk.WIDTH
     fault = _FAULTS.get(chunks[c + Chunk.BROKEN])
     at = chunks[c + Chunk.REST]

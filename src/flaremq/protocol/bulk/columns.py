@@ -1,9 +1,9 @@
 """The int64 tables in which many frames are exchanged at once; see model/columns.py for the idea.
 
-A turn joins what all connections delivered into one buffer, `data`. `burst.split` makes of it a
-row per frame and a row per ext field; `burst.parse_sends` and `burst.parse_pulls` make of those
-the rows that batch handlers work on. Strings that must be changed (escapes, properties that the
-broker adds) are written to a second buffer, `heads`; all others are told by their place in `data`.
+What all connections delivered in a turn is in one buffer, `data`. `burst.split` turns it into a row per
+frame and a row per ext field; `sends.parse_sends` and `pulls.parse_pulls` turn those into the rows that the
+lanes work on. Strings that must be changed (escapes, properties that the broker adds) are written to a
+second buffer, `heads`; all others are given by their place in `data`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from array import array
 from typing import Final
 
 PAIRS_MAX: Final = 256
-"""Ext fields of one frame; one with more is not ordinary. The most that a Java client sends are twenty."""
+"""Ext fields of one frame; one with more is not ordinary. A Java client sends twenty at most."""
 
 
 class Chunk:
@@ -21,24 +21,24 @@ class Chunk:
     END: Final = 0  # Given.
     BORN_HOST_AT: Final = 1  # Given, for sends: the peer's address and port, in `heads`.
     BORN_HOST_SIZE: Final = 2
-    REST: Final = 3  # Found: where bytes begin that are no whole frame yet; END if there are none.
-    NEEDED: Final = 4  # Found: the size of the frame that begins there, 0 if it cannot be told yet.
+    REST: Final = 3  # Found: where an incomplete frame begins; END if there is none.
+    NEEDED: Final = 4  # Found: the size of that frame, 0 if not known yet.
     BROKEN: Final = 5  # Found: one of Broken. If not NOTHING, no frame can be found from REST on.
 
     WIDTH: Final = 6
 
 
 class Broken:
-    """Why a connection must be closed. The frames before are good."""
+    """Why a connection must be closed. The frames before that are good."""
 
     NOTHING: Final = 0
     LENGTH: Final = 1  # No frame has this length.
-    SERIALIZE_TYPE: Final = 2  # Nobody knows it.
+    SERIALIZE_TYPE: Final = 2  # Unknown.
     HEADER_SIZE: Final = 3  # The header is longer than the frame.
 
 
 class Frame:
-    """Columns of a whole frame. Its header lies behind the prefix, from AT + 8 to BODY_AT."""
+    """Columns of a complete frame. Its header follows the prefix, from AT + 8 to BODY_AT."""
 
     CHUNK: Final = 0
     AT: Final = 1
@@ -48,12 +48,12 @@ class Frame:
     OPAQUE: Final = 5
     FLAG: Final = 6
     VERSION: Final = 7
-    LANGUAGE: Final = 8  # -1: nobody knows it.
+    LANGUAGE: Final = 8  # -1: unknown.
     FIRST_PAIR: Final = 9  # Its ext fields: rows of Pair from this one on.
     PAIRS: Final = 10
     BODY_AT: Final = 11
     BODY_SIZE: Final = 12
-    PLAIN: Final = 13  # One of Plain. With HEADER, columns 4 to 10 say nothing.
+    PLAIN: Final = 13  # One of Plain. With HEADER, columns 4 to 10 have no meaning.
 
     WIDTH: Final = 14
 
@@ -64,7 +64,7 @@ class Plain:
     NO: Final = 0
     HEADER: Final = 1  # The header is not written in the ordinary way.
     FIELDS: Final = 2  # The fields ask for more than the fast lane does, or make no sense.
-    TAKEN: Final = 3  # Neither lane: it is an answer, and whoever waited for it has it already.
+    TAKEN: Final = 3  # Neither lane: an answer that was already handed to the call that waited for it.
 
 
 class Pair:
@@ -80,16 +80,16 @@ class Pair:
 
 
 class Kind:
-    """What there is to know about the value of an ext field."""
+    """What kind of value an ext field has."""
 
     TEXT: Final = 0
     ESCAPED: Final = 1  # With JSON escapes in it.
-    BARE: Final = 2  # No string: a number, true or false.
-    WIDE: Final = 4  # Not ASCII alone.
+    BARE: Final = 2  # Not a string: a number, true or false.
+    WIDE: Final = 4  # Not only ASCII.
 
 
 class Send:
-    """Columns of a message that is to be stored; its other half is the row of Draft with the same number."""
+    """Columns of a message to be stored; its other half is the row of Draft with the same number."""
 
     FRAME: Final = 0
     CHUNK: Final = 1
@@ -102,21 +102,21 @@ class Send:
     DEFAULT_TOPIC_AT: Final = 8  # In `data`.
     DEFAULT_TOPIC_SIZE: Final = 9
     DEFAULT_TOPIC_QUEUE_NUMS: Final = 10
-    UNIQUE_KEY_AT: Final = 11  # In `heads`. Always there, and free of what JSON would escape.
+    UNIQUE_KEY_AT: Final = 11  # In `heads`. Always there, without characters that JSON would escape.
     UNIQUE_KEY_SIZE: Final = 12
-    WAIT: Final = 13  # 0: to be answered without waiting for flush or slaves.
+    WAIT: Final = 13  # 0: answer without waiting for flush or slaves.
 
     WIDTH: Final = 14
 
 
 class Target:
-    """Columns of a queue that rows of Send go to: whatever is checked, is checked once for all of them."""
+    """Columns of a queue that rows of Send go to: checks are done once for all of them."""
 
     TOPIC_AT: Final = 0  # In `heads`.
     TOPIC_SIZE: Final = 1
     QUEUE_ID: Final = 2
     FIRST: Final = 3  # The first of its rows.
-    ROWS: Final = 4  # How many they are.
+    ROWS: Final = 4  # Their number.
 
     WIDTH: Final = 5
 
@@ -180,7 +180,7 @@ class PullAnswer:
 
 
 def chunks_table(ends: list[int], hosts: list[tuple[int, int]] | None = None) -> array[int]:
-    """Rows of Chunk: where each chunk ends, and where the address of its peer lies in `heads`."""
+    """Rows of Chunk: where each chunk ends, and where the address of its peer is in `heads`."""
     table = array("q", bytes(8 * Chunk.WIDTH * len(ends)))
     for row, end in enumerate(ends):
         table[row * Chunk.WIDTH + Chunk.END] = end

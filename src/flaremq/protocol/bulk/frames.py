@@ -1,4 +1,4 @@
-"""The frame of a send: its header is the same for all messages to a queue, but for a few words.
+"""The frame of a send: its header is the same for all messages to a queue, except for a few values.
 
 Takes the compiled twin where it is built; FLAREMQ_PURE=1 forces the Python one.
 """

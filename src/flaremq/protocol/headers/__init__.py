@@ -1,7 +1,7 @@
 """Custom headers, one dataclass for each request or response that has one.
 
 broker       a broker's own statistics, settings and replication
-group        groups, and what brokers ask of their clients
+group        groups, and requests from brokers to their clients
 namesrv      NameServers: registration, routes, key-value settings
 pop          pop consumption
 pull         pulls, offsets and single messages

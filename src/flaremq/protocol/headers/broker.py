@@ -1,4 +1,4 @@
-"""Headers about a broker itself: statistics, settings, and how it stands to its master."""
+"""Headers about a broker itself: statistics, settings, replication."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Headers about groups of consumers and producers, and what brokers ask their clients."""
+"""Headers about consumer and producer groups, and requests from brokers to their clients."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class GetConsumerRunningInfoRequestHeader(RpcHeader):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumeMessageDirectlyResultRequestHeader(RpcHeader):
-    """CONSUME_MESSAGE_DIRECTLY: consume this one now, and tell what came of it."""
+    """CONSUME_MESSAGE_DIRECTLY: consume this message now, and return the result."""
 
     consumer_group: str
     client_id: str | None = None
@@ -97,9 +97,9 @@ class GetProducerConnectionListRequestHeader(RpcHeader):
 class GetConsumeStatsRequestHeader(TopicHeader):
     consumer_group: str
     topic: str | None = None
-    """Without: every topic that the group has offsets for."""
+    """None: every topic that the group has offsets for."""
     topic_list: str | None = None
-    """Names with semicolons between."""
+    """Names separated by semicolons."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,7 +147,7 @@ class GetSubscriptionGroupConfigRequestHeader(RpcHeader):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GetAllSubscriptionGroupRequestHeader(RpcHeader):
-    """Without `group_seq` the whole table is asked for."""
+    """Without `group_seq`, the request is for the whole table."""
 
     group_seq: int | None = None
     data_version: str | None = None

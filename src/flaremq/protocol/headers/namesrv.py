@@ -23,9 +23,9 @@ class RegisterBrokerRequestHeader(Header):
     heartbeat_timeout_millis: Long | None = None
     enable_acting_master: bool | None = None
     compressed: bool = False
-    """Java 5 says False whatever it sends: look at the first byte of the body."""
+    """Java 5 always sends False: the first byte of the body decides."""
     body_crc32: int = 0
-    """0: not to be checked."""
+    """0: not checked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

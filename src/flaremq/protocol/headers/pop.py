@@ -1,4 +1,4 @@
-"""Headers of pop: messages that are lent for a time, and given back or kept."""
+"""Headers of pop: messages that are invisible for a time, and acknowledged or redelivered."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class PopMessageRequestHeader(TopicHeader):
     invisible_time: Long
     poll_time: Long
     born_time: Long = 0
-    """When it was asked; 0 and absent mean now."""
+    """When the request was made; 0 and absent mean now."""
     init_mode: int
-    """Where a group without an offset begins: 0 at the least, 1 at the greatest."""
+    """Where a group without an offset begins: 0 at the least offset, 1 at the greatest."""
     exp_type: str | None = None
     exp: str | None = None
     order: bool | None = None
@@ -28,7 +28,7 @@ class PopMessageRequestHeader(TopicHeader):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PopMessageResponseHeader(Header):
-    """Needed on success, on POLLING_FULL and on POLLING_TIMEOUT alike."""
+    """Required on success, POLLING_FULL and POLLING_TIMEOUT alike."""
 
     pop_time: Long
     invisible_time: Long
@@ -61,7 +61,7 @@ class ChangeInvisibleTimeRequestHeader(TopicHeader):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeInvisibleTimeResponseHeader(Header):
-    """The new receipt; the old one is dead."""
+    """The new receipt; the old one is no longer valid."""
 
     pop_time: Long
     invisible_time: Long
@@ -107,7 +107,7 @@ class PollingInfoResponseHeader(Header):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecallMessageRequestHeader(TopicHeader):
-    """RECALL_MESSAGE: a delayed message is not to be delivered after all."""
+    """RECALL_MESSAGE: do not deliver a delayed message after all."""
 
     producer_group: str | None = None
     topic: str

@@ -14,7 +14,7 @@ COMMIT_OFFSET: Final = 0x1
 SUSPEND: Final = 0x2
 """Hold the request while there is nothing new."""
 SUBSCRIPTION: Final = 0x4
-"""The subscription stands in the request; without, that of the group's heartbeat counts."""
+"""The subscription is part of the request; otherwise that of the group's heartbeats counts."""
 CLASS_FILTER: Final = 0x8
 LITE_PULL: Final = 0x10
 
@@ -36,7 +36,7 @@ class PullMessageRequestHeader(TopicHeader):
     expression_type: str | None = None
     max_msg_bytes: int | None = None
     request_source: int | None = None
-    """-1 a client; 0, 1, 2 a proxy for an orderly, a broadcasting, a streaming one."""
+    """-1: a client; 0, 1, 2: a proxy for an orderly, a broadcasting, a streaming one."""
     proxy_froward_client_id: str | None = None
     """Spelled so on the wire."""
 
@@ -71,14 +71,14 @@ class UpdateConsumerOffsetRequestHeader(TopicHeader):
 
 
 class BoundaryType(Enum):
-    """Which of many messages of one time is meant."""
+    """Which of several messages of the same time is meant."""
 
     LOWER = "lower"
     UPPER = "upper"
 
     @classmethod
     def of_text(cls, text: str) -> BoundaryType:
-        """Whatever is not upper is lower, as in Java."""
+        """Anything but upper is lower, as in Java."""
         return cls.UPPER if text.lower() == "upper" else cls.LOWER
 
 

@@ -1,4 +1,4 @@
-"""Headers of sending: a message, a reply, a message given back."""
+"""Headers of sending: a message, a reply, a message sent back."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class SendMessageRequestHeader(TopicHeader):
     producer_group: str
     topic: str
     default_topic: str
-    """Pattern for a topic that this send creates."""
+    """The template for a topic that this send creates."""
     default_topic_queue_nums: int
     queue_id: int
     """Below 0: any."""
@@ -28,7 +28,7 @@ class SendMessageRequestHeader(TopicHeader):
     reconsume_times: int | None = None
     unit_mode: bool | None = None
     batch: bool | None = None
-    """Whether the body holds many messages. This, and not the code, decides."""
+    """Whether the body contains many messages. This decides, not the code."""
     max_reconsume_times: int | None = None
     """Counts for retry topics only."""
 
@@ -60,7 +60,7 @@ _V2: Final = Codec(SendMessageRequestHeader, LETTERS)
 
 
 def decode_send(code: int, fields: Mapping[str, str]) -> SendMessageRequestHeader:
-    """The header of a send, long or short as its code says."""
+    """The header of a send, with long or short names depending on its code."""
     return (_V2 if code in LETTERED else _V1).decode(fields)
 
 
@@ -70,10 +70,10 @@ def encode_send(code: int, header: SendMessageRequestHeader) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendMessageResponseHeader(Header):
-    """Of every answer that says the message is stored, a late flush or a missing slave included."""
+    """Of every answer that says that the message is stored, even with a late flush or a missing slave."""
 
     msg_id: str
-    """Where it lies: 32 or 56 hex digits, for a batch many of them with commas between."""
+    """Where it is stored: 32 or 56 hex digits; for a batch several, separated by commas."""
     queue_id: int
     queue_offset: Long
     transaction_id: str | None = None
@@ -83,7 +83,7 @@ class SendMessageResponseHeader(Header):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplyMessageRequestHeader(Header):
-    """PUSH_REPLY_MESSAGE_TO_CLIENT: the broker hands a reply to the one who asked."""
+    """PUSH_REPLY_MESSAGE_TO_CLIENT: the broker passes a reply to the requesting client."""
 
     producer_group: str
     topic: str
@@ -103,13 +103,13 @@ class ReplyMessageRequestHeader(Header):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerSendMsgBackRequestHeader(RpcHeader):
-    """CONSUMER_SEND_MSG_BACK: a message that could not be consumed, to be tried again later."""
+    """CONSUMER_SEND_MSG_BACK: a message that could not be consumed, for a later retry."""
 
     offset: Long
     """Of its record in the commit log."""
     group: str
     delay_level: int
-    """Below 0: to the dead letters. 0: 3 + the times it has been tried."""
+    """Below 0: to the dead-letter topic. 0: 3 + the number of tries so far."""
     origin_msg_id: str | None = None
     origin_topic: str | None = None
     unit_mode: bool = False

@@ -33,7 +33,7 @@ class DeleteTopicRequestHeader(TopicHeader):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GetAllTopicConfigRequestHeader(Header):
-    """Without `topic_seq` the whole table is asked for."""
+    """Without `topic_seq`, the request is for the whole table."""
 
     topic_seq: int | None = None
     data_version: str | None = None

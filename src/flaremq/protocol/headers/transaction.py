@@ -1,4 +1,4 @@
-"""Headers of transactions: how one ends, and how a broker asks after it."""
+"""Headers of transactions: the end of one, and the broker's check of its state."""
 
 from __future__ import annotations
 

@@ -29,9 +29,9 @@ FORWARD_TIMEOUT_S: Final = 10.0
 def notify_ids_changed(peers: Iterable[Peer], group: str) -> None:
     """Tell members that others have come or gone, so that they rebalance. One-way: no answer."""
     header = NotifyConsumerIdsChangedRequestHeader(consumer_group=group)
-    told = _request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, header, is_oneway=True)
+    request = _request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, header, is_oneway=True)
     for peer in peers:
-        peer.send(told)
+        peer.send(request)
 
 
 def reset_offset(
@@ -48,9 +48,9 @@ def reset_offset(
         body = beans.encode(ResetOffsetBodyForC(offset_table=tuple(rows)))
     else:
         body = beans.encode(ResetOffsetBody(offset_table=table))
-    told = _request(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, header, body, is_oneway=True)
+    request = _request(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, header, body, is_oneway=True)
     for peer in peers:
-        peer.send(told)
+        peer.send(request)
 
 
 async def consumer_status(peer: Peer, topic: str, group: str) -> Mapping[MessageQueue, int] | None:

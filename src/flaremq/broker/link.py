@@ -218,9 +218,9 @@ class NameServerLink:
         version = self._owner.topics.version
         header = headers.QueryDataVersionRequestHeader(**self._identity())
         answer = await self._ask(RequestCode.QUERY_DATA_VERSION, header, beans.encode(version))
-        told = fields.decode(headers.QueryDataVersionResponseHeader, answer.fields)
+        found = fields.decode(headers.QueryDataVersionResponseHeader, answer.fields)
         known = beans.decode(DataVersion, answer.body) if answer.body else None
-        return told.changed or (known is not None and known != version)
+        return found.changed or (known is not None and known != version)
 
     async def unregister(self) -> None:
         header = headers.UnRegisterBrokerRequestHeader(**self._identity())

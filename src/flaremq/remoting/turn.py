@@ -22,7 +22,7 @@ joined, and a body is copied once on its way to the log. Frames are split in one
 (`Batch`). Each lane takes the ordinary requests of its codes in a few compiled calls, and marks the
 others. A frame that no lane has taken becomes a `Command`: if its code is a lane's, it is handed to the lane
 in its place between the others, so that the order of a connection is kept; all others go to the router.
-Everything that a connection is sent in one turn, the loop writes in one go.
+All answers to a connection in one turn are written together.
 
 An example
 ----------

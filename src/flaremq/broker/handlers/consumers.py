@@ -120,10 +120,10 @@ class ConsumerHandlers:
         for member in online.members.values():
             _check_version(member, Version.V3_0_7_SNAPSHOT)
         table = self._named(header.topic, targets)
-        told = headers.ResetOffsetRequestHeader(
+        forwarded = headers.ResetOffsetRequestHeader(
             topic=header.topic, group=header.group, timestamp=header.timestamp, is_force=header.is_force
         )
-        clientcalls.reset_offset(list(online.members), told, table, for_c=for_c)
+        clientcalls.reset_offset(list(online.members), forwarded, table, for_c=for_c)
         return table
 
     async def _searched(
@@ -178,8 +178,8 @@ class ConsumerHandlers:
         for member in asked:
             _check_version(member, Version.V3_0_7_SNAPSHOT)
         answers = await asyncio.gather(*(_status_of(each, header.topic, header.group) for each in asked))
-        told = zip(asked, answers, strict=True)
-        table = {member.client_id: answer for member, answer in told if answer is not None}
+        pairs = zip(asked, answers, strict=True)
+        table = {member.client_id: answer for member, answer in pairs if answer is not None}
         return response_to(request, body=beans.encode(GetConsumerStatusBody(consumer_table=table)))
 
     async def running_info(self, _peer: Peer, request: Command) -> Command:
@@ -199,15 +199,15 @@ class ConsumerHandlers:
         record = await self._offload.run(lambda: _copied(self._store.record(place)))
         if record is None:
             raise UsageError(f"no message at offset {place}, where {header.msg_id} points: it may be deleted")
-        told = {**request.fields, "brokerName": self._live.now.broker_name}
+        ext_fields = {**request.fields, "brokerName": self._live.now.broker_name}
         topic = self._topics.get(header.topic or "")
         if topic is not None:
-            told["topicSysFlag"] = str(topic.topic_sys_flag)
+            ext_fields["topicSysFlag"] = str(topic.topic_sys_flag)
         group = self._subscriptions.get(header.consumer_group)
         if group is not None:
-            told["groupSysFlag"] = str(group.group_sys_flag)
+            ext_fields["groupSysFlag"] = str(group.group_sys_flag)
         try:
-            return _passed_on(request, await clientcalls.consume_directly(member.peer, told, record))
+            return _passed_on(request, await clientcalls.consume_directly(member.peer, ext_fields, record))
         except Unreachable as error:
             return _failed(request, member, error)
 

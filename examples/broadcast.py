@@ -1,4 +1,4 @@
-"""Broadcasting: every consumer gets every message, as for caches that must all hear of a change."""
+"""Broadcasting: every consumer gets every message, for example caches that must all learn of a change."""
 
 import asyncio
 from pathlib import Path

@@ -8,7 +8,7 @@ def make(namesrv: str) -> PushConsumer:
     consumer = PushConsumer(group="billing", namesrv=namesrv)
 
     @consumer.subscribe("Orders", tags="paid || refunded")
-    def handle(message: ReceivedMessage) -> None:  # Returning is consumed; raising is later again.
+    def handle(message: ReceivedMessage) -> None:  # Return to acknowledge; raise to have it redelivered.
         print(message.keys, message.tags, message.body.decode())
 
     return consumer

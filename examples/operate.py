@@ -1,4 +1,4 @@
-"""Operating a cluster by a program: a topic, its messages, and how far a group is."""
+"""Operating a cluster from a program: a topic, its messages, and the lag of a group."""
 
 from flaremq.admin.sync import Admin
 from flaremq.admin.values.topics import TopicSettings
@@ -16,7 +16,7 @@ def main(namesrv: str) -> int:
             consumer.poll(timeout_s=10)
             consumer.commit()
         for message in admin.messages.by_key("Parcels", "p-7"):
-            print(f"p-7 lies in {message.queue} at {message.queue_offset}")
+            print(f"p-7 is in {message.queue} at {message.queue_offset}")
         progress = admin.groups.progress("couriers")
         print(f"couriers are {progress.lag} behind")
         return progress.lag

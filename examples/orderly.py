@@ -1,4 +1,4 @@
-"""The steps of one order stay in order: one key, one queue, one message of it at a time."""
+"""The steps of one order stay in order: one key, one queue, one message at a time."""
 
 import asyncio
 from collections import defaultdict

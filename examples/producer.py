@@ -1,4 +1,4 @@
-"""Send a few orders, and say where they were stored."""
+"""Send a few orders, and print where they were stored."""
 
 from flaremq.client.settings import namesrv_or_usual
 from flaremq.client.sync import Message, Producer

@@ -1,4 +1,4 @@
-"""Asking for messages: queues of one's own choice, from where one likes, acknowledged when one likes."""
+"""Pulling messages: you choose the queues, where to begin, and when to acknowledge."""
 
 from flaremq.client.settings import namesrv_or_usual
 from flaremq.client.sync import ConsumerSettings, LitePullConsumer, Message, Producer

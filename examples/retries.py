@@ -1,4 +1,4 @@
-"""A message that fails is tried again; one that never can ends with the dead letters."""
+"""A message that fails is redelivered; one that can never succeed goes to the dead-letter queue."""
 
 import asyncio
 
@@ -30,10 +30,10 @@ async def main(namesrv: str) -> tuple[int, list[bytes]]:
     async def handle(message: ReceivedMessage) -> None:
         nonlocal attempts
         if message.body == b"nonsense":
-            raise reject("it is no payment")  # To the dead letters at once.
+            raise reject("not a payment")  # To the dead-letter queue at once.
         attempts += 1
         if attempts < 2:
-            raise ConnectionError("the bank does not answer")  # Later again, as any exception.
+            raise ConnectionError("the bank does not answer")  # Redelivered later, as after any exception.
         settled.set()
 
     async with consumer:

@@ -1,6 +1,6 @@
-"""A program under test, with FlareMQ's pytest plugin: a real broker for each test, time, and asserts.
+"""A program under test, with FlareMQ's pytest plugin: a real broker for each test, a clock, and assertions.
 
-Run it with pytest. A project names the plugin in its conftest.py.
+Run it with pytest. Your project would name the plugin in its conftest.py.
 """
 
 from flaremq.client.sync import ConsumerSettings, Message, Producer, PushConsumer, ReceivedMessage

@@ -4,7 +4,7 @@ api       one coroutine for each request
 blocking  the async core behind blocking methods
 client    connections, routes and heartbeats shared by producers and consumers
 errors    server responses as exceptions
-forks     what a forked child must let go of
+forks     sockets closed in forked children
 hooks     your code around each send and each handler call
 incoming  requests that brokers make of clients
 members   the producers and consumers of a client
@@ -12,5 +12,5 @@ message   receipts and received messages
 namesrvs  the NameServers, one in use at a time
 routes    topic routes, cached and refreshed
 settings  the options of clients
-sync      the blocking face: same names, no await
+sync      the blocking clients: same names, no await
 """

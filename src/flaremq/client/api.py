@@ -1,7 +1,6 @@
-"""One `async def` per request that clients make. An answer that is no success becomes an error here.
+"""One `async def` per request that clients make. An unsuccessful answer raises its error.
 
-Nothing is chosen or tried again in this room: which broker, which NameServer and how often is for
-the rooms above.
+Nothing is chosen or retried here: the callers decide which server to ask, and how often.
 """
 
 from __future__ import annotations
@@ -72,7 +71,7 @@ class Api:
         body: bytes | None = None,
         timeout_s: float | None = None,
     ) -> Command:
-        """The answer of a broker, or of one NameServer, if it is a success; else the error it stands for."""
+        """Ask a broker or a given NameServer. Returns its answer, or raises the error that it stands for."""
         request = _request(code, header, body)
         answer = await self.caller.call(address, request, self.timeout_s if timeout_s is None else timeout_s)
         if answer.code != ResponseCode.SUCCESS:
@@ -82,7 +81,7 @@ class Api:
     async def ask_namesrv(
         self, code: RequestCode, header: fields.Header | None = None, body: bytes | None = None
     ) -> Command:
-        """The same of whichever NameServer is in use, or of the next when that one fails."""
+        """The same for the NameServer in use, or for the next one if that fails."""
         address, answer = await self.namesrvs.call(_request(code, header, body), self.timeout_s)
         if answer.code != ResponseCode.SUCCESS:
             raise error_for(address, code, answer)
@@ -91,13 +90,13 @@ class Api:
     async def tell(
         self, address: str, code: RequestCode, header: fields.Header | None, body: bytes | None = None
     ) -> None:
-        """One-way: there is no answer."""
+        """Send a one-way request: there is no answer."""
         await self.caller.send_oneway(address, _request(code, header, body), self.timeout_s)
 
     # Routes.
 
     async def route(self, topic: str) -> TopicRouteData | None:
-        """Where a topic is; None where the NameServer does not know it."""
+        """The route of a topic; None if the NameServer does not know the topic."""
         header = namesrv.GetRouteInfoRequestHeader(topic=topic, accept_standard_json_only=True)
         try:
             answer = await self.ask_namesrv(RequestCode.GET_ROUTEINFO_BY_TOPIC, header)
@@ -108,10 +107,10 @@ class Api:
     async def cluster(self) -> ClusterInfo:
         return body_of(ClusterInfo, await self.ask_namesrv(RequestCode.GET_BROKER_CLUSTER_INFO))
 
-    # Being there.
+    # Heartbeats, members and locks.
 
     async def heartbeat(self, address: str, data: HeartbeatData) -> int:
-        """Says that we are alive; the broker's version."""
+        """Send a heartbeat. Returns the broker's version."""
         return (await self.ask(address, RequestCode.HEART_BEAT, None, beans.encode(data))).version
 
     async def unregister(self, address: str, header: groups.UnregisterClientRequestHeader) -> None:
@@ -120,7 +119,7 @@ class Api:
     async def check_client(self, address: str, body: CheckClientRequestBody) -> None:
         """Have a broker check an expression. Raises InvalidExpression, or whatever else it refuses.
 
-        Returns if the broker is too old to be asked, or cannot be reached: its pulls will tell.
+        Returns if the broker is too old for this request, or cannot be reached: the first pull will tell.
         """
         try:
             await self.ask(address, RequestCode.CHECK_CLIENT_CONFIG, None, beans.encode(body))
@@ -139,7 +138,7 @@ class Api:
     async def lock(
         self, address: str, group: str, client_id: str, queues: Iterable[MessageQueue]
     ) -> frozenset[MessageQueue]:
-        """Those of the queues that are ours now."""
+        """Lock these queues. Returns those that are locked by us now."""
         body = LockBatchRequestBody(consumer_group=group, client_id=client_id, mq_set=tuple(queues))
         answer = await self.ask(address, RequestCode.LOCK_BATCH_MQ, None, beans.encode(body))
         return frozenset(body_of(LockBatchResponseBody, answer).lock_ok_mq_set)
@@ -153,7 +152,7 @@ class Api:
     async def pull(
         self, address: str, code: RequestCode, header: pulls.PullMessageRequestHeader, timeout_s: float
     ) -> PullResult:
-        """Whatever the outcome, as long as the broker names an offset to go on from."""
+        """Pull messages. An answer without messages is a result too, not an error."""
         answer = await self.caller.call(address, _request(code, header, None), timeout_s)
         if answer.code not in PULLED:
             raise error_for(address, code, answer)
@@ -168,7 +167,7 @@ class Api:
         )
 
     async def send_back(self, address: str, header: send.ConsumerSendMsgBackRequestHeader) -> None:
-        """What could not be consumed goes to the retry topic of its group, or to its dead letters."""
+        """Send a message back: to the retry topic of its group, or to its dead-letter queue."""
         await self.ask(address, RequestCode.CONSUMER_SEND_MSG_BACK, header)
 
     # Offsets.
@@ -192,7 +191,7 @@ class Api:
         timestamp_ms: int,
         boundary: pulls.BoundaryType = pulls.BoundaryType.LOWER,
     ) -> int:
-        """The offset of the first message that is not older."""
+        """The offset of the first message stored at this time or later."""
         header = pulls.SearchOffsetRequestHeader(
             topic=queue.topic,
             queue_id=queue.queue_id,
@@ -205,7 +204,7 @@ class Api:
     async def committed(
         self, address: str, group: str, queue: MessageQueue, *, zero_if_missing: bool | None = None
     ) -> int | None:
-        """How far a group is; None where the broker does not know.
+        """The offset of a group; None if the broker has none.
 
         `zero_if_missing` False tells the broker not to send a new group to the beginning of a young queue.
         """
@@ -245,7 +244,7 @@ class Api:
 
 
 def body_of(cls: type[B], answer: Command) -> B:
-    """The bean that an answer carries."""
+    """The decoded body of an answer."""
     return beans.decode(cls, answer.body)
 
 

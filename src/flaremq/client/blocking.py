@@ -1,11 +1,11 @@
 """How blocking programs use the async core: one thread with one event loop, and calls into it.
 
-Nothing of the core is written twice. A face names the methods that it offers, one line each:
+Nothing of the core is written twice. A blocking class names the methods that it offers, one line each:
 
     class Producer(Blocking[core.Producer]):
         send = blocking(core.Producer.send)
 
-so both have the same parameters, the same documentation and, to a type checker, the same types.
+so both have the same parameters, documentation and, to a type checker, types.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ R = TypeVar("R")
 C = TypeVar("C", bound="Core")
 _STOP_LIMIT_S = 30.0
 SPELL_S = 0.5
-"""How long a thread sleeps at most before it checks for signals."""
+"""The longest that a thread sleeps before it checks for signals."""
 
 
 class Core(Protocol):
-    """What can run behind a blocking face."""
+    """Can run behind a blocking class."""
 
     async def start(self) -> None: ...
     async def stop(self) -> None: ...
 
 
 class LoopThread:
-    """A thread with an event loop. It belongs to the process that made it: a fork has no such thread."""
+    """A thread with an event loop. It belongs to the process that made it: a fork does not have it."""
 
     def __init__(self, name: str) -> None:
         self.pid = os.getpid()
@@ -50,7 +50,7 @@ class LoopThread:
         asyncio.set_event_loop(self._loop)
         try:
             self._loop.run_forever()
-        finally:  # In this thread: that of the caller may have a loop of its own, as in a notebook.
+        finally:  # In this thread: the caller's may have its own loop, as in a notebook.
             self._loop.run_until_complete(self._loop.shutdown_asyncgens())
             self._loop.close()
 
@@ -60,7 +60,7 @@ class LoopThread:
         return threading.current_thread() is self._thread
 
     def run(self, work: Coroutine[Any, Any, R]) -> R:
-        """Do this in the loop and wait for it. An interrupted wait cancels the work."""
+        """Run this in the loop and wait for it. An interrupted wait cancels the work."""
         if self.is_here:
             work.close()
             raise UsageError(
@@ -69,18 +69,18 @@ class LoopThread:
         future = self.submit(work)
         try:
             while True:
-                # In spells: a signal in the moment before a thread sleeps is heard when it wakes, not before.
+                # With a limit: a signal just before the thread sleeps is handled only when it wakes.
                 try:
                     return future.result(SPELL_S)
                 except TimeoutError:
-                    if future.done():  # The work's own.
+                    if future.done():  # The timeout is the work's own.
                         raise
         except BaseException:
-            future.cancel()  # Ctrl-C, or somebody else's exception: nobody waits for it any more.
+            future.cancel()  # Ctrl-C, or an exception from elsewhere: the result is no longer needed.
             raise
 
     def submit(self, work: Coroutine[Any, Any, R]) -> Future[R]:
-        """Do this in the loop; do not wait."""
+        """Run this in the loop; do not wait."""
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def close(self) -> None:
@@ -94,7 +94,7 @@ class Blocking(Generic[C]):
     """A core that runs in the loop of a thread, its own or a shared one, from `start` to `stop`."""
 
     def __init__(self, make: Callable[[], C], name: str, shares: Blocking[Any] | None = None) -> None:
-        """`make` makes the core and does nothing else yet; its errors are raised here."""
+        """`make` only creates the core; its errors are raised here."""
         self._make = make
         self._name = name
         self._shares = shares
@@ -163,18 +163,18 @@ class Blocking(Generic[C]):
 
 
 _left_to_the_parent: list[object] = []
-"""What a forked process inherited: kept, because collecting it would close what the parent still uses."""
+"""Inherited by a forked process and kept: collecting it would close what the parent still uses."""
 
 
 def inside(face: Blocking[C]) -> tuple[LoopThread, C]:
-    """The thread and the running core behind a blocking face, for other faces that share them."""
+    """The thread and the running core of a blocking object, for others that share them."""
     return face._inside()
 
 
 def blocking(
     method: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]],
 ) -> Callable[Concatenate[Any, P], R]:
-    """The same method for a blocking face: it waits."""
+    """The same method for a blocking class: it waits."""
 
     @functools.wraps(method)
     def call(self: Blocking[Any], /, *args: P.args, **kwargs: P.kwargs) -> R:

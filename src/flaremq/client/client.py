@@ -6,7 +6,7 @@ class. Sharing one saves connections if a program has many producers and consume
 Time and chance come in here too: producers and consumers take both from the client's `clock`, `sleep` and
 `rng`, so a seeded simulator that makes the client owns them. Deadlines that asyncio keeps (`asyncio.timeout`,
 `call_later`, and the `loop.time()` that pipelines compare with them) belong to the event loop, which a
-simulator brings along as well.
+simulator provides as well.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from flaremq.remoting.settings import CallerSettings
 
 log = logging.getLogger(__name__)
 
-_SOON_S = 1.0  # Between two rounds of heartbeats that errors ask for.
+_SOON_S = 1.0  # Between two rounds of heartbeats that errors have requested.
 
 
 class Client:
@@ -133,7 +133,7 @@ class Client:
             await self._unregister(producer_group=group)
 
     async def add_consumer(self, consumer: ConsumerMember) -> None:
-        """Looks up its topics and registers it with their brokers, as far as these can be reached."""
+        """Look up its topics and register it with the brokers that can be reached."""
         self.members.add_consumer(consumer)
         await self.routes.refresh_all(consumer.topics())
         await self.beat()
@@ -226,7 +226,7 @@ class Client:
             if address not in self._silent:
                 log.warning("lost the connection to broker %s", address)
         elif address not in self.namesrvs.addresses:
-            return  # No route names it any more, and nothing is to be mended.
+            return  # No route names it any more, so there is nothing to repair.
         self._beat_now.set()
         self._refresh_now.set()
 
@@ -241,10 +241,10 @@ def settings_of(namesrv: str | None, settings: ClientSettings | None) -> ClientS
 def client_of(
     namesrv: str | None, client: Client | ClientSettings | None, *, broadcasting: bool = False
 ) -> tuple[Client, bool]:
-    """The client of a producer or consumer, and whether it is theirs to start and stop.
+    """The client of a producer or consumer, and whether they must start and stop it.
 
     A broadcasting consumer's own client has Java's default name instead of a new one at every start, because
-    the consumer's offsets are in a file by that name.
+    the path of its offsets file contains that name.
     """
     if isinstance(client, Client):
         if namesrv is not None:
@@ -274,7 +274,7 @@ _counter = itertools.count()
 
 
 def own_ip(towards: str) -> str:
-    """Our own address towards a server. Nothing is sent to find it."""
+    """Our own address on the way to a server. Nothing is sent to find it."""
     host, _, port = towards.rpartition(":")
     try:
         found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_DGRAM)
@@ -283,7 +283,7 @@ def own_ip(towards: str) -> str:
             probe.connect(address)
             return str(probe.getsockname()[0]).partition("%")[0]
     except (OSError, ValueError):
-        return "127.0.0.1"  # No network, or no such name yet: the id need only be our own.
+        return "127.0.0.1"  # No network, or no such name yet: the id need only be unique.
 
 
 def client_id(ip: str, clock: Clock, instance_name: str = "", unit_name: str = "") -> str:

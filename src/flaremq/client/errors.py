@@ -1,4 +1,4 @@
-"""What a server's "no" means: an error of ours with its code, its words and what to do next."""
+"""A server's refusal as an exception, with its code, its remark and what to do next."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ _CLASSES: Final[Mapping[int, type[FlareError]]] = {
 }
 
 _NEXT: Final[Mapping[int, str]] = {
-    ResponseCode.SYSTEM_ERROR: "the server's log says more",
+    ResponseCode.SYSTEM_ERROR: "see the server's log",
     ResponseCode.SYSTEM_BUSY: "send less at a time, or try again in a moment",
-    ResponseCode.FLOW_CONTROL: "ask less often, or try again in a moment",
-    ResponseCode.REQUEST_CODE_NOT_SUPPORTED: "this server is of a kind or version that does not have it",
-    ResponseCode.SERVICE_NOT_AVAILABLE: "try another broker; see this one's disk, and whether it is stopping",
+    ResponseCode.FLOW_CONTROL: "send requests less often, or try again in a moment",
+    ResponseCode.REQUEST_CODE_NOT_SUPPORTED: "this kind or version of server does not support it",
+    ResponseCode.SERVICE_NOT_AVAILABLE: "try another broker; check this one's disk, or if it is stopping",
     ResponseCode.GO_AWAY: "the server is stopping; try again, another one will serve",
     ResponseCode.NO_PERMISSION: "ask the operator for the permission, or use another topic or group",
     ResponseCode.TOPIC_NOT_EXIST: "create the topic first",
     ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST: "create the group first",
     ResponseCode.SUBSCRIPTION_PARSE_FAILED: "correct the expression",
-    ResponseCode.SUBSCRIPTION_NOT_EXIST: "the next heartbeat brings the subscription; try again",
-    ResponseCode.QUERY_NOT_FOUND: "nothing is there under this name",
+    ResponseCode.SUBSCRIPTION_NOT_EXIST: "the next heartbeat sends the subscription; try again",
+    ResponseCode.QUERY_NOT_FOUND: "nothing was found by this name",
     ResponseCode.CONSUMER_NOT_ONLINE: "start a consumer of the group first",
-    ResponseCode.CONSUME_MSG_TIMEOUT: "the consumer took too long; see what it does",
+    ResponseCode.CONSUME_MSG_TIMEOUT: "the consumer took too long; check its handler",
 }
 
 _RETRIABLE: Final = frozenset({ResponseCode.SYSTEM_ERROR})

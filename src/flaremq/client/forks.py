@@ -1,7 +1,7 @@
-"""A process that forks: the child lets go of the parent's connections, and nothing else.
+"""After a fork, the child closes its copies of the parent's sockets, and does nothing else.
 
-The sockets of the parent are open in the child too. As long as they are, a broker does not notice
-that the parent has closed one. Nothing may be sent or told to the event loop: both belong to the parent.
+While a socket is open in the child, a broker does not notice that the parent has closed it. The child must
+not send anything or touch the event loop: both belong to the parent.
 """
 
 from __future__ import annotations

@@ -10,9 +10,9 @@
     Producer("orders", "127.0.0.1:9876", hooks=[Slow()])
 
 A hook observes: it cannot change a message or its outcome. Every call of a `before` method is followed by one
-of the `after` method with the same context, which is hashable, so that a hook can keep what it needs
-meanwhile in a dictionary. `before` methods are called in the order in which the hooks are given, `after`
-methods in reverse. An exception that a hook raises is logged, at most once a minute, and goes no further.
+of the `after` method with the same context, which is hashable, so that a hook can use it as a key for what it
+needs in between. `before` methods are called in the order in which the hooks are given, `after` methods in
+reverse. An exception that a hook raises is logged, at most once a minute, and goes no further.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class SendContext:
     began_s: float
     """By the client's monotonic clock."""
     receipt: Receipt | None = None
-    """What the broker answered; None before the answer, after an error and for one-way sends."""
+    """The broker's answer; None before it arrives, after an error and for one-way sends."""
     error: BaseException | None = None
     """Why the attempt failed."""
     took_s: float = 0.0
@@ -120,7 +120,7 @@ class _Shield:
     def call(self, method: Callable[[T], None], context: T) -> None:
         try:
             method(context)
-        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - Never harms what it observes.
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - Hooks only observe.
             self._failed(getattr(method, "__qualname__", repr(method)), error)
 
     def _failed(self, name: str, error: BaseException) -> None:
@@ -169,7 +169,7 @@ class SendHooks:
 
 
 class ConsumeHooks:
-    """All hooks of one consumer. Any thread may call."""
+    """All hooks of one consumer. Thread-safe."""
 
     def __init__(self, hooks: Sequence[ConsumeHook], group: str, clock: Clock) -> None:
         self._group = group

@@ -1,4 +1,4 @@
-"""What brokers ask of their clients, over the connections that the clients have made."""
+"""Requests that brokers send to clients, over the clients' own connections."""
 
 from __future__ import annotations
 

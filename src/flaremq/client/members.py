@@ -1,4 +1,4 @@
-"""What a client knows of its producers and consumers. They come and go; the client stays."""
+"""The producers and consumers of a client, which come and go while the client stays."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ class ConsumerMember(Protocol):
     def group(self) -> str: ...
 
     def topics(self) -> Iterable[str]:
-        """Whose routes it needs."""
+        """The topics whose routes it needs."""
 
     def heartbeat(self) -> ConsumerData:
-        """What brokers are to know of it."""
+        """Its part of a heartbeat."""
 
     def rebalance_soon(self) -> None:
-        """Members or queues have changed: look at once whose queues are whose."""
+        """Members or queues have changed: rebalance as soon as possible."""
 
     async def reset_offsets(self, topic: str, offsets: Mapping[MessageQueue, int]) -> None:
-        """Go on from these, as an operator wishes."""
+        """Continue at these offsets, as an operator has requested."""
 
     def positions(self, topic: str) -> Mapping[MessageQueue, int]:
-        """How far it is with its queues."""
+        """The offset of each of its queues."""
 
     def running_info(self, *, stacks: bool) -> ConsumerRunningInfo: ...
 
     async def consume_directly(self, record: bytes, broker_name: str) -> ConsumeMessageDirectlyResult:
-        """Consume this one now, whatever its offset, and tell what came of it."""
+        """Consume this message now, whatever its offset, and report the outcome."""
 
 
 class Members:
-    """Producer groups are counted, as many producers may share one; a consumer group is here once."""
+    """Many producers may share a group, so producer groups are counted; a consumer group has one member."""
 
     def __init__(self) -> None:
         self._producers: dict[str, int] = {}
@@ -54,7 +54,7 @@ class Members:
         self._producers[group] = self._producers.get(group, 0) + 1
 
     def remove_producer(self, group: str) -> bool:
-        """Whether that was the last of its group."""
+        """Remove one. Returns whether it was the last of its group."""
         left = self._producers.get(group, 0) - 1
         if left > 0:
             self._producers[group] = left
@@ -76,7 +76,7 @@ class Members:
         return {topic for consumer in self.consumers.values() for topic in consumer.topics()}
 
     def heartbeat(self, client_id: str, *, to_master: bool) -> HeartbeatData | None:
-        """The heartbeat for a broker; None if it is empty, as producers talk to masters only."""
+        """The heartbeat for a broker; None if it is empty, because producers use masters only."""
         if not self.consumers and not (to_master and self._producers):
             return None
         return HeartbeatData(

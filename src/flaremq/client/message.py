@@ -1,7 +1,7 @@
-"""What a producer gets for a message, and what a consumer gets: a receipt, and the message itself.
+"""Receipts, which producers get, and received messages, which consumers get.
 
-A consumer receives records by the thousand, so a received message is its record and little more:
-what is not asked for is never decoded.
+A consumer receives records by the thousand, so a received message is its record and little more: a field
+is decoded when it is read.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from flaremq.model.properties import decode_properties, decode_text, find_proper
 from flaremq.model.record import decode, walk
 from flaremq.protocol.codes import ResponseCode
 
-_ROWS: Final = 1024  # Of one walk: no pull brings more.
+_ROWS: Final = 1024  # Of one walk: no pull returns more.
 _TIMES: Final = struct.Struct(">iq")  # Reconsume times and prepared offset, just before the body's length.
 
 
 class SendStatus(Enum):
-    """How well a message is kept. Whatever it says, the message is stored."""
+    """How safely a message is stored. It is stored in every case."""
 
     OK = ResponseCode.SUCCESS
     FLUSH_LATE = ResponseCode.FLUSH_DISK_TIMEOUT
@@ -41,19 +41,19 @@ class SendStatus(Enum):
 
 
 class Receipt(NamedTuple):
-    """That a message is stored, and where."""
+    """Confirms that a message is stored, and says where."""
 
     message_id: str
-    """The id that the sender gave it (UNIQ_KEY); of a batch all of them, with commas between."""
+    """The id that the sender gave it (UNIQ_KEY); for a batch all ids, separated by commas."""
     queue: MessageQueue
     queue_offset: int
     offset_id: str
-    """The id that says where it lies; of a batch all of them, with commas between."""
+    """The id that encodes where it is stored; for a batch all ids, separated by commas."""
     status: SendStatus = SendStatus.OK
 
 
 class ReceivedMessage:
-    """One message, as a consumer gets it. Read only."""
+    """A message as a consumer gets it. Read-only."""
 
     __slots__ = ("_body_at", "_body_size", "_properties_at", "_record", "_sys_flag", "queue", "queue_offset")
 
@@ -61,7 +61,7 @@ class ReceivedMessage:
         """`facts` are the columns of the record (model.columns.Fact), as a walk over it alone gives them."""
         self._record = record
         self.queue = queue
-        """Where it comes from."""
+        """The queue that it was pulled from."""
         self.queue_offset: int = facts[Fact.QUEUE_OFFSET]
         self._sys_flag: int = facts[Fact.SYS_FLAG]
         self._body_at: int = facts[Fact.BODY_AT]
@@ -70,7 +70,7 @@ class ReceivedMessage:
 
     @property
     def topic(self) -> str:
-        """The topic that it was sent to, for one that is tried again too."""
+        """The topic that it was sent to, also for a redelivered message."""
         topic = self.queue.topic
         return (self.get(names.RETRY_TOPIC) or topic) if is_retry(topic) else topic
 
@@ -81,10 +81,10 @@ class ReceivedMessage:
 
     @property
     def size(self) -> int:
-        """Of the whole record, in bytes."""
+        """The size of the whole record, in bytes."""
         return len(self._record)
 
-    # What the sender said.
+    # Set by the sender.
 
     @property
     def tags(self) -> str | None:
@@ -105,18 +105,18 @@ class ReceivedMessage:
 
     @property
     def message_id(self) -> str:
-        """The id that the sender gave it; where it gave none, the one that says where it lies."""
+        """The id that the sender gave it, or else `offset_id`."""
         return self.get(names.UNIQ_KEY) or self.offset_id
 
     @property
     def sharding_key(self) -> str | None:
         return self.get(names.SHARDING_KEY)
 
-    # What the broker says.
+    # Set by the broker.
 
     @property
     def stored(self) -> StoredMessage:
-        """All that the record says, decoded."""
+        """The whole record, decoded."""
         return decode(self._record, check=Check.NOTHING)
 
     @property
@@ -172,7 +172,7 @@ class ReceivedMessage:
 
 
 class InnerMessage(ReceivedMessage):
-    """One of the messages that lie in a record together (an inner batch)."""
+    """One of several messages in a single record (an inner batch)."""
 
     __slots__ = ("_inner",)
 
@@ -204,7 +204,7 @@ class InnerMessage(ReceivedMessage):
 
 
 def received(body: Bytes, queue: MessageQueue) -> list[ReceivedMessage]:
-    """All messages of a pull's answer, in order. Malformed where the bytes are no records."""
+    """All messages of a pull's answer, in order. Raises Malformed if the bytes are not records."""
     data = bytes(body)
     found: list[ReceivedMessage] = []
     rows = min(_ROWS, len(data) // layout.FIXED_SIZE + 1)  # No record is smaller than that.

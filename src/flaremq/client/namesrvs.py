@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 
 class NameServerPool:
-    """All configured NameServers, of which one is in use."""
+    """All configured NameServers, one of which is in use."""
 
     def __init__(self, addresses: Sequence[str], caller: Caller, rng: random.Random) -> None:
         self.addresses = tuple(addresses)
@@ -27,9 +27,9 @@ class NameServerPool:
         return self.addresses[self._chosen]
 
     async def call(self, request: Command, timeout_s: float) -> tuple[str, Command]:
-        """The address that answered, and its answer, whatever its code. NoNameServer if none answers.
+        """The address that answered, and its answer, whatever its code. Raises NoNameServer if none answers.
 
-        They share the time: while there is another one to ask, each gets half of what is left.
+        They share the timeout: while there is another one to ask, each gets half of what is left.
         """
         failures: list[str] = []
         loop = asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""Topic routes: asked of NameServers, cached, refreshed and made into queues."""
+"""Topic routes: fetched from NameServers, cached, refreshed and turned into queues."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 READ: Final = 4
 WRITE: Final = 2
 _AT_ONCE: Final = 8
-"""Routes that are asked for at a time."""
+"""How many routes are requested at a time."""
 
 OnChange = Callable[[str], None]
 
@@ -31,10 +31,10 @@ class Route:
     topic: str
     data: TopicRouteData = field(repr=False)
     writable: tuple[MessageQueue, ...]
-    """Of brokers whose master is there, in the order of their names."""
+    """Queues of brokers that have a master, in the order of the brokers' names."""
     readable: tuple[MessageQueue, ...]
     is_guess: bool = False
-    """Made of the template for new topics: the topic itself is not there yet."""
+    """Made from the template for new topics: the topic itself does not exist yet."""
 
 
 def route_of(topic: str, data: TopicRouteData, *, is_guess: bool = False) -> Route:
@@ -59,7 +59,7 @@ def route_of(topic: str, data: TopicRouteData, *, is_guess: bool = False) -> Rou
 
 
 def _ordered(topic: str, conf: str) -> tuple[MessageQueue, ...]:
-    """`broker-a:4;broker-b:4`: for ordered topics queues stay where they are, even while a broker is away."""
+    """`broker-a:4;broker-b:4`: an ordered topic keeps its queues, even while a broker is away."""
     pairs = (part.partition(":") for part in conf.split(";") if part.strip())
     return tuple(
         MessageQueue(topic, name.strip(), number)
@@ -91,9 +91,9 @@ class RouteCache:
         self._brokers: dict[str, BrokerData] = {}
         self._asking: dict[str, asyncio.Task[Route | None]] = {}
         self.on_change: list[OnChange] = []
-        """Told the topic whose route is another one now."""
+        """Called with a topic whose route has changed."""
         self.on_gone: list[OnChange] = []
-        """Told the address of a broker that no route names any more."""
+        """Called with the address of a broker that no route names any more."""
 
     def known(self, topic: str) -> Route | None:
         """The cached route, without a request."""
@@ -104,7 +104,7 @@ class RouteCache:
         return tuple(self._routes)
 
     async def get(self, topic: str) -> Route:
-        """The cached route, or the NameServer's. TopicNotFound if it knows none."""
+        """The cached route, or the NameServer's. Raises TopicNotFound if there is none."""
         route = self._routes.get(topic)
         if route is None or route.is_guess:
             route = await self.refresh(topic) or route
@@ -133,12 +133,12 @@ class RouteCache:
         if not route.writable:
             raise NoRoute(
                 f"topic {topic!r} has no queue that can be written to: "
-                "see that a master of it is alive and that it has the permission"
+                "check that one of its masters is running and that it has write permission"
             )
         return route
 
     async def refresh(self, topic: str) -> Route | None:
-        """Ask now; whoever else wants to know at the same time shares the answer. None: unknown."""
+        """Ask the NameServer now; concurrent calls share the answer. None if the topic is unknown."""
         asking = self._asking.get(topic)
         if asking is None:
             asking = self._asking[topic] = asyncio.create_task(self._ask(topic), name=f"route-{topic}")
@@ -148,7 +148,7 @@ class RouteCache:
     def _asked(self, topic: str, task: asyncio.Task[Route | None]) -> None:
         self._asking.pop(topic, None)
         if not task.cancelled():
-            task.exception()  # Whoever waited has it; if nobody waits any more, nobody needs it.
+            task.exception()  # Waiters have seen it; without any, it is not needed.
 
     async def _ask(self, topic: str) -> Route | None:
         data = await self._api.route(topic)
@@ -159,8 +159,8 @@ class RouteCache:
         return route
 
     async def refresh_all(self, topics: Iterable[str] = ()) -> None:
-        """All that are known, and these. A topic that cannot be asked for keeps the route it had, and is no
-        reason not to ask for the others."""
+        """Refresh all known routes and those of these topics. If one fails, its topic keeps the old route and
+        the others are still refreshed."""
         waiting = iter(sorted({*self._routes, *topics}))
         failed: list[tuple[str, FlareError]] = []
         answered = 0
@@ -204,7 +204,7 @@ class RouteCache:
                 told(route.topic)
 
     def _forget_unnamed(self) -> None:
-        """Brokers in no route get no more heartbeats, as in Java."""
+        """Brokers that no route names get no more heartbeats, as in Java."""
         named = {broker.broker_name for route in self._routes.values() for broker in route.data.broker_datas}
         for name in self._brokers.keys() - named:
             del self._brokers[name]
@@ -216,7 +216,7 @@ class RouteCache:
 
     @property
     def brokers(self) -> Mapping[str, BrokerData]:
-        """All that any route names, by name."""
+        """All brokers that any route names, by name."""
         return self._brokers
 
     def master(self, broker_name: str) -> str | None:
@@ -225,7 +225,7 @@ class RouteCache:
         return None if found is None else found.broker_addrs.get(MASTER_ID)
 
     def address(self, broker_name: str, broker_id: int = MASTER_ID) -> str | None:
-        """Of this broker with this id; of the next slave, or of any, where that one is not there."""
+        """The address of a broker's member with this id; without one, of the next slave, or of any member."""
         found = self._brokers.get(broker_name)
         addresses = {} if found is None else found.broker_addrs
         if broker_id in addresses:

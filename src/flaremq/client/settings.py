@@ -1,4 +1,4 @@
-"""Settings of clients. Every default is RocketMQ's unless the comment says why not."""
+"""Settings of clients. Defaults are RocketMQ's unless noted."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class ProducerSettings:
     retry_not_stored: bool = False
     """Send again if a flush or a replica was late (retryAnotherBrokerWhenNotStoreOK)."""
     avoid_slow: bool = True
-    """Avoid brokers for a while that failed or were slow. Off by default in Java."""
+    """Avoid a broker for a while after it failed or was slow. Off by default in Java."""
     compress_over: int = 4096
     """Bodies of at least this many bytes are compressed."""
     compression: Literal["zlib", "lz4", "zstd"] = "zlib"

@@ -173,7 +173,7 @@ class PushConsumer(Blocking[AsyncPushConsumer]):
         with _signals() as heard:
             self.start()
             try:
-                # In spells: a signal just before the wait would otherwise not end it.
+                # With a limit: a signal just before the wait would otherwise not end it.
                 while not heard and not self._asked_to_stop.wait(SPELL_S):
                     pass
             finally:
@@ -295,7 +295,7 @@ def _shared(client: Client | ClientSettings | None) -> Client | None:
 
 @contextmanager
 def _signals() -> Iterator[list[int]]:
-    """SIGINT and SIGTERM received meanwhile, if this is the main thread.
+    """Collect SIGINT and SIGTERM while the block runs, if this is the main thread.
 
     They are only noted: a signal handler may run while a lock is held.
     """

@@ -1,7 +1,7 @@
 """Consuming.
 
 assignment    the queues a consumer holds
-base          what all consumers share
+base          the base of all consumers
 bulkpull      many pulls in flight on one connection
 concurrent    delivery without order
 delivery      fetched messages to handlers, and their outcomes
@@ -19,5 +19,5 @@ rebalance     a member's share of the queues
 runninginfo   a consumer's state for operators, and consumption on demand
 sendback      failed messages returned to their broker
 stats         consumption rates
-workers       handlers called in tasks or threads
+workers       handler calls in tasks or threads
 """

@@ -1,4 +1,4 @@
-"""The queues assigned to this consumer: taken, pulled, moved and given up."""
+"""The queues assigned to this consumer: acquired, pulled, moved and given up."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ log = logging.getLogger(__name__)
 STALE_S: Final = 120.0
 """A queue that was not pulled for this long is started again."""
 _LEAVE_LIMIT_S: Final = 20.0
-"""How long an orderly queue that is given up waits for the message that a handler still has."""
+"""How long giving up an orderly queue waits for its running handler."""
 
 _CLOSE_LIMIT_S: Final = 5.0
 
 
 class Consumption(Protocol):
-    """Consumes what is pulled."""
+    """Consumes pulled messages."""
 
     def arrived(self, held: ProcessQueue) -> None:
         """The queue has messages to consume."""
 
     async def ended(self, queue: MessageQueue, limit_s: float) -> None:
-        """Wait until no handler has a message of it."""
+        """Wait until no handler has a message of the queue."""
 
 
 @dataclass(slots=True)
@@ -74,10 +74,10 @@ class Assignment:
     def _locks_queues(self) -> bool:
         return self._member.settings.orderly and self._member.is_clustering
 
-    # More and fewer.
+    # Changing the assignment.
 
     async def change(self, mine: Collection[MessageQueue], topic: str | None = None) -> bool:
-        """Hold exactly these queues (of one topic). False if some of them could not be taken yet."""
+        """Hold exactly these queues (of one topic). Returns False if some could not be acquired yet."""
         wanted = set(mine)
         ours = [queue for queue in self._held if topic is None or queue.topic == topic]
         gone = [queue for queue in ours if queue not in wanted]
@@ -124,7 +124,7 @@ class Assignment:
         if self._closed:
             return False
         if queue in self._held:
-            return True  # Another round was quicker: two pullers would deliver everything twice.
+            return True  # Another round was faster: two pullers would deliver everything twice.
         state = ProcessQueue(queue, offset)
         if self._locks_queues:
             state.lock(locked_s, self._clock.now_ms())
@@ -140,7 +140,7 @@ class Assignment:
         self._held[queue] = _Held(state, puller, task)
 
     async def drop(self, queues: Iterable[MessageQueue]) -> None:
-        """Give these up: offsets of what was consumed are stored, the rest is for other members."""
+        """Give up these queues: offsets of consumed messages are stored, the rest is for other members."""
         dropped = [held for queue in queues if (held := self._held.pop(queue, None)) is not None]
         for held in dropped:
             held.state.dropped = True
@@ -172,7 +172,7 @@ class Assignment:
         if state.locked and not state.is_locked(now_s) and state.queue in await self.locks.ask([state.queue]):
             state.lock(now_s, self._clock.now_ms())
 
-    # What pullers report.
+    # Reports of pullers.
 
     def arrived(self, held: ProcessQueue) -> None:
         self._consumption.arrived(held)
@@ -213,7 +213,7 @@ class Assignment:
         if sure:
             await self.offsets.store({queue: offset}, sure=True)
 
-    # Rest.
+    # Pausing.
 
     def suspend(self, is_suspended: bool) -> None:
         self._is_suspended = is_suspended

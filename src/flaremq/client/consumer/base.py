@@ -1,4 +1,4 @@
-"""What all consumers have in common: joining and leaving a group, and answering brokers."""
+"""The base of all consumers: joining and leaving a group, and answering brokers."""
 
 from __future__ import annotations
 
@@ -114,9 +114,7 @@ class Consumer:
         """Pull no more, finish what is in progress, store offsets and leave the group. Idempotent."""
         if self._stopping is None:
             self._stopping = asyncio.get_running_loop().create_task(self._stop(), name="stop-consumer")
-        await asyncio.shield(
-            self._stopping
-        )  # A caller that stops waiting does not keep us from leaving in order.
+        await asyncio.shield(self._stopping)  # The consumer leaves in order even if the caller stops waiting.
 
     async def _stop(self) -> None:
         try:
@@ -148,7 +146,7 @@ class Consumer:
                 f"the consumer of {self.group!r} is not running: use `async with`, or call start() first"
             )
 
-    # What it has.
+    # State.
 
     @property
     def subscriptions(self) -> Mapping[str, str]:
@@ -167,7 +165,7 @@ class Consumer:
             self.client.refresh_soon()
             self._rebalancer.soon()
 
-    # What the client asks of its consumers.
+    # Called by the client.
 
     def topics(self) -> Iterable[str]:
         return list(self._member.subscriptions)

@@ -1,8 +1,8 @@
-"""Many pulls under way on one connection: frames from a template, answers to one who takes them all.
+"""Many pulls in flight on one connection: frames from a template, all answers to one taker.
 
-A pull that goes through `Api.pull` has a task, a future and a timer of its own, and two dataclasses on
-the way. Whoever reads a whole queue has thousands of pulls that differ in two numbers: here each costs
-a frame and an answer. The caller decides what the answers mean and what to ask again.
+A pull by `Api.pull` costs a task, a future, a timer and two dataclasses. Reading a whole queue takes
+thousands of pulls that differ in two numbers: here each costs a frame and an answer. The caller decides what
+the answers mean and what to request again.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ class PullFrames:
 
 
 class PullTaker(Protocol[T_contra]):
-    """Who takes the answers, in whichever order they come."""
+    """Takes the answers, in whatever order they arrive."""
 
     def pulled(self, what: T_contra, pulled: PullResult) -> None: ...
     def failed(self, what: T_contra, error: FlareError) -> None: ...
 
 
 class PullLine(Generic[T]):
-    """What one taker has under way on one connection."""
+    """The pulls that one taker has in flight on one connection."""
 
     def __init__(self, connection: Connection, address: str, taker: PullTaker[T]) -> None:
         self.connection = connection
@@ -68,14 +68,14 @@ class PullLine(Generic[T]):
         self._frames: list[bytes] = []
         self._time = asyncio.get_running_loop().time
         self.quiet_since_s = self._time()
-        """When the last answer came, or when the first of what is under way was asked."""
+        """When the last answer arrived, or else when the first pull in flight was written."""
 
     def __len__(self) -> int:
-        """How many are not answered yet."""
+        """How many pulls are not answered yet."""
         return len(self._under)
 
     def ask(self, what: T, frames: PullFrames, offset: int, count: int) -> None:
-        """Goes out with the next `write`."""
+        """Add a pull, which is sent by the next `write`."""
         pending = self.connection.pending
         opaque = pending.next_opaque()
         if not self._under:
@@ -97,7 +97,7 @@ class PullLine(Generic[T]):
         self._frames.clear()
 
     def give_up(self, error: FlareError) -> None:
-        """No answer has come for too long: the same to all, and who knows what else this peer forgot."""
+        """No answer for too long: close the connection, and fail all its pulls with this error."""
         under = list(self._under.values())
         self.forget()
         self.connection.close()

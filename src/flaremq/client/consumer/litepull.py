@@ -1,13 +1,13 @@
-"""Consuming messages by asking for them, from an event loop.
+"""Consuming messages by polling, in an event loop.
 
     async with LitePullConsumer(group="audit", namesrv="127.0.0.1:9876") as consumer:
         consumer.subscribe("Orders")
         while batch := await consumer.poll(timeout_s=5):
             ...
 
-Queues are shared out among the group, or the program names its own by `assign`. Messages are fetched
-ahead, within the limits of the settings. A poll acknowledges what the poll before it has returned, so
-that nothing is lost that was not dealt with; `commit` acknowledges it at once.
+The members of the group share the queues, unless the program chooses its own with `assign`. Messages are
+fetched ahead, within the limits of the settings. A poll acknowledges the messages of the poll before it, so
+that no unprocessed message is lost; `commit` acknowledges them at once.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from flaremq.model.message import MessageQueue
 from flaremq.model.names import check_group
 from flaremq.protocol.bodies.group import ConsumeType
 
-_WAIT_S: Final = 60.0  # Of one poll of an endless loop.
+_WAIT_S: Final = 60.0  # Of one poll in an endless loop.
 
 
 class Shelf:
-    """What has been fetched and waits for a poll."""
+    """Fetched messages that wait for a poll."""
 
     def __init__(self) -> None:
         self._ready: deque[ProcessQueue] = deque()
@@ -50,7 +50,7 @@ class Shelf:
         """There are no handlers to wait for."""
 
     def take_nowait(self, count_max: int) -> list[ReceivedMessage]:
-        """From queues in turn; what belongs to a paused one stays."""
+        """Take messages from queues in turn; those of paused queues stay."""
         found: list[ReceivedMessage] = []
         for _ in range(len(self._ready)):
             held = self._ready.popleft()
@@ -107,7 +107,7 @@ class LitePullConsumer(Consumer):
         self._shelf = Shelf()
         super().__init__(member, self._shelf, LITE, owns_client=is_own)
 
-    # What it reads.
+    # Topics and queues.
 
     def subscribe(self, topic: str, *, tags: str | None = None, sql: str | None = None) -> None:
         """Share the queues of a topic with the group: all messages, or those that match tags or SQL."""
@@ -119,7 +119,7 @@ class LitePullConsumer(Consumer):
         self._subscribed()
 
     def unsubscribe(self, topic: str) -> None:
-        """Read no more of it. All members should do so: no other member takes over these queues."""
+        """Stop reading a topic. All members should do so: no other member takes over these queues."""
         self._member.unsubscribe(topic)
         self._subscribed()
 
@@ -148,9 +148,9 @@ class LitePullConsumer(Consumer):
     # Messages.
 
     async def poll(self, timeout_s: float = 5.0, max_count: int = 32) -> list[ReceivedMessage]:
-        """The next messages, at least one as soon as there is any; none if none came in time.
+        """The next messages: at least one as soon as there is any; an empty list if none came in time.
 
-        What the last poll returned counts as consumed from now on, unless `auto_commit` is off.
+        Messages of the last poll count as consumed from now on, unless `auto_commit` is off.
         """
         self._check_running()
         if max_count < 1:

@@ -1,4 +1,4 @@
-"""Locks of queues, for consumers that keep the order: brokers give each queue to one of them."""
+"""Queue locks of orderly consumers: a broker gives each queue to one member at a time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from flaremq.model.message import MessageQueue
 log = logging.getLogger(__name__)
 
 RENEW_S: Final = 20.0
-"""How often locks are renewed; they count for one and a half times as long."""
+"""How often locks are renewed; they are valid for one and a half times as long."""
 
 
 class LockClient:
@@ -35,7 +35,7 @@ class LockClient:
             now_s, now_ms = self._member.client.clock.monotonic_s(), self._member.client.clock.now_ms()
             ours = await self._ask(name, queues)
             if ours is None:
-                continue  # No answer: they count until they expire.
+                continue  # No answer: the locks are valid until they expire.
             for queue in queues:
                 one = held.get(queue)
                 if one is None or one.dropped:
@@ -51,7 +51,7 @@ class LockClient:
         return fresh
 
     async def _ask(self, broker_name: str, queues: list[MessageQueue]) -> frozenset[MessageQueue] | None:
-        """None where the broker cannot be asked."""
+        """Lock queues of one broker; None if it does not answer."""
         client, group = self._member.client, self._member.group
         address = client.routes.master(broker_name)
         if address is None:
@@ -64,7 +64,7 @@ class LockClient:
             return None
 
     async def give_up(self, queues: Iterable[MessageQueue]) -> None:
-        """One-way, so that other members need not wait until the locks expire."""
+        """Unlock queues, one-way, so that other members need not wait until the locks expire."""
         client, group = self._member.client, self._member.group
         for name, each in _by_broker(queues).items():
             address = client.routes.master(name)

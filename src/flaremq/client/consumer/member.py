@@ -24,7 +24,7 @@ from flaremq.protocol.bodies.group import (
 
 @dataclass(slots=True)
 class GroupMember:
-    """What all parts of a consumer share."""
+    """Shared by all parts of a consumer."""
 
     client: Client
     group: str
@@ -39,7 +39,7 @@ class GroupMember:
 
     @property
     def is_clustering(self) -> bool:
-        """Members share queues, and brokers keep the offsets."""
+        """Whether members share the queues, and brokers keep the offsets."""
         return not self.settings.broadcasting
 
     def subscribe(self, topic: str, tags: str | None = None, sql: str | None = None) -> None:
@@ -56,7 +56,7 @@ class GroupMember:
             )
         version = self.client.clock.now_ms()
         before = self.subscriptions.get(topic)
-        if before is not None:  # Brokers keep what they know unless the new one is newer.
+        if before is not None:  # Brokers accept only a newer version.
             version = max(version, before.sub_version + 1)
         self.subscriptions[topic] = SubscriptionData.of(topic, expression, kind, version)
 
@@ -73,7 +73,7 @@ class GroupMember:
         )
 
     def address(self, queue: MessageQueue) -> str:
-        """Where offsets of a queue are read and stored: the master, or a slave in its absence."""
+        """The broker that keeps the offsets of a queue: the master, or a slave in its absence."""
         found = self.client.routes.address(queue.broker_name)
         if found is None:
             self.client.refresh_soon()

@@ -1,4 +1,4 @@
-"""How far a group is: kept by brokers, or in a file where every consumer of the group gets everything."""
+"""Offsets of a group: kept by brokers, or in a local file for broadcasting consumers."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ _HALF_AN_HOUR_MS = 30 * 60 * 1000
 
 class OffsetStore(Protocol):
     async def start(self, queue: MessageQueue) -> int:
-        """Where to begin with a newly assigned queue."""
+        """The offset at which a newly assigned queue begins."""
 
     async def committed(self, queue: MessageQueue) -> int | None:
         """The stored offset; None if there is none."""
 
     async def store(self, positions: Mapping[MessageQueue, int], *, sure: bool = False) -> None:
-        """Store these offsets; `sure` waits for it. Failures are logged, and stored later."""
+        """Store these offsets; `sure` waits for it. Failures are logged, and left to the next call."""
 
     def forget(self, queue: MessageQueue) -> None:
         """The queue is no longer assigned to us."""
 
 
 async def first_offset(member: GroupMember, queue: MessageQueue) -> int:
-    """Where a group without an offset begins. Retries are never skipped."""
+    """The offset at which a group without one begins. Retries are never skipped."""
     api, settings, address = member.client.api, member.settings, member.address(queue)
     if settings.start_from is ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET:
         return 0  # A pull from there is moved to the first message that still exists.
@@ -51,7 +51,7 @@ async def first_offset(member: GroupMember, queue: MessageQueue) -> int:
 
 
 class RemoteBrokerOffsetStore:
-    """At the brokers, for groups whose members share the queues."""
+    """Offsets kept by brokers, for groups whose members share the queues."""
 
     def __init__(self, member: GroupMember) -> None:
         self._member = member
@@ -74,7 +74,7 @@ class RemoteBrokerOffsetStore:
         await asyncio.gather(*(self._store(each, sure) for each in by_broker.values()))
 
     async def _store(self, positions: Mapping[MessageQueue, int], sure: bool) -> None:
-        """Those of one broker: if it is away, one call finds out."""
+        """Store those of one broker: if it is away, one call finds out."""
         member = self._member
         for queue, offset in positions.items():
             try:
@@ -95,15 +95,15 @@ class RemoteBrokerOffsetStore:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetSerializeWrapper:
-    """Java's name for what the file holds."""
+    """The content of the file; Java's name."""
 
     offset_table: Mapping[MessageQueue, int] = field(default_factory=dict)
 
 
 class LocalFileOffsetStore:
-    """In a file of ours, `<folder>/<client id>/<group>/offsets.json`, with the one before it as .bak.
+    """Offsets in a local file, `<folder>/<client id>/<group>/offsets.json`; the previous version is the .bak.
 
-    The client id is part of the place, as in Java: `ip@DEFAULT` unless ClientSettings has an `instance_name`.
+    The client id is part of the path, as in Java: `ip@DEFAULT` unless ClientSettings has an `instance_name`.
     Two consumers of one group on one machine need such names, or they write to the same file.
     """
 
@@ -144,7 +144,7 @@ class LocalFileOffsetStore:
 
 
 def _load(path: Path) -> dict[MessageQueue, int]:
-    """What the file says, or its .bak if it cannot be read; nothing if there is neither."""
+    """The offsets in the file, or in its .bak if it cannot be read; empty if there is neither."""
     for each in (path, path.with_name(path.name + ".bak")):
         try:
             text = each.read_bytes()

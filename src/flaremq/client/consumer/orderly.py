@@ -1,4 +1,4 @@
-"""Orderly delivery: one message of a queue at a time, and a failed one before any other of its queue."""
+"""Orderly delivery: one message of a queue at a time; a failed one is retried before the next."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from flaremq.model.message import MessageQueue
 
 
 class Orderly:
-    """A queue is busy from the beginning of a run to its end, including the pauses between two attempts."""
+    """A queue is busy from the start of a run to its end, including the pauses between attempts."""
 
     keeps_order = True
 
@@ -19,13 +19,13 @@ class Orderly:
         self._delivery = delivery
         self._member = member
         self._busy: set[MessageQueue] = set()
-        """By name: a queue that was moved or came back is a new object while a handler has the old one."""
+        """Names, because a queue that was moved or came back is a new object while a handler has the old."""
         self._waiting: dict[MessageQueue, ProcessQueue] = {}
 
-    # Which queue may go on.
+    # Whether a queue may be served.
 
     def may_go_on(self, run: MessageRun) -> bool:
-        """A queue that was lost must be left alone at once."""
+        """A lost queue must be left alone at once."""
         held = run.queue
         return not held.dropped and not self._delivery.is_resting and self._is_ours(held)
 
@@ -67,7 +67,7 @@ class Orderly:
         self._free(held.queue)
 
     def _failed(self, run: MessageRun, failed: list[ReceivedMessage], level: int) -> None:
-        """Retry after a pause, or bury after too many attempts or if the handler says so."""
+        """Retry after a pause, or make dead letters after too many attempts or if the handler says so."""
         settings = self._member.settings
         most = settings.attempts_max
         dead = [each for each in failed if level == DEAD or 0 <= most <= each.reconsume_times + 1]

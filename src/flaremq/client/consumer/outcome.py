@@ -1,4 +1,4 @@
-"""What a handler can answer other than "consumed", which it does by returning."""
+"""What a handler can raise or return to have a message redelivered or rejected."""
 
 from __future__ import annotations
 

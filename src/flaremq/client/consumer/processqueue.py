@@ -1,10 +1,10 @@
-"""What of one queue is fetched and not yet consumed.
+"""The messages of one queue that are pulled and not yet consumed.
 
     pull > [put ... waiting ... take > run > done] > the offset that may be stored
 
-Messages are handed out in runs, neighbours of one queue, because whatever is done once per message
-is done a hundred thousand times a second. Runs end in any order; the offset that may be stored is
-that of the first message that is not consumed, so a crash repeats messages and never skips one.
+Messages are handed out in runs of neighbours, because work per message is done a hundred thousand times a
+second. Runs end in any order; the offset that may be stored is that of the first message that is not
+consumed, so a crash repeats messages and never skips one.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from flaremq.model.message import MessageQueue
 from flaremq.model.names import is_retry
 
 LOCK_VALID_S: Final = 30.0
-"""How long a lock counts here after it was given. Brokers keep it twice as long."""
+"""How long a lock is valid here after it was granted. Brokers keep it twice as long."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueueLimits:
-    """How much of a queue may be held here before no more is pulled."""
+    """How much of a queue may be held here before pulling pauses."""
 
     count_max: int
     size_max: int
     span_max: int | None
-    """Offsets between the first and the last; None where order makes it meaningless."""
+    """Offsets between the first and the last message; None for orderly consumers."""
 
 
 class MessageRun:
     """Neighbouring messages of a queue that one worker has.
 
-    `todo` is what the worker has not begun: another thread may shorten it when another worker has time for
-    the rest.
+    `todo` holds the messages that the worker has not begun: another thread may take them away, for other
+    workers.
     """
 
     __slots__ = ("_left", "began_s", "messages", "now", "queue", "todo")
@@ -46,10 +46,10 @@ class MessageRun:
         self.messages = messages
         self.todo: deque[ReceivedMessage] = deque(messages)
         self.now: Sequence[ReceivedMessage] = ()
-        """What the handler has at this moment."""
+        """The messages that the handler has at this moment."""
         self.began_s = 0.0
-        """When it was given that."""
-        self._left: dict[int, ReceivedMessage] | None = None  # None: all of them, which is the rule.
+        """When the handler got them."""
+        self._left: dict[int, ReceivedMessage] | None = None  # None: all of them, the usual case.
 
     def __len__(self) -> int:
         return len(self.messages) if self._left is None else len(self._left)
@@ -61,27 +61,27 @@ class MessageRun:
 
     @property
     def first_offset(self) -> int:
-        """Of the first that is not consumed."""
+        """The offset of the first message that is not consumed."""
         return self.messages[0].queue_offset if self._left is None else next(iter(self._left))
 
     def has(self, message: ReceivedMessage) -> bool:
         return self._left is None or message.queue_offset in self._left
 
     def forget(self, messages: Iterable[ReceivedMessage]) -> list[ReceivedMessage]:
-        """Those of the messages that were left until now, and are not any more."""
+        """Remove these messages. Returns those that were still left."""
         left = self._left
         if left is None:
             left = self._left = {each.queue_offset: each for each in self.messages}
         return [each for each in messages if left.pop(each.queue_offset, None) is not None]
 
     def finish(self) -> list[ReceivedMessage]:
-        """The same for all that are left."""
+        """Remove and return all messages that are left."""
         gone = self.messages if self._left is None else list(self._left.values())
         self._left = {}
         return gone
 
     def unbegun(self) -> list[ReceivedMessage]:
-        """Take away what its worker has not begun. The worker may begin one meanwhile: who pops it has it."""
+        """Take away the messages that the worker has not begun. It may pop some meanwhile and keep them."""
         rest: list[ReceivedMessage] = []
         while self.todo:
             try:
@@ -92,17 +92,17 @@ class MessageRun:
         return rest
 
     def rewind(self) -> None:
-        """Begin again with all that is left."""
+        """Start over with all messages that are left."""
         self.todo = deque(self.left)
         self.now = ()
 
 
 class ProcessQueue:
-    """One queue that is ours. All of it belongs to the thread of the loop, but for `todo` of its runs.
+    """A queue assigned to us. Only the event loop's thread uses it, except for `todo` of its runs.
 
     Invariants:
       Q1  `commit_offset` is never above the offset of a message that is here and not consumed.
-      Q2  with nothing here it is `next_offset`, where the next pull begins.
+      Q2  without messages here it is `next_offset`, where the next pull begins.
       Q3  `count` and `size` are those of all messages that are here, waiting or in runs.
     """
 
@@ -113,12 +113,12 @@ class ProcessQueue:
         self.count = 0
         self.size = 0
         self.dropped = False
-        """Not ours any more: what its runs come to is of no interest."""
+        """No longer ours: the outcomes of its runs do not matter."""
         self.paused = False
         self.is_answered = False
         """A broker has confirmed `next_offset`: from then on it is worth storing."""
         self.kept_offset: int | None = None
-        """Behind what was consumed, but not to be stored beyond yet: whoever took it has not said so."""
+        """The offset to store instead, while messages that were taken are not yet acknowledged."""
         self.locked = False
         self.locked_s = 0.0
         self.locked_ms = 0
@@ -128,13 +128,13 @@ class ProcessQueue:
         self.is_listed = False
         """Among the queues that wait for a worker."""
         self.on_room: Callable[[], None] = lambda: None
-        """Told whenever there is less here than before."""
+        """Called whenever messages have left the queue."""
         self._waiting: deque[ReceivedMessage] = deque()
         self._returned: deque[MessageRun] = deque()
         self._runs: set[MessageRun] = set()
 
     def put(self, messages: Sequence[ReceivedMessage], next_offset: int) -> None:
-        """What a pull has brought; the next one begins at `next_offset`."""
+        """Add the messages of a pull; the next pull begins at `next_offset`."""
         self.is_answered = True
         self.next_offset = next_offset
         if messages:
@@ -143,7 +143,7 @@ class ProcessQueue:
             self.size += sum([each.size for each in messages])
 
     def peek(self) -> ReceivedMessage | None:
-        """The first message of what `take` would give."""
+        """The first message that `take` would return."""
         if self._returned:
             return self._returned[0].todo[0]
         return self._waiting[0] if self._waiting else None
@@ -166,7 +166,7 @@ class ProcessQueue:
         return run
 
     def done(self, run: MessageRun, messages: Sequence[ReceivedMessage] | None = None) -> None:
-        """These messages of the run are consumed; without any, all that are left of it. Idempotent."""
+        """These messages of the run are consumed; by default all that are left. Idempotent."""
         if run not in self._runs:
             return
         gone = run.finish() if messages is None else run.forget(messages)
@@ -178,13 +178,13 @@ class ProcessQueue:
             self.on_room()
 
     def hand_back(self, run: MessageRun) -> None:
-        """What is left of it is the next to be taken."""
+        """The messages left in the run are the next to be taken."""
         if run in self._runs and len(run):
             run.rewind()
             self._returned.append(run)
 
     def part(self, run: MessageRun, messages: Iterable[ReceivedMessage]) -> MessageRun | None:
-        """These of the run as a run of their own, whose end is another; None if none of them is left."""
+        """Move these messages of a run to a new run, which ends separately; None if none of them is left."""
         if run not in self._runs:
             return None
         parted = run.forget(messages)
@@ -196,11 +196,11 @@ class ProcessQueue:
         self._runs.add(other)
         return other
 
-    # How far it is.
+    # Progress.
 
     @property
     def first_offset(self) -> int | None:
-        """The smallest that is not consumed."""
+        """The smallest offset that is not consumed."""
         firsts = [run.first_offset for run in self._runs]
         if self._waiting:
             firsts.append(self._waiting[0].queue_offset)
@@ -208,7 +208,7 @@ class ProcessQueue:
 
     @property
     def last_offset(self) -> int:
-        """Of the last message that was fetched, or before it where the last ones were not for us."""
+        """The offset of the last waiting message, or else the one before `next_offset`."""
         return self._waiting[-1].queue_offset if self._waiting else self.next_offset - 1
 
     @property
@@ -220,13 +220,13 @@ class ProcessQueue:
 
     @property
     def position(self) -> int:
-        """The first message that no worker has taken yet."""
+        """The offset of the first message that no worker has taken yet."""
         if self._returned:
             return min(run.first_offset for run in self._returned)
         return self._waiting[0].queue_offset if self._waiting else self.next_offset
 
     def excess(self, limits: QueueLimits) -> str | None:
-        """Which limit is passed, if any."""
+        """Which limit is exceeded, if any."""
         if self.count >= limits.count_max:
             return f"{self.count} messages wait, limit is {limits.count_max}"
         if self.size >= limits.size_max:
@@ -237,7 +237,7 @@ class ProcessQueue:
                 return f"the first and the last that wait are {span} apart, limit is {limits.span_max}"
         return None
 
-    # Locks, of orderly consumers.
+    # Locks of orderly consumers.
 
     def lock(self, now_s: float, now_ms: int) -> None:
         self.locked, self.locked_s, self.locked_ms = True, now_s, now_ms

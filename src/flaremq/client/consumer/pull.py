@@ -1,7 +1,7 @@
-"""Fetching: a coroutine per queue that asks its broker for more whenever there is room for it.
+"""Pulling: a coroutine per queue that pulls more messages whenever there is room.
 
-The broker holds a request while there is nothing new, so a quiet queue costs one request every
-`poll_s`. With a request goes the offset that may be stored, which saves most commits.
+The broker holds a request while there is nothing new, so a quiet queue costs one request every `poll_s`. A
+pull also carries the offset that may be stored, which saves most commits.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _NOT_KNOWN: Final = (
     *(errors.SubscriptionMissing, errors.SubscriptionOld),
     *(errors.FilterDataMissing, errors.FilterDataOld),
 )
-"""A heartbeat mends it."""
+"""A heartbeat repairs these."""
 _BUSY_DELAY_S: Final = 0.02
 _QUICK_S: Final = 0.005
 _IDLE_DELAY_S: Final = 0.1
@@ -36,12 +36,12 @@ _IDLE_DELAY_S: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class PullKind:
-    """How pushing and lite pulling consumers differ, as far as a broker sees it."""
+    """How the pulls of push and lite pull consumers differ."""
 
     code: RequestCode = RequestCode.PULL_MESSAGE
     flags: int = headers.SUSPEND
     sends_subscription: bool = False
-    """With every pull, so that it does not depend on an earlier heartbeat."""
+    """Every pull carries the subscription, so it does not depend on an earlier heartbeat."""
 
 
 PUSH: Final = PullKind()
@@ -51,7 +51,7 @@ LITE: Final = PullKind(
 
 
 class Keeper(Protocol):
-    """Who keeps the queue, as its puller sees it."""
+    """The owner of the queue, as its puller sees it."""
 
     warnings: Warnings
 
@@ -59,14 +59,14 @@ class Keeper(Protocol):
         """There is more to consume."""
 
     def moved(self, held: ProcessQueue, offset: int) -> None:
-        """The broker says to go on from another offset, and to forget what was fetched."""
+        """The broker has moved the offset: forget what was fetched and continue there."""
 
     def may_commit(self, held: ProcessQueue) -> bool: ...
     def pulled(self, topic: str, took_s: float, count: int) -> None: ...
 
 
 class Puller:
-    """Fetches one queue, until it is cancelled or the queue is dropped."""
+    """Pulls one queue, until it is cancelled or the queue is dropped."""
 
     def __init__(
         self, member: GroupMember, held: ProcessQueue, keeper: Keeper, kind: PullKind = PUSH
@@ -87,7 +87,7 @@ class Puller:
         self._stirred = asyncio.Event()
         held.on_room = self._stirred.set
         self.is_resting = False
-        """Whether it waits for room instead of a broker."""
+        """Whether it waits for room, not for a broker."""
 
     def stir(self) -> None:
         """Check again whether a pull is possible."""
@@ -139,7 +139,7 @@ class Puller:
         pulled = await client.api.pull(address, self._code, header, self._member.settings.pull_timeout_s)
         keeper.warnings.over(queue.broker_name)
         if held.dropped or held.next_offset != offset:
-            return  # It was given away, or moved, while the broker looked.
+            return  # It was given up or moved during the pull.
         self._broker_id = pulled.suggested_broker_id
         if pulled.code == ResponseCode.PULL_OFFSET_MOVED:
             keeper.moved(held, pulled.next_offset)
@@ -151,7 +151,7 @@ class Puller:
         if messages:
             keeper.arrived(held)
         elif pulled.next_offset == offset and took_s < _QUICK_S:
-            # A broker that does not hold pulls would be asked without end.
+            # A broker that does not hold pulls would be asked in a tight loop.
             await client.sleep(_IDLE_DELAY_S)
 
     def _header(self, subscription: SubscriptionData, *, commits: bool) -> headers.PullMessageRequestHeader:

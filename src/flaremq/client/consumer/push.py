@@ -1,4 +1,4 @@
-"""Consuming messages in an event loop, with handlers or in a loop of your own.
+"""Consuming messages in an event loop, with handlers or in your own loop.
 
     consumer = PushConsumer(group="billing", namesrv="127.0.0.1:9876")
 

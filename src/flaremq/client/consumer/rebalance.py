@@ -1,4 +1,4 @@
-"""Which queues are ours: every member computes its share alone, from the same lists in the same order."""
+"""Rebalancing: every member computes its own share of the queues, from the same lists in the same order."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from flaremq.model.names import is_retry
 log = logging.getLogger(__name__)
 
 _FIRST_DELAY_S: Final = 0.1
-"""After a round that was not a success; each next one waits twice as long, up to the usual time."""
+"""Delay after an unsuccessful round; it doubles each time, up to `rebalance_s`."""
 
 
 class Rebalancer:
@@ -29,7 +29,7 @@ class Rebalancer:
         self._unknown: set[str] = set()
         self._again_s = _FIRST_DELAY_S
         self.assigned: tuple[MessageQueue, ...] | None = None
-        """What the program has chosen; then nothing is shared out."""
+        """Queues that the program has chosen; then none are shared with the group."""
         assignment.on_left = self.soon
 
     def soon(self) -> None:
@@ -37,7 +37,7 @@ class Rebalancer:
         self._asked.set()
 
     async def run(self, settled: bool) -> None:
-        """Again and again, until it is cancelled. `settled` is what a first round came to."""
+        """Rebalance again and again, until cancelled. `settled` is the result of the first round."""
         usual_s = self._member.settings.rebalance_s
         while True:
             if settled:
@@ -57,7 +57,7 @@ class Rebalancer:
                 log.exception("group %s: rebalancing failed and will be retried", self._member.group)
 
     async def round(self) -> bool:
-        """Look at every topic once; whether all is as it should be."""
+        """Rebalance every topic once. Returns whether all queues are as they should be."""
         async with self._one_at_a_time:
             return await self._round()
 
@@ -83,7 +83,7 @@ class Rebalancer:
         return settled
 
     async def _take(self, queues: tuple[MessageQueue, ...]) -> bool:
-        """Hold exactly these, as far as it is known where they are."""
+        """Hold exactly these queues, as far as their routes are known."""
         for topic in {queue.topic for queue in queues}:
             try:
                 if self._client.routes.known(topic) is None:
@@ -128,7 +128,7 @@ class Rebalancer:
                 return await self._client.api.members(address, self._member.group)
             except FlareError as error:
                 failure = error
-                if error.address is not None:  # It has an answer: that it knows no such group yet.
+                if error.address is not None:  # It has answered: it does not know the group yet.
                     return ()
         if failure is not None:
             self._client.refresh_soon()

@@ -1,4 +1,4 @@
-"""What a running consumer reports to operators."""
+"""The state that a running consumer reports to operators, and consumption on demand."""
 
 from __future__ import annotations
 

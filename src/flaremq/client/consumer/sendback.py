@@ -19,7 +19,7 @@ from flaremq.protocol.headers.send import ConsumerSendMsgBackRequestHeader
 log = logging.getLogger(__name__)
 
 INNER_GROUP: Final = "CLIENT_INNER_PRODUCER"
-"""The producer group by which consumers send; Java's name for it."""
+"""The producer group that consumers use to send; Java's name."""
 _RETRIES: Final = 16
 _FIRST_LEVEL: Final = 3  # 10 s.
 
@@ -37,7 +37,7 @@ class Returns:
         return _RETRIES if attempts < 0 else attempts - 1
 
     async def give_back(self, message: ReceivedMessage, level: int) -> bool:
-        """Send it back to its broker, or to another one if that fails. Whether either accepted it."""
+        """Send it back to its broker, or to another one if that fails. Returns whether either accepted it."""
         for way in (self._to_its_broker, self._as_a_new_one):
             try:
                 await way(message, level)
@@ -53,7 +53,7 @@ class Returns:
 
     async def _to_its_broker(self, message: ReceivedMessage, level: int) -> None:
         if isinstance(message, InnerMessage):
-            await self._as_a_new_one(message, level)  # Its record holds others too, which may be consumed.
+            await self._as_a_new_one(message, level)  # Its record holds others, which may be consumed.
             return
         member, client = self._member, self._member.client
         address = client.routes.master(message.broker_name) or str(message.store_host)
@@ -74,7 +74,7 @@ class Returns:
         properties.pop(names.TRANSACTION_PREPARED, None)
         properties.setdefault(names.ORIGIN_MESSAGE_ID, message.message_id)
         properties[names.RETRY_TOPIC] = message.topic
-        # Above the limit the broker lays it with the dead letters by itself.
+        # Above the limit the broker puts it into the dead-letter queue.
         times = max(times, self.retries_max) if level == DEAD else times
         properties[names.RECONSUME_TIME] = str(times + 1)
         properties[names.MAX_RECONSUME_TIMES] = str(self.retries_max)

@@ -1,4 +1,4 @@
-"""How fast a consumer is, by topic, as it reports to operators."""
+"""Consumption rates by topic, which a consumer reports to operators."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SAMPLE_S: Final = 5.0
 
 @dataclass(slots=True)
 class Totals:
-    """Since the start."""
+    """Totals since the start."""
 
     at_s: float = 0.0
     pulls: int = 0
@@ -43,7 +43,7 @@ class Figures:
         return found
 
     def pulled(self, topic: str, took_s: float, count: int) -> None:
-        if count:  # An empty answer was held back on purpose: its time says nothing.
+        if count:  # The broker held an empty answer on purpose: its time means nothing.
             totals = self._of(topic)
             totals.pulls += 1
             totals.pulled += count
@@ -56,7 +56,7 @@ class Figures:
         totals.consume_s += took_s
 
     def sample(self) -> None:
-        """Called now and then."""
+        """Record a sample. Called every few seconds."""
         now_s = self._clock.monotonic_s()
         for topic, totals in self._now.items():
             samples = self._samples[topic]

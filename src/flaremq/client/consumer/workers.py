@@ -1,4 +1,4 @@
-"""How handlers are called: a run of messages at a time, in a task of the loop or in a thread."""
+"""Calling handlers: a run of messages at a time, in a task or in a thread."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _observed_async(handler: MessageHandler, hooks: ConsumeHooks) -> MessageHand
 
 @dataclass(slots=True)
 class HandlerReport:
-    """What became of a run."""
+    """The outcome of a run."""
 
     run: MessageRun
     handled: int = 0
@@ -86,13 +86,13 @@ class HandlerReport:
 
 @dataclass(frozen=True, slots=True)
 class Manner:
-    """How a handler is given its messages."""
+    """How a handler gets its messages."""
 
     now_s: Callable[[], float]
     """The monotonic clock that handlers are timed by."""
     batch_max: int = 1
     may_go_on: Callable[[MessageRun], bool] | None = None
-    """Asked before each message where order counts; then a failure also ends the run."""
+    """Set where order matters: called before each message, and then a failure also ends the run."""
 
     def next(self, run: MessageRun) -> HandlerBatch:
         """The next messages for the handler; empty if it should get no more."""
@@ -103,7 +103,7 @@ class Manner:
             found.append(todo.popleft())
             while len(found) < self.batch_max:
                 found.append(todo.popleft())
-        except IndexError:  # Not asked for before: somebody else may take what is left at any time.
+        except IndexError:  # No check beforehand: the rest may be taken away at any time.
             pass
         run.began_s = self.now_s()
         run.now = found
@@ -111,7 +111,7 @@ class Manner:
 
 
 def perform(run: MessageRun, handler: MessageHandler, manner: Manner) -> HandlerReport:
-    """Call a plain handler for each message of a run. Whatever it raises is its outcome."""
+    """Call a plain handler for each message of a run. An exception is the message's outcome."""
     report, began_s = HandlerReport(run), manner.now_s()
     is_single = manner.batch_max == 1
     while batch := manner.next(run):
@@ -121,7 +121,7 @@ def perform(run: MessageRun, handler: MessageHandler, manner: Manner) -> Handler
             result = handler(batch[0] if is_single else batch)
             if isinstance(result, Later):
                 failure = result
-        except BaseException as error:  # noqa: BLE001 - A thread that a handler ends would be missed.
+        except BaseException as error:  # noqa: BLE001 - It must not end the worker thread.
             failure = error
         if failure is not None:
             report.failures.append((batch, failure))
@@ -147,8 +147,8 @@ async def perform_async(run: MessageRun, handler: MessageHandler, manner: Manner
         except asyncio.CancelledError as error:
             if task is not None and task.cancelling():
                 raise
-            failure = error  # Something within the handler was cancelled, not we.
-        except Exception as error:  # noqa: BLE001 - Whatever it is, it is the handler's answer.
+            failure = error  # Something within the handler was cancelled, not this task.
+        except Exception as error:  # noqa: BLE001 - The handler's outcome.
             failure = error
         if failure is not None:
             report.failures.append((batch, failure))
@@ -171,7 +171,7 @@ class Crew:
         self._under_way = 0
 
     def submit(self, job: Callable[[], T], then: Callable[[T], None]) -> None:
-        """Do the job in a thread, then call `then` with its result in the loop."""
+        """Run the job in a thread, then call `then` with its result in the loop."""
         loop = self._loop = self._loop or asyncio.get_running_loop()
         self._under_way += 1
 
@@ -181,7 +181,7 @@ class Crew:
 
         def work() -> None:
             result = job()
-            with suppress(RuntimeError):  # The loop is closed: nobody wants to know any more.
+            with suppress(RuntimeError):  # The loop is closed: the result is no longer needed.
                 loop.call_soon_threadsafe(told, result)
 
         self._jobs.put(work)
@@ -191,7 +191,7 @@ class Crew:
             thread.start()
 
     async def result(self, job: Callable[[], T]) -> T:
-        """Wait for a job."""
+        """Run a job in a thread and wait for its result."""
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
         def told(result: T) -> None:

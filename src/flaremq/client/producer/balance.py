@@ -16,9 +16,9 @@ QueueSelector: TypeAlias = Callable[[Sequence[MessageQueue], Message], MessageQu
 """Chooses one of the queues for a message."""
 
 _AWAY_MS: Final = ((15_000, 30_000), (5_000, 10_000), (3_000, 6_000), (1_800, 5_000), (550, 2_000))
-"""How long a send took, and how long its broker is avoided for that. Java's values."""
+"""How long a send took, and how long its broker is then avoided. Java's values."""
 _FAILED_MS: Final = 10_000
-"""How long a failed send counts as."""
+"""The time that a failed send counts as."""
 
 
 def by_hash(key: str) -> QueueSelector:
@@ -26,7 +26,7 @@ def by_hash(key: str) -> QueueSelector:
     code = java_hash(key)
 
     def select(queues: Sequence[MessageQueue], _message: Message) -> MessageQueue:
-        return queues[abs(int(math.fmod(code, len(queues))))]  # Java's remainder goes towards zero.
+        return queues[abs(int(math.fmod(code, len(queues))))]  # Java's remainder truncates towards zero.
 
     return select
 

@@ -1,12 +1,12 @@
-"""Messages that go together: lanes with one request under way in each at a time.
+"""Messages gathered into batches: lanes with one request in flight at a time in each.
 
 A broker may store two requests for one queue in either order, however they were written. So messages whose
-order counts go by the lane of their queue, where the next request waits for the answer to the last. What
-gathers meanwhile goes together, as one batch; lanes do not wait for each other. A request that failed for a
-passing reason is sent again to the same queue, as another queue would be another order: it may then be
+order matters use the lane of their queue, where the next request waits for the answer to the last. Messages
+that gather meanwhile are sent as one batch; lanes do not wait for each other. A request that failed for a
+passing reason is sent again to the same queue, because another queue would change the order: it may then be
 stored twice, but never behind its successors.
 
-Messages whose order does not count go by lanes that have a number and no queue: wherever there is room.
+Messages whose order does not matter use lanes with a number and no queue, wherever there is room.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from flaremq.model.message import MessageQueue
 
 BATCH_SIZE_MAX: Final = 512 * KiB
 _BATCH_COUNT_MAX: Final = 1024
-"""The answer names every message of a batch: a longer one would be an answer of many pages."""
+"""The answer lists the id of every message in a batch, so batches are kept short."""
 
 
 class BatchSender(Protocol):
-    """What a batcher needs of a producer."""
+    """The producer, as a batcher needs it."""
 
     async def send_ready(
         self, messages: Sequence[PackedMessage], to: MessageQueue | None, timeout_s: float | None = None
@@ -36,11 +36,11 @@ class BatchSender(Protocol):
 
 
 LaneKey: TypeAlias = MessageQueue | int
-"""Of a queue, or of any."""
+"""A queue, or the number of a lane for any queue."""
 
 
 class Batcher:
-    """All lanes of one sender. What fails for good in one stops all: `room` and `finish` raise it."""
+    """All lanes of one sender. A final failure in one stops all: `room` and `finish` raise it."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Batcher:
         size_max: int = BATCH_SIZE_MAX,
         patience_s: float | None = None,
     ) -> None:
-        """A message that is larger than `size_max` goes alone. `patience_s` is for all attempts together."""
+        """A message larger than `size_max` is sent alone. `patience_s` is for all attempts together."""
         self._sends = sends
         self._timeout_s = timeout_s
         self._patience_s = timeout_s if patience_s is None else patience_s
@@ -81,7 +81,7 @@ class Batcher:
         await self.room(0)
 
     async def aclose(self) -> None:
-        """Give up what is outstanding. Needed after a failure, and safe at any time."""
+        """Give up outstanding messages. Needed after a failure, and safe at any time."""
         working = list(self._working.values())
         for task in working:
             task.cancel()

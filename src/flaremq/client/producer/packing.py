@@ -1,7 +1,7 @@
 """Outgoing messages: checked, given an id, perhaps compressed, and made into requests.
 
-A Parcel is made of a Message, or by other parts of the client that set properties users may not set:
-a message that is sent back for redelivery, for example.
+A Parcel is made from a Message, or by parts of the client that set properties users may not set, for example
+to send a message back for redelivery.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ class Parcel:
     sys_flag: int = 0
     is_batch: bool = False
     message_id: str = ""
-    """UNIQ_KEY; of a batch all of them, with commas between."""
+    """UNIQ_KEY; for a batch all of them, separated by commas."""
     made_of: tuple[Message | PackedMessage, ...] = field(default=(), compare=False, repr=False)
-    """What hooks are shown."""
+    """The messages as hooks see them."""
 
     def __str__(self) -> str:
         """For errors: the ids of a batch would be too long."""
@@ -59,12 +59,12 @@ class PackedMessage(NamedTuple):
     topic: str
     body: bytes
     text: str
-    """All properties, as they go into the header; the id is one of them."""
+    """All properties as they are written into the header, including the id."""
     message_id: str
     to: MessageQueue | None = None
     """The queue it must go to; None: queues take turns."""
     alone: bool = False
-    """It cannot be in a batch, for example because it is delayed."""
+    """It must not be in a batch, for example because it is delayed."""
 
     @property
     def flag(self) -> int:
@@ -78,7 +78,7 @@ class PackedMessage(NamedTuple):
 
 
 def as_message(source: Message | PackedMessage) -> Message:
-    """The message that a packed one was made of, for a hook."""
+    """The message that a packed one was made from, for hooks."""
     if isinstance(source, Message):
         return source
     found = decode_properties(source.text.encode())
@@ -106,7 +106,7 @@ class Packer:
     def __init__(self, settings: ProducerSettings, ids: UniqueIds) -> None:
         self._settings = settings
         self._ids = ids
-        self._checked: set[str] = set()  # Topics whose names can be.
+        self._checked: set[str] = set()  # Topics whose names are valid.
 
     def pack(self, message: Message | PackedMessage, message_id: str | None = None) -> Parcel:
         """Raises MessageIllegal or InvalidName."""
@@ -128,7 +128,7 @@ class Packer:
         )
 
     def pack_parcel(self, parcel: Parcel) -> Parcel:
-        """Give a parcel of the client's own an id, and compress it."""
+        """Give an id to a parcel that the client made itself, and compress it."""
         message_id = parcel.properties.get(names.UNIQ_KEY) or self._ids.next()
         body, sys_flag = (parcel.body, parcel.sys_flag) if parcel.sys_flag else self.squeezed(parcel.body)
         properties = {**parcel.properties, names.UNIQ_KEY: message_id}
@@ -255,7 +255,7 @@ class Sender:
     ) -> Command:
         properties = dict(parcel.properties)
         times = most = None
-        if is_retry(parcel.topic):  # The header says it, and the broker stores it from there.
+        if is_retry(parcel.topic):  # The broker takes these from the header.
             times = properties.pop(names.RECONSUME_TIME, None)
             most = properties.pop(names.MAX_RECONSUME_TIMES, None)
         header = SendMessageRequestHeader(
@@ -280,12 +280,12 @@ class Sender:
 
 
 def property_text(properties: dict[str, str]) -> str:
-    """As it goes into the header."""
+    """Properties as they are written into the header."""
     return _checked("".join([f"{name}\x01{value}\x02" for name, value in properties.items()]))
 
 
 def message_text(message: Message, message_id: str) -> str:
-    """The same for a message with this id, without a dictionary on the way."""
+    """The same for a message with this id, without making a dictionary."""
     text = f"WAIT\x01{'true' if message.wait_store else 'false'}\x02UNIQ_KEY\x01{message_id}\x02"
     if message.tags:
         text = f"TAGS\x01{message.tags}\x02{text}"
@@ -302,14 +302,14 @@ def message_text(message: Message, message_id: str) -> str:
 
 def _checked(text: str) -> str:
     if not text.isascii():
-        text = text.encode("utf-8", "replace").decode()  # Half a pair of surrogates has no bytes.
+        text = text.encode("utf-8", "replace").decode()  # Lone surrogates cannot be encoded.
     if len(text) * 4 > PROPERTIES_SIZE_MAX and len(text.encode()) > PROPERTIES_SIZE_MAX:
         raise PropertiesTooLong(len(text.encode()), PROPERTIES_SIZE_MAX)
     return text
 
 
 def receipt_of(answer: Command, queue: MessageQueue, message_id: str) -> Receipt:
-    """What the answer to a send that was stored says."""
+    """The receipt in the answer to a successful send."""
     found = fields.decode(SendMessageResponseHeader, answer.fields)
     landed = queue if found.queue_id == queue.queue_id else replace(queue, queue_id=found.queue_id)
     return Receipt(
@@ -325,7 +325,7 @@ _BEHIND: Final = f',"serializeTypeCurrentRPC":"JSON","version":{int(CURRENT_VERS
 
 
 class FrameMaker:
-    """Makes the frames of one producer. They say exactly what the plain way says (Sender.request)."""
+    """Makes the frames of one producer, with exactly the content of Sender.request."""
 
     def __init__(self, sender: Sender, packer: Packer) -> None:
         self._sender = sender
@@ -341,7 +341,7 @@ class FrameMaker:
         born_ms: int,
         opaque: int,
     ) -> bytes:
-        """Raises MessageIllegal or InvalidName for a message that no broker would take."""
+        """Raises MessageIllegal or InvalidName for a message that no broker would accept."""
         self._packer.check(message)
         template = self._templates.get(queue) or self._template(queue)
         body, sys_flag = self._packer.squeezed(message.body)
@@ -349,7 +349,7 @@ class FrameMaker:
         return send_frame(template, text, body, (sys_flag, born_ms, message.flag, opaque))
 
     def parcel_frame(self, parcel: Parcel, queue: MessageQueue, born_ms: int, opaque: int) -> bytes:
-        """The same for a parcel that is no retry, whose header says more."""
+        """The same for a parcel, except a retry, whose header has more fields."""
         if parcel.is_batch:
             template = self._of_batches.get(queue) or self._template(queue, is_batch=True)
         else:

@@ -1,11 +1,11 @@
 """Many messages in flight at a time: frames are made and written in runs, receipts arrive in any order.
 
-A run costs one write per broker and no task or future per message. What is not ordinary about a
-message (a failed attempt, a broker that is gone) is left to the producer's plain way, one by one.
+A run costs one write per broker and no task or future per message. Exceptional cases (a failed attempt, a
+broker that is gone) are left to the producer's ordinary path, one message at a time.
 
-Nothing waits for a broker for longer than the timeout: not for an answer, and not for the broker to read. A
-broker that has done neither for that long loses its connection, and the attempts that follow have what is
-left of the time of each message.
+Nothing waits for a broker for longer than the timeout: neither for an answer, nor for the broker to read. The
+connection of a broker that has done neither for that long is closed, and further attempts have what is left
+of each message's time.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from flaremq.protocol.command import Command
 from flaremq.remoting.connection import Connection
 
 _RUN: Final = 64
-"""Messages that are made and written at a time."""
+"""How many messages are made and written at a time."""
 _AGAIN_AT_ONCE: Final = 64
-"""Failed messages that are tried again at a time."""
+"""How many failed messages are retried at a time."""
 
 
 class InFlight(NamedTuple):
     """A message in flight."""
 
     place: int
-    """Among the results."""
+    """Its index in the results."""
     message: Message | PackedMessage
     message_id: str
     queue: MessageQueue
@@ -45,7 +45,7 @@ class InFlight(NamedTuple):
 
 
 class PipelineSender(Protocol):
-    """What a producer does for a pipeline."""
+    """The producer, as a pipeline needs it."""
 
     frames: FrameMaker
     hooks: SendHooks | None
@@ -55,7 +55,7 @@ class PipelineSender(Protocol):
     def placed_nowait(
         self, message: Message | PackedMessage, to: MessageQueue | QueueSelector | None
     ) -> tuple[MessageQueue, Connection] | None:
-        """Where it goes, if that is known and connected."""
+        """The queue and connection for a message, if known and connected."""
 
     async def placed(
         self, message: Message | PackedMessage, to: MessageQueue | QueueSelector | None
@@ -64,7 +64,7 @@ class PipelineSender(Protocol):
         self, answer: Command, queue: MessageQueue, address: str, code: int, message_id: str
     ) -> Receipt: ...
     def has_other(self, topic: str) -> bool:
-        """Whether more than one broker takes messages of a topic."""
+        """Whether more than one broker accepts messages of a topic."""
 
     async def again(
         self,
@@ -73,17 +73,17 @@ class PipelineSender(Protocol):
         error: FlareError,
         timeout_s: float,
     ) -> Receipt:
-        """Another attempt within the time that is left, which may be none: then raise the error."""
+        """Make another attempt within the time that is left. Raises the error if there is none."""
 
 
 class SendPipeline:
-    """One call of `send_many`, or messages that are fed to it for as long as there are any."""
+    """One call of `send_many`, or a stream of messages that are fed to it."""
 
     def __init__(self, sends: PipelineSender, window: int, timeout_s: float, *, keeps: bool = True) -> None:
         """Without `keeps` no receipts are kept, so that it can be fed endlessly; `check` raises failures."""
         self._sends = sends
         self._hooks = sends.hooks
-        self._observed: dict[int, SendContext] = {}  # By place; nothing where there are no hooks.
+        self._observed: dict[int, SendContext] = {}  # By place; empty without hooks.
         self._window = window
         self._timeout_s = timeout_s
         self._keeps = keeps
@@ -91,7 +91,7 @@ class SendPipeline:
         self._fed = 0
         self._errors: list[FlareError] = []  # Of messages that failed for good.
         self._lines: dict[Connection, Line] = {}
-        self._failed: list[tuple[InFlight, FlareError, float]] = []  # And how long it had been under way.
+        self._failed: list[tuple[InFlight, FlareError, float]] = []  # And how long it had been in flight.
         self._outstanding = 0
         self._progress = asyncio.Event()
         self._now_s = asyncio.get_running_loop().time
@@ -99,7 +99,7 @@ class SendPipeline:
     async def run(
         self, messages: Iterable[Message], to: MessageQueue | QueueSelector | None
     ) -> list[Receipt]:
-        """Send all of them; the whole of `send_many`."""
+        """Send all messages and return their receipts: the whole of `send_many`."""
         pending = iter(messages)
         try:
             while part := list(itertools.islice(pending, min(_RUN, self._window))):
@@ -112,24 +112,24 @@ class SendPipeline:
     async def feed(
         self, part: Sequence[Message | PackedMessage], to: MessageQueue | QueueSelector | None = None
     ) -> None:
-        """Write these as soon as the window has room for them; it must be large enough for all."""
+        """Write these messages once the window has room; it must be large enough for all of them."""
         await self._until(self._window - len(part))
         await self._write(part, to)
 
     async def finish(self, to: MessageQueue | QueueSelector | None = None) -> None:
-        """Wait for what is outstanding, and try again what failed."""
+        """Wait for outstanding messages, and retry those that failed."""
         await self._until(0)
         await self._again(to)
 
     async def check(self, to: MessageQueue | QueueSelector | None = None) -> None:
-        """Try again what failed until now; ManyFailed if something failed for good."""
+        """Retry what has failed so far. Raises ManyFailed if a message failed for good."""
         if self._failed:
             await self._again(to)
         if self._errors:
             raise self._many_failed(self._errors)
 
     def close(self) -> None:
-        """Forget what is outstanding. Needed after `finish` failed, and safe otherwise."""
+        """Forget outstanding messages. Needed after `finish` failed, and safe otherwise."""
         for line in self._lines.values():
             line.forget()
         for place in list(self._observed):
@@ -153,7 +153,7 @@ class SendPipeline:
                 line = lines.get(connection) or self._line(connection)
                 line.add(InFlight(place, message, message_id, queue, sent_s), sends.frames, born_ms)
             except FlareError as error:
-                self._gave_up(place, error)  # It never left: nothing is to be tried again.
+                self._gave_up(place, error)  # It was never sent, so there is nothing to retry.
             place += 1
         for line in self._lines.values():
             if line.frames:
@@ -224,13 +224,13 @@ class SendPipeline:
         self._failed.append((in_flight, error, self._now_s() - in_flight.sent_s))
 
     async def _until(self, at_most: int) -> None:
-        """Wait until at most this many are outstanding. Without any answer in time, they have failed."""
+        """Wait until at most this many are outstanding. Without an answer in time they fail."""
         while self._outstanding > at_most:
             await self._something_comes(*self._lines.values())
 
     async def _something_comes(self, *lines: Line) -> None:
-        """Wait until any message is answered, or a connection can be written to again. Lines on which
-        neither has happened for too long are given up."""
+        """Wait until a message is answered or a connection can be written to again. Lines on which neither
+        has happened for too long are given up."""
         self._progress.clear()
         for line in lines:
             if line.connection.is_full:
@@ -248,8 +248,8 @@ class SendPipeline:
                     line.give_up(limit_s)
 
     def _limit_s(self, line: Line) -> float:
-        """How long a line may be quiet: where another broker may yet take its messages, not all the time
-        that they have."""
+        """How long a line may be silent: not the whole time of its messages, if another broker could still
+        take them."""
         return self._timeout_s / 2 if self._sends.has_other(line.topic) else self._timeout_s
 
     # What failed.
@@ -290,7 +290,7 @@ class SendPipeline:
 
 
 class Line:
-    """What a pipeline has under way on one connection."""
+    """The messages that a pipeline has in flight on one connection."""
 
     def __init__(self, pipeline: SendPipeline, connection: Connection) -> None:
         self._pipeline = pipeline
@@ -300,13 +300,13 @@ class Line:
         self._in_flight: dict[int, InFlight] = {}
         self.frames: list[bytes] = []
         self.topic = ""
-        """Of the last message."""
+        """The topic of the last message."""
         self._time = asyncio.get_running_loop().time
         self.quiet_since_s = self._time()
-        """When the last answer came, or the first of what is under way was written."""
+        """When the last answer arrived, or else when the first message in flight was written."""
 
     def __len__(self) -> int:
-        """How many are not answered yet."""
+        """How many messages are not answered yet."""
         return len(self._in_flight)
 
     def add(self, in_flight: InFlight, frames: FrameMaker, born_ms: int) -> None:
@@ -347,7 +347,7 @@ class Line:
             self._pipeline.lost(in_flight, error)
 
     def give_up(self, timeout_s: float) -> None:
-        """No answer for too long. Everything else that waits on this connection is given up too."""
+        """No answer has arrived for too long. Everything else that waits on this connection fails too."""
         error = CallTimeout(
             f"{self._address} did not answer {len(self._in_flight)} sends within {timeout_s:g} s: "
             "some may have been stored"
@@ -363,7 +363,7 @@ class Line:
 
 
 StoredPosition: TypeAlias = tuple[int, int, str]
-"""Where a message was stored: queue, offset, and the id that says so."""
+"""Where a message was stored: queue, offset and offset id."""
 
 
 class Single:
@@ -390,10 +390,10 @@ class Single:
 async def ask(
     connection: Connection, frame: Callable[[int], bytes], limit_s: float
 ) -> StoredPosition | Command:
-    """Write the frame that is made for an opaque, and wait. Raises ConnectionLost or CallTimeout.
+    """Write a frame and wait for its answer. Raises ConnectionLost or CallTimeout.
 
-    The time is for both, because nothing can be written to a peer that does not read. A connection on which a
-    send timed out is aborted: other sends that wait on it can go elsewhere.
+    The limit covers both, because nothing can be written to a peer that does not read. A connection on which
+    a send timed out is aborted: other sends that wait on it can go elsewhere.
     """
     pending, single = connection.pending, Single()
     opaque = pending.next_opaque()
@@ -402,7 +402,7 @@ async def ask(
     try:
         if connection.is_full:
             await connection.writable()
-        if not single.answer.done():  # It is, where the connection was lost or the time was up meanwhile.
+        if not single.answer.done():  # It is done if the connection was lost or time ran out.
             connection.send_bytes(frame(opaque))
         return await single.answer
     finally:

@@ -13,7 +13,7 @@ from flaremq.client.routes import Route
 from flaremq.model.message import Message, MessageQueue
 
 SendTarget: TypeAlias = MessageQueue | QueueSelector | None
-"""A queue, what chooses one, or None: queues take turns."""
+"""A queue, a selector, or None: queues take turns."""
 
 
 def target_of(message: Message | PackedMessage, to: SendTarget) -> SendTarget:
@@ -67,7 +67,7 @@ class QueuePlacement:
         return queue, address
 
     def has_other(self, topic: str) -> bool:
-        """Whether more than one broker takes messages of a topic."""
+        """Whether more than one broker accepts messages of a topic."""
         route = self._client.routes.known(topic)
         return route is not None and len({queue.broker_name for queue in route.writable}) > 1
 
@@ -91,5 +91,5 @@ class QueuePlacement:
             if to.topic != route.topic:
                 raise UsageError(f"a message to {route.topic!r} cannot go to {to}, a queue of another topic")
             return to
-        assert isinstance(message, Message)  # One that is ready names its queue, or none.
+        assert isinstance(message, Message)  # Packed messages come with a queue, never with a selector.
         return chosen_by(to, route.writable, message)

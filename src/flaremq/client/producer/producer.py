@@ -182,7 +182,7 @@ class Producer:
     async def send_ready(
         self, messages: Sequence[PackedMessage], to: MessageQueue | None, timeout_s: float | None = None
     ) -> Receipt:
-        """Packed messages of one topic, in one request to one queue.
+        """Send packed messages of one topic in one request to one queue.
 
         Without `to`, it is retried like any other send.
         """
@@ -228,7 +228,7 @@ class Producer:
             left_s = deadline_s - self._now_s()
             if left_s <= 0:
                 break
-            # Another broker may yet take it, so this one does not get all the time there is.
+            # Another broker may still take it, so this one does not get all of the time.
             share_s = left_s / 2 if attempt + 1 < attempts and self.has_other(parcel.topic) else left_s
             try:
                 request = self._request(parcel, queue, address, share_s)
@@ -279,7 +279,7 @@ class Producer:
         *,
         is_oneway: bool = False,
     ) -> R:
-        """The same, with hooks called around it."""
+        """The same, with hooks."""
         hooks = self.hooks
         assert hooks is not None
         messages, ids = shown(parcel)
@@ -323,7 +323,7 @@ class Producer:
         return receipt_of(answer, queue, message_id)
 
     def _may_go_on(self, error: FlareError, queue: MessageQueue, topic: str) -> bool:
-        """Note a failed attempt. Whether another one makes sense."""
+        """Note a failed attempt. Returns whether another one makes sense."""
         if isinstance(error, Unreachable):
             if self._health is not None:
                 self._health.failed(queue.broker_name)
@@ -332,7 +332,7 @@ class Producer:
         if error.response_code not in _ELSEWHERE:
             return False
         if error.response_code in (ResponseCode.TOPIC_NOT_EXIST, ResponseCode.NO_PERMISSION):
-            self.client.refresh_soon()  # It is about the topic, and the broker is well.
+            self.client.refresh_soon()  # The topic is the problem, not the broker.
         elif self._health is not None:
             self._health.failed(queue.broker_name)
         log.debug("a send to %s is retried at another broker: %s", topic, error)
@@ -340,7 +340,7 @@ class Producer:
 
     def _failed(self, parcel: Parcel, failures: Sequence[FlareError], limit_s: float) -> FlareError:
         if len(failures) == 1 and not isinstance(failures[0], Unreachable):
-            return failures[0]  # Its own words say it best.
+            return failures[0]  # A single failure needs no summary.
         if not failures:
             return SendFailed(f"{parcel}: not sent within {limit_s:g} s: allow more time", ())
         reasons = "; ".join(dict.fromkeys(map(str, failures)))
@@ -361,7 +361,7 @@ class Producer:
     def placed_nowait(
         self, message: Message | PackedMessage, to: MessageQueue | QueueSelector | None
     ) -> tuple[MessageQueue, Connection] | None:
-        """The queue for a message and the connection to its broker; None if either must be waited for."""
+        """The queue for a message and the connection to its broker; None if either is not ready."""
         place = self._placement.known(message, target_of(message, to))
         connection = None if place is None else self.client.caller.open_connection(place[1])
         return None if place is None or connection is None else (place[0], connection)
@@ -369,7 +369,7 @@ class Producer:
     async def placed(
         self, message: Message | PackedMessage, to: MessageQueue | QueueSelector | None
     ) -> tuple[MessageQueue, Connection]:
-        """The same, with waiting; skips one broker that cannot be reached."""
+        """The same, but waits for both; skips one broker that cannot be reached."""
         to = target_of(message, to)
         deadline_s = self._now_s() + self.settings.timeout_s
         queue, address = await self._placement.find(message.topic, to, message, deadline_s)
@@ -396,7 +396,7 @@ class Producer:
         error: FlareError,
         timeout_s: float,
     ) -> Receipt:
-        """Another attempt for a message whose first one failed. Raises its error if no other attempt makes
+        """Make another attempt for a message whose first one failed. Raises that error if another makes no
         sense or no time is left."""
         to = target_of(in_flight.message, to)
         may_go_on = self._may_go_on(error, in_flight.queue, in_flight.message.topic)

@@ -37,7 +37,8 @@ async def patiently(attempt: Callable[[], Awaitable[T]], patience_s: float) -> T
 
 
 def may_pass(error: FlareError) -> bool:
-    """A NameServer that does not answer is mostly a wrong address, and known routes do without it."""
+    """Whether waiting may help. Not for a silent NameServer: mostly its address is wrong, and known routes do
+    without it."""
     return error.retriable and not isinstance(error, NoNameServer)
 
 

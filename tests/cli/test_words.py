@@ -171,7 +171,7 @@ def test_without_a_cluster_nothing_is_completed_and_nothing_is_printed(
         ),
         (
             Compiled(14, is_forbidden=True),
-            "running without compiled modules, as FLAREMQ_PURE says: about a tenth of the speed",
+            "running without compiled modules, because FLAREMQ_PURE is set: about a tenth of the speed",
         ),
     ],
 )

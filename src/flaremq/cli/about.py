@@ -1,7 +1,7 @@
 """`flaremq version`: which FlareMQ this is, and whether its compiled modules are in use.
 
-Every hot loop has a twin in C. Without them all works, at about a tenth of the speed, and nothing else would
-tell why a broker is slow.
+Every hot loop has a compiled twin. Without them everything works at about a tenth of the speed, and nothing
+else would show why a broker is slow.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Compiled:
     total: int
     missing: tuple[str, ...] = ()
     is_forbidden: bool = False
-    """FLAREMQ_PURE is set."""
+    """Whether FLAREMQ_PURE is set."""
 
     @property
     def all_in_use(self) -> bool:
@@ -30,7 +30,7 @@ class Compiled:
 
     def __str__(self) -> str:
         if self.is_forbidden:
-            return "running without compiled modules, as FLAREMQ_PURE says: about a tenth of the speed"
+            return "running without compiled modules, because FLAREMQ_PURE is set: about a tenth of the speed"
         if not self.missing:
             return f"compiled modules: all {self.total}"
         advice = "install a C compiler and reinstall FlareMQ"
@@ -43,7 +43,7 @@ class Compiled:
 
 
 def compiled() -> Compiled:
-    """What this process runs on. A module that is there and cannot be loaded counts as missing."""
+    """The compiled modules of this process. A module that exists but cannot be loaded counts as missing."""
     root = Path(__file__).parents[1]
     twins = sorted(root.rglob("_*_py.py"))
     names = [".".join(("flaremq", *path.relative_to(root).with_suffix("").parts)) for path in twins]

@@ -1,12 +1,12 @@
-"""The commands. Help and completion read this table alone, so that neither loads a command.
+"""The table of commands. Help and completion read only this table, so neither loads a command.
 
 A row names the module of a command, which offers one of two things:
 
-    app         a typer.Typer: a command with commands of its own, as `flaremq topic list`
-    command     a function with typer's annotations, as `flaremq send`
+    app         a typer.Typer: a command with subcommands, such as `flaremq topic list`
+    command     a function with typer's annotations, such as `flaremq send`
 
-A module that offers several has `:name` behind it in their rows. It is imported when one of its commands
-is called, and not before.
+If a module has several commands, their rows add `:name` to it. It is imported when one of its commands is
+called, and not before.
 """
 
 from __future__ import annotations
@@ -75,5 +75,5 @@ ALIASES: Final[Mapping[str, Row]] = {
     for module, names in _ALIASES.items()
     for name in names.split()
 }
-"""Names of mqadmin, with mqadmin's options, for those who have them in their fingers. A function is
-called like its alias, in Python's way: update_topic."""
+"""mqadmin's names, with mqadmin's options, for people who are used to them. A function has the name of its
+alias in Python's style: update_topic."""

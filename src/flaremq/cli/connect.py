@@ -1,4 +1,4 @@
-"""From a command to a cluster, and what is said when not all of its servers answer."""
+"""A command's connection to its cluster, and notes about servers that do not answer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SILENT: Final = logging.NullHandler()
 
 
 def client_settings(namesrv: str | None, profile: str | None) -> ClientSettings:
-    """Client settings for the chosen cluster. What a client would log, a command says in its own words."""
+    """Client settings for the chosen cluster. Commands report errors, so clients do not log them."""
     logging.getLogger(ROOT).addHandler(_SILENT)
     target = choose(namesrv, profile)
     target.tls.say()

@@ -1,7 +1,7 @@
-"""The `flaremq` command. `table` lists the commands, and says how a module offers one.
+"""The `flaremq` command. `commands` lists all commands, and explains how a module provides one.
 
-Whatever goes wrong is one line on stderr: an error of ours says what to do and ends with status 1, wrong
-usage with 2, Ctrl-C with 130. Anything else is a bug, and `--debug` shows where it is.
+Every failure is one line on stderr: an error of ours says what to do and ends with status 1, wrong usage with
+2, Ctrl-C with 130. Anything else is a bug, and `--debug` shows where it happened.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _DEBUG: Final = "FLAREMQ_DEBUG"
 
 
 class Commands(TyperGroup):
-    """The commands of the table. What is listed is a row; what is called is the command itself."""
+    """The commands of the table. Listing them shows rows; calling one loads the command itself."""
 
     def __init__(self, **given: Any) -> None:
         super().__init__(**given)
-        # For the listing, and for hints at what a wrong name may have meant.
+        # For the listing, and to suggest a name for a wrong one.
         self.commands = {name: _listed(name, row) for name, row in _ROWS.items()}
 
     def get_params(self, ctx: Any) -> Any:
@@ -95,7 +95,7 @@ def _listed(name: str, row: Row) -> TyperCommand:
 
 
 def _is_for_typer(error: Exception) -> bool:
-    """Exits and usage errors, which typer shows, and a reader of our output that has gone."""
+    """Whether typer handles it: exits, usage errors, and a closed output pipe."""
     return (
         hasattr(error, "exit_code")
         or isinstance(error, typer.Abort)
@@ -130,7 +130,7 @@ def _show_version(wanted: bool) -> None:
 @app.callback()
 def root(
     ctx: typer.Context,
-    show_version: Annotated[  # noqa: ARG001 - Its callback has done all.
+    show_version: Annotated[  # noqa: ARG001 - Its callback does the work.
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
     ] = False,
     debug: Annotated[
@@ -151,14 +151,14 @@ def root(
 
 
 def _restore(environ: dict[str, str]) -> None:
-    """For whoever calls several commands in one process."""
+    """For programs that call several commands in one process."""
     os.environ.clear()
     os.environ.update(environ)
 
 
 def main() -> None:
     for stream in (sys.stdout, sys.stderr):
-        # A terminal that cannot show a letter is no reason to fail.
+        # Do not fail if the terminal cannot show a character.
         with contextlib.suppress(AttributeError, ValueError):
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     app(prog_name="flaremq")

@@ -1,7 +1,7 @@
-"""Names of topics and groups, for a shell that completes a word.
+"""Shell completion of topic and group names.
 
-Somebody waits at the prompt: the cluster has one second to answer; whatever goes wrong, nothing is offered
-and nothing is printed.
+The user is waiting at the prompt, so the cluster has one second to answer. If anything fails, nothing is
+offered and nothing is printed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def group_names(ctx: typer.Context, incomplete: str) -> list[str]:
 
 def _asked(ctx: typer.Context, incomplete: str, ask: Callable[[Any], Awaitable[list[str]]]) -> list[str]:
     try:
-        # Loaded here: a command that completes nothing does not pay for it.
+        # Imported here, so that only completion pays for it.
         from flaremq.admin.admin import Admin
         from flaremq.cli.connect import client_settings
 

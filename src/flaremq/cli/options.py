@@ -1,4 +1,4 @@
-"""Options that mean the same wherever they stand."""
+"""Options that mean the same in all commands."""
 
 from __future__ import annotations
 

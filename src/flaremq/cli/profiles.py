@@ -1,10 +1,10 @@
-"""Which cluster a command is for.
+"""The cluster that a command uses.
 
 The first one found counts: the flag --namesrv, the variables FLAREMQ_NAMESRV and NAMESRV_ADDR, the
-profile named by --profile or FLAREMQ_PROFILE, the profile in use, and at last 127.0.0.1:9876. A
---profile on the command line counts before a variable.
+profile named by --profile or FLAREMQ_PROFILE, the active profile, and finally 127.0.0.1:9876. A
+--profile on the command line takes precedence over variables.
 
-Profiles lie in a file of a user's own, ~/.config/flaremq/profiles.toml:
+Profiles are in a file of the user, ~/.config/flaremq/profiles.toml:
 
     use = "test"
 
@@ -47,14 +47,14 @@ class ClusterTarget:
 
 @dataclass(frozen=True, slots=True)
 class Profiles:
-    """What the file says."""
+    """The content of the file."""
 
     path: Path
     namesrvs: Mapping[str, str] = field(default_factory=dict)
-    """By the name of the profile."""
+    """NameServer addresses by profile name."""
     in_use: str | None = None
     tls: Mapping[str, Tls] = field(default_factory=dict)
-    """Of those that say anything about it."""
+    """TLS settings by profile name, for profiles that have any."""
 
     def get(self, name: str) -> str:
         if name not in self.namesrvs:
@@ -108,7 +108,7 @@ def profiles_path(environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def load_profiles(path: Path) -> Profiles:
-    """What lies there; nothing if there is no file. ConfigError names the line that cannot be."""
+    """Read the file; without one there are no profiles. Raises ConfigError that names an invalid line."""
     try:
         text = path.read_text(encoding="utf-8")
         found = tomllib.loads(text)
@@ -159,12 +159,12 @@ def _understood(path: Path, text: str, found: dict[str, Any]) -> Profiles:
 
 
 def _line_of(text: str, word: str) -> int:
-    """The first line that has it: close enough for a reader."""
+    """The first line that contains the word: close enough for an error message."""
     return next((number for number, line in enumerate(text.splitlines(), 1) if word in line), 1)
 
 
 def check_namesrv(text: str) -> str:
-    """host:port;host:port with one separator and no blanks; ConfigError for anything else."""
+    """Normalize to host:port;host:port, without blanks. Raises ConfigError for anything else."""
     addresses = [part.strip() for part in text.replace(",", ";").split(";") if part.strip()]
     for address in addresses or [""]:
         host, _, port = address.rpartition(":")
@@ -179,7 +179,7 @@ def check_namesrv(text: str) -> str:
 def choose(
     namesrv: str | None, profile: str | None, environ: Mapping[str, str] = os.environ
 ) -> ClusterTarget:
-    """The NameServers of a command, from its flags and from what else is said."""
+    """Choose the NameServers of a command, from its flags, the environment and the profiles."""
     if namesrv and profile:
         raise BadValue(f"--namesrv {namesrv} and --profile {profile} exclude each other: give one of them")
     if namesrv:

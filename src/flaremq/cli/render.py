@@ -1,7 +1,7 @@
 """How results are shown: tables for people, one JSON document for programs.
 
-On a terminal tables fit its width: wide cells are folded. On a pipe they are columns
-with blanks between them, as wide as they need to be: a script finds every word whole.
+On a terminal, tables fit its width: wide cells are folded. On a pipe they are plain columns, as wide as they
+need to be, so that a script finds every word whole.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from flaremq.base.errors import FlareError, Hint, InvalidParameter, UsageError
 
 _C1: Final = (*range(0x7F, 0xA0),)
 _UNSEEN: Final = (0x061C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A), 0xFEFF)
-"""Letters that turn the direction of a line, break it, or take no place: text could pose as another."""
+"""Characters that reverse or break a line, or are invisible: text could pose as something else."""
 _CONTROLS: Final = {
     **{code: f"\\x{code:02x}" for code in (*range(0x20), *_C1)},
-    **{code: f"\\u{code:04x}" for code in (*_UNSEEN, *range(0xD800, 0xE000))},  # And halves of letters.
+    **{code: f"\\u{code:04x}" for code in (*_UNSEEN, *range(0xD800, 0xE000))},  # And lone surrogates.
 }
 _IN_JSON: Final = {code: f"\\u{code:04x}" for code in (*_C1, *_UNSEEN, *range(0xD800, 0xE000))}
-"""JSON has escapes of its own for the rest."""
+"""JSON has its own escapes for the rest."""
 _HINTS: Final[Mapping[Hint, str]] = {
     Hint.LIST_TOPICS: "see `flaremq topic list`",
     Hint.LIST_GROUPS: "see `flaremq group list`",
@@ -33,7 +33,7 @@ _HINTS: Final[Mapping[Hint, str]] = {
     Hint.NAME_TOPIC: "add --topic",
     Hint.NAME_OTHER_TOPIC: "add --topic to search one of the others",
     Hint.START_NAMESRV: (
-        "see whether one runs there, name another with --namesrv, or start one with `flaremq up`"
+        "check that one runs there, name another with --namesrv, or start one with `flaremq up`"
     ),
     Hint.READ_LOG: "--by-log also finds messages without a queue",
 }
@@ -41,7 +41,7 @@ _HINTS: Final[Mapping[Hint, str]] = {
 
 
 class BadValue(InvalidParameter):
-    """A word of the command line that cannot be: wrong usage, so the command ends with status 2."""
+    """An invalid value on the command line: wrong usage, so the command ends with status 2."""
 
 
 class NotConfirmed(UsageError):
@@ -49,13 +49,13 @@ class NotConfirmed(UsageError):
 
 
 class Output:
-    """Where one command writes to. With `json` there is one document on stdout, and nothing else."""
+    """The output of one command. With `json` it is one document on stdout, and nothing else."""
 
     def __init__(self, json: bool = False) -> None:
         self.json = json
 
     def show(self, document: object, for_people: Callable[[], None]) -> None:
-        """The same result, for whoever asks."""
+        """Show a result: as a JSON document, or for people."""
         if self.json:
             self.document(document)
         else:
@@ -65,11 +65,11 @@ class Output:
         typer.echo(dumps(document, indent=2))
 
     def done(self, sentence: str, **facts: object) -> None:
-        """Something was done, and there is not more to tell than a sentence."""
+        """Report in one sentence that something was done."""
         self.show({"done": True, **facts}, lambda: typer.echo(safe(sentence)))
 
     def would(self, sentences: Sequence[str], **facts: object) -> None:
-        """What a dry run found."""
+        """Report what a dry run would have done."""
 
         def say() -> None:
             for sentence in sentences:
@@ -80,9 +80,9 @@ class Output:
     def table(
         self, columns: Sequence[str], rows: Iterable[Sequence[object]], title: str = "", *, empty: str = ""
     ) -> None:
-        """For people. Columns whose names begin with > are numbers and stand on the right.
+        """Print a table for people. Columns whose names begin with > are numbers, aligned to the right.
 
-        Where there are no rows, the sentence `empty` is shown instead of a table without any.
+        Without rows, the sentence `empty` is printed instead.
         """
         shown = [[cell(value) for value in row] for row in rows]
         if empty and not shown:
@@ -103,7 +103,7 @@ class Output:
 
 
 def note(sentence: str) -> None:
-    """For people, on stderr: not part of what a program reads."""
+    """Print a note for people on stderr, where programs do not read it."""
     typer.echo(f"flaremq: {safe(sentence)}", err=True)
 
 
@@ -113,18 +113,18 @@ def worded_error(error: FlareError) -> str:
 
 
 def confirm(what: str, yes: bool) -> None:
-    """Go on only if the user wants it. `what` is a sentence that says what will be lost."""
+    """Ask the user to confirm. `what` is a sentence that says what will be lost."""
     if yes:
         return
     if not sys.stdin.isatty():
-        raise NotConfirmed(f"{what}: add --yes to confirm, as there is no terminal to ask")
+        raise NotConfirmed(f"{what}: add --yes to confirm, because there is no terminal to ask on")
     typer.echo(safe(what) + ".", err=True)
     if not typer.confirm("Go on?", err=True):
         raise NotConfirmed("nothing was done")
 
 
 def dumps(document: object, indent: int | None = None) -> str:
-    """JSON with letters as they are, where the terminal can show them; control characters are escaped."""
+    """JSON with non-ASCII text as it is, if the terminal can show it; control characters are escaped."""
     text = json.dumps(document, indent=indent, ensure_ascii=False, default=str).translate(_IN_JSON)
     try:
         text.encode(getattr(sys.stdout, "encoding", None) or "utf-8")
@@ -144,7 +144,7 @@ def cell(value: object) -> str:
 
 
 def safe(text: str) -> str:
-    """Names and bodies come from others: none of their control characters reaches a terminal."""
+    """Escape control characters: names and bodies come from others and must not control a terminal."""
     return text.translate(_CONTROLS)
 
 
@@ -162,7 +162,7 @@ def _plain_table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: s
 
 
 def _rich_table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str) -> None:
-    # No lines: their place is worth more to names that would be folded.
+    # No lines: names need the space.
     table = import_module("rich.table").Table(
         title=title or None, title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0)
     )
@@ -176,7 +176,7 @@ def _rich_table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: st
 
 
 class ProgressBar:
-    """How far something long has come, on a terminal only. `at` may be called as often as one likes."""
+    """Shows the progress of long work, on a terminal only. `at` may be called as often as you like."""
 
     def __init__(self, what: str, total: int, stream: TextIO | None = None) -> None:
         self._what, self._total = what, max(1, total)

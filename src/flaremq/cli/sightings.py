@@ -1,13 +1,13 @@
-"""Brokers that earlier commands have seen, so that one that died is missed.
+"""Brokers that earlier commands have seen, to notice when one is missing.
 
 NameServers forget a broker as soon as its connection ends: nothing in the cluster names it any more, and sums
-over brokers become smaller without a word. So commands note which brokers a cluster has, and on which of them
-the topics that they look at have queues, in a small file of the user's own:
+over brokers silently become smaller. So commands note which brokers a cluster has, and on which of them the
+topics that they look at have queues, in a small file of the user:
 
     ~/.local/state/flaremq/sightings.json       (below XDG_STATE_HOME if that is set)
 
-What no command of this user has seen is not in it. `flaremq cluster health --forget BROKER` takes out a
-broker that was removed on purpose. If the file cannot be read or written, commands do without it.
+It holds only what commands of this user have seen. `flaremq cluster health --forget BROKER` removes a broker
+that was taken away on purpose. If the file cannot be read or written, commands do without it.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ _CLUSTERS_MAX: Final = 50
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """A broker that was there and is not registered now."""
+    """A broker that was seen earlier and is not registered now."""
 
     broker: str
     address: str
     seen_ms: int
     queues: int | None = None
-    """Of the topic in question; None where that is not known."""
+    """Its queues of the topic in question; None if unknown."""
 
     @property
     def text(self) -> str:
@@ -52,7 +52,7 @@ class Missing:
 
 
 class Sightings:
-    """What is known of one cluster."""
+    """The brokers seen in one cluster."""
 
     def __init__(self, addresses: Iterable[str], path: Path | None = None) -> None:
         self._path = path or sightings_path()
@@ -61,14 +61,14 @@ class Sightings:
         self._cluster = self._file.setdefault(self._key, {"brokers": {}, "topics": {}})
 
     def note_brokers(self, addresses: Mapping[str, str]) -> None:
-        """These are registered now, each at this address."""
+        """Note the brokers that are registered now, with their addresses."""
         now_ms = time.time_ns() // 1_000_000
         for name, address in addresses.items():
             self._cluster["brokers"][name] = {"address": address, "seen_ms": now_ms}
         self._cluster["seen_ms"] = now_ms
 
     def note_topic(self, topic: str, queues: Mapping[str, int]) -> None:
-        """Queues of the topic on each broker. Brokers that are away keep theirs."""
+        """Note the queues of a topic on each broker. Brokers that are away keep theirs."""
         known = self._cluster["topics"].pop(topic, {})
         self._cluster["topics"][topic] = {**known, **queues}
 
@@ -92,7 +92,7 @@ class Sightings:
             del topics[topic]
         newest = sorted(self._file, key=lambda key: self._file[key].get("seen_ms", 0))[-_CLUSTERS_MAX:]
         text = json.dumps({key: self._file[key] for key in newest}, indent=1)
-        with suppress(StoreError):  # A command is not worse for what it cannot remember.
+        with suppress(StoreError):  # A command works without it.
             replace_whole(self._path, text.encode())
 
 
@@ -122,13 +122,13 @@ def _read(path: Path) -> dict[str, Any]:
         return {}
 
 
-# What commands do with it.
+# Used by commands.
 
 
 def look_around(admin: Admin, topic: str | None = None) -> list[Missing]:
-    """Note which brokers there are now, and where the topic is; which of those known are not there.
+    """Note which brokers there are now, and where the topic is. Returns known brokers that are missing.
 
-    The command has its result already, so nothing that goes wrong here is an error.
+    The command already has its result, so no failure here is an error.
     """
     sightings = Sightings(admin.settings.addresses)
     try:
@@ -146,7 +146,7 @@ def look_around(admin: Admin, topic: str | None = None) -> list[Missing]:
 
 @contextmanager
 def missed(admin: Admin, topic: str) -> Iterator[None]:
-    """An unknown topic whose brokers were seen, and are not there, is not unknown: its brokers are away."""
+    """If an unknown topic was seen on brokers that are missing now, report the brokers instead."""
     try:
         yield
     except TopicNotFound as error:
@@ -162,7 +162,7 @@ def missed(admin: Admin, topic: str) -> Iterator[None]:
 
 
 def note_missing(missing: Iterable[Missing], what: str = "") -> None:
-    """For people: the result is not the whole."""
+    """For people: the result is incomplete."""
     for each in missing:
         queues = "" if each.queues is None else f"; it held {count(each.queues, 'queue')}{what}"
         note(f"incomplete: {each.broker} is not registered now: {each.text}{queues}")

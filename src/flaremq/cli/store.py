@@ -1,4 +1,4 @@
-"""`flaremq store`: inspect a store folder. Read-only, also while its broker runs."""
+"""`flaremq store`: inspect a store folder. Read-only, even while its broker runs."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def export(
 ) -> None:
     """Print messages as JSON, one per line.
 
-    A body that is UTF-8 is text, any other is base64; body_encoding says which.
+    A UTF-8 body is text, any other is base64; body_encoding says which.
     """
     times: dict[str, Any] = {}
     if from_time is not None:

@@ -1,4 +1,4 @@
-"""Times as people write them, and as we write them for people and for programs."""
+"""Times: parsed as people write them, and formatted for people."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _PLACES: Final = {
 
 
 def place_of(text: str) -> str | None:
-    """BEGIN or END of a queue, in any of the words that people have for them; None for other words."""
+    """BEGIN or END of a queue, by any of its common names; None for other words."""
     return _PLACES.get(text.strip().lower())
 
 
 def parse_time_ms(text: str, now_ms: int | None = None) -> int:
-    """Milliseconds since 1970, from any of the ways in which people write a time; BadValue for others.
+    """Milliseconds since 1970, from any common way to write a time. Raises BadValue for others.
 
     now, 10m, -10m, 10m ago, 12:30, 2024-05-01, 2024-05-01T12:30[:00][Z], 1714566600, 1714566600000 and
     mqadmin's 2024-05-01#12:30:00:000. Without a time zone it is local time.
@@ -70,7 +70,7 @@ def _wrong(text: str) -> BadValue:
 
 
 def local(at_ms: int) -> str:
-    """For people: the time of this machine."""
+    """For people: in local time."""
     at = moment(at_ms)
     if at is None:
         return "-"

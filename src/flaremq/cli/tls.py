@@ -1,7 +1,7 @@
 """TLS of a command: from flags and profiles to the variables that all clients of this process read.
 
-Flags count first, then what the environment has already, then the profile. Variables reach the processes too
-that a command starts, such as those of Spark.
+Flags take precedence, then the environment, then the profile. Variables also reach processes that a command
+starts, such as Spark's.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _FILES: Final = {
 PASSWORD: Final = "FLAREMQ_TLS_CLIENT_KEY_PASSWORD"
 
 KEYS: Final = ("tls", *_FILES)
-"""What a profile may say about it."""
+"""The TLS keys of a profile."""
 
 Enabled = Annotated[
     bool | None,
@@ -47,7 +47,7 @@ Key = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """What was said in one place. Whoever names a file wants TLS, unless `enabled` says otherwise."""
+    """TLS settings from one source. Naming a file turns TLS on, unless `enabled` says otherwise."""
 
     enabled: bool | None = None
     ca: str | None = None
@@ -61,13 +61,13 @@ class Tls:
         return found if enabled is None else {_ENABLE: str(enabled).lower(), **found}
 
     def table(self) -> dict[str, object]:
-        """As a profile keeps it."""
+        """As a profile stores it."""
         values = (self.enabled, self.ca, self.cert, self.key)
         return {key: value for key, value in zip(KEYS, values, strict=True) if value is not None}
 
     @classmethod
     def of_table(cls, table: Mapping[str, object]) -> Tls:
-        """Raises ValueError, whose argument is the key with a value of the wrong kind."""
+        """Raises ValueError with the key whose value has the wrong type."""
         enabled = table.get("tls")
         if enabled is not None and not isinstance(enabled, bool):
             raise ValueError("tls")
@@ -78,7 +78,7 @@ class Tls:
         return cls(enabled, ca, cert, key_file)
 
     def say(self, *, over: bool = False) -> None:
-        """Set the variables; those that are there already only if it is `over` them."""
+        """Set the variables; `over` also replaces those that are set already."""
         for name, value in self.variables().items():
             if over or not os.environ.get(name):
                 os.environ[name] = value

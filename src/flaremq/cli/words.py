@@ -1,7 +1,7 @@
-"""How a command reads: its help in words instead of Python's types, -t TOPIC wherever there is a TOPIC, and
-what to call instead of a command that other tools have.
+"""Rewords commands: help without Python's types, -t TOPIC for every TOPIC argument, and suggestions for names
+that other tools use.
 
-A command is reworded once, when it is loaded. This holds for every command, whoever wrote it.
+Every command is reworded once, when it is loaded.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ HABITS: Final[Mapping[str, str]] = {
     "server": "up",
     "run": "up",
 }
-"""Words that people try first, and the commands that they mean."""
+"""Names that people try first, and the commands that they mean."""
 _HABITS_WITHIN: Final[Mapping[str, str]] = {
     "ls": "list",
     "describe": "show",
@@ -53,7 +53,7 @@ _HABITS_WITHIN: Final[Mapping[str, str]] = {
     "members": "clients",
     "find": "query",
 }
-"""The same within a command that has commands of its own."""
+"""The same within a command that has subcommands."""
 _VALUES: Final = {
     "int": "N",
     "float": "N",
@@ -68,7 +68,7 @@ def reword(command: Any) -> Any:
     for each in getattr(command, "commands", {}).values():
         reword(each)
     if command.help:
-        # typer would break the lines of help where our source does.
+        # typer would keep the line breaks of our source.
         command.help = "\n\n".join(" ".join(each.split("\n")) for each in command.help.split("\n\n"))
     _name_arguments(command)
     params_of = command.get_params
@@ -85,21 +85,21 @@ def reword(command: Any) -> Any:
 
 
 def suggest(ctx: Any, args: Sequence[str], known: Mapping[str, Any], habits: Mapping[str, str]) -> None:
-    """Fail with the right name, where the word is one that people use for it elsewhere."""
+    """Fail with our name for the command, if the word is another tool's name for it."""
     word = args[0] if args else ""
     meant = habits.get(word, "")
     if word not in known and meant.partition(" ")[0] in known and not ctx.resilient_parsing:
         ctx.fail(f"No such command '{word}'. Did you mean '{ctx.command_path} {meant}'?")
 
 
-# What help shows of a parameter.
+# Parameters in help texts.
 
 
 def worded(param: Any) -> Any:
     if getattr(param, "param_type_name", "") == "argument":
         name = (param.metavar or param.name.upper()).removesuffix("...").strip("[]")
         usage = name if param.required else f"[{name}]"
-        # These are how typer asks; where another version asks otherwise, its own words are shown.
+        # typer calls these; if another version does not, its own words are shown.
         param.metavar = name
         param.display_type_rich = lambda ctx: None  # noqa: ARG005
         param.get_usage_pieces = lambda ctx: [usage + "..." * (param.nargs != 1)]  # noqa: ARG005
@@ -127,7 +127,7 @@ def _range_words(least: float | None, most: float | None) -> str | None:
     return f"at least {least:,}" if most is None else f"{least:,} to {most:,}"
 
 
-# Arguments that may be given by a name.
+# Arguments that may also be given as options.
 
 
 def _options(
@@ -154,7 +154,7 @@ def _options(
         ),
     ] = None,
 ) -> None:
-    """The options that are added to commands with such arguments: typer makes them from this signature."""
+    """Options added to commands with such arguments: typer makes them from this signature."""
 
 
 def _name_arguments(command: Any) -> None:
@@ -193,11 +193,11 @@ def _name_arguments(command: Any) -> None:
 def _placed(
     ctx: Any, arguments: Sequence[Any], named: Mapping[str, str], opts: dict[str, Any], rest: list[str]
 ) -> list[str]:
-    """Give the words to the arguments that are not named. What is left of the words."""
+    """Assign the words to the arguments that are not named. Returns the remaining words."""
     words = [word for each in arguments for word in _given(opts.get(each.name))] + rest
     others = [each for each in arguments if each.name not in named]
     is_open = any(each.nargs == -1 for each in others)
-    if not is_open and len(words) == len(arguments):  # Every argument is there, the named ones twice.
+    if not is_open and len(words) == len(arguments):  # Every argument is given, the named ones twice.
         for each, word in zip(arguments, words, strict=True):
             if each.name in named and word != named[each.name]:
                 ctx.fail(

@@ -4,7 +4,7 @@ cluster   flaremq cluster
 config    flaremq cluster config, namesrv and kv
 group     flaremq group
 health    flaremq cluster health
-offsets   offsets shown, and parsed for resets
+offsets   offsets printed, and parsed for resets
 ordering  flaremq topic allocate and order
 rates     flaremq topic rates and producers
 running   flaremq group running

@@ -132,7 +132,7 @@ def producers(
 
 
 class What(Enum):
-    """What a broker can clean up."""
+    """Kinds of data that a broker can clean up."""
 
     QUEUES = "queues"
     TOPICS = "topics"
@@ -175,17 +175,17 @@ def write_perm(
     yes: Yes = False,
     json: Json = False,
 ) -> None:
-    """Stop producers from sending to a broker, or let them again."""
+    """Stop producers from sending to a broker, or allow it again."""
     with connected(namesrv, profile) as admin:
         if not on:
             confirm(f"This would keep all producers away from {broker}", yes)
-        told = admin.brokers.add_write_perm(broker) if on else admin.brokers.wipe_write_perm(broker)
-    topics = max(told.values(), default=0)
+        changed = admin.brokers.add_write_perm(broker) if on else admin.brokers.wipe_write_perm(broker)
+    topics = max(changed.values(), default=0)
     may = "may send to" if on else "keep away from"
     Output(json).done(
-        f"Producers {may} {broker}: {count(topics, 'topic')}, at {', '.join(told)}.",
+        f"Producers {may} {broker}: {count(topics, 'topic')}, at {', '.join(changed)}.",
         broker=broker,
-        topics=dict(told),
+        topics=dict(changed),
     )
 
 
@@ -194,7 +194,7 @@ app.add_typer(namesrv_app, name="namesrv")
 app.add_typer(kv_app, name="kv")
 
 
-# Parts.
+# Helpers.
 
 
 def _broker_row(each: BrokerInfo) -> tuple[object, ...]:

@@ -166,7 +166,7 @@ def kv_delete(
     )
 
 
-# Parts.
+# Helpers.
 
 
 def _show_settings(found: Answers[Settings], keys: list[str], out: Output) -> None:
@@ -187,7 +187,7 @@ def _chosen(settings: Settings, keys: list[str]) -> Mapping[str, str]:
     values = dict(sorted(settings.values.items()))
     for key in keys:
         if key not in values:
-            raise InvalidParameter(f"{settings.server} has no setting {key!r}: leave it out to see all")
+            raise InvalidParameter(f"{settings.server} has no setting {key!r}: leave out KEY to see all")
     return {key: values[key] for key in keys} if keys else values
 
 

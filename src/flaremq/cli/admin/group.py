@@ -183,7 +183,7 @@ def update_group(
     dry_run: DryRun = False,
     json: Json = False,
 ) -> None:
-    """Change settings of a group; what you do not name stays as it is."""
+    """Change settings of a group; settings you do not give stay as they are."""
     change, out = _change(consume, broadcast, orderly, retries, retry_queues), Output(json)
     if change == GroupChange():
         raise BadValue("nothing to change: give at least one setting")
@@ -204,7 +204,7 @@ def delete_group(
     cluster: Cluster = None,
     broker: Broker = None,
     keep_offsets: Annotated[
-        bool, typer.Option("--keep-offsets", help="Keep its offsets, so that it could resume.")
+        bool, typer.Option("--keep-offsets", help="Keep its offsets, so that it can resume.")
     ] = False,
     yes: Yes = False,
     dry_run: DryRun = False,
@@ -296,7 +296,7 @@ def clone(
 ) -> None:
     """Copy the offsets of one group to another."""
     with connected(namesrv, profile) as admin:
-        confirm(f"This would replace the offsets of group {target} by those of {source}", yes)
+        confirm(f"This would replace the offsets of group {target} with those of {source}", yes)
         done = admin.groups.clone(source, target, topic)
     Output(json).done(
         f"Group {target} has the offsets of {source} on {', '.join(done)}.", target=target, brokers=list(done)
@@ -330,7 +330,7 @@ def clients(group: GroupName, namesrv: Namesrv = None, profile: Profile = None, 
 app.command("running")(running)
 
 
-# Parts.
+# Helpers.
 
 
 def _change(

@@ -47,8 +47,8 @@ def health(
     Reports servers that do not answer, NameServers that disagree, full disks, failing parts of a
     broker, data not yet flushed or dispatched, waiting requests, and consumer lag.
 
-    NameServers forget a broker that died. It is missed if an ordered topic is bound to it, or if an
-    earlier command of yours saw it; these are remembered in ~/.local/state/flaremq/sightings.json.
+    NameServers forget a broker that died. It is reported as missing if an ordered topic is bound to it, or
+    if an earlier command of yours saw it; these are kept in ~/.local/state/flaremq/sightings.json.
     """
     limits, out = HealthLimits(lag_max=lag, behind_max=_size_of(behind)), Output(json)
     with connected(namesrv, profile) as admin:

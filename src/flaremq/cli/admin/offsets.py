@@ -1,4 +1,4 @@
-"""Offsets of groups: how they are shown, and how people say where to reset them to."""
+"""Offsets of groups: how they are printed, and how the target of a reset is parsed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which queues are whose: `flaremq topic allocate` and `flaremq topic order`."""
+"""Assignment and order of queues: `flaremq topic allocate` and `flaremq topic order`."""
 
 from __future__ import annotations
 

@@ -76,12 +76,12 @@ def _progress(admin: Admin, group: str, topic: str) -> GroupProgress | None:
     try:
         return admin.groups.progress(group, topic, owners=False)
     except FlareError:
-        return None  # A group that was deleted meanwhile, or has no offsets yet.
+        return None  # The group was deleted meanwhile, or has no offsets yet.
 
 
 def _sums(found: Iterable[BrokerRates]) -> tuple[float, int | None]:
-    """Per second now, and of the last day. Apache's brokers sample a day once an hour, an hour every ten
-    minutes and a minute every ten seconds: the largest is the least that came."""
+    """Messages per second now, and of the last day. Apache's brokers sample a day once an hour, an hour every
+    ten minutes and a minute every ten seconds: the largest of these is a lower bound."""
     listed = list(found)
     return (
         sum(each.minute.tps for each in listed),
@@ -90,7 +90,7 @@ def _sums(found: Iterable[BrokerRates]) -> tuple[float, int | None]:
 
 
 def _has_new_messages(admin: Admin, topic: str) -> bool:
-    """Whether messages came within the last day, whatever the statistics say."""
+    """Whether messages arrived within the last day, whatever the statistics say."""
     try:
         queues = admin.topics.stats(topic).queues
     except FlareError:

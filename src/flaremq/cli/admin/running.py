@@ -1,4 +1,4 @@
-"""`flaremq group running`: what members of a group say about themselves."""
+"""`flaremq group running`: the state that members of a group report."""
 
 from __future__ import annotations
 

@@ -183,7 +183,7 @@ def update_topic(
     dry_run: DryRun = False,
     json: Json = False,
 ) -> None:
-    """Change settings of a topic; what you do not name stays as it is."""
+    """Change settings of a topic; settings you do not give stay as they are."""
     attributes: dict[str, str | None] = {**pairs_of(attribute, "--attribute"), **_type_attribute(kind)}
     attributes |= dict.fromkeys(remove_attribute or [])
     change = TopicChange(
@@ -266,7 +266,7 @@ def topic_stats(
 def topic_route(
     topic: TopicName, namesrv: Namesrv = None, profile: Profile = None, json: Json = False
 ) -> None:
-    """Show the route of a topic: the brokers and queues that clients are told."""
+    """Show the route of a topic: the brokers and queues that clients see."""
     out = Output(json)
     with connected(namesrv, profile) as admin, missed(admin, topic):
         route = admin.topics.route(topic)

@@ -69,7 +69,7 @@ WhenSlow = Annotated[
 Notifies = Annotated[
     str | None,
     typer.Option(
-        "-a", "--notifyConsumerIdsChanged", metavar="true|false", help="Whether members hear of new ones."
+        "-a", "--notifyConsumerIdsChanged", metavar="true|false", help="Whether members learn of new ones."
     ),
 ]
 Attributes = Annotated[str | None, typer.Option("--attributes", metavar="+a=b", help="Attributes to set.")]

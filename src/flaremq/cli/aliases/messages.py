@@ -168,7 +168,7 @@ def print_msg_by_queue(
 
 
 def _print(wanted: Scan, namesrv: str | None, *, json: bool, body: bool) -> None:
-    """One by one, as they are read: there may be millions."""
+    """Print messages one by one, as they are read: there may be millions."""
     with connected(namesrv, None) as admin:
         for each in admin.messages.scan(wanted):
             if json:

@@ -1,4 +1,4 @@
-"""Options as mqadmin has them. mqadmin asks for no confirmation, so neither do these commands."""
+"""mqadmin's options. mqadmin asks for no confirmation, so neither do these commands."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Value = Annotated[str, typer.Option("-v", "--value", metavar="VALUE", help="Valu
 
 
 def truth(text: str | None, usual: bool = False) -> bool:
-    """mqadmin takes the word true or false."""
+    """Parse true or false, as mqadmin does."""
     if text is None:
         return usual
     if text.strip().lower() not in ("true", "false"):
@@ -44,7 +44,7 @@ def truth(text: str | None, usual: bool = False) -> bool:
 
 
 def signed_attributes(text: str | None) -> dict[str, str | None]:
-    """`+a=b,-c`: a gets a value, c goes."""
+    """Parse `+a=b,-c`: a gets a value, c is removed."""
     found: dict[str, str | None] = {}
     for part in filter(None, (text or "").split(",")):
         name, equals, value = part[1:].partition("=")

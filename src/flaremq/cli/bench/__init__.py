@@ -2,6 +2,6 @@
 
 bench      the command
 consume    the consuming side
-histogram  latencies counted by size
+histogram  a histogram of latencies
 load       the sending side
 """

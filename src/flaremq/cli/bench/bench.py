@@ -1,4 +1,4 @@
-"""`flaremq bench`: how fast a RocketMQ cluster is, ours or Apache's."""
+"""`flaremq bench`: measures the speed of a RocketMQ cluster, ours or Apache's."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def consume(
     wanted = Following(topic=topic, group=group, consumers=consumers, seconds=seconds, begin=begin)
 
     def facts() -> Facts:
-        # All at one moment is no rate: then it is over the whole time.
+        # If all arrived at one moment, the rate is over the whole time.
         rate = received.count / (received.elapsed_s or seconds)
         return {
             "messages": received.count,
@@ -142,7 +142,7 @@ def consume(
     _measured(work, lambda: f"{counted(received.count, 'message')}, {received.rate():,.0f}/s", facts, json)
     if not received.count:
         note(
-            f"no messages came: group {group} has consumed all of {topic}, or other members took them; "
+            f"no messages arrived: group {group} has consumed all of {topic}, or other members took them; "
             f"`flaremq group reset {group} {topic} --to beginning` starts over"
         )
 
@@ -163,7 +163,7 @@ def latency(
     outcome, received = load.Outcome(), Received()
     if size < STAMP_SIZE:
         raise BadValue(
-            f"--size {size}: expected at least {STAMP_SIZE} bytes, as each message carries its time"
+            f"--size {size}: expected at least {STAMP_SIZE} bytes, because each message carries its time"
         )
     plan = load.LoadPlan(topic=topic, size=size, rate=rate, seconds=seconds)
 
@@ -207,7 +207,7 @@ def _times(name: str, times: LatencyHistogram) -> Facts:
 def _measured(
     work: Coroutine[Any, Any, None], line: Callable[[], str], facts: Callable[[], Facts], json: bool
 ) -> None:
-    """Do it and show what was measured. Ctrl-C ends it early: what came until then is shown all the same."""
+    """Run it and show the measurements. Ctrl-C ends it early; what was measured by then is still shown."""
     try:
         with asyncio.Runner(loop_factory=new_loop) as runner:
             runner.run(_with_line(work, line, shown=not json and sys.stderr.isatty()))
@@ -218,21 +218,21 @@ def _measured(
 
 
 async def _with_line(work: Coroutine[Any, Any, None], line: Callable[[], str], *, shown: bool) -> None:
-    """With a line that changes every half second where a person looks."""
+    """Run it with a status line that changes every half second, if a person is watching."""
     task = asyncio.ensure_future(work)
     began_s = perf_counter()
     try:
         while not (await asyncio.wait({task}, timeout=_LOOK_S))[0]:
             if shown:
                 text = f"{perf_counter() - began_s:5.1f} s  {line()}"
-                # A line that the terminal would break could not be taken back.
+                # A line that the terminal wraps could not be erased.
                 _draw(text[: shutil.get_terminal_size().columns - 1])
         task.result()
     finally:
         task.cancel()
         if shown:
             _draw("")
-        await asyncio.wait({task})  # It leaves its brokers as it should.
+        await asyncio.wait({task})  # It leaves its brokers properly.
 
 
 def _draw(text: str) -> None:

@@ -1,4 +1,4 @@
-"""Consumers for `flaremq bench`: they count, and look at how old a message is."""
+"""Consumers for `flaremq bench`: they count messages and measure their age."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from flaremq.protocol.bodies.group import ConsumeFromWhere
 
 _STAMP: Final = struct.Struct(">Qd")  # Which run of the bench, and when the message was due.
 STAMP_SIZE: Final = _STAMP.size
-_LAST_S: Final = 3.0  # For messages that are under way when the sending ends.
+_LAST_S: Final = 3.0  # For messages that are in flight when the sending ends.
 _QUEUES_LIMIT_S: Final = 30.0
 _BATCH: Final = 32
 _PING_GROUP: Final = "GID_flaremq_bench_latency"
 
 
 class Received:
-    """What has come so far."""
+    """The messages received so far."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -47,7 +47,7 @@ class Received:
         return self.last_s - self.first_s
 
     def rate(self) -> float:
-        """Since it was asked for last."""
+        """The rate since the last call."""
         now_s, (then_s, before) = perf_counter(), self._seen
         self._seen = now_s, self.count
         return (self.count - before) / max(now_s - then_s, 1e-9)
@@ -64,7 +64,7 @@ class Received:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Following:
-    """Who consumes what, and for how long."""
+    """The consumers, their topic and the duration."""
 
     topic: str
     group: str
@@ -75,7 +75,7 @@ class Following:
 
 
 async def follow(wanted: Following, settings: ClientSettings, received: Received) -> None:
-    """Consume for so long."""
+    """Consume for the duration."""
 
     async def handle(messages: list[ReceivedMessage]) -> None:
         received.note(messages, max(time.time() - messages[0].store_timestamp_ms / 1000, 0.0))
@@ -102,10 +102,10 @@ async def follow(wanted: Following, settings: ClientSettings, received: Received
 async def ping(
     plan: load.LoadPlan, settings: ClientSettings, outcome: load.Outcome, received: Received
 ) -> None:
-    """Messages by a plan, each with its time in it, and a consumer that reads the times.
+    """Send messages by a plan, each with its time in it, and consume them to measure the delay.
 
-    It broadcasts, with offsets that are thrown away: each run begins at the end of the topic, no
-    offset stays on the broker, and two runs at a time do not take each other's messages.
+    The consumer broadcasts, and its offsets are thrown away: each run begins at the end of the topic, no
+    offset stays on the broker, and two concurrent runs do not take each other's messages.
     """
     run = time.time_ns()
 
@@ -138,7 +138,7 @@ async def ping(
 
 
 async def _has_queues(consumer: PushConsumer, client: Client, topic: str) -> None:
-    """What is sent before a consumer has its queues would be late, or be missed."""
+    """Wait for the queues of a consumer: messages sent before that would be late, or missed."""
     deadline_s = perf_counter() + _QUEUES_LIMIT_S
     while perf_counter() < deadline_s:
         route = await client.routes.refresh(topic)

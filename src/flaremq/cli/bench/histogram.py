@@ -1,4 +1,4 @@
-"""Times, counted by size: any number of them in little memory, each known to one part in a hundred."""
+"""A histogram of latencies: any number of them in little memory, each accurate to 1 %."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from typing import Final
 
-_STEPS: Final = 100  # Of the natural logarithm: neighbours are 1 % apart.
+_STEPS: Final = 100  # Per unit of the natural logarithm: neighbours are 1 % apart.
 
 
 class LatencyHistogram:
@@ -27,7 +27,7 @@ class LatencyHistogram:
             self.add(elapsed_s)
 
     def percentile(self, share: float) -> float:
-        """So that this share of all, 0.99 for one, took no longer. 0 where nothing was counted."""
+        """The time that this share of all (for example 0.99) did not exceed; 0 if nothing was counted."""
         wanted, seen = math.ceil(share * self.count), 0
         for bucket in sorted(self._counts):
             seen += self._counts[bucket]

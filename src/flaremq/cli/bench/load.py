@@ -1,7 +1,7 @@
-"""Load for `flaremq bench`: messages as fast as a window allows, or by a plan, and what came of them.
+"""Load for `flaremq bench`: messages as fast as a window allows, or by a plan, and their outcome.
 
-By a plan, the time of a message counts from when it should have been sent, not from when it was: a
-broker that stalls is not spared because the stall also held up the one who measures.
+With a plan, the time of a message counts from when it was due, not from when it was sent: a broker that
+stalls is not spared because the stall also held up the sender.
 """
 
 from __future__ import annotations
@@ -32,34 +32,34 @@ _REST_S: Final = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadPlan:
-    """What is to be sent, and how."""
+    """The messages to send, and how to send them."""
 
     topic: str
     size: int = 128
     connections: int = 1
     window: int = 256
-    """Messages, or batches, that wait for their answers at a time, on each connection."""
+    """Messages, or batches, in flight at a time on each connection."""
     batch: int = 1
     rate: float = 0.0
-    """Messages a second, of all connections; 0: as fast as it goes."""
+    """Messages per second on all connections; 0: as fast as possible."""
     seconds: float = 10.0
     count: int = 0
-    """Messages in all; 0: as many as the time allows."""
+    """Total number of messages; 0: as many as the time allows."""
     tags: str | None = None
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What has been measured so far. Whoever shows it may look at any time."""
+    """The measurements so far. They may be read at any time."""
 
     stored: int = 0
     failed: int = 0
     unsent: int = 0
-    """Messages of the plan whose time came and went while those before them were held up."""
+    """Messages that were due but not sent, because those before them were held up."""
     last_error: str = ""
     latency: LatencyHistogram = field(default_factory=LatencyHistogram)
     lateness: LatencyHistogram = field(default_factory=LatencyHistogram)
-    """How long after its time by the plan a message was sent."""
+    """How long after it was due a message was sent."""
     began_s: float = 0.0
     ended_s: float = 0.0
 
@@ -69,7 +69,7 @@ class Outcome:
 
     @property
     def rate(self) -> float:
-        """Messages a second that were stored."""
+        """Stored messages per second."""
         return self.stored / self.elapsed_s if self.elapsed_s else 0.0
 
     def note(self, stored: int, began_s: float) -> None:
@@ -82,7 +82,7 @@ class Outcome:
 
 
 async def run(plan: LoadPlan, settings: ClientSettings, outcome: Outcome) -> None:
-    """All connections at once, until the plan is done. The first message of each is not counted."""
+    """Send on all connections at once, until the plan is done. The first message of each is not counted."""
     producing = ProducerSettings(window=plan.window, message_size_max=64 << 20, compress_over=1 << 30)
     async with AsyncExitStack() as stack:
         producers: list[Producer] = []
@@ -90,7 +90,9 @@ async def run(plan: LoadPlan, settings: ClientSettings, outcome: Outcome) -> Non
             client = await stack.enter_async_context(Client(settings=settings))
             producer = Producer("PID_flaremq_bench", settings=producing, client=client)
             producers.append(await stack.enter_async_context(producer))
-            await producer.send(Message(plan.topic, bytes(plan.size), tags=plan.tags))  # Connects, creates.
+            await producer.send(
+                Message(plan.topic, bytes(plan.size), tags=plan.tags)
+            )  # Connects; creates it.
         outcome.began_s = perf_counter()
         try:
             await asyncio.gather(
@@ -127,7 +129,7 @@ async def _batches(plan: LoadPlan, producer: Producer, pace: LoadPace, outcome: 
 
 
 class LoadPace:
-    """When messages of one connection are due. Those of a batch are due together."""
+    """When the messages of one connection are due. Those of a batch are due together."""
 
     def __init__(self, plan: LoadPlan, number: int, outcome: Outcome) -> None:
         self._outcome = outcome
@@ -140,7 +142,7 @@ class LoadPace:
         self._turn = asyncio.Lock()
 
     async def next(self, most: int) -> Sequence[float]:
-        """When each of the next messages was due, one at least; none when all is done."""
+        """When each of the next messages was due: at least one, or none at the end of the plan."""
         if self._gap_s:
             async with self._turn:
                 return await self._by_plan(most)
@@ -157,7 +159,7 @@ class LoadPace:
         while (now_s := perf_counter()) < due_s:
             await asyncio.sleep(max(due_s - now_s, _TICK_S / 2))
         if now_s >= self._end_s:
-            # The end of the plan stays where it was: a broker that is too slow shows by what is left.
+            # The end of the plan does not move: if the broker is too slow, some messages are left.
             self._outcome.unsent += int(self._left)
             self._left = 0
             return ()
@@ -174,21 +176,21 @@ class LoadPace:
 
 
 def _share(plan: LoadPlan, number: int) -> float:
-    """How many messages of the plan are this connection's; infinite where only time ends it."""
+    """How many messages of the plan this connection sends; infinite if only time ends it."""
     if plan.count:
         share, rest = divmod(plan.count, plan.connections)
         return share + (number < rest)
     if not plan.rate:
         return math.inf
-    # Counted once: to compare times instead would give or take a message by how fractions are rounded.
+    # Counted once: comparing times instead could gain or lose a message by rounding.
     batches = plan.seconds * plan.rate / plan.connections / plan.batch
     return math.ceil(round(batches, 6)) * plan.batch
 
 
 class Timed(SendPipeline):
-    """A pipeline that notes how long each message took, and keeps nothing else of it.
+    """A pipeline that notes how long each message took, and nothing else.
 
-    What fails has failed: an attempt later would be another message to whoever measures.
+    Failed messages are not retried: a later attempt would count as another message.
     """
 
     def __init__(self, producer: Producer, window: int, outcome: Outcome) -> None:
@@ -197,7 +199,7 @@ class Timed(SendPipeline):
         self._begun: array[float] = array("d")
 
     async def timed(self, part: Sequence[Message], dues: Sequence[float]) -> None:
-        """Feed these, which were due then."""
+        """Feed these messages, which were due at these times."""
         self._begun.extend(dues)
         first = len(self._results)
         await self.feed(part)
@@ -205,7 +207,7 @@ class Timed(SendPipeline):
         for error in unplaced:
             self._outcome.note_failure(error)
         if unplaced:
-            await asyncio.sleep(_REST_S)  # With nobody to send to, there is nothing to wait for either.
+            await asyncio.sleep(_REST_S)  # No broker to send to: nothing else would wait.
 
     def stored(self, under: InFlight, receipt: Receipt) -> None:  # noqa: ARG002 - Only when it came matters.
         self._outstanding -= 1
@@ -214,7 +216,7 @@ class Timed(SendPipeline):
 
     def answered(self, under: InFlight, address: str, answer: Command) -> None:
         super().answered(under, address, answer)
-        if self._results[under.place] is not None:  # Stored, in other words than most receipts have.
+        if self._results[under.place] is not None:  # Stored, by an answer of another form than usual.
             self._results[under.place] = None
             self._outcome.note(1, self._begun[under.place])
         self._count_failures()

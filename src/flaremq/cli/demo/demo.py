@@ -45,7 +45,7 @@ _SMALL: Final = {
     "maxIndexNum": 400_000,
     "shutdownWaitTimeSeconds": 2,
     "diskMaxUsedSpaceRatio": 99,
-    "flushConsumerOffsetInterval": 500,  # What a killed broker has not on disk is consumed once more.
+    "flushConsumerOffsetInterval": 500,  # Offsets that a killed broker had not saved are consumed again.
 }
 
 
@@ -64,7 +64,7 @@ def command(
     ] = True,
 ) -> None:
     """Watch a cluster at work: producers, consumers, a broker that is killed, Spark, and a summary."""
-    logging.getLogger(ROOT).addHandler(logging.NullHandler())  # What happens, the demo says itself.
+    logging.getLogger(ROOT).addHandler(logging.NullHandler())  # The demo reports what happens itself.
     demo = Demo(_new_folder(folder), seconds, with_spark=spark)
     try:
         with asyncio.Runner(loop_factory=new_loop) as runner:
@@ -74,7 +74,7 @@ def command(
         why = f" {printed[-1].strip()};" if printed else ""
         raise FlareError(f"{what}{why} its output is below {demo.folder}") from error
     finally:
-        demo.close()  # Whatever happened, even to the stopping itself.
+        demo.close()  # Whatever happened, even if stopping failed.
 
 
 def _new_folder(folder: Path) -> Path:
@@ -110,7 +110,7 @@ class Demo:
         cast = "2 NameServers, 2 brokers, a shop, two consumers that bill, and an audit"
         say(Panel(cast, title="FlareMQ demo"))
         try:
-            with self._console.status("starting the servers, each in a process of its own"):
+            with self._console.status("starting the servers, each in its own process"):
                 namesrv = await asyncio.to_thread(self._start)
             for name, process in self._servers.items():
                 say(f"  [green]✓[/] {name:10} {process.address}  pid {process.pid}")
@@ -121,7 +121,7 @@ class Demo:
                 await asyncio.to_thread(self._in_spark, namesrv)
             self._summary()
         finally:
-            with self._console.status("stopping what was started"):
+            with self._console.status("stopping the servers"):
                 await asyncio.to_thread(self.close)
         say("all servers are stopped")
         if self._ledger.lost:
@@ -154,14 +154,14 @@ class Demo:
 
     def _begin(self, what: str, name: str, port: int) -> None:
         with self._may_begin:
-            if self._closed:  # Ctrl-C came while servers were being started by another thread.
+            if self._closed:  # Ctrl-C arrived while another thread was starting servers.
                 raise ProcessFailed(f"{name} was stopped")
             process = Process(what, name, port, self.folder / name)
             self._running.callback(process.end)
         self._servers[name] = process.wait_ready()
 
     def close(self) -> None:
-        """Stop all servers, and let no other begin."""
+        """Stop all servers, and start no others."""
         with self._may_begin:
             self._closed = True
         self._running.close()
@@ -197,7 +197,7 @@ class Demo:
                 async with self._watched("broker-b is killed (kill -9): sends go to broker-a"):
                     await self._kill("broker-b")
                     await shop.sell_steadily(_RATE, self._seconds * 0.3)
-                async with self._watched("broker-b returns with all that it had"):
+                async with self._watched("broker-b returns with all its messages"):
                     selling = shop.sell_steadily(_RATE, self._seconds * 0.3)
                     await asyncio.gather(self._return("broker-b"), selling)
                 async with self._watched("no more orders: the backlog falls to nothing"):
@@ -212,7 +212,7 @@ class Demo:
 
     @asynccontextmanager
     async def _watched(self, title: str) -> AsyncIterator[None]:
-        """Show the counts while something goes on, and leave a line about it."""
+        """Show the counts while a step runs, then print a line about it."""
         began_s = self._ledger.now_s()
         with Live(self._board(title), console=self._console, refresh_per_second=4, transient=True) as live:
             task = asyncio.create_task(self._sampling(title, live))
@@ -255,7 +255,7 @@ class Demo:
             board.add_row(name, f"{count:,}", f"{(count - earlier) / span_s:+,.0f}", bar)
         return board
 
-    # What came of it.
+    # Results.
 
     def _in_spark(self, namesrv: str) -> None:
         if not can_run():
@@ -321,9 +321,9 @@ class Demo:
         places = {
             "servers": self.folder,
             "summary": self.folder / "summary.json",
-            "plot": picture if drawn else "none: it needs matplotlib; pip install '.\\[demo]' brings it",
+            "plot": picture if drawn else "none: it needs matplotlib; run pip install '.\\[demo]'",
             **({} if self._told is None else {"archive": self._told.archive, "stats": self._told.stats}),
         }
         self._console.print()
-        for name, where in places.items():  # No frame, and no break: a path is to be copied.
+        for name, where in places.items():  # No frame and no line breaks, so that paths can be copied.
             self._console.print(f"  {name:8} {where}", soft_wrap=True, highlight=False)

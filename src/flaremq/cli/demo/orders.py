@@ -1,4 +1,4 @@
-"""Orders for the demo: a shop that sells, three programs that read what it sold, and who counts it all."""
+"""Orders for the demo: a shop that sends them, three consumers, and a ledger that counts everything."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STATES: Final = ("created", "paid", "shipped", "refunded")
 _WEIGHTS: Final = (50, 35, 12, 3)
 _GOODS: Final = ("book", "lamp", "chair", "kettle", "scarf", "globe")
 _REGIONS: Final = ("eu", "us", "asia")
-_WORK_S: Final = 0.002  # What a consumer does with an order takes so long.
+_WORK_S: Final = 0.002  # How long a consumer works on an order.
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +41,13 @@ class Sample:
 
 @dataclass(slots=True)
 class Ledger:
-    """Everything that happened, by the number of the order."""
+    """Everything that happened, by order number."""
 
     sold: dict[str, Receipt] = field(default_factory=dict)
     """Orders that a broker has acknowledged."""
     failed: int = 0
     billed: tuple[Counter[str], Counter[str]] = field(default_factory=lambda: (Counter(), Counter()))
-    """By each of the two consumers that share the work."""
+    """Orders billed by each of the two consumers that share the work."""
     audited: Counter[str] = field(default_factory=Counter)
     samples: list[Sample] = field(default_factory=list)
     marks: list[tuple[float, str]] = field(default_factory=list)
@@ -75,12 +75,12 @@ class Ledger:
 
     @property
     def lost(self) -> list[str]:
-        """Acknowledged, and not consumed by everybody who should have."""
+        """Acknowledged orders that were not both billed and audited."""
         return [n for n in self.sold if not self.is_billed(n) or n not in self.audited]
 
     @property
     def repeated(self) -> int:
-        """Consumed once more than needed: at least once is the promise."""
+        """How many deliveries were repeated: delivery is at least once."""
         first, second = self.billed
         return sum((first + second).values()) - len(first.keys() | second.keys())
 
@@ -107,7 +107,7 @@ class Shop:
                 self._ledger.failed += 1
 
     async def sell_steadily(self, rate: int, seconds: float) -> None:
-        """So many a second, whatever happens to the brokers."""
+        """Send orders at this rate, whatever happens to the brokers."""
         began_s, sold = perf_counter(), 0
         while (elapsed_s := perf_counter() - began_s) < seconds:
             due = int(elapsed_s * rate) - sold
@@ -135,7 +135,7 @@ class Shop:
 
 
 def consumers(settings: ClientSettings, ledger: Ledger, folder: Path) -> list[PushConsumer]:
-    """Two that share the work of billing, and one of an audit that gets everything."""
+    """Two consumers that share the billing, and an audit that gets everything."""
     first = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
     sharing = ConsumerSettings(start_from=first, rebalance_s=5, error_delay_s=0.5, commit_s=0.5)
     all_of_it = ConsumerSettings(

@@ -1,4 +1,4 @@
-"""Pictures: what the demo counted, over time."""
+"""Plots of the demo's counts over time."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any, Final
 from flaremq.cli.demo.orders import Sample
 
 _PAUSE_S: Final = 5.0
-"""Samples come four times a second."""
+"""There are four samples a second."""
 
 
 def plot(samples: Sequence[Sample], marks: Sequence[tuple[float, str]], path: Path) -> bool:
-    """Rates above, the backlog below. False where matplotlib is not installed."""
+    """Rates above, the backlog below. Returns False if matplotlib is not installed."""
     try:
         matplotlib = import_module("matplotlib")
     except ImportError:
@@ -32,7 +32,7 @@ def plot(samples: Sequence[Sample], marks: Sequence[tuple[float, str]], path: Pa
     for label, colour, of in lines:
         times, values = _rates(samples, of)
         rates.plot(times, values, label=label, color=colour, linewidth=1.6)
-    rates.set_ylabel("messages a second")
+    rates.set_ylabel("messages per second")
     rates.legend(loc="upper right", facecolor="white", edgecolor="none", framealpha=1.0).set_zorder(3)
     rates.set_title("FlareMQ demo: two brokers, one of them killed and started again")
     backlog.fill_between(
@@ -60,7 +60,7 @@ def plot(samples: Sequence[Sample], marks: Sequence[tuple[float, str]], path: Pa
 def _story(
     samples: Sequence[Sample], marks: Sequence[tuple[float, str]]
 ) -> tuple[Sequence[Sample], Sequence[tuple[float, str]]]:
-    """What was sampled without a pause. Pipelines run after that, and then all is counted once more."""
+    """The samples up to the first pause: after that pipelines run, and a last sample is taken."""
     ends = (
         n for n, (before, after) in enumerate(pairwise(samples), 1) if after.at_s - before.at_s > _PAUSE_S
     )
@@ -70,7 +70,7 @@ def _story(
 
 
 def _rates(samples: Sequence[Sample], of: Callable[[Sample], int]) -> tuple[list[float], list[float]]:
-    """The differences of a count, each over about a second so that the line is calm."""
+    """The rates of a count, each over about a second so that the line is smooth."""
     wide = samples[::4]
     pairs = [(before, after) for before, after in pairwise(wide) if after.at_s > before.at_s]
     times = [(before.at_s + after.at_s) / 2 for before, after in pairs]

@@ -15,7 +15,7 @@ from rich.console import Console
 from flaremq.cli.pipelines.spark import Where, spark_for
 
 _SHOWN = ("Topics", "Tags", "Keys")
-"""The tables that fit a terminal of 80 columns; all of them are written."""
+"""The tables that fit an 80-column terminal; all tables are written to files."""
 
 
 def can_run() -> bool:
@@ -24,7 +24,7 @@ def can_run() -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """The outcome, for the summary."""
+    """The results, for the summary."""
 
     archived: int
     replayed: int
@@ -75,7 +75,7 @@ class SparkHalf:
         from flaremq.spark.pipelines.stats.tables import write_stats
         from flaremq.spark.pipelines.stats.text import renderables
 
-        with self._step("the archive is counted, and drawn") as facts:
+        with self._step("the archive is counted and plotted") as facts:
             plan, orders = StatsPlan(keys_max=5), read_archive(spark, archive)
             found = stats(spark, orders, plan)
             fine = finer(spark, orders, plan, found)

@@ -1,6 +1,6 @@
-"""A message for people. No control character is ever shown as it is.
+"""A message on one line for people, with all control characters escaped.
 
-A body that is not UTF-8 has \\xff in place of each byte that is not text.
+Bytes of a body that are not UTF-8 are shown as \\xff.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from flaremq.model.message import StoredMessage
 
 
 def shown_body(message: StoredMessage) -> str:
-    """For people: on one line, and safe for a terminal."""
+    """The body on one line, safe for a terminal."""
     return safe(plain_body(message)[0].decode("utf-8", "backslashreplace"))
 
 
 def line_of(message: StoredMessage, broker_name: str, *, body: bool = True) -> str:
-    """For people, in one line."""
+    """The message on one line."""
     where = f"{broker_name}:{message.queue_id}/{message.queue_offset}"
     words = [each for each in (message.tags, *message.keys) if each]
     about = f"  [{' '.join(words)}]" if words else ""

@@ -213,7 +213,7 @@ def resend(
     )
 
 
-# Showing them.
+# Output.
 
 
 def show_messages(found: Iterable[FoundMessage], failed: Failed, out: Output) -> None:
@@ -238,7 +238,7 @@ def show_messages(found: Iterable[FoundMessage], failed: Failed, out: Output) ->
 
 
 def show_message(found: FoundMessage, out: Output) -> None:
-    """Everything that is known of it."""
+    """All details of a message."""
     stored = found.stored
     out.facts(
         [

@@ -30,16 +30,16 @@ from flaremq.model.message import Message, MessageQueue
 
 _BATCH: Final = 256
 _READ: Final = 64 * 1024
-_READ_AHEAD: Final = 4  # Pieces of stdin that wait to be sent.
+_READ_AHEAD: Final = 4  # Chunks of stdin that wait to be sent.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mail:
-    """What is to be sent, and how."""
+    """The messages to send, and how to send them."""
 
     topic: str
     body: bytes | None
-    """None: each line of stdin is one."""
+    """None: each line of stdin is a message."""
     count: int = 1
     rate: float | None = None
     tags: str | None = None
@@ -62,7 +62,7 @@ class Mail:
 
 
 class SendBatch(SendPipeline):
-    """`send_many` that can be looked into when it ends early: what was acknowledged by then is known."""
+    """A `send_many` whose receipts are available even if it ends early."""
 
     @property
     def receipts(self) -> list[Receipt]:
@@ -74,9 +74,9 @@ class SendBatch(SendPipeline):
 
 
 class SendRun:
-    """Sends mail, shows a receipt for each message, and knows what was stored however it ends.
+    """Sends mail, prints a receipt for each message, and counts what was stored, however it ends.
 
-    The first Ctrl-C lets the messages that are under way get their answers; the second one does not.
+    After the first Ctrl-C, messages in flight still get their answers; the second one ends that wait.
     """
 
     def __init__(self, mail: Mail, *, json: bool, quiet: bool) -> None:
@@ -86,13 +86,13 @@ class SendRun:
         self.stored = 0
         self.failed = 0
         self.unanswered = 0
-        """Messages that were under way when it was interrupted: they may be stored."""
+        """Messages that were in flight when it was interrupted: they may be stored."""
         self.is_interrupted = False
         self._is_sending = False
         self._task: asyncio.Task[None] | None = None
 
     async def run(self, group: str, settings: ClientSettings, timeout_s: float) -> None:
-        """Until all is sent, a message fails (FlareError), or Ctrl-C ends it (`is_interrupted`)."""
+        """Run until everything is sent, a message fails (FlareError), or Ctrl-C (`is_interrupted`)."""
         self._task = asyncio.current_task()
         with _interrupts_call(self._interrupt):
             try:
@@ -100,7 +100,7 @@ class SendRun:
             except asyncio.CancelledError:
                 if not self.is_interrupted:
                     raise
-        if self.is_interrupted:  # It ends now, however often Ctrl-C is pressed.
+        if self.is_interrupted:  # End now, even if Ctrl-C is pressed again.
             signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     async def _run(self, group: str, settings: ClientSettings, timeout_s: float) -> None:
@@ -150,7 +150,7 @@ class SendRun:
 
     @property
     def summary(self) -> str:
-        """How many messages were acknowledged, and how many were not, in a few words."""
+        """How many messages were stored, failed and are unanswered, in a few words."""
         words = [f"{count(self.stored, 'message')} stored"]
         if self.failed:
             words.append(f"{self.failed:,} failed")
@@ -168,11 +168,11 @@ class SendRun:
             typer.echo(f"{receipt.message_id}  {where}  {receipt.status.name}")
 
 
-# Where bodies come from, and how fast.
+# Message bodies, and the rate.
 
 
 async def _bodies(mail: Mail) -> AsyncIterator[list[bytes]]:
-    """As many as can be had without waiting."""
+    """Bodies, as many at a time as are available without waiting."""
     if mail.body is None:
         async for lines in _lines():
             yield lines
@@ -187,7 +187,7 @@ def _batches(bodies: Iterator[bytes]) -> Iterator[list[bytes]]:
 
 
 async def _lines() -> AsyncIterator[list[bytes]]:
-    """Lines of stdin as they come. A thread waits for them, and is left behind if we are interrupted."""
+    """Lines of stdin as they arrive. A thread waits for them, and is abandoned on an interrupt."""
     loop, ready = asyncio.get_running_loop(), asyncio.Queue[list[bytes] | OSError | None]()
     room = threading.Semaphore(_READ_AHEAD)
 
@@ -219,16 +219,16 @@ async def _lines() -> AsyncIterator[list[bytes]]:
 
 
 def _stdin() -> Any:
-    """Without Python's buffer, whose lock a thread that waits for input would keep when the program ends."""
+    """stdin without Python's buffer: a waiting thread would hold the buffer's lock when the program ends."""
     try:
         return open(sys.stdin.fileno(), "rb", buffering=0, closefd=False)
-    except (OSError, ValueError):  # Something else stands in for stdin.
+    except (OSError, ValueError):  # stdin was replaced by something else.
         return sys.stdin.buffer
 
 
 @contextmanager
 def _interrupts_call(handler: Callable[[], None]) -> Iterator[None]:
-    """Ctrl-C calls this instead of raising, where this program may handle it at all."""
+    """Ctrl-C calls this instead of raising, if signals can be handled here."""
     loop = asyncio.get_running_loop()
     is_ours = threading.current_thread() is threading.main_thread()
     if not is_ours or signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -242,7 +242,7 @@ def _interrupts_call(handler: Callable[[], None]) -> Iterator[None]:
 
 
 async def _paced(batches: AsyncIterator[list[bytes]], rate: float | None) -> AsyncIterator[list[bytes]]:
-    """So many a second: what is due at one time goes together."""
+    """Limit the rate; bodies that are due at the same time are sent together."""
     if rate is None:
         async for batch in batches:
             yield batch

@@ -1,7 +1,7 @@
 """`flaremq tail`: the messages of a topic as they arrive.
 
-It belongs to no consumer group: it reads for the group that brokers keep for tools, at offsets of its own
-choice, and stores none.
+It does not join a consumer group: it pulls with the group that brokers keep for tools, at any offset, and
+stores none.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ _READER: Final = "TOOLS_CONSUMER"
 _HOLD_MS: Final = 15_000
 _TIMEOUT_S: Final = 30.0
 _PULL_MAX: Final = 32
-_REST_S: Final = 1.0  # After something has failed.
-_QUICK_S: Final = 0.1  # A broker that says so soon that there is nothing new does not hold pulls.
+_REST_S: Final = 1.0  # Pause after a failure.
+_QUICK_S: Final = 0.1  # A broker that finds nothing this quickly does not hold pulls.
 _LOOK_S: Final = 5.0  # How often new queues are looked for.
 _READY_MAX: Final = 64
 
 
 Came = list[ReceivedMessage] | FlareError | None
-"""What the reader of a queue hands over: messages, the error that ended it, or None: the backlog is over."""
+"""From the reader of a queue: messages, the error that ended it, or None at the end of the backlog."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,8 +78,8 @@ class TailFilter:
 
 
 class Tail:
-    """Reads all queues at once. What they held at the start is merged by store time; what comes later is
-    shown as it comes."""
+    """Reads all queues at once. Messages that existed at the start are merged by store time; later ones are
+    shown as they arrive."""
 
     def __init__(self, client: Client, wanted: TailFilter) -> None:
         self._client = client
@@ -93,7 +93,7 @@ class Tail:
         self._complained: set[str] = set()
 
     async def messages(self) -> AsyncIterator[ReceivedMessage]:
-        """Of all queues, each in its order."""
+        """The messages of all queues, those of each queue in order."""
         await self._begin()
         watching = self._client.spawn("watch-queues", self._watch()) if self._wanted.follow else None
         shown = 0
@@ -112,7 +112,7 @@ class Tail:
             yield message
         while self._wanted.follow:
             came = _checked(await self._ready.get()) or []
-            while not self._ready.empty():  # Of several queues at one moment: by time, too.
+            while not self._ready.empty():  # Arrived at the same moment from several queues: by time, too.
                 came = came + (_checked(self._ready.get_nowait()) or [])
             for message in sorted(came, key=_stored_ms):
                 yield message
@@ -122,7 +122,7 @@ class Tail:
         queues = await self._queues(wait=self._wanted.follow)
         if not queues:
             raise NoRoute(f"topic {self._wanted.topic!r} has no queue to read: see `flaremq topic show`")
-        # What a topic got while we waited for it came after we had begun to look.
+        # Messages that arrived while we waited for the topic are new, too.
         begin = BEGIN if "topic" in self._complained else self._wanted.place
         for queue in queues:
             backlog: asyncio.Queue[Came] = asyncio.Queue(_READY_MAX)
@@ -149,7 +149,7 @@ class Tail:
             await asyncio.sleep(_REST_S)
 
     async def _watch(self) -> None:
-        """Queues that a topic gets later are read from their beginning."""
+        """Look for new queues of the topic, and read them from their beginning."""
         while True:
             await asyncio.sleep(_LOOK_S)
             for queue in await self._queues(wait=True):
@@ -163,8 +163,8 @@ class Tail:
     async def _reader(
         self, queue: MessageQueue, begin: str | None, backlog: asyncio.Queue[Came] | None
     ) -> None:
-        """Until the end of the queue, or for ever. A broker that is away is waited for; where more is waited
-        for anyway, it does not hold up the backlogs of others."""
+        """Read to the end of the queue, or forever. Waits for a broker that is away; when following, it does
+        not hold up the backlogs of others."""
         offset: int | None = None
         end = 0
         while True:
@@ -213,7 +213,7 @@ class Tail:
     async def _pulled(
         self, address: str, queue: MessageQueue, offset: int
     ) -> tuple[list[ReceivedMessage], int]:
-        """Read on, or wait a while for what comes; and where to go on."""
+        """Pull, waiting a while for new messages. Returns the offset to continue at, too."""
         began_s = time.monotonic()
         header = headers.PullMessageRequestHeader(
             consumer_group=_READER,
@@ -238,7 +238,7 @@ class Tail:
         return found, pulled.next_offset
 
     def _is_wanted(self, message: ReceivedMessage, offset: int) -> bool:
-        """Brokers choose by a hash of tags, which two may share; batches may begin before the offset."""
+        """Check again: brokers compare hashes of tags, and a batch may begin before the offset."""
         in_tags = self._wanted.sql is not None or not self._tags or message.tags in self._tags
         return in_tags and message.queue_offset >= offset
 
@@ -287,7 +287,7 @@ def _stored_ms(message: ReceivedMessage) -> int:
 
 
 async def run(wanted: TailFilter, settings: ClientSettings, *, json: bool) -> int:
-    """How many messages were shown."""
+    """Print messages. Returns how many."""
     shown = 0
     async with Client(settings=settings) as client:
         async for message in Tail(client, wanted).messages():

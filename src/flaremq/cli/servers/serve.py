@@ -35,7 +35,7 @@ _NAMESRV_OPTIONS: Final = ("NamesrvConfig", "NettyServerConfig")
 _BROKER_OPTIONS: Final = (
     *("BrokerConfig", "NettyServerConfig", "NettyClientConfig", "MessageStoreConfig", "AuthConfig"),
 )
-"""The classes whose fields Java's servers print."""
+"""Java's classes whose fields its servers print."""
 _SWITCH_S: Final = 0.0002
 """How long a thread may keep the interpreter's lock while the event loop waits for it. With Python's 5 ms a
 flush or a dispatch thread can hold up every request of a turn for that long; with this it cannot."""
@@ -93,8 +93,8 @@ def broker_command(
 def _print_settings(
     sections: tuple[Any, ...], owners: tuple[str, ...], *, only_important: bool = False
 ) -> None:
-    """All names that Java prints: ours with their values, the others as comments with Java's defaults.
-    What is printed can be read back as a configuration file."""
+    """Print all names that Java prints: ours with their values, the others as comments with Java's defaults.
+    The output can be read back as a configuration file."""
     values = {name: value for section in sections for name, value in dump(section)}
     others = {each.name: each.default_5 for each in options_of(*owners) if each.name not in values}
     names = [name for name in (*values, *others) if not only_important or name in IMPORTANT]
@@ -110,7 +110,7 @@ def _print_settings(
 
 
 def run(app: App, ready: Callable[[], str], level: str = "INFO") -> None:
-    """Start, say that all is well, serve until a signal, stop."""
+    """Start, print that it is ready, serve until a signal, stop."""
     logs.configure(os.environ.get("FLAREMQ_LOG_LEVEL", level))
     found = compiled()
     logging.getLogger(logs.ROOT).log(logging.INFO if found.all_in_use else logging.WARNING, "%s", found)
@@ -136,7 +136,7 @@ async def _serve(app: App, ready: Callable[[], str]) -> None:
 
 
 def _stopping_signals() -> list[signal.Signals]:
-    """SIGHUP is what a closed terminal sends. Under nohup it is ignored, and has to stay so."""
+    """A closed terminal sends SIGHUP. Under nohup it is ignored, and must stay so."""
     found = [signal.SIGTERM, signal.SIGINT]
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         found.append(signal.SIGHUP)

@@ -1,8 +1,8 @@
 """`flaremq up`: a NameServer and a broker in one process, for a laptop.
 
-All data lies in one folder: `store` is the broker's, `namesrv` the NameServer's, and `up.conf` holds
-settings that were chosen when the folder was new. They stay, as the sizes of files that hold data may
-not change; the user may add others.
+All data is in one folder: `store` is the broker's, `namesrv` the NameServer's, and `up.conf` holds settings
+that were chosen when the folder was new. They stay, because the sizes of files with data must not change; the
+user may add others.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from flaremq.store.offline.folder import file_sizes
 NAMESRV_PORT: Final = 9876
 BROKER_PORT: Final = 10911
 _ANY: Final = ("0.0.0.0", "::")
-_DISK_FULL: Final = 0.9  # From here on a broker takes no message.
+_DISK_FULL: Final = 0.9  # Above this a broker accepts no messages.
 _INDEX_SLOTS: Final = 100_000
 _NEW: Final[Mapping[str, object]] = {
     "mappedFileSizeCommitLog": 32 * MiB,
@@ -47,7 +47,7 @@ _NEW: Final[Mapping[str, object]] = {
 _OURS: Final[Mapping[str, object]] = {
     "brokerName": "broker-a",
     "brokerClusterName": "DefaultCluster",
-    "diskMaxUsedSpaceRatio": 85,  # Laptops are full: nothing is deleted before it must be.
+    "diskMaxUsedSpaceRatio": 85,  # Laptops have full disks: delete nothing before it is necessary.
     "shutdownWaitTimeSeconds": 3,
 }
 _TLS: Final = ("tls.server.", "tls.test.", "tls.config.")
@@ -62,7 +62,7 @@ _INSTEAD: Final = {
 
 @dataclass(frozen=True, slots=True)
 class UpPlan:
-    """What will run, and where."""
+    """The servers to run, and where."""
 
     host: str
     namesrv_port: int
@@ -72,7 +72,7 @@ class UpPlan:
 
     @property
     def advertised(self) -> str:
-        """What clients are told to connect to."""
+        """The address that clients should connect to."""
         return local_address() if self.host in _ANY else self.host
 
 
@@ -88,7 +88,7 @@ class Up:
             "configStorePath": plan.data / "namesrv" / "namesrv.properties",
             "shutdownWaitTimeSeconds": 3,
         }
-        # What is said about TLS holds for both, or the broker could not register.
+        # Both use the same TLS settings, or the broker could not register.
         tls = [option for option in plan.options if option.startswith(_TLS)]
         environ = {name: value for name, value in os.environ.items() if name.startswith(_TLS_VARIABLES)}
         settings = NamesrvConfig.load(None, environ, [*flags(given), *tls])
@@ -139,7 +139,7 @@ def _in_use(data: Path, who: str) -> StoreLocked:
 
 
 def _prepare(data: Path) -> Path:
-    """The folder and its settings. What a folder with data has no settings for is read off its files."""
+    """Prepare the folder and its settings. File sizes that are not set are taken from existing files."""
     config = data / "up.conf"
     try:
         data.mkdir(parents=True, exist_ok=True)
@@ -168,7 +168,7 @@ def data_folder(environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def choose_port(host: str, asked: int | None, usual: int, steps: Sequence[int]) -> int:
-    """The port that was asked for, or the usual one, or any that is free with its neighbours."""
+    """The requested port, or the usual one, or any that is free together with its neighbours."""
     port = usual if asked is None else asked
     if port and are_free(host, [port + step for step in steps]):
         return port
@@ -192,7 +192,7 @@ def _check_host(host: str) -> None:
         ) from None
 
 
-# What the user sees.
+# Output.
 
 
 def _panel(up: Up, plan: UpPlan) -> str:
@@ -231,7 +231,7 @@ def _check_options(options: Sequence[str]) -> None:
 def _warn_of_full_disk(data: Path) -> None:
     with suppress(OSError):
         usage = shutil.disk_usage(next(each for each in (data, *data.parents) if each.exists()))
-        size = usage.used + usage.free  # Nothing, where the file system does not tell: /proc, some of FUSE.
+        size = usage.used + usage.free  # 0 if the file system reports no size: /proc, some FUSE.
         used = usage.used / size if size else 0.0
         if used >= _DISK_FULL:
             note(
@@ -285,7 +285,7 @@ def command(
     _check_host(host)
     folder = (data or data_folder()).expanduser().absolute()
     owner = holder(folder / "store")
-    if owner is not None:  # Asked at once, before anything is said about ports.
+    if owner is not None:  # Checked first, before any message about ports.
         raise _in_use(folder, f"process {owner}" if owner else "another process")
     plan = UpPlan(
         host,

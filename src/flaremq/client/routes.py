@@ -200,8 +200,8 @@ class RouteCache:
             route.readable,
             route.data.broker_datas,
         ):
-            for told in list(self.on_change):
-                told(route.topic)
+            for notify in list(self.on_change):
+                notify(route.topic)
 
     def _forget_unnamed(self) -> None:
         """Brokers that no route names get no more heartbeats, as in Java."""

@@ -175,14 +175,14 @@ class Crew:
         loop = self._loop = self._loop or asyncio.get_running_loop()
         self._under_way += 1
 
-        def told(result: T) -> None:
+        def ended(result: T) -> None:
             self._under_way -= 1
             then(result)
 
         def work() -> None:
             result = job()
             with suppress(RuntimeError):  # The loop is closed: the result is no longer needed.
-                loop.call_soon_threadsafe(told, result)
+                loop.call_soon_threadsafe(ended, result)
 
         self._jobs.put(work)
         if self._under_way > len(self._threads) < self._size_max:
@@ -194,11 +194,11 @@ class Crew:
         """Run a job in a thread and wait for its result."""
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
-        def told(result: T) -> None:
+        def ended(result: T) -> None:
             if not future.done():
                 future.set_result(result)
 
-        self.submit(job, told)
+        self.submit(job, ended)
         return await future
 
     def _work(self) -> None:

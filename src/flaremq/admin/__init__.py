@@ -1,10 +1,10 @@
 """Floor 6: operating a cluster. Imports client.
 
-admin      the Admin, from which the others are reached
+admin      the Admin, the way to all others
 brokers    brokers and clusters
 documents  values as JSON documents, for --json and for web pages
 groups     consumer groups
-health     a cluster judged by a few limits
+health     a verdict on a cluster
 members    connected clients and what they report
 messages   single messages, found, tracked and redelivered
 namesrvs   NameServer settings and key-value tables
@@ -14,7 +14,7 @@ resend     dead letters redelivered
 resets     offsets reset
 scans      messages read without a group
 servers    several servers asked at once
-sync       the blocking face
+sync       the blocking Admin
 topics     topics on all their brokers
-wording    server texts into values
+wording    texts of servers parsed into values
 """

@@ -4,8 +4,8 @@
         await admin.topics.create("orders", TopicSettings(read_queues=4, write_queues=4))
         progress = await admin.groups.progress("billing")
 
-Works with RocketMQ 4.9 and 5.x as well. What a server's version does not have is a NotServed.
-Blocking programs take `flaremq.admin.sync.Admin`, which has the same parts and methods.
+Works with RocketMQ 4.9 and 5.x as well. NotServed is raised for what a server's version does not have.
+Blocking programs use `flaremq.admin.sync.Admin`, which has the same parts and methods.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Admin:
     """Lives in one event loop, from `start` to `stop`; `async with` does both."""
 
     def __init__(self, namesrv: str | None = None, *, settings: ClientSettings | None = None) -> None:
-        """Without either, the environment names the NameServers (see ClientSettings)."""
+        """By default the environment names the NameServers (see ClientSettings)."""
         self.settings = settings_of(namesrv, settings)
         caller_settings = CallerSettings(connect_timeout_ms=round(self.settings.connect_timeout_s * 1000))
         self._caller = Caller(caller_settings, None, self.settings.tls)
@@ -49,7 +49,7 @@ class Admin:
         self.health = Checkups(servers)
 
     async def start(self) -> None:
-        """Connections are made when needed, so this makes none. Idempotent."""
+        """Idempotent. Connections are made later, when needed."""
         if self._stopped:
             raise UsageError("this Admin is stopped: create another one")
         forks.note(self._caller)

@@ -38,7 +38,7 @@ from flaremq.protocol.headers import namesrv
 
 
 class Brokers:
-    """`broker` is a name or host:port. Where neither it nor a cluster is named, all masters are meant."""
+    """`broker` is a name or host:port. Without it and without a cluster, all masters are meant."""
 
     def __init__(self, servers: ServerCalls) -> None:
         self._servers = servers
@@ -52,7 +52,7 @@ class Brokers:
     async def list(
         self, *, cluster: str | None = None, broker: str | None = None, runtime: bool = True
     ) -> Answers[BrokerInfo]:
-        """Masters and slaves, by cluster, name and id. One that does not answer is listed all the same."""
+        """Masters and slaves, by cluster, name and id, including those that do not answer."""
         servers = await self._servers.all(cluster, broker)
         asked = await self._servers.try_each(servers if runtime else (), self._runtime)
         found = tuple(
@@ -62,13 +62,13 @@ class Brokers:
         return Answers(found, asked.failed)
 
     async def runtime(self, broker: str) -> BrokerRuntime:
-        """How one broker does."""
+        """The runtime information of one broker."""
         return await self._runtime(await self._servers.one(broker))
 
     async def _runtime(self, server: ServerAddress) -> BrokerRuntime:
         return await ask_runtime(self._servers, server)
 
-    # How they are set.
+    # Settings.
 
     async def config(self, *, cluster: str | None = None, broker: str | None = None) -> Answers[Settings]:
         servers = await self._servers.masters(cluster, broker)
@@ -82,14 +82,14 @@ class Brokers:
     async def update_config(
         self, changes: Mapping[str, str], *, cluster: str | None = None, broker: str | None = None
     ) -> tuple[str, ...]:
-        """Change these settings; the names of the brokers that did. Incomplete if not all could."""
+        """Change these settings. Returns the names of the brokers that did; Incomplete if not all could."""
         body = settings_to_text(changes)
         return await self._tell(RequestCode.UPDATE_BROKER_CONFIG, cluster, broker, body)
 
-    # How they do.
+    # Statistics.
 
     async def consume_stats(self, broker: str, *, ordered: bool = False) -> BrokerConsumeStats:
-        """How far all groups are on one broker; with `ordered` only with ordered topics."""
+        """The progress of all groups on one broker; `ordered` limits it to ordered topics."""
         server = await self._servers.one(broker)
         header = headers.GetBrokerConsumeStatsRequestHeader(is_order=ordered)
         answer = await self._servers.api.ask(server.address, RequestCode.GET_BROKER_CONSUME_STATS, header)
@@ -132,7 +132,7 @@ class Brokers:
     async def producers(
         self, *, cluster: str | None = None, broker: str | None = None
     ) -> Answers[ConnectedProducer]:
-        """All producers that are connected."""
+        """All connected producers."""
 
         async def ask(server: ServerAddress) -> ProducerTableInfo:
             answer = await self._servers.api.ask(server.address, RequestCode.GET_ALL_PRODUCER_INFO)
@@ -155,7 +155,7 @@ class Brokers:
         return Answers(tuple(found[key] for key in sorted(found)), asked.failed)
 
     async def ha_status(self, broker: str) -> HaStatus:
-        """How slaves keep up with their master. 5.0 and newer."""
+        """How well slaves keep up with their master. 5.0 and newer."""
         server = await self._servers.one(broker)
         answer = await self._servers.api.ask(server.address, RequestCode.GET_BROKER_HA_STATUS)
         said = body_of(HARuntimeInfo, answer)
@@ -172,12 +172,12 @@ class Brokers:
         master = None if said.master else said.ha_client_runtime_info.master_addr
         return HaStatus(server.name, said.master, said.master_commit_log_max_offset, slaves, master)
 
-    # What they should do.
+    # Clean-up and permissions.
 
     async def clean_expired_queues(
         self, *, cluster: str | None = None, broker: str | None = None
     ) -> tuple[str, ...]:
-        """Queues lose what points to deleted files."""
+        """Delete queue entries that point to deleted log files."""
         return await self._tell(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, cluster, broker)
 
     async def clean_unused_topics(
@@ -189,7 +189,7 @@ class Brokers:
     async def delete_expired_files(
         self, *, cluster: str | None = None, broker: str | None = None
     ) -> tuple[str, ...]:
-        """Log files past their time are deleted now and not in the night."""
+        """Delete expired log files now instead of at the scheduled hour."""
         return await self._tell(RequestCode.DELETE_EXPIRED_COMMITLOG, cluster, broker)
 
     async def _tell(
@@ -201,7 +201,7 @@ class Brokers:
         return tuple(await self._servers.every(await self._servers.masters(cluster, broker), tell, code.name))
 
     async def wipe_write_perm(self, broker: str) -> Mapping[str, int]:
-        """Producers keep away from a broker: how many topics that meant, by NameServer."""
+        """Stop producers from sending to a broker. Returns the number of its topics, by NameServer."""
         name = await self._named(broker)
         header = namesrv.WipeWritePermOfBrokerRequestHeader(broker_name=name)
 

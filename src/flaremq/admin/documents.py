@@ -1,6 +1,6 @@
 """Values as JSON documents: one form for `--json` and for web pages.
 
-A body that is UTF-8 is text, any other is base64; `body_encoding` says which.
+A UTF-8 body is text, any other is base64; `body_encoding` says which.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ from flaremq.model.compression import decompress
 from flaremq.model.message import MessageQueue, StoredMessage
 from flaremq.protocol.bodies.running import ConsumerRunningInfo
 
-if TYPE_CHECKING:  # A reader of store folders needs no client.
+if TYPE_CHECKING:  # Reading store folders needs no client.
     from flaremq.client.message import Receipt
 
 Document: TypeAlias = dict[str, object]
 BODY_MAX: Final = 64 * MiB
-"""No body is unpacked to more."""
+"""The most that a body is decompressed to."""
 
 
 def failures_document(failed: Failed) -> dict[str, str]:
-    """Why each of these servers did not answer, by its name."""
+    """Why each of these servers did not answer, by name."""
     return {name: str(error) for name, error in sorted(failed.items())}
 
 
@@ -260,7 +260,7 @@ def reset_document(found: OffsetReset) -> Document:
 
 
 def running_document(group: str, found: Mapping[str, ConsumerRunningInfo]) -> Document:
-    """What members report of themselves, by client id."""
+    """The state that members report, by client id."""
     return {"group": group, "clients": {each: _member_document(info) for each, info in found.items()}}
 
 
@@ -319,7 +319,7 @@ def brokers_document(found: Answers[BrokerInfo]) -> Document:
 
 
 def status_document(found: Answers[BrokerInfo]) -> Document:
-    """All that brokers report of themselves, in their own words."""
+    """Everything that brokers report, by RocketMQ's names."""
     return {
         "brokers": [
             {"broker": each.name, "address": each.address, "runtime": dict(each.runtime.table)}
@@ -397,7 +397,7 @@ def _runtime_document(r: BrokerRuntime | None) -> Document | None:
 
 
 def message_document(message: StoredMessage, broker_name: str | None = None) -> Document:
-    """All that is known of a stored message."""
+    """Everything about a stored message."""
     body, is_plain = plain_body(message)
     text, encoding = text_or_base64(body)
     return {
@@ -472,7 +472,7 @@ def text_or_base64(body: bytes) -> tuple[str, str]:
 
 
 def plain_body(message: StoredMessage) -> tuple[bytes, bool]:
-    """The body decompressed and True; as it is and False where that fails."""
+    """The decompressed body and True; if that fails, the body as it is and False."""
     try:
         return decompress(message.body, message.sys_flag, BODY_MAX), True
     except FlareError:

@@ -44,14 +44,14 @@ _SYSTEM: Final = frozenset(
         *("CID_ONSAPI_PULL", "CID_ONSAPI_PERMISSION", "CID_ONSAPI_OWNER", "CID_SYS_RMQ_TRANS"),
     }
 )
-"""Groups that every broker makes for itself, besides those with the prefix of the system."""
+"""Groups that every broker creates itself, apart from those with the system prefix."""
 _SUMMARIES_AT_ONCE: Final = 8
 
 
 class Groups:
-    """`broker` is a name or host:port. Where neither it nor a cluster is named, all masters are meant.
+    """`broker` is a name or host:port. Without it and without a cluster, all masters are meant.
 
-    Changes give the names of the brokers that made them, or raise: Incomplete, if not all did.
+    Changes return the names of the brokers that made them, and raise Incomplete if not all did.
     """
 
     def __init__(self, servers: ServerCalls) -> None:
@@ -62,7 +62,7 @@ class Groups:
     # Settings.
 
     async def list(self, *, cluster: str | None = None) -> Answers[GroupInfo]:
-        """All that have settings on a master, in order."""
+        """All groups with settings on a master, sorted."""
         asked = await self._servers.each(await self._servers.masters(cluster), self._table, "groups")
         brokers: dict[str, list[str]] = {}
         for broker, table in asked.found.items():
@@ -75,7 +75,7 @@ class Groups:
         return Answers(tuple(found), asked.failed)
 
     async def summaries(self, *, cluster: str | None = None) -> Answers[GroupSummary]:
-        """All groups but the system's, a line each: members, rate, lag."""
+        """All groups except the system's: members, rate and lag of each."""
         listed = await self.list(cluster=cluster)
         slots = asyncio.Semaphore(_SUMMARIES_AT_ONCE)
         found: dict[str, GroupSummary] = {}
@@ -92,7 +92,7 @@ class Groups:
         return Answers(tuple(found[group] for group in sorted(found)), failed)
 
     async def get(self, group: str, *, cluster: str | None = None) -> GroupDetails:
-        """Its settings on each broker that has it. GroupNotFound where none has."""
+        """Its settings on each broker that has it. Raises GroupNotFound if none has."""
         check_group(group)
         masters = await self._servers.masters(cluster)
         asked = await self._servers.each(masters, self._table, f"settings of {group}")
@@ -102,7 +102,7 @@ class Groups:
         return GroupDetails(group, found, asked.failed)
 
     async def _table(self, server: ServerAddress) -> Mapping[str, GroupConfig]:
-        """All groups of a broker. To ask for one alone would make it, where groups are made by asking."""
+        """All groups of a broker. Asking for a single one might create it (autoCreateSubscriptionGroup)."""
         code = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
         answer = await self._servers.api.ask(server.address, code)
         return body_of(SubscriptionGroupWrapper, answer).subscription_group_table
@@ -110,7 +110,7 @@ class Groups:
     async def create(
         self, config: GroupConfig, *, cluster: str | None = None, broker: str | None = None
     ) -> tuple[str, ...]:
-        """Make it, or make it so where it is already there."""
+        """Create a group, or change it to this if it exists."""
         check_group(config.group_name)
         signed = replace(config, attributes={f"+{key}": value for key, value in config.attributes.items()})
         servers = await self._servers.masters(cluster, broker)
@@ -120,7 +120,7 @@ class Groups:
     async def update(
         self, group: str, change: GroupChange, *, cluster: str | None = None, broker: str | None = None
     ) -> tuple[str, ...]:
-        """Change what is named and keep the rest, on the brokers that have it."""
+        """Change the given settings and keep the others, on the brokers that have the group."""
         check_group(group)
         servers = await self._servers.masters(cluster, broker)
         tables = await self._servers.every(servers, self._table, f"settings of {group}")
@@ -135,14 +135,14 @@ class Groups:
         return tuple(await self._servers.every(having, tell, f"change {group}"))
 
     async def _put(self, server: ServerAddress, config: GroupConfig) -> None:
-        """Attributes of `config` are changes, with a sign before each name; those not named stay."""
+        """Attributes of `config` are changes, with a sign before each name; others stay."""
         code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
         await self._servers.api.ask(server.address, code, None, beans.encode(config))
 
     async def delete(
         self, group: str, *, cluster: str | None = None, broker: str | None = None, offsets: bool = True
     ) -> tuple[str, ...]:
-        """With its offsets, and with its retry topic and dead letters where it goes from a whole cluster."""
+        """Delete a group with its offsets; from a whole cluster, also its retry topic and dead letters."""
         check_group(group)
         servers = await self._servers.masters(cluster, broker)
         own = [topic for topic in (retry_topic(group), dlq_topic(group)) if await self._is_there(topic)]
@@ -166,64 +166,64 @@ class Groups:
     # Members.
 
     async def members(self, group: str) -> GroupMembers:
-        """Connected members and their subscriptions. ConsumerOffline if there are none."""
+        """Connected members and their subscriptions. Raises ConsumerOffline if there are none."""
         check_group(group)
         return await self._rosters.members(group)
 
     async def running(self, group: str, client_id: str, *, stacks: bool = False) -> ConsumerRunningInfo:
-        """How one member does; with `stacks` also what its threads do."""
+        """The state of one member; with `stacks` also the stacks of its threads."""
         check_group(group)
         return await self._rosters.running(group, client_id, stacks=stacks)
 
     async def positions(self, group: str, topic: str, client_id: str | None = None) -> Answers[MemberOffsets]:
-        """How far each member, or this one, says it is with its queues."""
+        """The offsets that each member, or this one, reports for its queues."""
         check_group(group)
         check_topic(topic)
         return await self._rosters.positions(group, topic, client_id)
 
-    # How far it is.
+    # Progress.
 
     async def progress(self, group: str, topic: str | None = None, *, owners: bool = True) -> GroupProgress:
         """Offsets and lag of each queue; with `owners` its members are asked which queues they have.
 
-        Works for groups that are not connected too. GroupNotFound where no broker knows it.
+        Works for groups without connected members too. Raises GroupNotFound if no broker knows the group.
         """
         check_group(group)
         if topic is not None:
             check_topic(topic)
         found = await progresses.progress(self._servers, self._rosters, group, topic, owners=owners)
         if not found.queues and not found.members:
-            await self.get(group)  # Nothing to tell of a group is one thing, no such group another.
+            await self.get(group)  # A group without offsets is not the same as an unknown group.
         return found
 
     async def topics(self, group: str) -> Answers[str]:
-        """Topics that it has offsets for."""
+        """Topics for which the group has offsets."""
         check_group(group)
         return await progresses.topics(self._servers, group)
 
     async def spans(self, group: str, topic: str) -> Answers[QueueSpan]:
-        """How far it is with each queue, in time."""
+        """The progress of a group with each queue, in time."""
         check_group(group)
         check_topic(topic)
         return await progresses.spans(self._servers, group, topic)
 
-    # Moving it.
+    # Offsets.
 
     async def reset(self, group: str, topic: str, to: Position, *, dry_run: bool = False) -> OffsetReset:
-        """Go on from another place, whether members are connected or not. A dry run only says which."""
+        """Move a group to another position, with or without connected members. A dry run only reports it."""
         check_group(group)
         check_topic(topic)
-        await self.get(group)  # Else a wrong name would get offsets, on brokers that do not look.
+        await self.get(group)  # Else brokers that do not check would store offsets for a wrong name.
         return await resets.reset(self._servers, resets.Wish(group, topic, to), dry_run=dry_run)
 
     async def skip(self, group: str, topic: str, *, dry_run: bool = False) -> OffsetReset:
-        """Go on behind the newest message: what waits now is never consumed."""
+        """Skip to the end: messages that wait now are never consumed."""
         return await self.reset(group, topic, Position.end(), dry_run=dry_run)
 
     async def clone(self, source: str, target: str, topic: str | None = None) -> tuple[str, ...]:
-        """The target begins where the source is, with this topic or with all of its topics.
+        """Copy the offsets of the source to the target, for this topic or for all its topics.
 
-        Where there is no such target yet, it is made, with the settings of the source.
+        If the target does not exist, it is created with the settings of the source.
         """
         check_group(source)
         check_group(target)
@@ -233,10 +233,10 @@ class Groups:
             check_topic(topic)
             topics: tuple[str, ...] = (topic,)
         else:
-            told = await self.topics(source)
-            if told.failed:
-                raise Incomplete(f"topics of {source}", (), told.failed)
-            topics = tuple([each for each in told if not is_own(each) and await self._is_there(each)])
+            answers = await self.topics(source)
+            if answers.failed:
+                raise Incomplete(f"topics of {source}", (), answers.failed)
+            topics = tuple([each for each in answers if not is_own(each) and await self._is_there(each)])
         await self._make_alike(source, target)
         done: set[str] = set()
         for each in topics:
@@ -257,19 +257,19 @@ class Groups:
 
         await self._servers.every(missing, tell, f"create {target}")
 
-    # What it may do.
+    # Permissions.
 
     async def forbid(self, group: str, topic: str, *, cluster: str | None = None) -> tuple[str, ...]:
-        """This group may not read this topic any more. 5.0 and newer."""
+        """Forbid a group to read a topic. 5.0 and newer."""
         return tuple(await self._forbidden(group, topic, cluster, readable=False))
 
     async def allow(self, group: str, topic: str, *, cluster: str | None = None) -> tuple[str, ...]:
         return tuple(await self._forbidden(group, topic, cluster, readable=True))
 
     async def forbidden(self, group: str, topic: str, *, cluster: str | None = None) -> tuple[str, ...]:
-        """Names of the brokers on which it may not."""
-        told = await self._forbidden(group, topic, cluster, readable=None)
-        return tuple(broker for broker, each in told.items() if each.readable is False)
+        """Names of the brokers on which it is forbidden."""
+        answers = await self._forbidden(group, topic, cluster, readable=None)
+        return tuple(broker for broker, each in answers.items() if each.readable is False)
 
     async def _forbidden(
         self, group: str, topic: str, cluster: str | None, *, readable: bool | None
@@ -304,5 +304,5 @@ class Groups:
 
 
 def _not_found(group: str, failed: Mapping[str, FlareError]) -> GroupNotFound:
-    asked = f"; {', '.join(failed)} could not be asked" if failed else ""
+    asked = f"; {', '.join(failed)} did not answer" if failed else ""
     return GroupNotFound(f"no master knows group {group!r}{asked}").with_hint(Hint.LIST_GROUPS)

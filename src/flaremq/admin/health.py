@@ -1,8 +1,8 @@
-"""How a cluster is: every NameServer and broker asked once, and judged by a few limits.
+"""The health of a cluster: asks every NameServer and broker once, and compares figures with limits.
 
 NameServers forget a broker as soon as its connection ends, so a broker that died is not listed anywhere.
-Three sources tell of it all the same: a NameServer that has not noticed yet, the queues that ordered topics
-are bound to, and what the caller remembers (`expected`). A broker that none of them names is not missed.
+Three sources still name it: a NameServer that has not noticed yet, the queues that ordered topics are bound
+to, and what the caller remembers (`expected`). A broker that none of them names is not reported as missing.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from flaremq.protocol.bodies.cluster import ClusterInfo
 from flaremq.protocol.codes import RequestCode
 
 _BACKLOGS: Final = ("send", "pull", "litePull", "query", "ack")
-_DISK_MAX: Final = (75.0, 10.0, 95.0)  # RocketMQ's default, and the least and the most that brokers keep to.
+_DISK_MAX: Final = (75.0, 10.0, 95.0)  # RocketMQ's default, and the bounds that brokers keep to.
 _DISK_STOPS: Final = (90.0, 35.0, 90.0)
 
 
@@ -40,17 +40,17 @@ class Checkups:
     async def check(
         self, limits: HealthLimits | None = None, expected: Mapping[str, str] | None = None
     ) -> ClusterHealth:
-        """Never raises for a server that is away. `expected` are names of brokers that should be there, each
-        with the words that say how that is known."""
-        told = await self._servers.try_each(self._servers.namesrvs(), self._cluster)
+        """Never raises for a server that is away. `expected` maps names of brokers that should be there to
+        the reason why."""
+        answers = await self._servers.try_each(self._servers.namesrvs(), self._cluster)
         problems = [
-            Problem(address, "namesrv", f"does not answer: {e}") for address, e in told.failed.items()
+            Problem(address, "namesrv", f"does not answer: {e}") for address, e in answers.failed.items()
         ]
-        namesrvs = {each.address: each.address in told.found for each in self._servers.namesrvs()}
-        if not told.found:
+        namesrvs = {each.address: each.address in answers.found for each in self._servers.namesrvs()}
+        if not answers.found:
             return ClusterHealth(HealthVerdict.DOWN, tuple(problems), (), namesrvs)
-        problems += _disagreements(told.found)
-        servers = sorted({each for info in told.found.values() for each in listed(info)})
+        problems += _disagreements(answers.found)
+        servers = sorted({each for info in answers.found.values() for each in listed(info)})
         known, why_not = await self._ordered_topics()
         brokers, of_brokers = await self._of_brokers(servers, limits or HealthLimits())
         names = {each.name for each in servers}
@@ -77,7 +77,7 @@ class Checkups:
         return body_of(ClusterInfo, answer)
 
     async def _ordered_topics(self) -> tuple[dict[str, str], tuple[str, ...]]:
-        """Brokers that ordered topics are bound to; and what could not be asked."""
+        """Brokers that ordered topics are bound to, and what could not be checked."""
         try:
             table = await self._namesrvs.kv_list(orderconf.NAMESPACE)
         except FlareError as error:
@@ -125,9 +125,9 @@ class Checkups:
         return len(found), problems, failed
 
 
-def _disagreements(told: Mapping[str, ClusterInfo]) -> list[Problem]:
+def _disagreements(answers: Mapping[str, ClusterInfo]) -> list[Problem]:
     """Brokers that some NameServers know and others do not."""
-    known = {address: {each.title for each in listed(info)} for address, info in told.items()}
+    known = {address: {each.title for each in listed(info)} for address, info in answers.items()}
     return [
         Problem(
             title,
@@ -143,7 +143,7 @@ def _disagreements(told: Mapping[str, ClusterInfo]) -> list[Problem]:
 def _judged(
     runtime: BrokerRuntime, settings: Mapping[str, str], limits: HealthLimits
 ) -> Iterator[tuple[str, str]]:
-    """The problems of a broker that answers: their kind, and what there is to say."""
+    """The problems of a broker that answers: kind and text."""
     table = runtime.table
     if table.get("degraded"):
         yield "degraded", f"works, but parts of it fail: {table['degraded']}"

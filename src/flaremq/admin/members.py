@@ -21,7 +21,7 @@ from flaremq.protocol.codes import RequestCode
 from flaremq.protocol.headers import group as headers
 
 MEMBER_TIMEOUT_S: Final = 15.0
-"""A broker waits 10 s for a member before it tells us so."""
+"""A broker waits 10 s for a member before it answers."""
 
 
 class Rosters:
@@ -36,7 +36,7 @@ class Rosters:
         return tuple(found[name] for name in sorted(found))
 
     async def online(self, group: str) -> Gathered[ConsumerConnection]:
-        """By broker; brokers without connected members are left out."""
+        """Connected members by broker; brokers without any are left out."""
         asked = await self._servers.try_each(
             await self.homes(group), lambda server: self.connections(server, group)
         )
@@ -44,7 +44,7 @@ class Rosters:
         return Gathered(found, asked.failed)
 
     async def connections(self, server: ServerAddress, group: str) -> ConsumerConnection | None:
-        """None if no member is connected."""
+        """The members connected to a broker; None if there are none."""
         header = headers.GetConsumerConnectionListRequestHeader(consumer_group=group)
         code = RequestCode.GET_CONSUMER_CONNECTION_LIST
         try:
@@ -55,11 +55,11 @@ class Rosters:
         return found if found.connection_set else None
 
     async def members(self, group: str) -> GroupMembers:
-        told = await self.online(group)
-        if not told.found:
-            asked = f" ({', '.join(told.failed)} could not be asked)" if told.failed else ""
+        answers = await self.online(group)
+        if not answers.found:
+            asked = f" ({', '.join(answers.failed)} did not answer)" if answers.failed else ""
             raise ConsumerOffline(f"no member of group {group!r} is connected{asked}: start a consumer")
-        return members_of(group, told)
+        return members_of(group, answers)
 
     async def running(self, group: str, client_id: str, *, stacks: bool) -> ConsumerRunningInfo:
         members = await self.members(group)
@@ -72,7 +72,7 @@ class Rosters:
     async def running_at(
         self, group: str, client_id: str, brokers: tuple[str, ...], *, stacks: bool = False
     ) -> ConsumerRunningInfo:
-        """Any of the brokers that know a member can ask it; the next one where the first cannot."""
+        """Ask a member through any broker that knows it; if one fails, through the next."""
         header = headers.GetConsumerRunningInfoRequestHeader(
             consumer_group=group, client_id=client_id, jstack_enable=stacks
         )
@@ -109,35 +109,35 @@ class Rosters:
                 found.setdefault(member, {}).update(offsets)
         if not found and not asked.failed:
             raise ConsumerOffline(f"no member of group {group!r} is connected: start a consumer")
-        told = (MemberOffsets(member, dict(sorted(found[member].items()))) for member in sorted(found))
-        return Answers(tuple(told), asked.failed)
+        reported = (MemberOffsets(member, dict(sorted(found[member].items()))) for member in sorted(found))
+        return Answers(tuple(reported), asked.failed)
 
 
-def members_of(group: str, told: Gathered[ConsumerConnection]) -> GroupMembers:
-    """What all brokers together say. Of two that differ, the newer subscription counts."""
+def members_of(group: str, answers: Gathered[ConsumerConnection]) -> GroupMembers:
+    """Merge the answers of all brokers. If subscriptions differ, the newer one counts."""
     wanted: dict[str, Subscription] = {}
-    for each in told.found.values():
+    for each in answers.found.values():
         for topic, said in each.subscription_table.items():
             known = wanted.get(topic)
             if known is None or said.sub_version > known.version:
                 wanted[topic] = Subscription(topic, said.sub_string, said.expression_type, said.sub_version)
-    first = next(iter(told.found.values()))
+    first = next(iter(answers.found.values()))
     return GroupMembers(
         group,
-        joined({broker: each.connection_set for broker, each in told.found.items()}),
+        joined({broker: each.connection_set for broker, each in answers.found.items()}),
         tuple(wanted[topic] for topic in sorted(wanted)),
         first.consume_type,
         first.message_model,
         first.consume_from_where,
-        told.failed,
+        answers.failed,
     )
 
 
-def joined(told: Mapping[str, Iterable[running.ClientConnection]]) -> tuple[ConnectedClient, ...]:
-    """One for each client id, in order, with all brokers that know it."""
+def joined(by_broker: Mapping[str, Iterable[running.ClientConnection]]) -> tuple[ConnectedClient, ...]:
+    """One entry per client id, sorted, with all brokers that know it."""
     known: dict[str, running.ClientConnection] = {}
     brokers: dict[str, list[str]] = {}
-    for broker, connections in told.items():
+    for broker, connections in by_broker.items():
         for each in connections:
             known.setdefault(each.client_id, each)
             brokers.setdefault(each.client_id, []).append(broker)

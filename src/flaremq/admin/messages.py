@@ -1,4 +1,4 @@
-"""Single messages: found, read in a range, tracked, consumed on demand, given another chance."""
+"""Single messages: found, scanned, tracked, consumed on demand and redelivered."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ from flaremq.protocol.headers import pull as headers
 from flaremq.protocol.headers.group import ConsumeMessageDirectlyResultRequestHeader
 
 SEARCHED_MAX: Final = 1000
-"""Topics that are searched for a message whose topic is not known: about 3 requests each."""
+"""How many topics are searched for a message of unknown topic: about 3 requests each."""
 _SEARCHED_AT_ONCE: Final = 16
 
 
@@ -64,11 +64,11 @@ class Messages:
     # Finding.
 
     async def get(self, message_id: str, topic: str | None = None) -> FoundMessage:
-        """By its unique id, which a sender gives it, or by its offset id, which says where it is stored.
+        """Find a message by its unique id, which the sender gave it, or its offset id, which is its place.
 
-        Nothing tells one kind from the other, so the place is looked at first. A unique id is then looked for
-        in the index of the topic, or where none is named in that of one topic after the other, up to
-        SEARCHED_MAX of them. MessageNotFound says what was searched.
+        The two look alike, so the place is tried first. A unique id is then looked up in the index of the
+        topic or, without a topic, of one topic after the other, up to SEARCHED_MAX. MessageNotFound says
+        what was searched.
         """
         place = _place_of(message_id)
         if topic is not None:
@@ -87,17 +87,17 @@ class Messages:
         return copies[0]
 
     async def _search(self, unique_key: str) -> FoundMessage:
-        """In all topics, those of programs before retries and dead letters."""
+        """Search all topics, ordinary ones before retries and dead letters."""
         kinds = (TopicKind.NORMAL, TopicKind.RETRY, TopicKind.DLQ)
         listed = [each for each in await self._topics.list() if each.kind in kinds]
         topics = [each.name for each in sorted(listed, key=lambda each: kinds.index(each.kind))]
         searched, failed = topics[:SEARCHED_MAX], dict[str, FlareError]()
         for begin in range(0, len(searched), _SEARCHED_AT_ONCE):
             part = searched[begin : begin + _SEARCHED_AT_ONCE]
-            for told in await asyncio.gather(*(self._searched(each, unique_key) for each in part)):
-                if told:
-                    return told[0]
-                failed.update(told.failed)
+            for copies in await asyncio.gather(*(self._searched(each, unique_key) for each in part)):
+                if copies:
+                    return copies[0]
+                failed.update(copies.failed)
         of = f" of {len(topics):,}" if len(searched) < len(topics) else ""
         asked = f"; {', '.join(sorted(failed))} did not answer" if failed else ""
         raise MessageNotFound(
@@ -116,7 +116,7 @@ class Messages:
     async def _at(
         self, server: ServerAddress, physical_offset: int, topic: str | None
     ) -> FoundMessage | None:
-        """What lies there, if that is a record. What is no such id may still look like one."""
+        """The message at that place, if there is one: a unique id may look like an offset id."""
         header = headers.ViewMessageRequestHeader(offset=physical_offset, topic=topic)
         try:
             answer = await self._servers.api.ask(server.address, RequestCode.VIEW_MESSAGE_BY_ID, header)
@@ -129,10 +129,10 @@ class Messages:
             return None
 
     async def by_unique_key(self, topic: str, unique_key: str) -> Answers[FoundMessage]:
-        """All copies with the id that a sender gave, the oldest first: a send may have been repeated."""
-        told = await self._query(topic, unique_key, TimeRange(), 32, unique=True)
-        found = [each for each in told if each.stored.unique_key == unique_key]
-        return Answers(tuple(sorted(found, key=lambda each: each.stored_ms)), told.failed)
+        """All copies with this unique id, oldest first: a send may have been repeated."""
+        answers = await self._query(topic, unique_key, TimeRange(), 32, unique=True)
+        found = [each for each in answers if each.stored.unique_key == unique_key]
+        return Answers(tuple(sorted(found, key=lambda each: each.stored_ms)), answers.failed)
 
     async def by_key(
         self, topic: str, key: str, within: TimeRange | None = None, *, count_max: int = FOUND_MAX
@@ -140,11 +140,11 @@ class Messages:
         """Messages with this key, newest first; at most count_max per broker."""
         if count_max < 1:
             raise InvalidParameter(f"count_max={count_max}: expected at least 1")
-        told = await self._query(topic, key, within or TimeRange(), count_max, unique=False)
-        # Brokers find by a hash, and another key may have the same.
-        found = [each for each in told if key in each.keys or key == each.stored.unique_key]
+        answers = await self._query(topic, key, within or TimeRange(), count_max, unique=False)
+        # Brokers search by hash, which another key may share.
+        found = [each for each in answers if key in each.keys or key == each.stored.unique_key]
         found.sort(key=lambda each: (-each.stored_ms, each.queue, each.queue_offset))
-        return Answers(tuple(found), told.failed)
+        return Answers(tuple(found), answers.failed)
 
     async def _query(
         self, topic: str, key: str, within: TimeRange, count_max: int, *, unique: bool
@@ -170,12 +170,12 @@ class Messages:
                 raise
             return tuple(found_in(answer.body or b"", server.name))
 
-        told = await self._servers.each(await self._servers.of_topic(topic), ask, f"messages of {key}")
-        every: Iterable[FoundMessage] = (each for some in told.found.values() for each in some)
-        return Answers(tuple(each for each in every if each.topic == topic), told.failed)
+        answers = await self._servers.each(await self._servers.of_topic(topic), ask, f"messages of {key}")
+        every: Iterable[FoundMessage] = (each for some in answers.found.values() for each in some)
+        return Answers(tuple(each for each in every if each.topic == topic), answers.failed)
 
     async def by_offset(self, queue: MessageQueue, offset: int) -> FoundMessage:
-        """MessageNotFound where the queue has none at this offset."""
+        """The message at an offset. Raises MessageNotFound if there is none."""
         check_topic(queue.topic)
         if offset < 0:
             raise InvalidParameter(f"offset {offset}: expected 0 or more")
@@ -183,18 +183,18 @@ class Messages:
         return await scans.at(self._servers, server, queue, offset)
 
     def scan(self, wanted: Scan) -> AsyncGenerator[FoundMessage, None]:
-        """Messages of a topic, queue by queue, in the order of each; at most `count_max` of them.
+        """Messages of a topic, queue by queue and in order; at most `count_max` of them.
 
-        Messages stored after the start are left out. Where a broker fails, the queues of the others are
-        read, and then Incomplete is raised.
+        Messages stored after the start are left out. If a broker fails, the queues of the others are read,
+        and then Incomplete is raised.
         """
         check_topic(wanted.topic)
         return scans.scan(self._servers, wanted)
 
-    # What becomes of one.
+    # Consumption.
 
     async def track(self, message: FoundMessage) -> Answers[Track]:
-        """What became of it in each group that consumes its topic, or did."""
+        """The state of a message in each group that consumes its topic, or did."""
         groups = await self._topics.consumers(message.topic)
         found = await asyncio.gather(
             *(track(self._servers, self._rosters, message, group) for group in groups)
@@ -204,7 +204,7 @@ class Messages:
     async def consume_directly(
         self, message: FoundMessage, group: str, client_id: str | None = None
     ) -> DirectResult:
-        """Have a member of a group, or this one, consume it now, whatever its offset."""
+        """Have any member of a group, or this one, consume a message now, whatever its offset."""
         check_group(group)
         server = await self._servers.one(message.broker)
         online = await self._rosters.connections(server, group)
@@ -240,7 +240,7 @@ class Messages:
         )
 
     async def resend(self, letter: FoundMessage) -> Resent:
-        """Give a dead letter to its group once more, by way of its retry topic. The letter itself stays."""
+        """Send a dead letter to its group again, through its retry topic. The letter itself stays."""
         return await resends.resend(self._servers, letter)
 
 
@@ -253,7 +253,7 @@ def _place_of(message_id: str) -> OffsetId:
 
 async def track(servers: ServerCalls, rosters: Rosters, message: FoundMessage, group: str) -> Track:
     try:
-        online, told = await asyncio.gather(
+        online, answers = await asyncio.gather(
             rosters.online(group), progress.stats(servers, rosters, group, message.topic)
         )
     except FlareError as error:
@@ -263,10 +263,10 @@ async def track(servers: ServerCalls, rosters: Rosters, message: FoundMessage, g
         return Track(group, TrackState.PULLS, True)
     if members is not None and members.message_model is MessageModel.BROADCASTING:
         return Track(group, TrackState.BROADCASTS, True)
-    failure = told.failed.get(message.broker)
+    failure = answers.failed.get(message.broker)
     if failure is not None:
         return Track(group, TrackState.UNKNOWN, members is not None, str(failure))
-    rows = {queue: row for each in told.found.values() for queue, row in each.offset_table.items()}
+    rows = {queue: row for each in answers.found.values() for queue, row in each.offset_table.items()}
     row = rows.get(message.queue)
     if row is None:
         state = TrackState.OFFLINE if members is None else TrackState.UNKNOWN
@@ -278,7 +278,7 @@ async def track(servers: ServerCalls, rosters: Rosters, message: FoundMessage, g
 
 
 def _wants(members: GroupMembers, message: FoundMessage) -> bool:
-    """Whether its tag is wanted. What an SQL expression makes of it, only its broker could say."""
+    """Whether the subscription matches its tag. Only the broker could evaluate an SQL expression."""
     said = next((each for each in members.subscriptions if each.topic == message.topic), None)
     if said is None or said.kind != TAG:
         return True

@@ -1,4 +1,4 @@
-"""NameServers: their settings, and the small table of texts that they keep (kv)."""
+"""NameServers: their settings, and their key-value table."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class Namesrvs:
         self._servers = servers
 
     async def addresses(self) -> tuple[str, ...]:
-        """All that were named."""
+        """The configured addresses."""
         return self._servers.api.namesrvs.addresses
 
     async def config(self) -> Answers[Settings]:
-        """The settings of each."""
+        """The settings of each NameServer."""
 
         async def ask(server: ServerAddress) -> Settings:
             answer = await self._servers.api.ask(server.address, RequestCode.GET_NAMESRV_CONFIG)
@@ -35,12 +35,12 @@ class Namesrvs:
         return Answers(tuple(found.found.values()), found.failed)
 
     async def update_config(self, changes: Mapping[str, str]) -> tuple[str, ...]:
-        """Change these settings on all of them; the addresses of those that did."""
+        """Change these settings on all NameServers. Returns the addresses of those that did."""
         code, body = RequestCode.UPDATE_NAMESRV_CONFIG, settings_to_text(changes)
         return await self._tell(code, None, body, "settings of NameServers")
 
     async def kv_put(self, namespace: str, key: str, value: str) -> tuple[str, ...]:
-        """On all of them: they do not tell each other."""
+        """Set a value on all NameServers: they do not share it."""
         _check(namespace, key)
         if not value:
             raise InvalidParameter(f"the value of {namespace}/{key} is empty: delete the key instead")
@@ -48,7 +48,7 @@ class Namesrvs:
         return await self._tell(RequestCode.PUT_KV_CONFIG, header, None, f"{namespace}/{key}")
 
     async def kv_get(self, namespace: str, key: str) -> str | None:
-        """None if the key does not exist."""
+        """The value of a key; None if it does not exist."""
         _check(namespace, key)
         header = headers.GetKVConfigRequestHeader(namespace=namespace, key=key)
         try:
@@ -60,13 +60,13 @@ class Namesrvs:
         return header_of(headers.GetKVConfigResponseHeader, answer).value
 
     async def kv_delete(self, namespace: str, key: str) -> tuple[str, ...]:
-        """From all of them. One that has no such key has done it."""
+        """Delete a key on all NameServers. One without the key counts as done."""
         _check(namespace, key)
         header = headers.DeleteKVConfigRequestHeader(namespace=namespace, key=key)
         return await self._tell(RequestCode.DELETE_KV_CONFIG, header, None, f"{namespace}/{key}")
 
     async def kv_list(self, namespace: str) -> Mapping[str, str]:
-        """All keys of a namespace; empty where there is no such namespace."""
+        """All keys of a namespace; empty if it does not exist."""
         _check(namespace, "any")
         header = headers.GetKVListByNamespaceRequestHeader(namespace=namespace)
         try:

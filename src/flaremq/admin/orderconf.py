@@ -1,6 +1,6 @@
-"""What NameServers tell producers of an ordered topic: which broker has how many queues.
+"""The order configuration of a topic, which NameServers send to producers: the queues on each broker.
 
-Producers keep to it while a broker is away, so messages of one kind stay in their queue.
+Producers keep to it while a broker is away, so the messages of a key stay in their queue.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ NAMESPACE: Final = "ORDER_TOPIC_CONFIG"
 
 
 def parse(conf: str) -> dict[str, int]:
-    """`broker-a:4;broker-b:4`. InvalidParameter says what is wrong with it."""
+    """Parse `broker-a:4;broker-b:4`. Raises InvalidParameter."""
     found: dict[str, int] = {}
     for part in conf.split(";"):
         if not part.strip():
@@ -33,7 +33,7 @@ def parse(conf: str) -> dict[str, int]:
 
 
 def lenient(conf: str | None) -> dict[str, int]:
-    """The readable part of one written by another tool."""
+    """The valid part of a configuration that another tool wrote."""
     pairs = (part.strip().rpartition(":") for part in (conf or "").split(";"))
     return {name: int(count) for name, _, count in pairs if name and count.isdecimal()}
 
@@ -43,7 +43,7 @@ def text(brokers: Mapping[str, int]) -> str:
 
 
 def changed(conf: str | None, ordered: Mapping[str, int], gone: Iterable[str]) -> str:
-    """The same with these brokers in it and those out of it; empty if none is left."""
+    """Add these brokers and remove those; empty if none is left."""
     left = {**lenient(conf), **ordered}
     for name in gone:
         left.pop(name, None)

@@ -1,4 +1,4 @@
-"""How far groups are: in messages, in time, and whose queue is whose."""
+"""Progress of groups: lag in messages and in time, and the owners of queues."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ from flaremq.protocol.headers import group as headers
 async def progress(
     servers: ServerCalls, rosters: Rosters, group: str, topic: str | None, *, owners: bool
 ) -> GroupProgress:
-    told, online = await asyncio.gather(stats(servers, rosters, group, topic), rosters.online(group))
-    failed = {**online.failed, **told.failed}
+    answers, online = await asyncio.gather(stats(servers, rosters, group, topic), rosters.online(group))
+    failed = {**online.failed, **answers.failed}
     members = members_of(group, online) if online.found else None
     owned: Mapping[MessageQueue, str] = {}
     if owners and members is not None:
         owned, silent = await _owners(rosters, members)
         failed |= silent
     dead, lost = await _dead_letters(servers, group)
-    rows = {queue: row for each in told.found.values() for queue, row in each.offset_table.items()}
+    rows = {queue: row for each in answers.found.values() for queue, row in each.offset_table.items()}
     return GroupProgress(
         group,
         tuple(_queue_progress(queue, rows[queue], owned.get(queue)) for queue in sorted(rows)),
-        sum(each.consume_tps for each in told.found.values()),
+        sum(each.consume_tps for each in answers.found.values()),
         0 if members is None else len(members.members),
         dead,
         {**lost, **failed},
@@ -66,7 +66,7 @@ def _queue_progress(queue: MessageQueue, row: OffsetWrapper, owner: str | None) 
         queue,
         row.broker_offset,
         row.consumer_offset,
-        max(row.pull_offset, row.consumer_offset),  # Brokers before 5 do not tell what is fetched.
+        max(row.pull_offset, row.consumer_offset),  # Brokers before 5 do not report what is fetched.
         time_or_none(row.last_timestamp),
         owner,
     )
@@ -75,7 +75,7 @@ def _queue_progress(queue: MessageQueue, row: OffsetWrapper, owner: str | None) 
 async def _owners(
     rosters: Rosters, members: GroupMembers
 ) -> tuple[Mapping[MessageQueue, str], dict[str, FlareError]]:
-    """Which member has which queue, and the members that did not say."""
+    """The owner of each queue, and the members that did not answer."""
     owned: dict[MessageQueue, str] = {}
     silent: dict[str, FlareError] = {}
 
@@ -96,22 +96,22 @@ async def _dead_letters(servers: ServerCalls, group: str) -> tuple[int, Mapping[
     try:
         found = await Topics(servers).stats(dlq_topic(group))
     except TopicNotFound:
-        return 0, {}  # None of its messages has ever been given up.
+        return 0, {}  # No message of the group has ever become a dead letter.
     return found.count, found.failed
 
 
 async def summary(servers: ServerCalls, rosters: Rosters, group: str) -> GroupSummary:
-    told, online = await asyncio.gather(stats(servers, rosters, group, None), rosters.online(group))
+    answers, online = await asyncio.gather(stats(servers, rosters, group, None), rosters.online(group))
     members = members_of(group, online) if online.found else None
     oldest = None if members is None else min(members.members, key=lambda each: each.version)
-    rows = [row for each in told.found.values() for row in each.offset_table.values()]
+    rows = [row for each in answers.found.values() for row in each.offset_table.values()]
     return GroupSummary(
         group,
         0 if members is None else len(members.members),
         None if oldest is None else oldest.version_name,
         None if members is None else members.consume_type,
         None if members is None else members.message_model,
-        sum(each.consume_tps for each in told.found.values()),
+        sum(each.consume_tps for each in answers.found.values()),
         sum(max(0, row.broker_offset - row.consumer_offset) for row in rows),
     )
 
@@ -124,14 +124,14 @@ async def topics(servers: ServerCalls, group: str) -> Answers[str]:
         try:
             answer = await servers.api.ask(server.address, RequestCode.QUERY_TOPICS_BY_CONSUMER, header)
             return body_of(TopicList, answer).topic_list
-        except NotServed:  # Up to 4.9 only the offsets themselves tell it.
+        except NotServed:  # Up to 4.9 only the offsets themselves show it.
             asked = headers.GetConsumeStatsRequestHeader(consumer_group=group)
             answer = await servers.api.ask(server.address, RequestCode.GET_CONSUME_STATS, asked)
             return tuple(queue.topic for queue in body_of(ConsumeStats, answer).offset_table)
 
-    told = await servers.each(await rosters.homes(group), ask, f"topics of {group}")
-    found = {topic for each in told.found.values() for topic in each}
-    return Answers(tuple(sorted(found)), told.failed)
+    answers = await servers.each(await rosters.homes(group), ask, f"topics of {group}")
+    found = {topic for each in answers.found.values() for topic in each}
+    return Answers(tuple(sorted(found)), answers.failed)
 
 
 async def spans(servers: ServerCalls, group: str, topic: str) -> Answers[QueueSpan]:
@@ -141,7 +141,7 @@ async def spans(servers: ServerCalls, group: str, topic: str) -> Answers[QueueSp
         answer = await servers.api.ask(server.address, RequestCode.QUERY_CONSUME_TIME_SPAN, header)
         return body_of(QueryConsumeTimeSpanBody, answer)
 
-    told = await servers.each(await servers.of_topic(topic), ask, f"{group} with {topic} in time")
+    answers = await servers.each(await servers.of_topic(topic), ask, f"{group} with {topic} in time")
     found = [
         QueueSpan(
             each.message_queue,
@@ -150,7 +150,7 @@ async def spans(servers: ServerCalls, group: str, topic: str) -> Answers[QueueSp
             time_or_none(each.consume_time_stamp),
             max(0, each.delay_time),
         )
-        for body in told.found.values()
+        for body in answers.found.values()
         for each in body.consume_time_span_set
     ]
-    return Answers(tuple(sorted(found, key=lambda each: each.queue)), told.failed)
+    return Answers(tuple(sorted(found, key=lambda each: each.queue)), answers.failed)

@@ -1,7 +1,7 @@
-"""A dead letter once more to its group: a copy goes into the group's retry topic.
+"""Redelivers a dead letter to its group: a copy goes into the group's retry topic.
 
-So only this group gets it, as soon as it is online, and has all its attempts again. Were it sent to
-the topic that it came from, every other group would get it a second time.
+So only this group gets it, as soon as it is online, with all its attempts again. If it were sent to its
+original topic, every other group would get it a second time.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from flaremq.protocol.command import Command
 from flaremq.protocol.headers.send import SendMessageRequestHeader, SendMessageResponseHeader
 
 _SENDER: Final = "CLIENT_INNER_PRODUCER"
-"""The group that Java's consumers send their own retries by."""
+"""The producer group that Java's consumers use for their own retries."""
 _SPENT: Final = frozenset(
     {
         *(properties.DELAY, properties.RECONSUME_TIME, properties.MAX_RECONSUME_TIMES, properties.WAIT),
@@ -36,7 +36,7 @@ _SPENT: Final = frozenset(
         *(properties.TIMER_ROLL_TIMES, properties.TIMER_DELAY_LEVEL, properties.TIMER_DEL_UNIQKEY),
     }
 )
-"""Properties of its earlier life that would hold it up, or end it, again."""
+"""Properties of the original that would delay the copy, or make it a dead letter, again."""
 _KEPT_FLAGS: Final = sysflag.COMPRESSED | sysflag.MULTI_TAGS | sysflag.COMPRESSION_MASK
 
 

@@ -1,13 +1,12 @@
-"""Moving a group to other offsets.
+"""Resetting the offsets of a group.
 
-There are three ways, by what the broker of a queue can do and who is connected there:
+There are three ways, depending on the broker of a queue and on its connected members:
 
-    the broker sets offsets itself (5.1 and newer, unless it is told not to)   each queue by its own request
-    it cannot, and no member is connected                                      offsets are committed for them
-    it cannot, and members are connected                                       it tells them a time to go to
+    the broker sets offsets itself (5.1 and newer, unless disabled)   one request per queue
+    it cannot, and no member is connected                             offsets are committed for the group
+    it cannot, and members are connected                              it tells them a time to move to
 
-The last one knows no single queues: to set those, the members must be stopped first, or their next
-commit would undo it.
+The last way cannot reset single queues: stop the members first, or their next commit would undo it.
 """
 
 from __future__ import annotations
@@ -56,9 +55,9 @@ async def reset(servers: ServerCalls, wish: Wish, *, dry_run: bool) -> OffsetRes
 
 
 async def clone(servers: ServerCalls, source: str, target: str, topic: str) -> tuple[str, ...]:
-    """The offsets of one group for another, with one topic; the names of the brokers that have it now.
+    """Copy the offsets of one topic to another group. Returns the names of the brokers that did.
 
-    Not by CLONE_GROUP_OFFSET: it does not see a place that the source was sent to and has not read from yet.
+    Not by CLONE_GROUP_OFFSET, which misses an offset that the source was reset to and has not read from yet.
     """
     route = await servers.api.route(topic)
     if route is None:
@@ -82,7 +81,7 @@ async def _copied(
     if found is None:
         return None
     low, high = await api.min_offset(address, queue), await api.max_offset(address, queue)
-    return OffsetMove(queue, None, max(0, low, min(found, high)))  # What it points to may be deleted.
+    return OffsetMove(queue, None, max(0, low, min(found, high)))  # The message may have been deleted.
 
 
 async def _masters(
@@ -98,7 +97,7 @@ async def _masters(
 
 
 async def _queues(servers: ServerCalls, wish: Wish) -> Mapping[str, list[MessageQueue]]:
-    """The queues that are to be moved, by broker."""
+    """The queues to reset, by broker."""
     route = await servers.api.route(wish.topic)
     if route is None:
         raise servers.topic_not_found(wish.topic)
@@ -146,7 +145,7 @@ async def _move(servers: ServerCalls, server: ServerAddress, wish: Wish, queue: 
 async def _apply(
     servers: ServerCalls, server: ServerAddress, wish: Wish, moves: tuple[OffsetMove, ...]
 ) -> tuple[OffsetMove, ...]:
-    """The offsets as the broker has them now."""
+    """Reset the offsets. Returns them as the broker has them now."""
     api, address = servers.api, server.address
     if not moves:
         return moves
@@ -166,8 +165,8 @@ async def _apply(
             "while they run: stop them first, or reset to a time"
         )
     header = _header(wish, wish.to.timestamp_ms)
-    told = await api.ask(address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header)
-    table = body_of(ResetOffsetBody, told).offset_table
+    answer = await api.ask(address, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header)
+    table = body_of(ResetOffsetBody, answer).offset_table
     return tuple(replace(move, new=table.get(move.queue, move.new)) for move in moves)
 
 

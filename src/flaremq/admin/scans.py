@@ -16,7 +16,7 @@ from flaremq.protocol.codes import RequestCode
 from flaremq.protocol.headers import pull as headers
 
 READER: Final = "TOOLS_CONSUMER"
-"""The group that every broker has for such readers."""
+"""The group that every broker has for tools."""
 _PULL_MAX: Final = 32
 
 
@@ -41,7 +41,7 @@ async def scan(servers: ServerCalls, wanted: Scan) -> AsyncGenerator[FoundMessag
         try:
             async for message in _read(servers, server, queue, wanted):
                 if tags and message.tags not in tags:
-                    continue  # Brokers choose by a hash, and another tag may have the same.
+                    continue  # Brokers filter by hash, which another tag may share.
                 yield message
                 left -= 1
                 if not left:
@@ -78,7 +78,7 @@ async def _queues(servers: ServerCalls, wanted: Scan) -> list[tuple[ServerAddres
 async def _read(
     servers: ServerCalls, server: ServerAddress, queue: MessageQueue, wanted: Scan
 ) -> AsyncGenerator[FoundMessage, None]:
-    """What a queue holds of it now, in order."""
+    """The matching messages that a queue holds now, in order."""
     api, within = servers.api, wanted.within
     offset = max(0, await api.min_offset(server.address, queue), wanted.begin_offset or 0)
     end = await api.max_offset(server.address, queue)
@@ -90,16 +90,16 @@ async def _read(
         pulled = await _pull(servers, server, queue, offset, wanted.tags)
         for message in _between(found_in(pulled.body, server.name), offset, end):
             if message.stored_ms > within.end_ms:
-                return  # All that follow are newer still.
+                return  # All following messages are newer.
             if message.stored_ms >= within.begin_ms:
                 yield message
         if pulled.next_offset <= offset:
-            return  # Nothing is there any more.
+            return  # The queue has no more messages.
         offset = pulled.next_offset
 
 
 def _between(messages: Iterable[FoundMessage], begin: int, end: int) -> Iterable[FoundMessage]:
-    """Several messages in one record come together, also those that nobody asked for."""
+    """Messages in the range: a record may hold several, some of them outside."""
     return (each for each in messages if begin <= each.queue_offset < end)
 
 

@@ -1,4 +1,4 @@
-"""Which servers are meant, and asking all of them at once."""
+"""Choosing servers, and asking all of them at once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from flaremq.protocol.bodies.route import MASTER_ID, BrokerData
 
 T = TypeVar("T")
 
-_AT_ONCE_MAX: Final = 32  # Questions under way: a cluster of hundreds is asked in turns.
+_AT_ONCE_MAX: Final = 32  # Requests in flight: large clusters are asked in turns.
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -49,12 +49,12 @@ class ServerCalls:
         """Refuse further calls: a connection made now would never be closed."""
         self._closed = True
 
-    # Which ones.
+    # Choosing.
 
     async def masters(
         self, cluster: str | None = None, broker: str | None = None
     ) -> tuple[ServerAddress, ...]:
-        """The master of this broker, or all masters of this cluster, or all there are."""
+        """The master of this broker, or all masters of this cluster, or all masters."""
         found = [each for each in await self.all(cluster, broker) if each.id == MASTER_ID]
         if found:
             return tuple(found)
@@ -62,7 +62,7 @@ class ServerCalls:
         raise InvalidParameter(f"{where} has no master now").with_hint(Hint.START_BROKER)
 
     async def all(self, cluster: str | None = None, broker: str | None = None) -> tuple[ServerAddress, ...]:
-        """The same with slaves."""
+        """The same, including slaves."""
         info = await self.api.cluster()
         if cluster is not None and cluster not in info.cluster_addr_table:
             known = ", ".join(sorted(info.cluster_addr_table)) or "none"
@@ -73,11 +73,11 @@ class ServerCalls:
         return tuple(found)
 
     async def one(self, broker: str) -> ServerAddress:
-        """This broker: by its address, or the master of this name, or a slave where it has no master."""
+        """The broker with this address, or the master of this name, or a slave if it has no master."""
         return (await self.all(None, broker))[0]
 
     async def of_topic(self, topic: str) -> tuple[ServerAddress, ...]:
-        """The brokers of a topic: of each its master, or a slave where that is away. TopicNotFound."""
+        """The brokers of a topic: the master of each, or a slave if it is away. Raises TopicNotFound."""
         found = await self.of_topic_or_none(topic)
         if found is None:
             raise self.topic_not_found(topic)
@@ -93,15 +93,15 @@ class ServerCalls:
         return None if route is None else tuple(_reachable(route.broker_datas))
 
     def namesrvs(self) -> tuple[ServerAddress, ...]:
-        """The NameServers, each called by its address."""
+        """The NameServers, each named by its address."""
         return tuple(ServerAddress(address, address) for address in self.api.namesrvs.addresses)
 
-    # Asking them.
+    # Asking.
 
     async def each(
         self, servers: Iterable[ServerAddress], ask: Callable[[ServerAddress], Awaitable[T]], what: str
     ) -> Gathered[T]:
-        """What each says. Raises only if none of them says anything."""
+        """The answers of all servers. Raises only if none of them answers."""
         gathered = await self.try_each(servers, ask)
         if gathered.failed and not gathered.found:
             raise _failure(what, (), gathered.failed)
@@ -110,7 +110,7 @@ class ServerCalls:
     async def every(
         self, servers: Iterable[ServerAddress], ask: Callable[[ServerAddress], Awaitable[T]], what: str
     ) -> Mapping[str, T]:
-        """The same for a change: it raises if one of them fails."""
+        """The same for a change: raises if any of them fails."""
         gathered = await self.try_each(servers, ask)
         if gathered.failed:
             raise _failure(what, tuple(gathered.found), gathered.failed)
@@ -163,7 +163,7 @@ def _chosen(servers: list[ServerAddress], broker: str) -> list[ServerAddress]:
         return found
     host, _, port = broker.rpartition(":")
     if host and port.isdigit():
-        return [ServerAddress(broker, broker)]  # One that no NameServer knows can still be asked.
+        return [ServerAddress(broker, broker)]  # A broker that no NameServer knows can still be asked.
     known = ", ".join(sorted({each.name for each in servers})) or "none"
     raise InvalidParameter(f"unknown broker {broker!r}: expected a known one ({known}) or host:port")
 

@@ -1,4 +1,4 @@
-"""The same for programs that block.
+"""The blocking Admin.
 
 with Admin("127.0.0.1:9876") as admin:
     admin.topics.create("orders")
@@ -40,12 +40,12 @@ class Admin(Blocking[core.Admin]):
         self.health = Checkups(self, "health")
 
     def is_at(self, thread: LoopThread) -> bool:
-        """Whether its calls still run there."""
+        """Whether its calls still run in this thread."""
         return self._thread is thread
 
 
 class BlockingPart(Generic[T]):
-    """A part of the core, as `blocking` wants it: it says where its calls are to run."""
+    """A part of the core for `blocking`: it knows the thread in which its calls run."""
 
     def __init__(self, admin: Admin, name: str) -> None:
         self._admin = admin
@@ -119,14 +119,14 @@ class Messages(BlockingPart[AsyncMessages]):
     resend = blocking(AsyncMessages.resend)
 
     def scan(self, wanted: Scan) -> Generator[FoundMessage, None, None]:
-        """Messages of a topic, queue by queue, in the order of each; at most `count_max` of them."""
+        """Messages of a topic, queue by queue and in order; at most `count_max` of them."""
         thread, messages = self._inside()
         found = messages.scan(wanted)
         try:
             while (message := thread.run(_next(found))) is not None:
                 yield message
         finally:
-            if self._admin.is_at(thread):  # Else it went with the loop that it was in.
+            if self._admin.is_at(thread):  # Else it ended with its loop.
                 thread.run(found.aclose())
 
 

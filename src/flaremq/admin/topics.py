@@ -1,4 +1,4 @@
-"""Topics: made, changed, deleted and looked at, on all brokers that they are on."""
+"""Topics: listed, created, changed and deleted, on all their brokers."""
 
 from __future__ import annotations
 
@@ -45,23 +45,23 @@ _LOOK_S: Final = 0.02
 
 
 class Topics:
-    """`broker` is a name or host:port. Where neither it nor a cluster is named, all masters are meant.
+    """`broker` is a name or host:port. Without it and without a cluster, all masters are meant.
 
-    Changes give the names of the brokers that made them, or raise: Incomplete, if not all did. They
-    return when the NameServers tell of them, or after two seconds.
+    Changes return the names of the brokers that made them, and raise Incomplete if not all did. They
+    return once the NameServers know the change, or after two seconds.
     """
 
     def __init__(self, servers: ServerCalls) -> None:
         self._servers = servers
         self._namesrvs = Namesrvs(servers)
 
-    # Looking.
+    # Reading.
 
     async def list(self, *, cluster: str | None = None) -> tuple[TopicInfo, ...]:
-        """All that the NameServers know, in order."""
+        """All topics that the NameServers know, sorted."""
         info = await self._servers.api.cluster()
         if cluster is not None:
-            await self._servers.all(cluster)  # It must be there.
+            await self._servers.all(cluster)  # Raises if there is no such cluster.
         of: dict[str, set[str]] = {}
         for each in (cluster,) if cluster is not None else sorted(info.cluster_addr_table):
             header = namesrv.GetTopicsByClusterRequestHeader(cluster=each)
@@ -82,7 +82,7 @@ class Topics:
         return body_of(TopicList, await self._servers.api.ask_namesrv(code, header)).topic_list
 
     async def route(self, topic: str) -> TopicRoute:
-        """Where it is. TopicNotFound where the NameServers do not know it."""
+        """The route of a topic. Raises TopicNotFound if the NameServers do not know it."""
         names.check_topic(topic)
         route = await self._servers.api.route(topic)
         if route is None:
@@ -96,7 +96,7 @@ class Topics:
         asked = await self._servers.each(
             servers, lambda server: self._settings(server, topic), f"settings of {topic}"
         )
-        # A route has it only where orderMessageEnable is set.
+        # A route contains it only if orderMessageEnable is set.
         order = await self._namesrvs.kv_get(orderconf.NAMESPACE, topic)
         return TopicDetails(topic, _kind(topic, _own_names(info)), asked.found, order, asked.failed)
 
@@ -105,7 +105,7 @@ class Topics:
         try:
             answer = await self._servers.api.ask(server.address, RequestCode.GET_TOPIC_CONFIG, header)
             return TopicSettings.of(body_of(TopicConfig, answer))
-        except NotServed:  # Up to 4.9 a broker tells all of them or none.
+        except NotServed:  # Up to 4.9 a broker can only list all topics.
             answer = await self._servers.api.ask(server.address, RequestCode.GET_ALL_TOPIC_CONFIG)
         config = body_of(TopicConfigSerializeWrapper, answer).topic_config_table.get(topic)
         if config is None:
@@ -113,7 +113,7 @@ class Topics:
         return TopicSettings.of(config)
 
     async def stats(self, topic: str) -> TopicStats:
-        """What its queues hold."""
+        """Offsets and message counts of its queues."""
         names.check_topic(topic)
         header = headers.GetTopicStatsInfoRequestHeader(topic=topic)
 
@@ -132,7 +132,7 @@ class Topics:
         return TopicStats(topic, tuple(queues), sum(rates) if rates else None, asked.failed)
 
     async def consumers(self, topic: str) -> Answers[str]:
-        """Groups that consume it, or did. Brokers of 5.3 tell of a new one when it has stored an offset."""
+        """Groups that consume it, or did. A 5.3 broker reports a new group once it has stored an offset."""
         names.check_topic(topic)
         header = headers.QueryTopicConsumeByWhoRequestHeader(topic=topic)
 
@@ -141,7 +141,7 @@ class Topics:
             answer = await self._servers.api.ask(server.address, code, header)
             groups = frozenset(body_of(GroupList, answer).group_list)
             if topic in groups and not await self._is_group(server, topic):
-                groups -= {topic}  # Java 5.3 enters the topic itself where it means a group that is online.
+                groups -= {topic}  # Java 5.3 adds the topic itself instead of a group that is online.
             return groups
 
         asked = await self._servers.each(await self._servers.of_topic(topic), ask, f"groups of {topic}")
@@ -153,7 +153,7 @@ class Topics:
         return name in body_of(SubscriptionGroupWrapper, answer).subscription_group_table
 
     async def producers(self, topic: str, group: str) -> Answers[ConnectedClient]:
-        """Producers of a group that are connected to its brokers."""
+        """Producers of a group that are connected to the brokers of a topic."""
         names.check_topic(topic)
         names.check_group(group)
         header = group_headers.GetProducerConnectionListRequestHeader(producer_group=group)
@@ -164,15 +164,15 @@ class Topics:
                 return body_of(ProducerConnection, await self._servers.api.ask(server.address, code, header))
             except Refused as error:
                 if "not exist" in (error.remark or ""):
-                    return ProducerConnection()  # So a broker says that it has none of them.
+                    return ProducerConnection()  # This is how a broker says that it has none.
                 raise
 
         servers = await self._servers.of_topic(topic)
         asked = await self._servers.each(servers, ask, f"producers of {topic}")
-        told = {broker: each.connection_set for broker, each in asked.found.items()}
-        return Answers(joined(told), asked.failed)
+        connections = {broker: each.connection_set for broker, each in asked.found.items()}
+        return Answers(joined(connections), asked.failed)
 
-    # Making and changing.
+    # Creating and changing.
 
     async def create(
         self,
@@ -182,7 +182,7 @@ class Topics:
         cluster: str | None = None,
         broker: str | None = None,
     ) -> tuple[str, ...]:
-        """Make it, or make it so where it is already there. 8 queues unless the settings say otherwise."""
+        """Create a topic, or change it to this if it exists. 8 queues unless the settings say otherwise."""
         names.check_topic(topic)
         wanted = settings if settings is not None else TopicSettings()
         changes = {f"+{key}": value for key, value in wanted.attributes.items()}
@@ -194,14 +194,14 @@ class Topics:
         await self._servers.every(
             servers, lambda server: self._put(server, topic, wanted, changes), f"create {topic}"
         )
-        if all(server.cluster for server in servers):  # Of one that no NameServer knows, none will tell.
+        if all(server.cluster for server in servers):  # A broker without NameServers never appears there.
             await self._settled(topic, made)
         return tuple(made)
 
     async def update(
         self, topic: str, change: TopicChange, *, cluster: str | None = None, broker: str | None = None
     ) -> tuple[str, ...]:
-        """Change what is named and keep the rest, on the brokers that have it."""
+        """Change the given settings and keep the others, on the brokers that have the topic."""
         names.check_topic(topic)
         has = {each.name for each in await self._servers.of_topic(topic)}
         servers = [each for each in await self._servers.masters(cluster, broker) if each.name in has]
@@ -242,7 +242,7 @@ class Topics:
         await self._servers.api.ask(server.address, RequestCode.UPDATE_AND_CREATE_TOPIC, header)
 
     async def _settled(self, topic: str, made: Mapping[str, TopicSettings]) -> None:
-        """Brokers register topics by themselves; wait, so that a send right after this finds the topic."""
+        """Wait until brokers have registered the topic, so that a send right after this finds it."""
         wanted = {(name, each.read_queues, each.write_queues, int(each.perm)) for name, each in made.items()}
         loop = asyncio.get_running_loop()
         until_s = loop.time() + _SETTLE_S
@@ -250,18 +250,18 @@ class Topics:
             try:
                 route = await self._servers.api.route(topic)
             except FlareError:
-                return  # The change is made all the same.
-            told = () if route is None else route.queue_datas
-            if wanted <= {(e.broker_name, e.read_queue_nums, e.write_queue_nums, e.perm) for e in told}:
+                return  # The change is made anyway.
+            queues = () if route is None else route.queue_datas
+            if wanted <= {(e.broker_name, e.read_queue_nums, e.write_queue_nums, e.perm) for e in queues}:
                 return
             await asyncio.sleep(_LOOK_S)
 
     # Order.
 
     async def set_order_conf(self, topic: str, conf: str | None) -> tuple[str, ...]:
-        """What producers of an ordered topic keep to, `broker-a:4;broker-b:4`; None takes it away.
+        """Set the queues that producers of an ordered topic use, `broker-a:4;broker-b:4`; None removes this.
 
-        The addresses of the NameServers that did.
+        Returns the addresses of the NameServers that did.
         """
         names.check_topic(topic)
         if conf is None:
@@ -270,8 +270,8 @@ class Topics:
         return await self._namesrvs.kv_put(orderconf.NAMESPACE, topic, wanted)
 
     async def _put_order(self, topic: str, made: Mapping[str, TopicSettings], *, keep_others: bool) -> None:
-        """Before the brokers are told: NameServers answer their registrations with it, and a topic that is
-        not in it is ordered no more."""
+        """Called before the brokers change: NameServers answer registrations with it, and a topic that is not
+        in it stops being ordered."""
         before = await self._namesrvs.kv_get(orderconf.NAMESPACE, topic) if keep_others else None
         ordered = {name: each.write_queues for name, each in made.items() if each.order}
         gone = [name for name, each in made.items() if not each.order]
@@ -280,10 +280,10 @@ class Topics:
     # Deleting.
 
     async def delete(self, topic: str, *, cluster: str | None = None) -> tuple[str, ...]:
-        """From all masters, whose slaves follow, and from the NameServers.
+        """Delete a topic from all masters, whose slaves follow, and from the NameServers.
 
-        The names of the brokers and the addresses of the NameServers. Where a broker fails, the NameServers
-        still know the topic, so that the same call can finish it.
+        Returns the names of the brokers and the addresses of the NameServers. If a broker fails, the
+        NameServers still know the topic, so that the same call can finish the work.
         """
         names.check_topic(topic)
         if await self._servers.of_topic_or_none(topic) is None:
@@ -311,7 +311,7 @@ class Topics:
 
 
 def _own_names(info: ClusterInfo) -> frozenset[str]:
-    """Brokers make topics that are called like themselves and their clusters."""
+    """Names of brokers and clusters: brokers create topics of these names."""
     clusters = info.cluster_addr_table
     return frozenset({*clusters, *info.broker_addr_table, *map(names.reply_topic, clusters)})
 

@@ -1,4 +1,4 @@
-"""Between texts of servers and our values: settings as Java's properties, versions by name, figures."""
+"""Texts of servers parsed into values: settings as Java's properties, versions by name, figures."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ _LONG_MAX: Final = (1 << 63) - 1
 
 
 def version_name(version: int) -> str:
-    """`V5_3_3` for the number that says so on the wire."""
+    """The name of a version number on the wire, such as `V5_3_3`."""
     if version >= _HIGHER:
         return "HIGHER_VERSION"
     if version < _FIRST:
-        return f"V3 ({version})"  # All before Apache: no rule makes a name of their numbers.
+        return f"V3 ({version})"  # Before Apache: these numbers follow no rule.
     step = (version - _FIRST) // 2
     end = "" if version % 2 else "_SNAPSHOT"
     return f"V{4 + step // 100}_{step // 10 % 10}_{step % 10}{end}"
 
 
 def settings_of_text(body: bytes | memoryview | None) -> dict[str, str]:
-    """The settings that a server answers with."""
+    """The settings in a server's answer."""
     return parse_properties(decode_text(bytes(body or b"")))
 
 
 def settings_to_text(changes: Mapping[str, str]) -> bytes:
-    """As Java reads them: plain ASCII, all else escaped."""
+    """Settings as Java reads them: plain ASCII, everything else escaped."""
     if not changes:
         raise InvalidParameter(
             "no settings given: expected at least one, for example {'fileReservedTime': '48'}"
@@ -53,7 +53,7 @@ def whole(text: str | None) -> int | None:
 
 
 def first_number(text: str | None) -> float | None:
-    """The first of several numbers with blanks between, if it is one."""
+    """The first of several numbers separated by blanks, if it is one."""
     try:
         return float(text.split()[0]) if text and text.strip() else None
     except ValueError:
@@ -67,5 +67,5 @@ def bytes_of(text: str | None) -> int | None:
 
 
 def time_or_none(timestamp_ms: int) -> int | None:
-    """Servers say 0, less, or the largest number there is where there is no time to tell."""
+    """None for 0, negative numbers and the largest number, by which servers mean that there is no time."""
     return timestamp_ms if 0 < timestamp_ms < _LONG_MAX else None

@@ -16,15 +16,15 @@ class ClusterBrokers:
 
 @dataclass(frozen=True, slots=True)
 class BrokerRuntime:
-    """What a broker says about itself. Figures that its version does not tell are None."""
+    """The runtime information of a broker. Figures that its version does not report are None."""
 
     version: str | None
     active: bool | None
     boot_ms: int | None
     put_tps: float | None
-    """Messages in, per second, over the last 10 s."""
+    """Incoming messages per second, over the last 10 s."""
     get_tps: float | None
-    """Messages out."""
+    """Outgoing messages per second."""
     put_today: int | None
     get_today: int | None
     put_yesterday: int | None
@@ -36,16 +36,16 @@ class BrokerRuntime:
     log_min_offset: int | None
     log_max_offset: int | None
     dispatch_behind: int | None
-    """Bytes that are stored and not yet in queues."""
+    """Bytes that are stored but not yet in queues."""
     send_waiting: int | None
     pull_waiting: int | None
     table: Mapping[str, str] = field(hash=False, repr=False)
-    """All that it said, by RocketMQ's names."""
+    """The whole answer, by RocketMQ's names."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerInfo:
-    """A broker that the NameServers know. `runtime` is None where it did not answer, or was not asked."""
+    """A broker that the NameServers know. `runtime` is None if it did not answer or was not asked."""
 
     cluster: str
     name: str
@@ -71,7 +71,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class GroupLag:
-    """How far a group is with a queue of one broker."""
+    """The progress of a group with a queue of one broker."""
 
     group: str
     queue: MessageQueue
@@ -97,7 +97,7 @@ class RateSample:
     sum: int
     tps: float
     average: float
-    """What one call brought: messages, bytes or milliseconds, as the figure is."""
+    """Per call: messages, bytes or milliseconds, depending on the figure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ class SlaveState:
     address: str
     ack_offset: int
     behind: int
-    """Bytes."""
+    """In bytes."""
     in_sync: bool
     bytes_per_second: int
 
@@ -139,4 +139,4 @@ class HaStatus:
     log_max_offset: int
     slaves: tuple[SlaveState, ...]
     master_address: str | None = None
-    """Of a slave."""
+    """The address of its master, if this is a slave."""

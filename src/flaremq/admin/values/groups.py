@@ -1,4 +1,4 @@
-"""Values about groups of consumers."""
+"""Values about consumer groups."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class GroupInfo:
     name: str
     is_system: bool
     brokers: tuple[str, ...] = ()
-    """Where it has settings."""
+    """The brokers that have its settings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class GroupDetails:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupChange:
-    """What is to become different; None leaves things as they are."""
+    """Settings to change; None leaves a setting as it is."""
 
     consume_enable: bool | None = None
     consume_from_min_enable: bool | None = None
@@ -53,7 +53,7 @@ class GroupChange:
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """What a group wants of a topic."""
+    """A subscription of a group to a topic."""
 
     topic: str
     expression: str
@@ -64,7 +64,7 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class GroupMembers:
-    """The consumers of a group that are connected, and what they want."""
+    """The connected consumers of a group, and their subscriptions."""
 
     group: str
     members: tuple[ConnectedClient, ...]
@@ -77,19 +77,19 @@ class GroupMembers:
 
 @dataclass(frozen=True, slots=True)
 class QueueProgress:
-    """How far a group is with one queue."""
+    """The progress of a group with one queue."""
 
     queue: MessageQueue
     broker_offset: int
-    """Of the message that will come next."""
+    """The offset that the next message will get."""
     consumer_offset: int
-    """Of the message that the group will have consumed next."""
+    """The offset of the next message that the group has to consume."""
     pull_offset: int
-    """How far it has fetched."""
+    """The offset that it has fetched up to."""
     last_consumed_ms: int | None
     """When the last consumed message was stored; None if none was consumed."""
     owner: str | None = None
-    """The client id of the member that has the queue, where members were asked and one has it."""
+    """The client id of the member that has the queue, if members were asked and one has it."""
 
     @property
     def lag(self) -> int:
@@ -106,17 +106,17 @@ class QueueProgress:
 class GroupProgress:
     group: str
     queues: tuple[QueueProgress, ...]
-    """Of all topics, the retry topic too, in order."""
+    """Queues of all topics, including the retry topic, sorted."""
     tps: float
     members: int
-    """How many are connected."""
+    """How many members are connected."""
     dead_letters: int
-    """Messages in the dead letter topic."""
+    """Messages in the dead-letter topic."""
     failed: Failed = field(default_factory=dict, hash=False)
 
     @property
     def lag(self) -> int:
-        """Of all topics."""
+        """The lag of all topics."""
         return sum(each.lag for each in self.queues)
 
     @property
@@ -125,7 +125,7 @@ class GroupProgress:
 
     @property
     def retry_lag(self) -> int:
-        """Messages that failed and wait for another try."""
+        """Messages that failed and wait for redelivery."""
         return sum(each.lag for each in self.queues if is_retry(each.queue.topic))
 
     @property
@@ -144,7 +144,7 @@ class GroupSummary:
     name: str
     members: int
     version_name: str | None
-    """Of the oldest member."""
+    """The version of the oldest member."""
     consume_type: ConsumeType | None
     message_model: MessageModel | None
     tps: float
@@ -153,7 +153,7 @@ class GroupSummary:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where a group is to go on: `Position.begin()`, `.end()`, `.time(ms)` or `.offsets({queue: offset})`."""
+    """Where a group continues: `Position.begin()`, `.end()`, `.time(ms)` or `.offsets({queue: offset})`."""
 
     kind: str
     timestamp_ms: int = -1
@@ -161,17 +161,17 @@ class Position:
 
     @classmethod
     def begin(cls) -> Position:
-        """The oldest message that is still there."""
+        """The oldest message that still exists."""
         return cls("begin", 0)
 
     @classmethod
     def end(cls) -> Position:
-        """Behind the newest: what waits is skipped."""
+        """After the newest message: waiting ones are skipped."""
         return cls("end", -1)
 
     @classmethod
     def time(cls, timestamp_ms: int) -> Position:
-        """The first message that was not stored earlier; brokers before 5 take the one nearest in time."""
+        """The first message stored at this time or later; brokers before 5 take the one nearest in time."""
         if timestamp_ms < 0:
             raise InvalidParameter(f"timestamp {timestamp_ms}: expected milliseconds since 1970")
         return cls("time", timestamp_ms)
@@ -191,44 +191,44 @@ class Position:
 class OffsetMove:
     queue: MessageQueue
     old: int | None
-    """None: the group had none there."""
+    """None if the group had no offset there."""
     new: int
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetReset:
-    """Which offsets are others now, or would be."""
+    """The offsets that were changed, or would be."""
 
     group: str
     topic: str
     moves: tuple[OffsetMove, ...]
     applied: bool
-    """False of a dry run."""
+    """False after a dry run."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueueSpan:
-    """One queue in time. None: there is no such message."""
+    """Store times of one queue; None if there is no such message."""
 
     queue: MessageQueue
     first_ms: int | None
     """When its oldest message was stored."""
     last_ms: int | None
-    """When its newest was."""
+    """When its newest message was stored."""
     consumed_ms: int | None
-    """When the last one that the group consumed was."""
+    """When the last message that the group consumed was stored."""
     delay_ms: int
-    """How old the next one to be consumed is."""
+    """The age of the next message to be consumed."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemberOffsets:
-    """How far a member says it is."""
+    """The offsets that a member reports."""
 
     client_id: str
     offsets: Mapping[MessageQueue, int] = field(hash=False)
 
 
 def is_own(topic: str) -> bool:
-    """Whether a topic is a group's own: what it tries again, what it gave up."""
+    """Whether a topic is the retry or dead-letter topic of a group."""
     return is_retry(topic) or is_dlq(topic)

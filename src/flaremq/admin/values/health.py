@@ -18,21 +18,21 @@ BEHIND_MAX: Final = 256 * MiB
 class HealthVerdict(Enum):
     HEALTHY = "healthy"
     DEGRADED = "degraded"
-    """It serves, but not as it should, or not all of it."""
+    """It serves, but has problems."""
     DOWN = "down"
     """No NameServer or no broker answers: nothing can be sent or consumed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthLimits:
-    """From where on a figure is a problem."""
+    """Limits above which a figure is a problem."""
 
     lag_max: int = LAG_MAX
     """Messages that a consumer group may be behind."""
     behind_max: int = BEHIND_MAX
-    """Bytes that a broker may have stored and not yet flushed to the disk, or not yet entered in queues."""
+    """Bytes that a broker may have stored but not yet flushed to the disk, or not yet dispatched."""
     backlog_max: float = 0.5
-    """Share of the room for waiting requests."""
+    """Share of the capacity for waiting requests."""
     wait_max_ms: int = 1000
     """How long the first request of a backlog may have waited."""
 
@@ -45,7 +45,7 @@ class HealthLimits:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is not as it should be."""
+    """One problem of a cluster."""
 
     subject: str
     """Name of a broker or a group, or address of a NameServer."""
@@ -59,10 +59,10 @@ class ClusterHealth:
     verdict: HealthVerdict
     problems: tuple[Problem, ...]
     brokers: tuple[BrokerInfo, ...]
-    """All that are registered at any NameServer."""
+    """All brokers that are registered at any NameServer."""
     namesrvs: Mapping[str, bool] = field(hash=False)
-    """By address: whether it answers."""
+    """Whether each NameServer answers, by address."""
     groups: int = 0
-    """Consumer groups whose lag was looked at."""
+    """How many consumer groups were checked for lag."""
     unchecked: tuple[str, ...] = ()
-    """What could not be looked at, and why."""
+    """What could not be checked, and why."""

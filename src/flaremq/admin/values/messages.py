@@ -18,17 +18,17 @@ from flaremq.protocol.bodies.group import ALL, CMResult
 
 TIME_MAX_MS: Final = (1 << 63) - 1
 FOUND_MAX: Final = 64
-"""How many messages of one key are looked for, unless more are wanted."""
+"""Default maximum of messages found by one key."""
 
 
 @dataclass(frozen=True, slots=True)
 class FoundMessage:
-    """A message as it lies in a broker."""
+    """A message as a broker stores it."""
 
     broker: str
-    """Name of the broker; its address where no NameServer knows the broker."""
+    """Name of the broker; its address if no NameServer knows it."""
     stored: StoredMessage
-    """The record. Its body may still be compressed: ours is not."""
+    """The record. Its body may be compressed; `body` is not."""
 
     @property
     def topic(self) -> str:
@@ -44,7 +44,7 @@ class FoundMessage:
 
     @property
     def message_id(self) -> str:
-        """The id that its sender gave it; where it gave none, the one that says where it lies."""
+        """The id that its sender gave it, or else its offset id."""
         return self.stored.unique_key or self.offset_id
 
     @property
@@ -69,7 +69,7 @@ class FoundMessage:
 
     @property
     def body(self) -> bytes:
-        """Decompressed anew at each call. Malformed where it is not what the record says."""
+        """Decompressed at each call. Raises Malformed if it does not match its flags."""
         return decompress(self.stored.body, self.stored.sys_flag, BODY_SIZE_MAX)
 
     @property
@@ -86,7 +86,7 @@ class FoundMessage:
 
 
 def found_in(records: Bytes, broker: str) -> Iterator[FoundMessage]:
-    """All messages of an answer, also those that lie in one record together. Malformed if it has others."""
+    """All messages of an answer, including several in one record. Raises Malformed for anything else."""
     for stored in decode_many(records):
         if not sysflag.is_inner_batch(stored.sys_flag):
             yield FoundMessage(broker, stored)
@@ -99,7 +99,7 @@ def found_in(records: Bytes, broker: str) -> Iterator[FoundMessage]:
 
 @dataclass(frozen=True, slots=True)
 class TimeRange:
-    """When messages were stored; both ends count."""
+    """A range of store times; both ends are included."""
 
     begin_ms: int = 0
     end_ms: int = TIME_MAX_MS
@@ -113,20 +113,20 @@ class TimeRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scan:
-    """Which messages of a topic are to be read."""
+    """The messages of a topic to read."""
 
     topic: str
     within: TimeRange = TimeRange()
     broker: str | None = None
-    """Only the queues of this one."""
+    """Only queues of this broker."""
     queue_id: int | None = None
-    """Only the queues of this number."""
+    """Only queues with this id."""
     begin_offset: int | None = None
-    """From this offset of each queue on."""
+    """The first offset in each queue."""
     end_offset: int | None = None
-    """Up to the one before this."""
+    """The end offset in each queue (exclusive)."""
     tags: str = ALL
-    """`TagA || TagB`: the broker leaves out all others."""
+    """`TagA || TagB`: the broker filters."""
     count_max: int = 1000
     """Stop after this number of messages."""
 
@@ -136,18 +136,18 @@ class Scan:
 
 
 class TrackState(Enum):
-    """What became of a message in one group."""
+    """The state of a message in one group."""
 
     CONSUMED = "consumed"
     FILTERED = "filtered"
-    """The group is past it, but does not want its tag."""
+    """The group is past it, but does not subscribe to its tag."""
     NOT_YET = "not yet consumed"
     PULLS = "pulls"
-    """The group fetches when it likes and keeps its own account."""
+    """The group pulls, and keeps its own offsets."""
     BROADCASTS = "broadcasts"
-    """Each member gets all messages and keeps its own account."""
+    """Each member gets all messages and keeps its own offsets."""
     OFFLINE = "offline"
-    """Nobody of the group is connected, and it has no offset here."""
+    """No member is connected, and the group has no offset here."""
     UNKNOWN = "unknown"
 
 
@@ -157,7 +157,7 @@ class Track:
     state: TrackState
     online: bool
     why: str | None = None
-    """What went wrong, with UNKNOWN."""
+    """The reason for UNKNOWN."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +175,7 @@ class DirectResult:
 
 @dataclass(frozen=True, slots=True)
 class Resent:
-    """Where the copy of a dead letter lies."""
+    """Where the copy of a dead letter is stored."""
 
     queue: MessageQueue
     queue_offset: int

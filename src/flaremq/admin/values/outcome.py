@@ -1,7 +1,7 @@
-"""What came of asking many servers: what they said, and which of them failed, and why.
+"""Results of asking many servers: their answers, and which of them failed, and why.
 
-A question goes to all of them at once. What a part of them says is worth having, so the failures of
-the others are listed in `failed`; a change that not all of them made is an error, Incomplete.
+All servers are asked at once. Partial answers are useful, so failures are listed in `failed`; a change that
+not all servers made is an error, Incomplete.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from flaremq.base.errors import FlareError
 T = TypeVar("T")
 
 Failed = Mapping[str, FlareError]
-"""By the name of a broker, or by the address of a NameServer."""
+"""Errors by broker name or NameServer address."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answers(Sequence[T], Generic[T]):
-    """A sequence of what was found. `failed` names the servers that could not be asked."""
+    """A sequence of results. `failed` names the servers that did not answer."""
 
     items: tuple[T, ...]
     failed: Failed = field(default_factory=dict, hash=False)
@@ -41,7 +41,7 @@ class Answers(Sequence[T], Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Gathered(Generic[T]):
-    """The answers of many servers, by the name of each."""
+    """The answers of many servers, by name."""
 
     found: Mapping[str, T]
     failed: Failed

@@ -19,14 +19,14 @@ QUEUES_MAX: Final = 65_535
 class TopicKind(Enum):
     NORMAL = "normal"
     RETRY = "retry"
-    """Messages that a group will try again."""
+    """Messages of a group that wait for redelivery."""
     DLQ = "dlq"
     """Dead letters of a group."""
     SYSTEM = "system"
 
 
 class Perm(IntFlag):
-    """What may be done with a topic, or with a broker."""
+    """The permissions of a topic or a broker."""
 
     NONE = 0
     INHERIT = 1
@@ -36,7 +36,7 @@ class Perm(IntFlag):
 
 
 class MessageType(Enum):
-    """What kind of messages a topic is for (attribute message.type). Brokers before 5.0 have none."""
+    """The kind of messages that a topic is for (attribute message.type). Brokers before 5.0 have none."""
 
     UNSPECIFIED = "UNSPECIFIED"
     NORMAL = "NORMAL"
@@ -51,22 +51,22 @@ class TopicInfo:
     name: str
     kind: TopicKind
     clusters: tuple[str, ...] = ()
-    """Where it is."""
+    """The clusters that have it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSettings:
-    """A topic on one broker: as it is, or as it is to be."""
+    """The settings of a topic on one broker, current or requested."""
 
     read_queues: int = 8
     write_queues: int = 8
     perm: Perm = Perm.READ_WRITE
     order: bool = False
-    """Also written into the NameServers, so that producers keep to its queues while a broker is away."""
+    """Also stored on the NameServers, so that producers keep to its queues while a broker is away."""
     attributes: Mapping[str, str] = field(default_factory=dict, hash=False)
-    """Such as message.type; see MessageType."""
+    """For example message.type; see MessageType."""
     sys_flag: int = 0
-    """Bit 0: a topic of units. Bit 1: consumers of several units want it."""
+    """Bit 0: a topic of units. Bit 1: consumers of several units subscribe to it."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "attributes", MappingProxyType(dict(self.attributes)))
@@ -75,7 +75,7 @@ class TopicSettings:
 
     @property
     def message_type(self) -> MessageType | None:
-        """None where none is said, or one that is not known here."""
+        """None if it is not set or unknown."""
         said = self.attributes.get("message.type")
         return MessageType(said) if said in MessageType.__members__ else None
 
@@ -93,14 +93,14 @@ class TopicSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicChange:
-    """What is to become different; None leaves things as they are."""
+    """Settings to change; None leaves a setting as it is."""
 
     read_queues: int | None = None
     write_queues: int | None = None
     perm: Perm | None = None
     order: bool | None = None
     attributes: Mapping[str, str | None] = field(default_factory=dict, hash=False)
-    """A value of None removes the attribute; one that is not named stays."""
+    """A value of None removes the attribute; others stay."""
 
     def __post_init__(self) -> None:
         for name in ("read_queues", "write_queues"):
@@ -121,16 +121,16 @@ class TopicDetails:
     name: str
     kind: TopicKind
     brokers: Mapping[str, TopicSettings] = field(hash=False)
-    """By the broker's name."""
+    """Settings by broker name."""
     order_conf: str | None = None
-    """What the NameServers keep of an ordered topic, and tell producers if orderMessageEnable is set there:
+    """The order configuration, which NameServers send to producers if orderMessageEnable is set there:
     `broker-a:4;broker-b:4`."""
     failed: Failed = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True, slots=True)
 class RouteQueues:
-    """The queues of a topic on one broker, as a NameServer tells them."""
+    """The queues of a topic on one broker, as a NameServer reports them."""
 
     broker: str
     read_queues: int
@@ -144,7 +144,7 @@ class RouteBroker:
     name: str
     cluster: str
     addresses: Mapping[int, str] = field(hash=False)
-    """By broker id; 0 is the master."""
+    """Addresses by broker id; 0 is the master."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +160,7 @@ class QueueStats:
     queue: MessageQueue
     min_offset: int
     max_offset: int
-    """Of the message that will come next."""
+    """The offset that the next message will get."""
     last_update_ms: int | None
     """When the newest message was stored; None if there is none."""
 
@@ -174,7 +174,7 @@ class TopicStats:
     topic: str
     queues: tuple[QueueStats, ...]
     put_tps: float | None = None
-    """Brokers before 5.2 do not tell it."""
+    """Brokers before 5.2 do not report it."""
     failed: Failed = field(default_factory=dict, hash=False)
 
     @property
@@ -193,19 +193,19 @@ class ConnectedClient:
     version: int
     version_name: str
     brokers: tuple[str, ...] = ()
-    """Those that know it."""
+    """The brokers that know it."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicTraffic:
-    """Traffic of a topic and one of its groups over the last 24 hours; None where it is not known."""
+    """Traffic of a topic and one of its groups over the last 24 hours; None if unknown."""
 
     topic: str
     group: str | None
     lag: int | None
     in_tps: float
     in_today: int | None
-    """None also where a broker has not counted yet: Apache's count a day for the first time after an hour."""
+    """Also None if a broker has no figure yet: Apache's first count a day after an hour."""
     out_tps: float | None = None
     out_today: int | None = None
 

@@ -2,8 +2,8 @@
 
     assert_consumed("127.0.0.1:9876", "Orders", 3, "billing")
 
-A count beyond the expected one fails at once, as it never shrinks. A failure shows the offsets of each
-queue, so you see which one lacks messages.
+A count above the expected one fails at once, because counts never shrink. A failure shows the offsets of
+each queue, so you see which one lacks messages.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ _POLL_S: Final = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The state at one look."""
+    """The state at one moment."""
 
     says: str
-    """In words that go on from the expectation: 'it consumed 2'."""
+    """Words that continue the expectation: 'it consumed 2'."""
     rows: Sequence[tuple[str, ...]] = ()
-    """A table, its titles first."""
+    """A table, with its titles first."""
     is_so: bool = False
     is_hopeless: bool = False
-    """Waiting cannot make it so."""
+    """Waiting longer cannot help."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class Expectation:
     def seen(
         self, number: int, says: str, rows: Sequence[tuple[str, ...]] = (), failed: Failed | None = None
     ) -> Seen:
-        if failed:  # A count without some of the brokers does not count.
+        if failed:  # A count without some of the brokers proves nothing.
             silent = ", ".join(f"{name}: {error}" for name, error in failed.items())
             return Seen(f"{says}, not counting brokers that did not answer ({silent})", rows)
         if self.at_least:
@@ -91,7 +91,7 @@ class Asserts(ABC):
 
     @property
     def admin(self) -> Admin:
-        """For anything else you want to look at or change. Closed at the end of the test."""
+        """For anything else you want to inspect or change. Closed at the end of the test."""
         if self._admin is None:
             self._admin = Admin(self.namesrv)
         return self._admin
@@ -136,7 +136,7 @@ class Asserts(ABC):
 
 
 class _At(Asserts):
-    """Assertions at an address, for the duration of one."""
+    """Assertions about the servers at an address, for a single use."""
 
     def __init__(self, namesrv: str) -> None:
         super().__init__()
@@ -210,7 +210,7 @@ def _consumed(admin: Admin, topic: str, group: str, wanted: Expectation) -> Seen
 
 
 def _backlog(admin: Admin, topic: str, group: str) -> Seen:
-    admin.topics.route(topic)  # An unknown topic has no backlog either, but that is not what is meant.
+    admin.topics.route(topic)  # Raises for an unknown topic, which has no backlog either.
     progress = admin.groups.progress(group, owners=False)
     ours = (topic, retry_topic(group))
     known = any(each.queue.topic == topic for each in progress.queues)

@@ -1,4 +1,4 @@
-"""Clocks that a test moves, and a way to wait for quiet instead of for time."""
+"""Clocks that a test moves, and a way to wait for tasks instead of time."""
 
 import asyncio
 import math
@@ -30,20 +30,20 @@ class ManualClock:
         return self._elapsed_ms / 1000
 
     def advance_ms(self, by: int) -> None:
-        """Time passes, on both clocks."""
+        """Let time pass, on both clocks."""
         assert by >= 0, "time does not run backwards; step_wall_ms moves the wall clock alone"
         self._elapsed_ms += by
 
     def step_wall_ms(self, by: int) -> None:
-        """Somebody sets the wall clock, forwards or back. The monotonic clock does not notice."""
+        """Set the wall clock forwards or back. The monotonic clock does not change."""
         self._wall_start_ms += by
 
 
 class MovableClock:
-    """A `Clock` that runs with the system's, ahead of it by all that `advance` has added.
+    """A `Clock` that runs with the system's, ahead of it by everything that `advance` has added.
 
-    It never stands still, so whoever waits for a socket or a disk by it is not stuck. Any thread may
-    move it. Those who sleep by it in event loops wake when their time has come, in whichever way.
+    It never stands still, so waiting for a socket or a disk by it does not hang. Any thread may move it.
+    Tasks that sleep by it wake when they are due, whether time passes or the clock is moved.
     """
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ class MovableClock:
         return time.monotonic() + self._ahead_ms / 1000
 
     def advance(self, by: float | timedelta) -> None:
-        """So many seconds pass at once. What was due several times meanwhile happens once, and soon."""
+        """Let this many seconds pass at once. Work that became due several times happens once, and soon."""
         seconds = by.total_seconds() if isinstance(by, timedelta) else by
         if not 0 <= seconds < math.inf:
             raise UsageError(f"the clock cannot be advanced by {by} s: expected 0 or more")
@@ -66,11 +66,11 @@ class MovableClock:
             self._ahead_ms += round(seconds * 1000)
             sleepers = list(self._sleepers.items())
         for woken, loop in sleepers:
-            with suppress(RuntimeError):  # A loop that has ended has nobody to wake.
+            with suppress(RuntimeError):  # A closed loop has no task to wake.
                 loop.call_soon_threadsafe(woken.set)
 
     async def sleep(self, seconds: float) -> None:
-        """As asyncio's, by this clock."""
+        """Like asyncio.sleep, by this clock."""
         until_s, woken = self.monotonic_s() + seconds, asyncio.Event()
         with self._lock:
             self._sleepers[woken] = asyncio.get_running_loop()

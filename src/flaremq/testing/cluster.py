@@ -1,7 +1,7 @@
-"""NameServers and brokers as processes of their own: started, killed and started again in their folders.
+"""NameServers and brokers as processes: started, killed and restarted in their folders.
 
-Ready is what a server calls ready: its line with "boot success", read from its pipe. Whatever still
-runs when the cluster is left is killed, so a failing test leaves nothing behind.
+A server is ready when it prints its line with "boot success". Processes that still run when the cluster is
+left are killed, so a failing test leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SMALL: Final[Mapping[str, object]] = MappingProxyType(
         "shutdownWaitTimeSeconds": 5,
     }
 )
-"""Many brokers on one machine need little room, and a slow machine is no reason to refuse a message."""
+"""Small files for many brokers on one machine, and no refusals because the machine is slow."""
 _POLL_S: Final = 0.02
 
 
@@ -59,8 +59,8 @@ class Cluster:
     def broker(
         self, name: str = "broker-a", namesrv: str = "", *, descriptors: int | None = None, **options: object
     ) -> Process:
-        """`namesrv` is one address or several, with semicolons between them; with `descriptors` the process
-        may have so many and no more."""
+        """`namesrv` is one address or several, separated by semicolons; `descriptors` limits the open files
+        of the process."""
         port = free_port(steps=BROKER)
         folder = self._new_folder(name)
         given: dict[str, object] = {
@@ -79,14 +79,14 @@ class Cluster:
         return self.start("broker", name, port, folder, descriptors=descriptors)
 
     def again(self, ended: Process) -> Process:
-        """A server that has ended, once more with the same settings, port and folder."""
+        """Restart a server that has ended, with the same settings, port and folder."""
         assert not ended.is_running
         return self.start(ended.what, ended.name, ended.port, ended.folder)
 
     def start(
         self, what: str, name: str, port: int, folder: Path, *, descriptors: int | None = None
     ) -> Process:
-        """A server whose settings lie in its folder already. Started here, it ends with the cluster."""
+        """Start a server whose settings are already in its folder. It ends with the cluster."""
         process = Process(what, name, port, folder, descriptors=descriptors)
         self._running.callback(process.kill)
         return process.wait_ready()
@@ -98,7 +98,7 @@ class Cluster:
 
 
 async def eventually(what: str, is_so: Callable[[], Awaitable[bool]], limit_s: float = 30.0) -> None:
-    """Wait for something that only another process or thread can bring about, and that tells nobody.
+    """Wait for something in another process or thread that sends no notification.
 
     On a busy machine the limit is longer (`testing.patience`).
     """

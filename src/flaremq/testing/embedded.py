@@ -6,8 +6,8 @@
     with EmbeddedThread(tmp_path, brokers=2) as servers:  # For tests that block.
         producer = Producer(servers.namesrv)
 
-They start in a fraction of a second, and keep their files when they are left, so that another
-`Embedded` in the same folder finds everything again.
+They start in a fraction of a second, and leave their files, so that another `Embedded` in the same folder
+finds everything again.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ T = TypeVar("T")
 
 _HOST: Final = "127.0.0.1"
 _STOP_LIMIT_S: Final = 60.0
-_OFTEN: Final = {"cleanResourceInterval": 200}  # Its thread sleeps by the system's clock, not by a test's.
+_OFTEN: Final = {"cleanResourceInterval": 200}  # Its thread sleeps by the system's clock, not the test's.
 
 
 class Embedded:
     """A NameServer and brokers in this process and loop, on free ports of 127.0.0.1.
 
     Brokers are broker-a, broker-b and so on, all in one cluster. `options` are RocketMQ's, for
-    each of them; they win over our own, which keep files small and waits short. No environment
-    variable has a say here: a test means the same on every machine. Brokers run by `clock`, if there
-    is one; NameServer, sockets and clients by the system's.
+    each broker; they take precedence over ours, which keep files small and waits short. Environment
+    variables are ignored, so a test is the same on every machine. Brokers use `clock`, if given; the
+    NameServer, sockets and clients use the system's.
     """
 
     def __init__(
@@ -66,12 +66,12 @@ class Embedded:
 
     @property
     def brokers(self) -> list[Broker]:
-        """Those that run, in the order of their names."""
+        """The running brokers, sorted by name."""
         return [self._running[name] for name in self._names if name in self._running]
 
     @property
     def addresses(self) -> list[str]:
-        """host:port of each broker that runs."""
+        """host:port of each running broker."""
         return [f"{_HOST}:{broker.port}" for broker in self.brokers]
 
     def store(self, name: str = "broker-a") -> Path:
@@ -107,7 +107,7 @@ class Embedded:
         await self._together.stop()
 
     async def start(self, name: str) -> Broker:
-        """Start a broker, or one that was stopped again: then at its old port and in its old folder."""
+        """Start a broker; one that was stopped gets its old port and folder."""
         assert self._together is not None and name not in self._running
         port = self._ports.setdefault(name, free_port(steps=BROKER))
         broker = await self._together.add(load_broker(None, {}, flags(self._given(name, port))))
@@ -117,7 +117,7 @@ class Embedded:
         return broker
 
     async def stop(self, name: str) -> None:
-        """Stop one broker, as an operator would; the others go on."""
+        """Stop one broker, as an operator would; the others keep running."""
         assert self._together is not None
         await self._together.remove(self._running.pop(name))
 
@@ -160,7 +160,7 @@ class EmbeddedThread:
 
     @property
     def brokers(self) -> list[Broker]:
-        """To look at; what is done to them is done in their own loop, by `run`."""
+        """For inspection; anything else must be done in their own loop, with `run`."""
         return self._servers.brokers
 
     @property
@@ -177,7 +177,7 @@ class EmbeddedThread:
         self.run(self._servers.stop(name))
 
     def run(self, what: Coroutine[Any, Any, T]) -> T:
-        """Do something in the loop of the servers and wait for its outcome."""
+        """Run something in the loop of the servers and wait for its result."""
         assert self._loop is not None
         return asyncio.run_coroutine_threadsafe(what, self._loop).result(_STOP_LIMIT_S)
 
@@ -200,7 +200,7 @@ class EmbeddedThread:
         self._loop = asyncio.get_running_loop()
         try:
             await self._servers.__aenter__()
-        except BaseException as error:  # noqa: BLE001 - Whoever entered hears of it.
+        except BaseException as error:  # noqa: BLE001 - Raised in the thread that entered.
             self._ready.set_exception(error)
             return
         self._ready.set_result(None)

@@ -1,4 +1,4 @@
-"""What can go wrong, on demand: processes that are killed, wires that are cut, files that are damaged."""
+"""Faults on demand: killed processes, cut connections and damaged files."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from flaremq.testing.cluster import Process
 from flaremq.testing.local import CLIENTS, LocalBroker, LocalCluster
 
 End: TypeAlias = Process | Literal["clients"]
-"""One end of what is cut."""
+"""One end of a connection to cut."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What was done to a file."""
+    """A change to a file."""
 
     path: Path
     at: int
@@ -30,10 +30,10 @@ class Change:
 
 
 class Faults:
-    """Does harm to the servers of a test. What is cut is whole again when the test is over."""
+    """Injects faults into the servers of a test. Cut connections are repaired when the test ends."""
 
     def __init__(self, clusters: Sequence[LocalCluster], broker: LocalBroker | None = None) -> None:
-        """`clusters` may grow: it is looked at when something is asked for."""
+        """`clusters` may grow: it is read at each call."""
         self._clusters = clusters
         self._broker = broker
 
@@ -44,16 +44,16 @@ class Faults:
         self._found(process, "killed")[1].kill()
 
     def restart(self, process: Process) -> Process:
-        """Start a process again where it was: after `kill`, or instead of one that still runs.
+        """Start a process again with its address and files, after `kill` or in place of a running one.
 
-        One that runs is stopped as an operator would. The process that this gives is the new one.
+        A running process is stopped first, as an operator would. Returns the new process.
         """
         cluster, found = self._found(process, "restarted")
         found.end()
         return cluster.again(found)
 
     def _found(self, process: object, done: str) -> tuple[LocalCluster, Process]:
-        """The cluster of a process, and its newest life."""
+        """The cluster of a process, and its current run."""
         if isinstance(process, LocalBroker):
             raise UsageError(
                 f"{process.name} runs in the process of this test and cannot be {done}: use its stop() and "
@@ -69,13 +69,13 @@ class Faults:
             "fixture `cluster` made for this test"
         )
 
-    # Wires.
+    # Connections.
 
     def partition(self, a: End, b: End | None = None, *, resets: bool = False) -> None:
-        """Cut what lies between two processes, or a process and "clients"; one alone is cut off from all.
+        """Cut the connections between two processes, or a process and "clients"; one alone is isolated.
 
-        A cut wire is silent, and callers notice when their time is up. With `resets` connections end at
-        once, and new ones too. Needs `cluster(..., cuttable=True)`.
+        A cut connection is silent: callers notice when their timeout is over. With `resets` existing and new
+        connections are reset at once. Needs `cluster(..., cuttable=True)`.
         """
         given = [end for end in (a, b) if end is not None]
         server = next((end for end in given if end != CLIENTS), None)
@@ -97,7 +97,7 @@ class Faults:
             cluster.cut(ends, resets=resets)
 
     def heal(self) -> None:
-        """All that was cut is whole again. What was held up meanwhile arrives."""
+        """Repair all connections. Data that waited meanwhile arrives."""
         for cluster in self._clusters:
             if cluster.plan.cuttable:
                 cluster.mend()
@@ -107,10 +107,10 @@ class Faults:
     def corrupt(
         self, what: Path | LocalBroker | Process, *, at: int | None = None, count: int = 1, seed: int = 0
     ) -> list[Change]:
-        """Change bytes of a file, of a broker's newest commit log unless a path is given, and say which.
+        """Change bytes of a file: the given one, or a broker's newest commit log file. Returns the changes.
 
-        `count` bytes from `at` on, or where the dice fall among what is written: the same `seed` gives the
-        same places. Nobody may be using the file.
+        Changes `count` bytes from `at` on, or at random among the written ones: the same `seed` gives the
+        same places. The file must not be in use.
         """
         path, data = self._read(what)
         if not 1 <= count <= len(data):
@@ -130,9 +130,9 @@ class Faults:
         return changes
 
     def tear(self, what: Path | LocalBroker | Process, *, at: int | None = None, seed: int = 0) -> Change:
-        """Let the end of a file be lost: zeros from `at` on, or from where the dice fall.
+        """Lose the end of a file: zeros from `at` on, or from a random place.
 
-        So a file looks whose last pages had not come to the disk when the power failed.
+        The file looks as if its last pages had not reached the disk at a power failure.
         """
         path, data = self._read(what)
         place = random.Random(seed).randrange(len(data)) if at is None else at
@@ -143,7 +143,7 @@ class Faults:
         return change
 
     def _read(self, what: Path | LocalBroker | Process) -> tuple[Path, bytes]:
-        """A file that nobody uses, and what is written in it: its length says nothing, zeros follow."""
+        """A file that is not in use, and its written bytes: zeros follow up to its length."""
         path = what if isinstance(what, Path) else _newest_log(what.store)
         for name, store in self._in_use():
             if path.is_relative_to(store):
@@ -163,7 +163,7 @@ class Faults:
 
 
 def _newest_log(store: Path) -> Path:
-    """Files are made ahead, so the last one may be empty."""
+    """The newest log file with data: files are created ahead, so the last one may be empty."""
     files = sorted((store / "commitlog").glob("[0-9]*"))
     written = [path for path in files if _has_data(path)]
     if not written:

@@ -1,4 +1,4 @@
-"""Servers for one test: a broker inside its process, or a cluster of real processes."""
+"""Servers for one test: a broker inside the test process, or a cluster of real processes."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from flaremq.testing.embedded import EmbeddedThread
 from flaremq.testing.wire import Wire, Wires
 
 CLIENTS: Final = "clients"
-"""One end of a wire: all programs that are no servers of the cluster."""
+"""One end of a wire: all programs that are not servers of the cluster."""
 _NAME: Final = "broker-a"
 _BROKERS_MAX: Final = 26
 _NAMESRVS_MAX: Final = 9
 _HOST: Final = "127.0.0.1"
 _CUTTABLE_HOST: Final = "127.0.0.2"
-"""A broker tells the port that it listens at, so a wire to it must have the same port, at another address
-of this machine. Linux has a whole network of them."""
+"""A broker advertises the port that it listens on, so a wire to it needs the same port at another address of
+this machine. Linux has all of 127.0.0.0/8."""
 
 
 class Servers(Asserts):
-    """What a test may ask of servers, wherever they run."""
+    """The servers of a test, wherever they run."""
 
     def create_topic(self, name: str, queues: int = 4) -> None:
-        """On every broker, with this number of queues on each. Clients find it when this returns."""
+        """Create a topic on every broker, with this many queues on each. Then clients can find it."""
         self.admin.topics.create(name, TopicSettings(read_queues=queues, write_queues=queues))
 
 
 class LocalBroker(Servers):
-    """A NameServer and one broker in this process, in a thread of their own."""
+    """A NameServer and one broker in a thread of this process."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class LocalBroker(Servers):
 
     @property
     def address(self) -> str:
-        """host:port of the broker, while it is stopped too: it comes back there."""
+        """host:port of the broker, even while it is stopped: it restarts there."""
         return self._address
 
     @property
@@ -95,13 +95,13 @@ class LocalBroker(Servers):
 
 @dataclass(frozen=True, slots=True)
 class ClusterPlan:
-    """What a cluster is made of."""
+    """The servers of a cluster and their options."""
 
     brokers: int
     namesrvs: int
     cuttable: bool
     options: Mapping[str, object]
-    """RocketMQ's, for each broker."""
+    """RocketMQ's options, for each broker."""
 
     def __post_init__(self) -> None:
         for name, value, limit in (
@@ -113,17 +113,17 @@ class ClusterPlan:
 
 
 class LocalCluster(Servers):
-    """NameServers and brokers as processes of their own, all in one cluster.
+    """NameServers and brokers as processes, all in one cluster.
 
-    Brokers are broker-a, broker-b and so on. In a cuttable cluster a wire lies before each server: one for
-    all clients, and to each NameServer one more from each broker.
+    Brokers are broker-a, broker-b and so on. In a cuttable cluster there is a wire to each server for all
+    clients, and one more to each NameServer from each broker.
     """
 
     def __init__(self, folder: Path, plan: ClusterPlan) -> None:
         super().__init__()
         self.plan = plan
         self.wires: dict[frozenset[str], Wire] = {}
-        """By the names of their two ends."""
+        """Wires by the names of their two ends."""
         self.namesrvs: list[Process] = []
         self.brokers: list[Process] = []
         self._cluster = Cluster(folder)
@@ -160,11 +160,11 @@ class LocalCluster(Servers):
         yield from self.brokers
 
     def current(self, process: Process) -> Process | None:
-        """The current run of a process: each start has another id."""
+        """The current run of a process: each start is a new one."""
         return next((each for each in self.processes if each.folder == process.folder), None)
 
     def again(self, ended: Process) -> Process:
-        """Start one that has ended, at its old port and with its old files."""
+        """Restart a process that has ended, at its old port and with its old files."""
         started = self._cluster.again(ended)
         for each in (self.namesrvs, self.brokers):
             each[:] = [started if one.folder == ended.folder else one for one in each]
@@ -174,7 +174,7 @@ class LocalCluster(Servers):
         self._laid.cut(self.wires[ends], resets=resets)
 
     def mend(self) -> None:
-        """Make all wires whole."""
+        """Repair all wires."""
         for wire in self.wires.values():
             self._laid.mend(wire)
 
@@ -207,7 +207,7 @@ class LocalCluster(Servers):
 
 
 class Clusters:
-    """Makes clusters, and ends all that it has made."""
+    """Makes clusters, and stops all of them at the end."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -1,9 +1,9 @@
-"""Fixtures for tests of programs that use FlareMQ or RocketMQ: real servers, time, faults, asserts.
+"""Fixtures for tests of programs that use FlareMQ or RocketMQ: real servers, time, faults and assertions.
 
     # conftest.py
     pytest_plugins = ["flaremq.testing.plugin"]
 
-A project that does not ask for them does not get them: names as short as these are its own.
+They are loaded only on request, because their names are short and may clash with yours.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def cluster(tmp_path: Path) -> Iterator[Clusters]:
 
 @pytest.fixture
 def faults(request: pytest.FixtureRequest, cluster: Clusters) -> Iterator[Faults]:
-    """Kills, cuts and damages."""
+    """Kills processes, cuts connections and damages files."""
     broker = request.getfixturevalue("broker") if "broker" in request.fixturenames else None
     faults = Faults(cluster.made, broker)
     yield faults
@@ -61,7 +61,7 @@ def faults(request: pytest.FixtureRequest, cluster: Clusters) -> Iterator[Faults
 
 
 class _Asked(Asserts):
-    """The asserts about a test's own servers: its broker, or the last cluster that it has made."""
+    """Assertions about a test's own servers: its broker, or the last cluster that it made."""
 
     def __init__(self, broker: LocalBroker | None, clusters: Clusters | None) -> None:
         super().__init__()
@@ -98,23 +98,23 @@ def _asked(request: pytest.FixtureRequest) -> Asserts:
 
 @pytest.fixture
 def assert_sent(_asked: Asserts) -> Callable[..., None]:
-    """`assert_sent(topic, n)`: the topic has got n messages."""
+    """`assert_sent(topic, n)`: the topic has received n messages."""
     return _asked.assert_sent
 
 
 @pytest.fixture
 def assert_consumed(_asked: Asserts) -> Callable[..., None]:
-    """`assert_consumed(topic, n, group)`: the group is done with n messages of the topic."""
+    """`assert_consumed(topic, n, group)`: the group has committed n messages of the topic."""
     return _asked.assert_consumed
 
 
 @pytest.fixture
 def assert_no_backlog(_asked: Asserts) -> Callable[..., None]:
-    """`assert_no_backlog(topic, group)`: the group has consumed all that there is."""
+    """`assert_no_backlog(topic, group)`: the group has consumed the whole topic."""
     return _asked.assert_no_backlog
 
 
 @pytest.fixture
 def assert_dead_letters(_asked: Asserts) -> Callable[..., None]:
-    """`assert_dead_letters(group, n)`: n messages of the group were given up."""
+    """`assert_dead_letters(group, n)`: n messages of the group went to its dead-letter queue."""
     return _asked.assert_dead_letters

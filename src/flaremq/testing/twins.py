@@ -1,4 +1,4 @@
-"""Both twins of a room, so that one suite can hold for each."""
+"""Both twins of a module, so that one suite can test each."""
 
 import importlib.util
 import os
@@ -7,16 +7,16 @@ from types import ModuleType
 
 
 def twins(room: str) -> list[ModuleType]:
-    """The Python twin, and the compiled one where it is built: `twins("flaremq.model._record")`.
+    """The Python twin, and the compiled one if it is built: `twins("flaremq.model._record")`.
 
-    FLAREMQ_COMPILED=1 says that it must be there: a build that failed silently is then no pass.
+    With FLAREMQ_COMPILED=1 it must exist, so that a silently failed build does not pass.
     """
     found = [import_module(f"{room}_py")]
     compiled = f"{room}_c"
     if importlib.util.find_spec(compiled):
         found.append(import_module(compiled))
     elif os.environ.get("FLAREMQ_COMPILED"):
-        raise ModuleNotFoundError(f"{compiled} was expected and is not built: run make build")
+        raise ModuleNotFoundError(f"{compiled} was expected but is not built: run make build")
     return found
 
 

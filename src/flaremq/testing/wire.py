@@ -1,10 +1,10 @@
-"""Wires to servers that a test can cut: small TCP proxies, all of them in one thread.
+"""Wires to servers that a test can cut: small TCP proxies, all in one thread.
 
     client > [wire] > server
 
-A wire that is cut is silent, as a network is: what was sent waits, nobody is told, and all of it arrives
-when the wire is whole again, unless somebody has given up meanwhile. Or it resets connections and takes no
-new ones, as a firewall that refuses does: then both ends know at once.
+A cut wire is silent, like a failed network: data waits without an error, and arrives when the wire is
+repaired, unless an end has given up meanwhile. Or it resets connections and refuses new ones, like a
+firewall: then both ends notice at once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NO_LINGER: Final = struct.pack("ii", 1, 0)
 
 
 class Wire:
-    """From an address of its own to a server."""
+    """A proxy with its own address to a server."""
 
     def __init__(self, target: tuple[str, int]) -> None:
         self._target = target
@@ -47,9 +47,9 @@ class Wire:
     async def aclose(self) -> None:
         if self._server is not None:
             self._server.close()
-        self.cut(resets=True)  # Who still waits to write to somebody who does not read is let go.
+        self.cut(resets=True)  # Releases tasks that wait to write to a peer that does not read.
         await self._tasks.aclose(timeout_s=5)
-        await asyncio.sleep(0)  # A transport that was aborted closes its socket in the next turn.
+        await asyncio.sleep(0)  # An aborted transport closes its socket in the next turn of the loop.
 
     def cut(self, *, resets: bool) -> None:
         self._whole.clear()
@@ -73,7 +73,7 @@ class Wire:
         self._tasks.spawn("wire", self._join(reader, writer))
 
     async def _join(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection, from its first byte to its last."""
+        """Serve one connection, from its first byte to its last."""
         ends = [writer]
         try:
             await self._whole.wait()
@@ -88,7 +88,7 @@ class Wire:
                     pump.cancel()
                 await asyncio.gather(*pumps, return_exceptions=True)
         except OSError:
-            pass  # The server is not there: whoever came sees that the connection ends.
+            pass  # The server is away: the client sees its connection end.
         finally:
             for end in ends:
                 end.close()
@@ -98,7 +98,7 @@ class Wire:
             self._ends.difference_update(ends)
 
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """What has come while the wire was cut is passed on when it is whole, the end of all too."""
+        """Pass data on. Data, and the end of it, that arrive while the wire is cut wait for the repair."""
         data = b"-"
         while data:
             try:
@@ -111,14 +111,14 @@ class Wire:
 
 
 def _reset(end: asyncio.StreamWriter) -> None:
-    """End a connection so that the peer is told of an error, not of a peaceful end."""
+    """End a connection so that the peer sees an error, not an orderly end."""
     if not end.transport.is_closing():
         end.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
     end.transport.abort()
 
 
 class Wires:
-    """All wires of a test. Its methods may be called from any thread."""
+    """All wires of a test. Thread-safe."""
 
     def __init__(self) -> None:
         self._portal = LoopThread("flaremq-wires")
@@ -133,7 +133,7 @@ class Wires:
         self._portal.close()
 
     def lay(self, target: tuple[str, int], host: str, port: int = 0) -> Wire:
-        """Whoever connects to host and port talks to the target."""
+        """Add a wire: connections to host and port reach the target."""
 
         async def laid() -> Wire:
             wire = Wire(target)

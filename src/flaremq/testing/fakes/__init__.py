@@ -2,5 +2,5 @@
 
 builders    small valid values
 disk        disks that fail
-wireclient  a client that is only the wire
+wireclient  a minimal client of the wire protocol
 """

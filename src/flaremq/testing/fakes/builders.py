@@ -1,4 +1,4 @@
-"""Small valid things to test with."""
+"""Builders of small valid values for tests."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def a_message(body: bytes = b"hello", **other: Any) -> NewMessage:
 
 
 def batch_of(messages: Sequence[NewMessage]) -> NewMessage:
-    """These as one batch. What an element does not have of its own it has from the first of them."""
+    """These messages as one batch. Fields that an element lacks come from the first message."""
     body = join_batch(
         [message.body for message in messages],
         [message.properties for message in messages],
@@ -47,7 +47,7 @@ def batch_of(messages: Sequence[NewMessage]) -> NewMessage:
 def put_together(
     store: MessageStore, messages: Sequence[NewMessage], *, wait: bool = True
 ) -> list[PutResult]:
-    """Put a batch; where each of its messages landed."""
+    """Put a batch. Returns where each of its messages was stored."""
     found = store.put_batch(batch_of(messages), wait=wait)
     borders = pairwise([*found.physical_offsets, found.end])
     return [
@@ -57,7 +57,7 @@ def put_together(
 
 
 def drafts_of(messages: Sequence[NewMessage], offsets: QueueOffsets | None = None) -> Drafts:
-    """Rows for these messages, each on its own: they may lie in different files."""
+    """Rows for these messages, each separate: they may be in different files."""
     drafting = Drafting(offsets or QueueOffsets(), append_crc=False, lmq=False, auto_v2=True)
     rows, heads, bodies = array("q"), bytearray(), bytearray()
     for message in messages:
@@ -72,7 +72,7 @@ def drafts_of(messages: Sequence[NewMessage], offsets: QueueOffsets | None = Non
 
 
 def records_of(messages: Sequence[NewMessage], base: int = 0, *, append_crc: bool = False) -> bytearray:
-    """The bytes of these messages as they would lie in a log that begins at `base`."""
+    """The bytes of these messages in a log that begins at `base`."""
     offsets = QueueOffsets()
     drafts = drafts_of(messages, offsets)
     out = bytearray(sum(300 + len(m.body) + len(m.properties) + len(m.topic) for m in messages) + 8)

@@ -1,4 +1,4 @@
-"""Disks that fail on demand: full ones, ones whose sync says no, and one whose power is cut."""
+"""Disks that fail on demand: full disks, failing syncs, and loss of power."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from flaremq.store.files.disk import Disk, DiskFile
 class FaultyFile(DiskFile):
     """A real file that asks its disk before it reserves, writes or syncs.
 
-    Nothing is synced for real: the machine of a test stays on, and hundreds of syncs take minutes.
+    Nothing is really synced: the test machine stays on, and hundreds of syncs would take minutes.
     """
 
     def __init__(self, disk: FaultyDisk, path: Path, size: int, *, lasting: bool) -> None:
@@ -43,10 +43,10 @@ class FaultyFile(DiskFile):
 
 
 class FaultyDisk(Disk):
-    """A real folder behind a disk that is as full, as slow to please and as broken as a test wants.
+    """A real folder on a disk that is as full and as broken as a test wants.
 
-    `free_bytes` is a budget: what is reserved or written costs, once per byte, and a deleted or
-    cleared part comes back. None means that there is no end of space.
+    `free_bytes` is a budget: each byte reserved or written costs once, and deleted or cleared parts are
+    returned. None means unlimited space.
     """
 
     def __init__(self, *, free_bytes: int | None = None) -> None:
@@ -62,7 +62,7 @@ class FaultyDisk(Disk):
         self._lasting_failure: Exception | None = None
 
     def fail_next_sync(self, error: Exception | None = None) -> None:
-        """Once per call."""
+        """Each call fails one sync."""
         self._next_failures.append(error or FlushFailed("the disk of this test failed its next sync"))
 
     def fail_all_syncs(self, error: Exception | None = None) -> None:
@@ -108,7 +108,7 @@ class FaultyDisk(Disk):
             self.give_back(path, 0)
 
     def take(self, path: Path, at: int, size: int) -> None:
-        """Pay for those bytes of [at, at + size) that the file does not have yet, or raise DiskFull."""
+        """Pay for the bytes of [at, at + size) that the file does not have yet, or raise DiskFull."""
         parts = self._taken.setdefault(path, [])
         merged = list(_merged([*parts, (at, at + size)]))
         cost = _length(merged) - _length(parts)
@@ -128,10 +128,10 @@ class FaultyDisk(Disk):
 
 
 class TroubledDisk(FaultyDisk):
-    """Raises `error` from whatever is asked of files below a folder of this name, until it is healed.
+    """Raises `error` from operations on files below a folder of this name, until it is healed.
 
-    What is asked is "create", "open", "reserve" (and write), "sync" (and that of a folder), "delete" and
-    "ratio". `spared` of those operations succeed first.
+    Operations are "create", "open", "reserve" (and write), "sync" (and that of a folder), "delete" and
+    "ratio". `spared` of them succeed first.
     """
 
     def __init__(self) -> None:
@@ -192,20 +192,19 @@ class TroubledDisk(FaultyDisk):
 class PowerLossDisk(FaultyDisk):
     """Remembers what was synced, and can fall back to that.
 
-    Sure to survive are: the content of a file as its last sync found it, the names (and lengths) in a
-    folder as its last sync found them, and whatever `replace` wrote. Everything newer survives, is
-    lost, or is torn, page by page, as the dice fall. The sync of a file saves its name and those of
-    the folders above it too, as ext4 and XFS do; with `strict_names` only syncs of folders save names,
-    which is all that POSIX promises.
+    These survive for sure: the content of a file at its last sync, the names (and lengths) in a folder at its
+    last sync, and whatever `replace` wrote. Everything newer survives, is lost, or is torn, page by page, at
+    random. The sync of a file also saves its name and those of the folders above it, as ext4 and XFS do;
+    with `strict_names` only syncs of folders save names, which is all that POSIX promises.
     """
 
     def __init__(self, *, free_bytes: int | None = None, strict_names: bool = False) -> None:
         super().__init__(free_bytes=free_bytes)
         self._strict_names = strict_names
         self._lock = threading.RLock()
-        self._seen: set[Path] = set()  # Files that may be there after a failure.
+        self._seen: set[Path] = set()  # Files that may exist after a failure.
         self._named: set[Path] = set()  # Those whose names are safe.
-        self._content: dict[Path, bytes] = {}  # What is safe of them; zeros if nothing is.
+        self._content: dict[Path, bytes] = {}  # Their safe content; zeros if nothing is.
         self._new_folders: set[Path] = set()  # Folders whose names are not safe.
 
     def make_folder(self, folder: Path) -> None:
@@ -221,7 +220,7 @@ class PowerLossDisk(FaultyDisk):
 
     def open(self, path: Path, size: int, *, lasting: bool = False) -> DiskFile:
         with self._lock:
-            if path not in self._seen and path.exists():  # Older than this disk object: quite safe.
+            if path not in self._seen and path.exists():  # Older than this disk object: safe.
                 self._save(path, path.read_bytes())
         return super().open(path, size, lasting=lasting)
 
@@ -234,7 +233,7 @@ class PowerLossDisk(FaultyDisk):
         super().before_sync(file)
         with self._lock:
             if file.path.exists():
-                # As it is before the sync: what others write meanwhile may be covered, or not.
+                # As it is before the sync: concurrent writes may be covered, or not.
                 self._content[file.path] = bytes(file.view)
                 if not self._strict_names:
                     self._named.add(file.path)
@@ -254,7 +253,7 @@ class PowerLossDisk(FaultyDisk):
     def lose_power(self, seed: int | None) -> None:
         """Bring the folder to a state that a power failure could leave; without a seed, to the worst.
 
-        Maps that are still open keep their old content and write to nowhere.
+        Open maps keep their old content, and what they write is lost.
         """
         dice = _Dice(seed)
         with self._lock:
@@ -292,7 +291,7 @@ class PowerLossDisk(FaultyDisk):
 
 
 class _Dice:
-    """Decides what becomes of things that nobody made safe."""
+    """Decides what survives of unsynced data."""
 
     _OUTCOMES: Final = ("survives", "lost", "torn")
 
@@ -303,7 +302,7 @@ class _Dice:
         return self._random is not None and self._random.random() < 0.5
 
     def mixed(self, old: bytes, new: bytes) -> bytes:
-        """Each page of the old content, of the new, or partly of each. The length is the new one's."""
+        """Each page old, new, or partly both. The length is that of the new content."""
         old = old[: len(new)].ljust(len(new), b"\0")
         pages = range(0, len(new), PAGE)
         return b"".join(self._page(old[at : at + PAGE], new[at : at + PAGE]) for at in pages)

@@ -1,4 +1,4 @@
-"""A client that is no more than the wire: one call for each request that tests need, answers as values."""
+"""A minimal client of the wire protocol: one call for each request that tests need, answers as values."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from flaremq.remoting.router import Family, Handler, Router
 
 DEFAULT_TOPIC: Final = "TBW102"
 TIMEOUT_S: Final = 30.0
-"""Long: a busy machine is no failure. What must come soon is asked for with a limit of its own."""
+"""Long, because a busy machine is not a failure. Tests of speed pass their own limit."""
 
 H = TypeVar("H", bound=fields.Header)
 
 
 class RefusedByServer(FlareError):
-    """The server said no; `code` says why."""
+    """The server refused; `code` says why."""
 
     def __init__(self, answer: Command) -> None:
         super().__init__(f"{answer.code}: {answer.remark}")
@@ -45,7 +45,7 @@ class RefusedByServer(FlareError):
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """Where a message lies, as its producer was told."""
+    """Where a message is stored, as the broker answered."""
 
     queue_id: int
     queue_offset: int
@@ -73,7 +73,7 @@ class Want:
 
 
 class WireClient:
-    """Calls of one client. What servers ask of it goes to `handlers`, if there are any."""
+    """One client. Requests from servers go to `handlers`, if given."""
 
     def __init__(self, client_id: str = "127.0.0.1@wire", handlers: dict[int, Handler] | None = None) -> None:
         self.client_id = client_id
@@ -96,7 +96,7 @@ class WireClient:
         body: bytes | None = None,
         timeout_s: float = TIMEOUT_S,
     ) -> Command:
-        """The answer, if it is a success; Refused if not."""
+        """The answer of a successful request. Raises RefusedByServer otherwise."""
         given = fields.encode(header) if header is not None else None
         answer = await self.caller.call(address, Command(code=code, ext_fields=given, body=body), timeout_s)
         if answer.code != ResponseCode.SUCCESS:
@@ -118,7 +118,7 @@ class WireClient:
         return Sent(found.queue_id, found.queue_offset, found.msg_id)
 
     async def pull(self, address: str, want: Want, timeout_s: float = TIMEOUT_S) -> Pulled:
-        """Whatever the outcome, as long as it has offsets; Refused without."""
+        """The result of a pull that has offsets. Raises RefusedByServer otherwise."""
         answer = await self.caller.call(address, pull_request(want), timeout_s)
         if "nextBeginOffset" not in answer.fields:
             raise RefusedByServer(answer)
@@ -127,7 +127,7 @@ class WireClient:
         return Pulled(answer.code, found.next_begin_offset, messages)
 
     async def read_all(self, address: str, of: str, queue_id: int) -> list[StoredMessage]:
-        """Every message that a queue holds now, from its first to its last."""
+        """All messages that a queue holds now, in order."""
         offset, end = await self.bounds(address, of, queue_id)
         found: list[StoredMessage] = []
         while offset < end:
@@ -188,7 +188,7 @@ class WireClient:
         return beans.decode(GetConsumerListByGroupResponseBody, answer.body).consumer_id_list
 
     async def lock(self, address: str, group: str, queues: Iterable[MessageQueue]) -> set[MessageQueue]:
-        """Those of the queues that are this client's now."""
+        """Lock these queues. Returns those that this client has now."""
         answer = await self.ask(address, RequestCode.LOCK_BATCH_MQ, None, self._locks(group, queues))
         assert answer.body is not None
         return set(beans.decode(LockBatchResponseBody, answer.body).lock_ok_mq_set)

@@ -291,7 +291,7 @@ def written(node: SyntaxNode) -> str:
         case Truth(operand):
             return operand.name
         case Negated(operand):
-            return f"-{written(operand)}"
+            return f"- {written(operand)}"  # Two that touch begin a comment, if a line ends behind them.
         case Not(operand):
             return f"NOT ({written(operand)})"
         case IsNull(operand):

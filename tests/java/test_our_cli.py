@@ -126,7 +126,7 @@ def test_the_same_progress(scene: Scene) -> None:
     theirs = sorted(row[:6] for row in printed.rows() if len(row) > 6 and row[1] == BROKER)
     ours = scene.ours("group", "progress", GROUP)
     names = ("topic", "broker", "queue_id", "broker_offset", "consumer_offset", "lag")
-    assert theirs == sorted([str(each[name]) for name in names] for each in ours["queues"])
+    assert theirs == sorted([str(each[name]) for name in names] for each in ours["queues"]), printed.out
     assert f"Diff Total: {ours['lag']}" in printed.out
     (line,) = [each for each in scene.ours("group", "list")["groups"] if each["group"] == GROUP]
     (row,) = [row for row in scene.theirs("consumerProgress") if row[0] == GROUP]

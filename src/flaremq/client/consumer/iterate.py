@@ -66,8 +66,8 @@ class MessageReader:
     def end(self, message: ReceivedMessage, why: Later | None = None) -> None:
         if not self.delivery.is_lent(message):
             raise UsageError(
-                f"message {message.message_id} cannot be acknowledged: it already was, or the loop that got it "
-                "has ended"
+                f"message {message.message_id} cannot be acknowledged: it already was, or the loop that got "
+                "it has ended"
             )
         self.ended_by(message, why)
 

@@ -38,6 +38,7 @@ READ: list[tuple[str, str, str, Any]] = [
     ("commitIntervalCommitLog", "150", "commit_interval_ms", 150),
     ("flushCommitLogTimed", "true", "flush_timed", True),
     ("flushIntervalConsumeQueue", "1500", "queue_flush_interval_ms", 1500),
+    ("flushDelayOffsetInterval", "2500", "flush_delay_offsets_ms", 2500),
     ("cleanResourceInterval", "9000", "clean_interval_ms", 9000),
     ("deleteCommitLogFilesInterval", "50", "delete_log_interval_ms", 50),
     ("deleteConsumeQueueFilesInterval", "60", "delete_queue_interval_ms", 60),
@@ -187,7 +188,11 @@ OBEYED = {
     "flushDiskType": "test_what_may_be_seen_follows_the_flush_type",
     "transientStorePoolEnable": "test_with_the_pool_only_committed_bytes_are_read_or_flushed",
     "brokerRole": "test_a_slave_takes_no_messages",
+    "flushDelayOffsetInterval": "test_progress_is_saved_as_often_as_is_configured",
 }
+
+
+FOLDER = Path(__file__).parent
 
 
 def test_every_option_that_must_be_honoured_has_a_test_that_knows_it() -> None:
@@ -195,9 +200,9 @@ def test_every_option_that_must_be_honoured_has_a_test_that_knows_it() -> None:
     assert set(OBEYED) == names | {"useReentrantLockWhenPutMessage"}
     tests = {
         node.name
-        for path in Path(__file__).parent.glob("test_*.py")
+        for path in (*FOLDER.glob("test_*.py"), *(FOLDER.parent / "broker" / "delay").glob("test_*.py"))
         for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.FunctionDef)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     }
     assert set(OBEYED.values()) <= tests
 

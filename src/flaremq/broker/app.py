@@ -25,6 +25,7 @@ from flaremq.base.live import Derived, Live
 from flaremq.base.logs import fields, logger
 from flaremq.broker.config import BrokerConfig
 from flaremq.broker.configuration import Configuration
+from flaremq.broker.delay.levels import DelayedMessages, DelayRewrite
 from flaremq.broker.doors import Doors
 from flaremq.broker.features import Feature, Requests
 from flaremq.broker.handlers.admin_broker import AdminBrokerHandlers
@@ -195,10 +196,13 @@ class Broker:
             self._offload,
             is_online=lambda group: tables.groups.get(group) is not None,
         )
+        delayed = DelayedMessages(
+            self.store, tables, self.stats, self._offload, self._clock, sleep=self._sleep
+        )
         requests = _Requests(self._requests(families), families)
         inner: list[Feature] = [
             *(self._offload, storage, tables, _Calls(caller), _Lanes(pulls, acks)),
-            *(requests, self.stats, slow),
+            *(requests, self.stats, slow, delayed),
         ]
         made = Composition(sends, pulls, acks, overload, families, namesrvs, inner, [])
         made.outer.extend(self._outer(made, registration))
@@ -216,7 +220,10 @@ class Broker:
             self._host,
             self.tables,
             self._clock,
-            rewrites=(DeadLetters(self.tables), NotServedYet(self._settings), need_key),
+            rewrites=(
+                *(DeadLetters(self.tables), DelayRewrite(self.store), NotServedYet(self._settings)),
+                need_key,
+            ),
             rng=self._rng,
         )
         families = self._config.families
@@ -249,7 +256,10 @@ class Broker:
         yield "adminBroker", AdminTopicHandlers(tables, store, stats, offload).table()
         groups = AdminGroupHandlers(tables.subscriptions, tables.offsets, stats, offload)
         yield "adminBroker", groups.table()
-        yield "adminBroker", AdminBrokerHandlers(store, stats, runtime, self.configuration, offload).table()
+        yield (
+            "adminBroker",
+            AdminBrokerHandlers(store, stats, runtime, self.configuration, offload, tables.delays).table(),
+        )
         yield "adminBroker", UnsupportedHandlers().table()
 
     def _address(self) -> str:

@@ -30,6 +30,8 @@ SELF_TEST_TOPIC: Final = "SELF_TEST_TOPIC"
 OFFSET_MOVED_EVENT_TOPIC: Final = "OFFSET_MOVED_EVENT"
 ROCKSDB_OFFSET_TOPIC: Final = "CHECKPOINT_TOPIC"
 TIMER_TOPIC: Final = SYSTEM_TOPIC_PREFIX + "wheel_timer"
+UNDELIVERED_TOPIC: Final = SYSTEM_TOPIC_PREFIX + "undelivered"
+"""Delayed messages that could not be delivered to their own topic. RocketMQ would drop them."""
 
 SYSTEM_TOPICS: Final = frozenset(
     {

@@ -176,6 +176,7 @@ class StoreSettings:
     lmq_enabled: bool = option("enableLmq", False)
     multi_dispatch_enabled: bool = option("enableMultiDispatch", False)
     delay_levels: str = option("messageDelayLevel", LEVELS)
+    flush_delay_offsets_ms: int = option("flushDelayOffsetInterval", 10_000, minimum=1, unit="span_ms")
     correct_min_offset_interval_ms: int = option(
         "correctLogicMinOffsetForceInterval", 300_000, minimum=0, unit="span_ms"
     )

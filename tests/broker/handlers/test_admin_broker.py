@@ -15,6 +15,8 @@ from flaremq.broker.offload import Offload
 from flaremq.broker.settings import BrokerSettings, FamilySettings
 from flaremq.broker.stats.runtime import Runtime
 from flaremq.broker.stats.stats import SampleSpan, Stats
+from flaremq.broker.tables.configfile import ConfigFile
+from flaremq.broker.tables.delayoffsets import DelayOffsets
 from flaremq.model.topic import DataVersion
 from flaremq.protocol import beans, fastjson
 from flaremq.protocol.bodies.cluster import KVTable
@@ -39,9 +41,10 @@ class Bench:
         )
         self.told: list[frozenset[str]] = []
         self.configuration.listeners.append(self.told.append)
+        self.delays = DelayOffsets(ConfigFile(store.settings.root / "delayOffset.json"), offload, clock)
         runtime = Runtime(live, store, self.stats, {}, clock)
         self._router = Router()
-        handlers = AdminBrokerHandlers(store, self.stats, runtime, self.configuration, offload)
+        handlers = AdminBrokerHandlers(store, self.stats, runtime, self.configuration, offload, self.delays)
         self._router.serve(Family("admin", 100), handlers.table())
 
     async def ask(self, code: int, body: bytes | None = None, **fields: str) -> Command:
@@ -147,6 +150,9 @@ async def test_files_are_cleaned_on_request(bench: Bench, store: MessageStore) -
     assert (await bench.ask(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE)).code == 0
 
 
-async def test_delay_offsets_are_an_empty_table(bench: Bench) -> None:
+async def test_delay_offsets_are_told_by_level(bench: Bench) -> None:
     answer = await bench.ask(RequestCode.GET_ALL_DELAY_OFFSET)
     assert fastjson.load_object(answer.body)["offsetTable"] == {}
+    bench.delays.set(3, 41)
+    answer = await bench.ask(RequestCode.GET_ALL_DELAY_OFFSET)
+    assert fastjson.load_object(answer.body)["offsetTable"] == {3: 41}

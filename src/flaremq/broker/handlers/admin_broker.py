@@ -12,8 +12,8 @@ from flaremq.broker.configuration import Configuration
 from flaremq.broker.offload import Offload
 from flaremq.broker.stats.runtime import Runtime
 from flaremq.broker.stats.stats import Stats
-from flaremq.model.topic import DataVersion
-from flaremq.protocol import beans, fastjson, fields
+from flaremq.broker.tables.delayoffsets import DelayOffsets
+from flaremq.protocol import beans, fields
 from flaremq.protocol.bodies.cluster import KVTable
 from flaremq.protocol.codes import RequestCode, ResponseCode
 from flaremq.protocol.command import Command, response_to
@@ -32,8 +32,10 @@ class AdminBrokerHandlers:
         runtime: Runtime,
         configuration: Configuration,
         offload: Offload,
+        delays: DelayOffsets,
     ) -> None:
         self._store = store
+        self._delays = delays
         self._stats = stats
         self._runtime = runtime
         self._configuration = configuration
@@ -95,6 +97,5 @@ class AdminBrokerHandlers:
         return response_to(request)
 
     async def get_delay_offsets(self, _peer: Peer, request: Command) -> Command:
-        """An empty table: this broker has no delayed messages."""
-        table = {"dataVersion": DataVersion().to_dict(), "offsetTable": {}}
-        return response_to(request, body=fastjson.dumps(table))
+        """For slaves: how far each delay level is delivered."""
+        return response_to(request, body=beans.encode(self._delays.wrapper()))

@@ -34,6 +34,7 @@ from flaremq.broker.settings import BrokerSettings
 from flaremq.broker.tables.tables import Tables
 from flaremq.model import names, properties, sysflag
 from flaremq.model.batch import split_batch
+from flaremq.model.delays import SCHEDULE_TOPIC
 from flaremq.model.msgid import UniqueIds
 from flaremq.model.properties import decode_properties, encode_properties
 from flaremq.model.topic import PERM_WRITE, TopicConfig, TopicFilterType
@@ -185,8 +186,8 @@ class PlainSends:
         message = replace(message, properties=self._stored_properties(known))
         result = self._store.put(message, wait=False)
         answer = self._answer(request, SendMessageResponseHeader(
-            msg_id=self._offset_id(result), queue_id=message.queue_id, queue_offset=result.queue_offset,
-            transaction_id=key,
+            msg_id=self._offset_id(result), queue_id=_asked_queue(message, known),
+            queue_offset=result.queue_offset, transaction_id=key,
         ))  # fmt: skip
         wait_for = result.end if known.get(properties.WAIT, "true") == "true" else 0
         return StoredSend(answer, message.topic.decode(), 1, result.size, wait_for)
@@ -276,6 +277,11 @@ class PlainSends:
         order = _JSON_ORDER if request.serialize_type is SerializeType.JSON else _COMPACT_ORDER
         in_order = {name: found[name] for name in order if name in found}
         return response_to(request, ResponseCode.SUCCESS, ext_fields={**in_order, **found})
+
+
+def _asked_queue(message: NewMessage, known: dict[str, str]) -> int:
+    """The queue that the answer names: for a delayed message, the one to which it will be delivered."""
+    return int(known[properties.REAL_QUEUE_ID]) if message.topic == SCHEDULE_TOPIC else message.queue_id
 
 
 def _sys_flag(header: SendMessageRequestHeader, config: TopicConfig) -> int:

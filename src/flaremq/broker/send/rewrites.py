@@ -25,7 +25,6 @@ from flaremq.store.drafts import NewMessage
 _MAX_RECONSUME_FROM: Final = 121  # V3_4_9: clients from this version on send their maximum of retries.
 _DLQ_QUEUES: Final = 1
 _NOT_YET: Final = (
-    (properties.DELAY, "delayed messages"),
     (properties.TIMER_DELAY_SEC, "timer messages"),
     (properties.TIMER_DELAY_MS, "timer messages"),
     (properties.TIMER_DELIVER_MS, "timer messages"),
@@ -84,10 +83,8 @@ class NotServedYet:
             raise NoPermission(f"the broker[{settings.ip1}] sending transaction message is forbidden")
         if prepared:
             raise NotServed("transactional messages are not served yet: send without a transaction")
-        retry = names.is_retry(message.topic.decode())
         for name, what in _NOT_YET:
-            # A retry with a delay is delivered at once: early is better than never.
-            if name in known and not retry and known[name] not in ("0", "-1"):
+            if name in known and known[name] not in ("0", "-1"):
                 raise NotServed(f"{what} ({name}={known[name]}) are not served yet: send without {name}")
         return message
 

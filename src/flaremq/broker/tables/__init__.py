@@ -4,6 +4,7 @@ attributes          changes to the attributes of topics and groups
 broadcast           offsets of broadcasting consumers
 configfile          tables kept as JSON files
 consumers           connected consumers by group
+delayoffsets        delayOffset.json
 deletedtopics       topics deleted while the log still holds their messages
 filters             compiled subscriptions
 offsets             consumerOffset.json

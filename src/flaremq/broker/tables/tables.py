@@ -14,6 +14,7 @@ from flaremq.broker.settings import BrokerSettings
 from flaremq.broker.tables.broadcast import BroadcastOffsets
 from flaremq.broker.tables.configfile import Autosave, ConfigFile, save_all
 from flaremq.broker.tables.consumers import Consumers, GroupHooks
+from flaremq.broker.tables.delayoffsets import DelayOffsets
 from flaremq.broker.tables.deletedtopics import DeletedTopics
 from flaremq.broker.tables.filters import Filters
 from flaremq.broker.tables.offsets import Offsets
@@ -39,6 +40,7 @@ class Tables(Feature):
         self.subscriptions = SubscriptionGroups(settings, file("subscriptionGroup.json"), offload, clock)
         self.offsets = Offsets(settings, file("consumerOffset.json"), offload, clock)
         self.deleted = DeletedTopics(file("deletedTopics.json"), offload)
+        self.delays = DelayOffsets(file("delayOffset.json"), offload, clock)
         self.filters = Filters(settings, file("consumerFilter.json"), offload, clock)
         self.groups = Consumers(
             settings, clock, GroupHooks(registered=self.filters.register, gone=self.filters.unregister)
@@ -81,7 +83,7 @@ class Tables(Feature):
         yield Task("expire-filters", 10, MINUTE_S, lambda: self.filters.expire(self._clock.now_ms()))
 
     def load(self) -> None:
-        for table in (self.topics, self.subscriptions, self.offsets, self.filters, self.deleted):
+        for table in (self.topics, self.subscriptions, self.offsets, self.filters, self.deleted, self.delays):
             table.load()
 
     async def save(self) -> None:

@@ -302,7 +302,7 @@ DelayLevel = Annotated[
         "--delay-level",
         metavar="LEVEL",
         min=0,
-        help="Delivery delay, 1 to 18 (1s 5s 10s 30s 1m ... 2h). Apache brokers only, for now.",
+        help="Delivery delay, 1 to 18 (1s 5s 10s 30s 1m ... 2h).",
         show_default=False,
     ),
 ]

@@ -1,0 +1,265 @@
+"""Delay levels: messages that wait for a span of time, in one queue per level.
+
+    send with DELAY=3 > [rewrite] > SCHEDULE_TOPIC_XXXX, queue 2 > 10 s > [delivery] > its own topic and queue
+
+All messages of a level wait equally long, so the first of its queue is the next that is due, and one look
+at that queue entry tells when: dispatch writes the time of delivery where other topics have a tags code.
+
+A message is delivered by appending it again, to its own topic. The offset in delayOffset.json moves only
+after the copy is on the disk, so a crash repeats the deliveries of the last seconds, and loses none. A
+delivery that the store refuses, for example because the disk is full, is tried again until it succeeds, and
+the messages behind it wait. One that can never succeed is put aside in its own topic and reported.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from time import monotonic
+from typing import Final
+
+from flaremq.base.clock import Clock
+from flaremq.base.errors import FlareError, InvalidName, InvalidParameter, Malformed, MessageIllegal
+from flaremq.base.lifecycle import Sleep
+from flaremq.base.logs import fields, logger
+from flaremq.broker.features import Feature
+from flaremq.broker.offload import Offload
+from flaremq.broker.send.rewrites import Arrival
+from flaremq.broker.stats.stats import Stats
+from flaremq.broker.tables.tables import Tables
+from flaremq.broker.tasks import Task
+from flaremq.model import layout, names, properties
+from flaremq.model.columns import Check
+from flaremq.model.delays import SCHEDULE_TOPIC
+from flaremq.model.record import decode
+from flaremq.store.drafts import NewMessage
+from flaremq.store.queue.consumequeue import ConsumeQueue
+from flaremq.store.queue.extension import is_address
+from flaremq.store.settings import BrokerRole
+from flaremq.store.store import MessageStore
+
+log = logger("broker.delay")
+
+_ENTRY: Final = struct.Struct(layout.ENTRY_FORMAT)
+_LOOK_S: Final = 0.1  # As RocketMQ: a message is delivered at most this much late.
+_FIRST_S: Final = 1.0
+_SLICE_S: Final = 0.005  # Sends and pulls are served between two slices.
+_READ_AT_ONCE: Final = 256
+_TIMERS: Final = (properties.TIMER_DELAY_SEC, properties.TIMER_DELAY_MS, properties.TIMER_DELIVER_MS)
+
+
+class DelayRewrite:
+    """Sends a message with a delay level to the topic in which it waits."""
+
+    def __init__(self, store: MessageStore) -> None:
+        self._store = store
+
+    def __call__(self, message: NewMessage, known: dict[str, str], _arrival: Arrival) -> NewMessage:
+        text = known.get(properties.DELAY)
+        if text is None:
+            return message
+        levels = len(self._store.settings.delay_levels_ms)
+        try:
+            level = min(int(text), levels)
+        except ValueError:
+            raise FlareError(f"DELAY={text!r}: expected a delay level from 1 to {levels}") from None
+        if level <= 0:
+            return message
+        for name in _TIMERS:  # The level wins.
+            known.pop(name, None)
+        known[properties.DELAY] = str(level)
+        known[properties.REAL_TOPIC] = message.topic.decode()
+        known[properties.REAL_QUEUE_ID] = str(message.queue_id)
+        return replace(message, topic=SCHEDULE_TOPIC, queue_id=level - 1)
+
+
+@dataclass(slots=True)
+class _Level:
+    number: int
+    next: int
+    """Queue offset of the next message to deliver."""
+    copied: deque[tuple[int, int]] = field(default_factory=deque)
+    """Deliveries that may not be on the disk yet: where the copy ends in the log, and `next` after it."""
+    trouble: str = ""
+    """Why the last delivery failed; logged once."""
+
+
+class DelayedMessages(Feature):
+    """Delivers waiting messages when they are due."""
+
+    step = "delayed messages"
+
+    def __init__(
+        self,
+        store: MessageStore,
+        tables: Tables,
+        stats: Stats,
+        offload: Offload,
+        clock: Clock,
+        *,
+        sleep: Sleep = asyncio.sleep,
+        now_s: Callable[[], float] = monotonic,
+    ) -> None:
+        self._store = store
+        self._tables = tables
+        self._stats = stats
+        self._offload = offload
+        self._clock = clock
+        self._sleep = sleep
+        self._now_s = now_s
+        self._levels: dict[int, _Level] = {}
+
+        self._last_level = 0
+        """The highest that has a queue: it may hold messages though it is no longer configured."""
+
+    # Life.
+
+    async def start(self) -> None:
+        found = [queue_id for (topic, queue_id), _ in self._store.queues.items() if topic == SCHEDULE_TOPIC]
+        self._last_level = max(found, default=-1) + 1
+
+    async def stop(self) -> None:
+        """Make the last copies durable, or the next start would deliver them again."""
+        if any(level.copied for level in self._levels.values()):
+            await self._offload.run(lambda: self._store.workers.log_flusher.flush(0))
+        await self.save()
+
+    def tasks(self) -> Iterable[Task]:
+        yield Task("deliver-delayed", _FIRST_S, _LOOK_S, self.deliver)
+        period_s = self._store.settings.flush_delay_offsets_ms / 1000
+        yield Task("save-delay-offsets", period_s, period_s, self.save)
+
+    async def save(self) -> None:
+        flushed = self._store.flushed.value
+        for level in self._levels.values():
+            while level.copied and level.copied[0][0] <= flushed:
+                self._tables.delays.set(level.number, level.copied.popleft()[1])
+        if self._tables.delays.dirty:
+            await self._tables.delays.save()
+
+    # Delivering.
+
+    async def deliver(self) -> None:
+        """Deliver everything that is due."""
+        if self._store.settings.role is BrokerRole.SLAVE:
+            return
+        configured = len(self._store.settings.delay_levels_ms)
+        for number in range(1, max(configured, self._last_level) + 1):
+            while self._deliver_some(number):
+                await self._sleep(0)
+
+    def _deliver_some(self, number: int) -> bool:
+        """Deliver for as long as a slice lasts. True if more is due."""
+        queue = self._store.queues.get(SCHEDULE_TOPIC, number - 1)
+        if queue is None or queue.is_batch:
+            return False
+        level = self._level(number, queue)
+        entries = queue.entries(level.next, _READ_AT_ONCE)
+        now_ms, ends_s = self._clock.now_ms(), self._now_s() + _SLICE_S
+        try:
+            for physical_offset, size, code in _ENTRY.iter_unpack(entries):
+                if self._due_ms(number, physical_offset, size, code, now_ms) > now_ms:
+                    return False
+                self._deliver_one(level, physical_offset, size)
+                if self._now_s() > ends_s:
+                    return True
+        except FlareError as error:
+            self._failed(level, error)
+            return False
+        finally:
+            if self._store.dispatcher.behind:
+                self._store.show(wait=False)
+        return bool(entries)
+
+    def _level(self, number: int, queue: ConsumeQueue) -> _Level:
+        """Where a level continues: within its queue, whatever the file says and retention has deleted."""
+        level = self._levels.get(number)
+        if level is None:
+            level = self._levels[number] = _Level(number, self._tables.delays.get(number))
+        within = max(queue.min_offset, min(level.next, queue.max_offset))
+        if within != level.next:
+            log.warning(
+                "delayed messages between these queue offsets are not in the log",
+                extra=fields(level=number, begin=min(level.next, within), end=max(level.next, within)),
+            )
+            level.next = within
+            level.copied.clear()
+            self._tables.delays.set(number, within)
+        return level
+
+    def _due_ms(self, number: int, physical_offset: int, size: int, code: int, now_ms: int) -> int:
+        levels = self._store.settings.delay_levels_ms
+        delay_ms = levels[number - 1] if number <= len(levels) else None
+        if is_address(code):  # With queue extensions, the entry has no room for the time.
+            return self._store.log.store_time(physical_offset, size) + (delay_ms or 0)
+        if delay_ms is not None and code > now_ms + delay_ms:
+            return now_ms  # The clock was set back: nobody waits longer than the level says.
+        return code
+
+    def _deliver_one(self, level: _Level, physical_offset: int, size: int) -> None:
+        message = self._waiting(physical_offset, size)
+        end = self._store.log.begin
+        if message is not None:
+            try:
+                result = self._store.put(message, wait=False)
+            except (InvalidName, MessageIllegal) as error:
+                result = self._store.put(self._put_aside(message, error), wait=False)
+            end = result.end
+            self._stats.put(message.topic.decode(), 1, result.size)
+        level.next += 1
+        level.copied.append((end, level.next))
+        if level.trouble:
+            log.info("delayed messages are delivered again", extra=fields(level=level.number))
+            level.trouble = ""
+
+    def _waiting(self, physical_offset: int, size: int) -> NewMessage | None:
+        """The message to deliver; None if its record is gone or damaged."""
+        record = self._store.record(physical_offset)
+        if record is None or len(record) != size:
+            log.error("a delayed message is no longer in the log", extra=fields(offset=physical_offset))
+            return None
+        try:
+            stored = decode(record, check=Check.BODY_CRC)
+        except Malformed as error:
+            log.error(
+                "a delayed message is damaged and cannot be delivered",
+                extra=fields(offset=physical_offset, why=error),
+            )
+            return None
+        known = stored.properties
+        topic, queue = known.get(properties.REAL_TOPIC, ""), known.get(properties.REAL_QUEUE_ID, "")
+        message = NewMessage(
+            topic=topic.encode(),
+            body=stored.body,
+            queue_id=int(queue) if queue.isascii() and queue.isdigit() else 0,
+            properties=stored.raw_properties,
+            flag=stored.flag,
+            sys_flag=stored.sys_flag,
+            born_timestamp_ms=stored.born_timestamp_ms,
+            born_host=stored.born_host.encode(),
+            reconsume_times=stored.reconsume_times,
+        )
+        if self._tables.topics.get(topic) is None or topic in names.NO_SEND_TOPICS:
+            return self._put_aside(message, InvalidParameter(f"topic {topic!r} does not exist"))
+        return message
+
+    def _put_aside(self, message: NewMessage, why: FlareError) -> NewMessage:
+        """Where a message goes that cannot be delivered to its own topic: it is never dropped."""
+        topic = names.UNDELIVERED_TOPIC
+        log.error(
+            "a delayed message cannot be delivered and is put aside",
+            extra=fields(topic=message.topic.decode(errors="replace"), put_into=topic, why=why),
+        )
+        self._tables.topics.ensure(topic, 1)
+        return replace(message, topic=topic.encode(), queue_id=0)
+
+    def _failed(self, level: _Level, error: FlareError) -> None:
+        if level.trouble != type(error).__name__:
+            level.trouble = type(error).__name__
+            log.warning(
+                "delayed messages cannot be delivered now, trying again",
+                extra=fields(level=level.number, why=error),
+            )

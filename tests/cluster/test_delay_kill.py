@@ -1,0 +1,54 @@
+"""Delayed messages and a broker that is killed: each comes at least once, and none early."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from flaremq import Message, Producer, PushConsumer, ReceivedMessage
+from flaremq.testing.cluster import Cluster, eventually
+from flaremq.testing.fakes.wireclient import WireClient
+
+TOPIC = "Delayed"
+COUNT = 400
+LEVEL, SPAN_MS = 2, 5_000
+
+
+async def test_a_kill_while_messages_wait_or_are_delivered_loses_none(tmp_path: Path) -> None:
+    came: dict[str, int] = {}
+
+    def at_least(count: int) -> Callable[[], Awaitable[bool]]:
+        async def have_come() -> bool:
+            return len(came) >= count
+
+        return have_come
+
+    with Cluster(tmp_path) as cluster:
+        namesrv = await asyncio.to_thread(cluster.namesrv)
+        broker = await asyncio.to_thread(cluster.broker, "broker-a", namesrv.address)
+        async with WireClient() as client:
+            await client.create_topic(broker.address, TOPIC, 4)
+        sent: dict[str, int] = {}
+        async with Producer("delayers", namesrv=namesrv.address) as producer:
+            for number in range(COUNT):
+                now_ms = int(time.time() * 1000)
+                receipt = await producer.send(Message(TOPIC, b"%d" % number, delay_level=LEVEL))
+                sent[receipt.message_id] = now_ms
+        await asyncio.to_thread(broker.kill)
+        broker = await asyncio.to_thread(cluster.again, broker)
+        consumer = PushConsumer("readers", namesrv=namesrv.address)
+
+        @consumer.subscribe(TOPIC)
+        async def note(message: ReceivedMessage) -> None:
+            came.setdefault(message.message_id, message.store_timestamp_ms)
+
+        async with consumer:
+            await eventually("the first has come", at_least(1), 60)
+            await asyncio.to_thread(broker.kill)  # Some are delivered, and the file says so of none.
+            broker = await asyncio.to_thread(cluster.again, broker)
+            await eventually("all have come", at_least(COUNT), 60)
+        assert "Traceback" not in "\n".join(broker.lines)
+    assert came.keys() == sent.keys()
+    assert not {each: came[each] - sent[each] for each in sent if came[each] < sent[each] + SPAN_MS}

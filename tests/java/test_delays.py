@@ -38,7 +38,6 @@ def test_messages_come_when_their_level_says(java: JavaClients, queues: list[Que
 def clients(java_toolchain: Toolchain) -> Iterator[JavaClients]:
     with JavaClients(java_toolchain, "5.3.3") as clients:
         yield clients
-        clients.stop_all()
 
 
 def kinds(toolchain: Toolchain, names: tuple[str, str]) -> list[Kind]:
@@ -72,7 +71,6 @@ def test_what_waits_in_a_folder_is_delivered_by_its_next_owner_and_once(
         broker.stop()
         broker = peers.again(broker, first)
         producer.send([Draft(topic="Waiting", body=b"99", delay_level=1, queue=queue)])
-        found: list[bytes] = []
-        while b"99" not in found:
-            found += [each.body for each in clients.pull().pull(queue, len(found)).messages]
-        assert found == [b"%02d" % n for n in range(COUNT)] + [b"99"], "the first owner delivers none again"
+        received = clients.push("Waiting").received(COUNT + 1, LIMIT_MS)
+        assert bodies(received) == [*(f"{n:02}" for n in range(COUNT)), "99"], "it delivers none again"
+        clients.stop_all()  # While there is a broker that they can tell.

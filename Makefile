@@ -51,17 +51,17 @@ endef
 
 test: build  ## All quick tests, on the compiled modules and on the Python ones; two runs at a time.
 	@rm -rf $(LOGS)
-	@echo "Two runs of tests at a time: \"main\" and then \"python\", next to \"spark\" and then \"java\"."
+	@echo "Two runs of tests at a time: \"main\", and one after the other \"spark\", \"python\" and \"java\"."
 	@echo "On two cores they take 15 to 20 minutes. Output is kept in $(LOGS)."
 	@status=0; $(MAKE) --no-print-directory --jobs=2 test-main test-others || status=$$?; \
 	for name in main spark python java; do test ! -f $(LOGS)/$$name || tail -n 1 $(LOGS)/$$name; done; exit $$status
 
 test-main:
 	$(call run,main,FLAREMQ_COMPILED=1 $(BIN)/pytest --ignore=tests/spark)
-	$(call run,python,FLAREMQ_PURE=1 $(BIN)/pytest tests/model tests/protocol tests/store tests/arrow tests/remoting/test_turn.py tests/broker/test_lanes.py)
 
 test-others:
 	$(call run,spark,$(BIN)/pytest tests/spark)
+	$(call run,python,FLAREMQ_PURE=1 $(BIN)/pytest tests/model tests/protocol tests/store tests/arrow tests/remoting/test_turn.py tests/broker/test_lanes.py)
 	$(call run,java,$(BIN)/pytest tests/java -m smoke)
 
 slow: build  ## Longer runs of the property and crash tests.

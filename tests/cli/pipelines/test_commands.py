@@ -121,6 +121,7 @@ def test_a_rebuild_as_an_operator_runs_it(java: Java, tmp_path: Path) -> None:  
     assert done.stderr == ""
 
 
+@pytest.mark.slow  # Half a minute of processor time: tests/spark has the same audit in a session that runs.
 def test_an_audit_as_an_operator_runs_it(java: Java, tmp_path: Path) -> None:  # noqa: F811
     store = tmp_path / "store"
     written(store, 200)

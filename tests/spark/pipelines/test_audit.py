@@ -175,9 +175,9 @@ def test_a_deleted_topic_is_no_finding_and_is_not_brought_back(spark: SparkSessi
         assert found.findings == []
     found = audit(spark, store)
     assert found.findings == [] and found.records == 70
-    assert "40 records are of deleted topics, and belong to no queue" in found.notes
+    assert "40 records of deleted topics, which belong to no queue" in found.notes
     verified = Verifier(InspectedFolder(store), deleted=deleted_topics(store)).run()
-    assert verified.problems == [] and any("40 records are of deleted" in each for each in verified.notes)
+    assert verified.problems == [] and any("40 records of deleted" in each for each in verified.notes)
     done = rebuild(spark, store, tmp_path / "made")
     made = {path.name for path in (tmp_path / "made" / "consumequeue").iterdir()}
     assert done.deleted == 40 and {"Again", "Kept"} <= made and "Gone" not in made

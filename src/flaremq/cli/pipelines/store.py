@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from flaremq.base.localpath import local_path
-from flaremq.base.text import size
+from flaremq.base.text import count, size
 from flaremq.base.units import parse_size
 from flaremq.cli.options import Json, Yes
 from flaremq.cli.pipelines.spark import (
@@ -194,15 +194,15 @@ def _show_rebuilt(done: Rebuilt, out: Output) -> None:
             ),
         ]
     )
-    for count, what in (
-        (done.repeated, "records have a queue position that another record has, and were left out"),
-        (done.missing, "queue positions have no record; they are filled, and consumers skip them"),
-        (done.light, "records name more queues (INNER_MULTI_DISPATCH), which were not rebuilt"),
-        (done.batches, "records hold several messages; batch queues were not rebuilt"),
-        (done.deleted, "records are of deleted topics, and got no queue"),
+    for number, what, how in (
+        (done.repeated, "record", "with the queue position of another record, left out"),
+        (done.missing, "queue position", "without a record, filled: consumers skip them"),
+        (done.light, "record", "with more queues (INNER_MULTI_DISPATCH), which were not rebuilt"),
+        (done.batches, "record", "with several messages; batch queues were not rebuilt"),
+        (done.deleted, "record", "of deleted topics, which got no queue"),
     ):
-        if count:
-            note(f"{count:,} {what}")
+        if number:
+            note(f"{count(number, what)} {how}")
     for path in done.kept:
         note(f"the old folder is {path}")
 

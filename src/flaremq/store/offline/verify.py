@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from flaremq.base.errors import CorruptStore
+from flaremq.base.text import count
 from flaremq.model import layout
 from flaremq.model.columns import Check, Fact, Odd, facts_table
 from flaremq.model.layout import index_slots
@@ -185,8 +186,8 @@ class Verifier:
         tail = bytes(record[-layout.CRC_TAIL_SIZE :])
         if size < layout.CRC_TAIL_SIZE or not tail.startswith(layout.CRC_PROPERTY + b"\x01"):
             return
-        count, _, _ = walk(record, 0, len(record), 0, facts_table(1), Check.RECORD_CRC)
-        if not count:
+        found, _, _ = walk(record, 0, len(record), 0, facts_table(1), Check.RECORD_CRC)
+        if not found:
             offset = walked.facts[row * Fact.WIDTH + Fact.OFFSET]
             self.report.wrong(f"the record at offset {offset}: its {layout.CRC_PROPERTY.decode()} is wrong")
 
@@ -260,8 +261,8 @@ class Verifier:
 
     def _hole(self, topic: str, queue_id: int, tally: _Tally) -> None:
         self.report.wrong(
-            f"queue {topic}-{queue_id}: {tally.missing} records from offset {tally.missing_first} on have no "
-            "entry, but later ones have"
+            f"queue {topic}-{queue_id}: no entry for {count(tally.missing, 'record')} from offset "
+            f"{tally.missing_first} on, but for later ones"
         )
         tally.missing = 0
 
@@ -269,24 +270,26 @@ class Verifier:
         for (topic, queue_id), tally in sorted(self._tallies.items()):
             if tally.missing:
                 sentence = (
-                    f"queue {topic}-{queue_id}: the last {tally.missing} records, from offset "
-                    f"{tally.missing_first} on, have no entry"
+                    f"queue {topic}-{queue_id}: no entry for the newest {count(tally.missing, 'record')}, "
+                    f"from offset {tally.missing_first} on"
                 )
                 if must_be_there:
                     self.report.wrong(sentence)
                 else:
-                    self.report.notes.append(f"{sentence} yet: the broker makes them")
+                    self.report.notes.append(f"{sentence}: the broker has not made it yet")
             if tally.replaced:
                 self.report.notes.append(
-                    f"queue {topic}-{queue_id}: {tally.replaced} records are older than the queue, which was "
-                    "made anew"
+                    f"queue {topic}-{queue_id}: {count(tally.replaced, 'record')} older than the queue, "
+                    "which was made anew"
                 )
         if self._deleted_count:
             self.report.notes.append(
-                f"{self._deleted_count} records are of deleted topics and have no entries"
+                f"{count(self._deleted_count, 'record')} of deleted topics, without an entry"
             )
-        for topic, count in sorted(self._without_queue.items()):
-            self.report.notes.append(f"topic {topic}: {count} records, but no queue; was it deleted?")
+        for topic, number in sorted(self._without_queue.items()):
+            self.report.notes.append(
+                f"topic {topic}: {count(number, 'record')}, but no queue; was it deleted?"
+            )
 
     # Queues and index.
 

@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 from flaremq.arrow.storefolder import ArrowStore, Moment
 from flaremq.base.errors import UsageError
 from flaremq.base.localpath import local_path
+from flaremq.base.text import count
 from flaremq.base.units import MiB, cores
 from flaremq.model.layout import ENTRY_SIZE
 from flaremq.protocol.configfiles import deleted_topics
@@ -132,10 +133,12 @@ def _audit_archive(spark: SparkSession, folder: ArrowStore, archive: AuditedArch
     result.archived = compared.rows
     result.add(compared.findings, compared.found)
     if compared.later and is_live:
-        result.notes.append(f"{compared.later} messages came after the last archived one of their queue")
+        result.notes.append(
+            f"{count(compared.later, 'message')} newer than the last archived one of their queue"
+        )
     elif compared.later:
         result.add(
-            [f"archive: {compared.later} messages after the last archived one of their queue are missing"]
+            [f"archive: {count(compared.later, 'message')} missing, newer than the last of their queue"]
         )
 
 
@@ -164,13 +167,15 @@ def _note_tallies(result: Audit, tallies: Sequence[Tally]) -> None:
     light, batches = (sum(getattr(tally, name) for tally in tallies) for name in ("light", "batches"))
     deleted = sum(tally.deleted for tally in tallies)
     if deleted:
-        result.notes.append(f"{deleted} records are of deleted topics, and belong to no queue")
+        result.notes.append(f"{count(deleted, 'record')} of deleted topics, which belong to no queue")
     if light:
         result.notes.append(
-            f"{light} records name more queues (INNER_MULTI_DISPATCH), which were not checked"
+            f"{count(light, 'record')} with more queues (INNER_MULTI_DISPATCH), which were not checked"
         )
     if batches:
-        result.notes.append(f"{batches} records hold several messages; batch queues were not checked")
+        result.notes.append(
+            f"{count(batches, 'record')} with several messages; batch queues were not checked"
+        )
 
 
 def _audit_log(spark: SparkSession, folder: ArrowStore, work: Work, result: Audit) -> None:

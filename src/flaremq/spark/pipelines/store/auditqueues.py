@@ -11,6 +11,7 @@ from typing import Final
 import pyarrow as pa
 
 from flaremq.arrow.storefolder import Moment
+from flaremq.base.text import count
 from flaremq.model.layout import ENTRY_FORMAT, ENTRY_SIZE, EXT_ADDRESS_MAX, FILLER_SIZE
 from flaremq.spark.pipelines.store.derive import FINDINGS_MAX
 from flaremq.spark.pipelines.store.queuefiles import QueueFileWriter, files_of
@@ -86,7 +87,7 @@ def _gaps(file: QueueFileWriter, name: str) -> Iterator[str]:
     if file.missing:
         yield f"{name}: {file.missing} offsets between {file.first} and {file.end} have no record"
     if file.repeated:
-        yield f"{name}: {file.repeated} records have the same offset as another record"
+        yield f"{name}: {count(file.repeated, 'record')} with the offset of another record"
 
 
 def _wrong_entries(file: QueueFileWriter, data: bytes, name: str) -> Iterator[str]:

@@ -43,6 +43,7 @@ STEPS = [
     "abort file",
     "cleaning",
     "handlers",
+    "delayed messages",
     "scheduled tasks",
     "listening",
     "registration",

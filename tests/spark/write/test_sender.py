@@ -8,6 +8,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -137,9 +138,11 @@ def test_rows_without_an_order_go_in_batches_and_large_ones_compressed_by_themse
 
 def test_a_delayed_row_goes_by_itself(namesrv: str) -> None:
     make_topic(namesrv, "Delayed", queues=1)
-    batch = {"body": bodies(range(3)), "delayLevel": pa.array([None, 3, None], pa.int32())}
-    with pytest.raises(FlareError, match=r"delayed messages .DELAY=3. are not served yet"):
-        send(namesrv, "Delayed", batch)
+    batch = {"body": bodies(range(3)), "delayLevel": pa.array([None, 1, None], pa.int32())}
+    send(namesrv, "Delayed", batch)
+    rows = sorted(stored(namesrv, "Delayed", 3), key=lambda row: row["storeTimestamp"])
+    assert int(rows[-1]["body"]) == 1
+    assert rows[-1]["storeTimestamp"] - rows[0]["storeTimestamp"] >= timedelta(seconds=1)
 
 
 def test_a_retry_goes_by_itself(namesrv: str) -> None:

@@ -41,7 +41,7 @@ class Scene:
     async def send(self, level: object, number: int = 0, **changes: str | None) -> Command:
         properties = f"UNIQ_KEY\x01U{number}\x02KEYS\x01k{number}\x02DELAY\x01{level}\x02WAIT\x01true\x02"
         given = {"b": TOPIC, "e": "2", "i": properties, **changes}
-        (answer,) = await self.desk.ask(replace(a_send(**given), body=b"%d" % number, opaque=number))
+        (answer,) = await self.desk.ask(replace(a_send(**given), body=b"%d" % number, opaque=9))
         return answer
 
     async def after(self, span_ms: int) -> list[bytes]:
@@ -143,17 +143,28 @@ async def test_what_waits_survives_a_restart_and_is_not_delivered_twice(tmp_path
         assert await scene.after(3_600 * SECOND) == [b"1", b"2"]
 
 
-async def test_progress_is_saved_only_for_what_is_on_the_disk(scene: Scene) -> None:
-    await scene.send(1, 1)
-    await scene.after(1 * SECOND)
-    flushed = scene.desk.store.flushed
-    end = scene.of(TOPIC)[0].physical_offset
-    if flushed.value <= end:
+async def test_progress_is_saved_only_for_what_is_on_the_disk(tmp_path: Path) -> None:
+    async with a_scene(tmp_path, flush_interval_ms=3_600_000) as scene:
+        await scene.send(1, 1)
+        await scene.after(1 * SECOND)
+        assert scene.desk.store.flushed.value <= scene.of(TOPIC)[0].physical_offset
         await scene.delayed.save()
         assert scene.desk.tables.delays.get(1) == 0
-    scene.desk.store.workers.log_flusher.flush(0)
-    await scene.delayed.save()
-    assert scene.desk.tables.delays.get(1) == 1
+        scene.desk.store.workers.log_flusher.flush(0)
+        await scene.delayed.save()
+        assert scene.desk.tables.delays.get(1) == 1
+
+
+async def test_a_message_that_has_become_too_large_does_not_stop_its_level(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = ManualClock()
+    async with a_scene(tmp_path, clock) as scene:
+        await scene.send(1, 10**80)
+        await scene.send(1, 2)
+    async with a_scene(tmp_path, clock, message_size_max=50) as scene:
+        assert await scene.after(1 * SECOND) == [b"2"]
+    assert "it stays where it is in the log" in caplog.text
 
 
 @pytest.mark.parametrize("noted", [99, 10**15])

@@ -8,7 +8,7 @@ at that queue entry tells when: dispatch writes the time of delivery where other
 A message is delivered by appending it again, to its own topic. The offset in delayOffset.json moves only
 after the copy is on the disk, so a crash repeats the deliveries of the last seconds, and loses none. A
 delivery that the store refuses, for example because the disk is full, is tried again until it succeeds, and
-the messages behind it wait. One that can never succeed is put aside in its own topic and reported.
+the messages behind it wait. One that can never succeed is put aside in the topic rmq_sys_undelivered.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import Final
@@ -82,7 +82,7 @@ class _Level:
     next: int
     """Queue offset of the next message to deliver."""
     copied: deque[tuple[int, int]] = field(default_factory=deque)
-    """Deliveries that may not be on the disk yet: where the copy ends in the log, and `next` after it."""
+    """Deliveries that may not be on the disk yet: the end of the log after a slice, and `next` then."""
     trouble: str = ""
     """Why the last delivery failed; logged once."""
 
@@ -111,7 +111,6 @@ class DelayedMessages(Feature):
         self._sleep = sleep
         self._now_s = now_s
         self._levels: dict[int, _Level] = {}
-
         self._last_level = 0
         """The highest that has a queue: it may hold messages though it is no longer configured."""
 
@@ -124,8 +123,12 @@ class DelayedMessages(Feature):
     async def stop(self) -> None:
         """Make the last copies durable, or the next start would deliver them again."""
         if any(level.copied for level in self._levels.values()):
-            await self._offload.run(lambda: self._store.workers.log_flusher.flush(0))
+            await self._offload.run(self._flush)
         await self.save()
+
+    def _flush(self) -> None:
+        self._store.log.commit(0)  # With the transient pool, only committed bytes can be flushed.
+        self._store.workers.log_flusher.flush(0)
 
     def tasks(self) -> Iterable[Task]:
         yield Task("deliver-delayed", _FIRST_S, _LOOK_S, self.deliver)
@@ -143,25 +146,27 @@ class DelayedMessages(Feature):
     # Delivering.
 
     async def deliver(self) -> None:
-        """Deliver everything that is due."""
+        """Deliver everything that is due, a slice of each level in turn."""
         if self._store.settings.role is BrokerRole.SLAVE:
             return
-        configured = len(self._store.settings.delay_levels_ms)
-        for number in range(1, max(configured, self._last_level) + 1):
-            while self._deliver_some(number):
-                await self._sleep(0)
+        spans_ms = self._store.settings.delay_levels_ms
+        due = [*range(1, max(len(spans_ms), self._last_level) + 1)]
+        while due := [number for number in due if self._deliver_some(number, spans_ms)]:
+            await self._sleep(0)
 
-    def _deliver_some(self, number: int) -> bool:
+    def _deliver_some(self, number: int, spans_ms: Sequence[int]) -> bool:
         """Deliver for as long as a slice lasts. True if more is due."""
         queue = self._store.queues.get(SCHEDULE_TOPIC, number - 1)
         if queue is None or queue.is_batch:
             return False
         level = self._level(number, queue)
         entries = queue.entries(level.next, _READ_AT_ONCE)
+        delay_ms = spans_ms[number - 1] if number <= len(spans_ms) else None
         now_ms, ends_s = self._clock.now_ms(), self._now_s() + _SLICE_S
+        before = level.next
         try:
             for physical_offset, size, code in _ENTRY.iter_unpack(entries):
-                if self._due_ms(number, physical_offset, size, code, now_ms) > now_ms:
+                if self._due_ms(delay_ms, physical_offset, size, code, now_ms) > now_ms:
                     return False
                 self._deliver_one(level, physical_offset, size)
                 if self._now_s() > ends_s:
@@ -170,7 +175,8 @@ class DelayedMessages(Feature):
             self._failed(level, error)
             return False
         finally:
-            if self._store.dispatcher.behind:
+            if level.next != before:
+                level.copied.append((self._store.log.end, level.next))
                 self._store.show(wait=False)
         return bool(entries)
 
@@ -190,27 +196,22 @@ class DelayedMessages(Feature):
             self._tables.delays.set(number, within)
         return level
 
-    def _due_ms(self, number: int, physical_offset: int, size: int, code: int, now_ms: int) -> int:
-        levels = self._store.settings.delay_levels_ms
-        delay_ms = levels[number - 1] if number <= len(levels) else None
+    def _due_ms(self, delay_ms: int | None, physical_offset: int, size: int, code: int, now_ms: int) -> int:
+        """When a message is due. Its level has no `delay_ms` if it is no longer configured."""
         if is_address(code):  # With queue extensions, the entry has no room for the time.
             return self._store.log.store_time(physical_offset, size) + (delay_ms or 0)
         if delay_ms is not None and code > now_ms + delay_ms:
-            return now_ms  # The clock was set back: nobody waits longer than the level says.
+            return now_ms  # The clock was set back: no message waits longer than its level.
         return code
 
     def _deliver_one(self, level: _Level, physical_offset: int, size: int) -> None:
         message = self._waiting(physical_offset, size)
-        end = self._store.log.begin
         if message is not None:
             try:
-                result = self._store.put(message, wait=False)
-            except (InvalidName, MessageIllegal) as error:
-                result = self._store.put(self._put_aside(message, error), wait=False)
-            end = result.end
-            self._stats.put(message.topic.decode(), 1, result.size)
+                self._put(message)
+            except (InvalidName, InvalidParameter, MessageIllegal) as error:
+                self._put_aside(message, physical_offset, error)
         level.next += 1
-        level.copied.append((end, level.next))
         if level.trouble:
             log.info("delayed messages are delivered again", extra=fields(level=level.number))
             level.trouble = ""
@@ -231,7 +232,7 @@ class DelayedMessages(Feature):
             return None
         known = stored.properties
         topic, queue = known.get(properties.REAL_TOPIC, ""), known.get(properties.REAL_QUEUE_ID, "")
-        message = NewMessage(
+        return NewMessage(
             topic=topic.encode(),
             body=stored.body,
             queue_id=int(queue) if queue.isascii() and queue.isdigit() else 0,
@@ -242,19 +243,25 @@ class DelayedMessages(Feature):
             born_host=stored.born_host.encode(),
             reconsume_times=stored.reconsume_times,
         )
-        if self._tables.topics.get(topic) is None or topic in names.NO_SEND_TOPICS:
-            return self._put_aside(message, InvalidParameter(f"topic {topic!r} does not exist"))
-        return message
 
-    def _put_aside(self, message: NewMessage, why: FlareError) -> NewMessage:
-        """Where a message goes that cannot be delivered to its own topic: it is never dropped."""
-        topic = names.UNDELIVERED_TOPIC
-        log.error(
-            "a delayed message cannot be delivered and is put aside",
-            extra=fields(topic=message.topic.decode(errors="replace"), put_into=topic, why=why),
-        )
-        self._tables.topics.ensure(topic, 1)
-        return replace(message, topic=topic.encode(), queue_id=0)
+    def _put(self, message: NewMessage) -> None:
+        topic = message.topic.decode()
+        if self._tables.topics.get(topic) is None or topic in names.NO_SEND_TOPICS:
+            raise InvalidParameter(f"topic {topic!r} does not exist")
+        result = self._store.put(message, wait=False)
+        self._stats.put(topic, 1, result.size)
+
+    def _put_aside(self, message: NewMessage, physical_offset: int, why: FlareError) -> None:
+        """Keep a message that can never be delivered to its own topic, without stopping its level."""
+        aside = names.UNDELIVERED_TOPIC
+        self._tables.topics.ensure(aside, 1)
+        told = fields(topic=message.topic.decode(errors="replace"), offset=physical_offset, why=why)
+        try:
+            self._put(replace(message, topic=aside.encode(), queue_id=0))
+        except MessageIllegal:  # For example, maxMessageSize is smaller than when it was sent.
+            log.error("a delayed message cannot be delivered: it stays where it is in the log", extra=told)
+            return
+        log.error(f"a delayed message cannot be delivered and is now in topic {aside}", extra=told)
 
     def _failed(self, level: _Level, error: FlareError) -> None:
         if level.trouble != type(error).__name__:

@@ -10,7 +10,7 @@ SHELL       := bash
 .SHELLFLAGS := -o pipefail -c
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo check test test-main test-others slow java bench clean
+.PHONY: help setup build demo check test test-main test-servers test-spark test-python test-java slow java bench clean
 
 help:  ## Show this list.
 	@grep -E '^[a-z]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 10
@@ -46,22 +46,34 @@ check: build  ## Lint, format, types and import contracts.
 # A run of tests: each line has its name before it as soon as it is printed, and its status is pytest's.
 define run
 	@mkdir -p $(LOGS)
-	@PYTHONUNBUFFERED=1 $(2) 2>&1 | tee $(LOGS)/$(1) | sed -u "s/^/$$(printf '%-6s |' $(1)) /"
+	@PYTHONUNBUFFERED=1 $(2) 2>&1 | tee $(LOGS)/$(1) | sed -u "s/^/$$(printf '%-7s |' $(1)) /"
 endef
+
+RUNS := spark main servers python java
 
 test: build  ## All quick tests, on the compiled modules and on the Python ones; two runs at a time.
 	@rm -rf $(LOGS)
-	@echo "Two runs of tests at a time: \"main\", and one after the other \"spark\", \"python\" and \"java\"."
-	@echo "On two cores they take 15 to 20 minutes. Output is kept in $(LOGS)."
-	@status=0; $(MAKE) --no-print-directory --jobs=2 test-main test-others || status=$$?; \
-	for name in main spark python java; do test ! -f $(LOGS)/$$name || tail -n 1 $(LOGS)/$$name; done; exit $$status
+	@echo "Five runs of tests, two at a time: $(RUNS)."
+	@echo "On two cores they take about 15 minutes. Output is kept in $(LOGS)."
+	@status=0; $(MAKE) --no-print-directory --jobs=2 --keep-going $(RUNS:%=test-%) || status=$$?; \
+	for name in $(RUNS); do test ! -f $(LOGS)/$$name || tail -n 1 $(LOGS)/$$name; done; exit $$status
+
+# Real servers and clients, most of them in processes of their own.
+SERVERS := tests/admin tests/cli tests/client tests/cluster tests/testing
 
 test-main:
-	$(call run,main,FLAREMQ_COMPILED=1 $(BIN)/pytest --ignore=tests/spark)
+	$(call run,main,FLAREMQ_COMPILED=1 $(BIN)/pytest --ignore=tests/spark $(SERVERS:%=--ignore=%))
 
-test-others:
+test-servers:
+	$(call run,servers,FLAREMQ_COMPILED=1 $(BIN)/pytest $(SERVERS))
+
+test-spark:
 	$(call run,spark,$(BIN)/pytest tests/spark)
+
+test-python:
 	$(call run,python,FLAREMQ_PURE=1 $(BIN)/pytest tests/model tests/protocol tests/store tests/arrow tests/remoting/test_turn.py tests/broker/test_lanes.py)
+
+test-java:
 	$(call run,java,$(BIN)/pytest tests/java -m smoke)
 
 slow: build  ## Longer runs of the property and crash tests.

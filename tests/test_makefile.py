@@ -12,12 +12,14 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
+RUNS = ("spark", "main", "servers", "python", "java")
 FAKE_PYTEST = """#!/bin/sh
 case "$*" in
   *tests/java*) run=java ;;
   *tests/model*) run=python ;;
   *--ignore=tests/spark*) run=main ;;
-  *) run=spark ;;
+  *tests/spark*) run=spark ;;
+  *tests/cluster*) run=servers ;;
 esac
 echo "$run has begun"
 [ ! -p gate ] || [ $run != main ] || read -r word < gate  # Goes on once the test has seen that line.
@@ -52,21 +54,22 @@ def make(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 def test_each_line_of_the_tests_says_which_run_it_is_from(folder: Path) -> None:
     ran = make(folder, "test")
     assert ran.returncode == 0, ran.stderr
-    for run in ("main", "spark", "python", "java"):
-        assert f"{run:<6} | {run} has begun" in ran.stdout.splitlines()
+    for run in RUNS:
+        assert f"{run:<7} | {run} has begun" in ran.stdout.splitlines()
 
 
 def test_closing_lines_of_all_runs_stand_at_the_end(folder: Path) -> None:
-    last = make(folder, "test").stdout.splitlines()[-4:]
-    assert last == [f"===== 7 passed in {run} =====" for run in ("main", "spark", "python", "java")]
+    last = make(folder, "test").stdout.splitlines()[-len(RUNS) :]
+    assert last == [f"===== 7 passed in {run} =====" for run in RUNS]
 
 
-@pytest.mark.parametrize("run", ["main", "spark", "python", "java"])
-def test_one_run_that_fails_fails_the_whole_and_its_closing_line_is_shown(folder: Path, run: str) -> None:
+@pytest.mark.parametrize("run", RUNS)
+def test_a_run_that_fails_fails_the_whole_after_all_others_have_run_too(folder: Path, run: str) -> None:
     (folder / f"fails-{run}").touch()
     ran = make(folder, "test")
     assert ran.returncode != 0
-    assert f"===== 7 passed in {run} =====" in ran.stdout.splitlines()
+    for each in RUNS:
+        assert f"===== 7 passed in {each} =====" in ran.stdout.splitlines()
 
 
 def test_lines_of_a_test_run_are_shown_while_it_runs(folder: Path) -> None:
@@ -88,7 +91,7 @@ def test_lines_of_a_test_run_are_shown_while_it_runs(folder: Path) -> None:
             os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
         os.close(gate)
-    assert "main   | ===== 7 passed in main =====" in rest
+    assert "main    | ===== 7 passed in main =====" in rest
 
 
 def test_a_fresh_machine_is_told_each_step_of_the_set_up(folder: Path) -> None:

@@ -127,7 +127,8 @@ def test_an_empty_topic_is_refused(log: CommitLog) -> None:
 def test_the_next_file_is_made_before_it_is_needed(log: CommitLog, tmp_path: Path) -> None:
     append(log, b"x")
     log.preallocator.take(FILE_SIZE, log.files.path_of(FILE_SIZE))  # Returns when it is ready.
-    assert sorted(p.name for p in (tmp_path / "commitlog").iterdir()) == [f"{0:020d}", f"{FILE_SIZE:020d}"]
+    made = {path.name for path in (tmp_path / "commitlog").iterdir()}
+    assert {f"{0:020d}", f"{FILE_SIZE:020d}"} <= made, "the one after it may be there too"
 
 
 def test_a_clean_stop_removes_the_spare_file(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ define run
 	@PYTHONUNBUFFERED=1 $(2) 2>&1 | tee $(LOGS)/$(1) | sed -u "s/^/$$(printf '%-7s |' $(1)) /"
 endef
 
-RUNS := spark main servers python java
+RUNS := servers spark main python java
 
 test: build  ## All quick tests, on the compiled modules and on the Python ones; two runs at a time.
 	@rm -rf $(LOGS)

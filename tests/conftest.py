@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 import pytest_timeout
 from hypothesis import settings as hypothesis_settings
@@ -13,6 +15,13 @@ pytest_plugins = ("pytester",)
 # No deadline: a machine that is busy with something else says nothing about the code.
 hypothesis_settings.register_profile("house", deadline=None)
 hypothesis_settings.load_profile("house")
+
+
+# Started in the background, by `&` or nohup, a process ignores these, and so would all that tests start and
+# then interrupt.
+for _ignored in (signal.SIGINT, signal.SIGHUP):
+    if signal.getsignal(_ignored) is signal.SIG_IGN:
+        signal.signal(_ignored, signal.default_int_handler if _ignored is signal.SIGINT else signal.SIG_DFL)
 
 
 @pytest.hookimpl(tryfirst=True)

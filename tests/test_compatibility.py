@@ -43,13 +43,13 @@ def rows() -> list[Row]:
 
 @cache
 def broker_codes() -> frozenset[RequestCode]:
-    """What the handlers serve: a lane says it in CODES, all others in the keys of their `table`."""
+    """What is served: a lane says it in CODES, all others in the keys of their `table` or `handlers`."""
     found: set[RequestCode] = set()
     for path in BROKER.rglob("[!_]*.py"):
         module = import_module(".".join(path.relative_to(ROOT / "src").with_suffix("").parts))
         found |= {RequestCode(code) for code in getattr(module, "CODES", ())}
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.FunctionDef) and node.name == "table":
+            if isinstance(node, ast.FunctionDef) and node.name in ("table", "handlers"):
                 found |= set(_keys(node))
     return frozenset(found)
 

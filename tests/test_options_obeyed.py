@@ -37,6 +37,10 @@ OBEYED = {
     "defaultTopicQueueNums": (
         "broker/test_app.py::test_a_changed_number_of_queues_holds_for_topics_made_from_then_on"
     ),
+    "recallMessageEnable": "broker/delay/test_timers.py::test_recall_can_be_switched_off",
+    "allowRecallWhenBrokerNotWriteable": (
+        "broker/delay/test_timers.py::test_whether_a_broker_that_is_only_read_takes_recalls_can_be_chosen"
+    ),
     "clusterTopicEnable": "broker/tables/test_topics.py::test_pattern_and_own_topics_follow_the_settings",
     "brokerTopicEnable": "broker/test_options.py::test_topics_that_a_broker_always_has_follow_the_settings",
     "traceTopicEnable": "broker/tables/test_topics.py::test_pattern_and_own_topics_follow_the_settings",

@@ -85,6 +85,10 @@ PLANS: dict[str, list[Runs | RunsOn | Watches | Shown]] = {
         Runs(r"^1$"),
         RunsOn(r"Orders: consumed in \d+\.\d ms"),
     ],
+    "delay.md": [
+        Runs(r"^cancelled$"),
+        Runs(r"OK(?s:.*)WITHIN_A_MINUTE(?s:.*)Orders(?s:.*)WAITS_FOR(?s:.*)timer"),
+    ],
     "maintain.md": [
         Runs(),
         Runs("is sound: 1 record"),

@@ -11,6 +11,7 @@ from flaremq.client.hooks import ConsumeContext as ConsumeContext
 from flaremq.client.hooks import ConsumeHook as ConsumeHook
 from flaremq.client.hooks import SendContext as SendContext
 from flaremq.client.hooks import SendHook as SendHook
+from flaremq.client.message import Recall as Recall
 from flaremq.client.message import Receipt as Receipt
 from flaremq.client.message import ReceivedMessage as ReceivedMessage
 from flaremq.client.message import SendStatus as SendStatus
@@ -41,6 +42,7 @@ __all__ = [
     "ProducerSettings",
     "PullConsumer",
     "PushConsumer",
+    "Recall",
     "Receipt",
     "ReceivedMessage",
     "SendContext",

@@ -87,8 +87,9 @@ def deliver(turn: Turn, line: Line, data: bytes) -> None:
 
 
 class DeskBench:
-    def __init__(self, broker: Broker, made: Composition, gate: Gate | None = None) -> None:
+    def __init__(self, broker: Broker, made: Composition, clock: Clock, gate: Gate | None = None) -> None:
         self.broker = broker
+        self._clock = clock
         self.made = made
         self.store = broker.store
         self.tables = broker.tables
@@ -96,6 +97,12 @@ class DeskBench:
         self.pulls = made.pulls
         self.acks = made.acks
         self.turn = Turn((self.sends, self.pulls), gate=gate)
+
+    @property
+    def clock(self) -> ManualClock:
+        """To move the time by hand."""
+        assert isinstance(self._clock, ManualClock)
+        return self._clock
 
     def router(self, lanes: frozenset[int] = frozenset()) -> Router:
         """To all requests but sends and pulls."""
@@ -140,6 +147,7 @@ async def a_desk(
     gate: Gate | None = None,
     **store: Any,
 ) -> AsyncIterator[DeskBench]:
+    clock = clock or ManualClock()
     broker_made = Broker(
         BrokerConfig(
             broker=BrokerSettings(ip1="127.0.0.1", ip2="127.0.0.1", broker_name="broker-a", **(broker or {})),
@@ -147,11 +155,11 @@ async def a_desk(
             store=small_settings(folder, **store),
             families=FamilySettings(**(families or {})),
         ),
-        clock or ManualClock(),
+        clock,
     )
     made = broker_made.compose()
     async with AsyncExitStack() as started:
         for feature in made.inner:
             await feature.start()
             started.push_async_callback(feature.stop)
-        yield DeskBench(broker_made, made, gate)
+        yield DeskBench(broker_made, made, clock, gate)

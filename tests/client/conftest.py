@@ -15,8 +15,9 @@ _numbers = itertools.count(1)
 
 @pytest.fixture(scope="package")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedThread]:
-    """A NameServer and two brokers. Tests that stop any of them start their own."""
-    with EmbeddedThread(tmp_path_factory.mktemp("servers"), brokers=2) as running:
+    """A NameServer and two brokers, without a delay before retries. Tests that stop one start their own."""
+    folder = tmp_path_factory.mktemp("servers")
+    with EmbeddedThread(folder, brokers=2, options={"messageDelayLevel": "0s"}) as running:
         yield running
 
 

@@ -6,6 +6,9 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from flaremq import Message, Producer, PushConsumer, ReceivedMessage
 from flaremq.testing.cluster import Cluster, eventually
@@ -13,10 +16,13 @@ from flaremq.testing.fakes.wireclient import WireClient
 
 TOPIC = "Delayed"
 COUNT = 400
-LEVEL, SPAN_MS = 2, 5_000
+SPAN_MS = 5_000
 
 
-async def test_a_kill_while_messages_wait_or_are_delivered_loses_none(tmp_path: Path) -> None:
+@pytest.mark.parametrize("asked", [{"delay_level": 2}, {"delay_s": 5.0}], ids=["level", "timer"])
+async def test_a_kill_while_messages_wait_or_are_delivered_loses_none(
+    tmp_path: Path, asked: dict[str, Any]
+) -> None:
     came: dict[str, int] = {}
 
     def at_least(count: int) -> Callable[[], Awaitable[bool]]:
@@ -34,7 +40,7 @@ async def test_a_kill_while_messages_wait_or_are_delivered_loses_none(tmp_path: 
         async with Producer("delayers", namesrv=namesrv.address) as producer:
             for number in range(COUNT):
                 now_ms = int(time.time() * 1000)
-                receipt = await producer.send(Message(TOPIC, b"%d" % number, delay_level=LEVEL))
+                receipt = await producer.send(Message(TOPIC, b"%d" % number, **asked))
                 sent[receipt.message_id] = now_ms
         await asyncio.to_thread(broker.kill)
         broker = await asyncio.to_thread(cluster.again, broker)

@@ -55,6 +55,8 @@ class Draft:
     flag: int = 0
     properties: Mapping[str, str] = field(default_factory=dict)
     delay_level: int | None = None
+    timer: Mapping[str, str] = field(default_factory=dict)
+    """For example TIMER_DELAY_MS."""
     queue: Queue | None = None
     shard: str | None = None
 
@@ -67,6 +69,7 @@ class Draft:
             "flag": self.flag,
             "properties": dict(self.properties),
             "delayLevel": self.delay_level,
+            "timer": dict(self.timer),
             "queue": self.queue and self.queue.to_json(),
             "shard": self.shard,
         }
@@ -79,6 +82,7 @@ class Sent:
     offset_message_id: str | None
     queue: Queue
     queue_offset: int
+    recall_handle: str | None = None
 
     @classmethod
     def from_json(cls, json: Json) -> Self:
@@ -88,6 +92,7 @@ class Sent:
             json["offsetMessageId"],
             Queue.from_json(json["queue"]),
             json["queueOffset"],
+            json.get("recallHandle"),
         )
 
 
@@ -190,6 +195,12 @@ class Producer(Client):
         drafts = [message.to_json() for message in messages]
         answer = self._jvm.ask("send", LIMIT_S, name=self.name, how=how, messages=drafts)
         return [Sent.from_json(result) for result in answer]
+
+    def recall(self, topic: str, handle: str) -> str:
+        """Cancel a timer message; its id."""
+        answer = self._jvm.ask("recall", LIMIT_S, name=self.name, topic=topic, handle=handle)
+        assert isinstance(answer, str)
+        return answer
 
     def queues(self, topic: str) -> list[Queue]:
         return self._queues("publishQueues", topic)

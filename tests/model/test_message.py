@@ -1,6 +1,9 @@
 import copy
+import math
 import pickle
+import re
 from dataclasses import FrozenInstanceError, replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -171,3 +174,40 @@ def test_queues_are_ordered_by_topic_broker_and_number() -> None:
 
 def test_a_queue_is_shown_as_java_shows_it() -> None:
     assert str(MessageQueue("T", "broker-a", 0)) == "MessageQueue [topic=T, brokerName=broker-a, queueId=0]"
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"delay_s": -1}, "delay_s -1: expected a number of seconds"),
+        ({"delay_s": math.nan}, "delay_s nan"),
+        ({"delay_s": "5"}, "delay_s '5'"),
+        ({"delay_s": True}, "delay_s True"),
+        ({"deliver_at": 1e15}, "deliver_at 1000000000000000.0"),
+        ({"deliver_at": datetime(2030, 1, 1)}, "has no time zone"),
+        ({"delay_s": 5, "delay_level": 3}, "delay_level and delay_s are both given"),
+        ({"delay_s": 5, "deliver_at": 1e9}, "delay_s and deliver_at are both given"),
+    ],
+)
+def test_a_moment_that_makes_no_sense_is_refused(given: dict[str, Any], words: str) -> None:
+    with pytest.raises(MessageIllegal, match=re.escape(words)):
+        Message("T", b"x", **given)
+
+
+@pytest.mark.parametrize(
+    ("given", "asked"),
+    [
+        ({"delay_s": 0.0001}, ("TIMER_DELAY_MS", "1")),
+        ({"delay_s": 2.5}, ("TIMER_DELAY_MS", "2500")),
+        ({"deliver_at": 1700000000.123}, ("TIMER_DELIVER_MS", "1700000000123")),
+        ({"deliver_at": datetime(2030, 1, 1, tzinfo=UTC)}, ("TIMER_DELIVER_MS", "1893456000000")),
+        ({"delay_level": 3}, ("DELAY", "3")),
+    ],
+)
+def test_a_moment_becomes_the_property_that_asks_for_it(
+    given: dict[str, Any], asked: tuple[str, str]
+) -> None:
+    message = Message("T", b"x", **given)
+    assert message.waits == asked
+    assert message.property_map()[asked[0]] == asked[1]
+    assert pickle.loads(pickle.dumps(message)) == message

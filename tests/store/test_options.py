@@ -39,6 +39,13 @@ READ: list[tuple[str, str, str, Any]] = [
     ("flushCommitLogTimed", "true", "flush_timed", True),
     ("flushIntervalConsumeQueue", "1500", "queue_flush_interval_ms", 1500),
     ("flushDelayOffsetInterval", "2500", "flush_delay_offsets_ms", 2500),
+    ("timerWheelEnable", "false", "timer_enabled", False),
+    ("timerPrecisionMs", "100", "timer_precision_ms", 100),
+    ("timerRollWindowSlot", "3600", "timer_roll_ms", 3_600_000),
+    ("mappedFileSizeTimerLog", "1048576", "timer_log_file_size", 1 << 20),
+    ("timerFlushIntervalMs", "500", "timer_flush_ms", 500),
+    ("timerMaxDelaySec", "3600", "timer_delay_max_s", 3600),
+    ("timerCongestNumEachSlot", "1000", "timer_slot_max", 1000),
     ("cleanResourceInterval", "9000", "clean_interval_ms", 9000),
     ("deleteCommitLogFilesInterval", "50", "delete_log_interval_ms", 50),
     ("deleteConsumeQueueFilesInterval", "60", "delete_queue_interval_ms", 60),
@@ -189,6 +196,13 @@ OBEYED = {
     "transientStorePoolEnable": "test_with_the_pool_only_committed_bytes_are_read_or_flushed",
     "brokerRole": "test_a_slave_takes_no_messages",
     "flushDelayOffsetInterval": "test_progress_is_saved_as_often_as_is_configured",
+    "timerWheelEnable": "test_a_broker_without_the_wheel_says_so",
+    "timerPrecisionMs": "test_a_finer_precision_brings_messages_closer_to_their_moment",
+    "timerRollWindowSlot": "test_a_far_moment_rolls_and_comes_once_and_in_time",
+    "mappedFileSizeTimerLog": "test_old_files_of_the_timer_log_go_with_their_messages",
+    "timerFlushIntervalMs": "test_progress_of_the_wheel_is_saved_as_often_as_is_configured",
+    "timerMaxDelaySec": "test_a_delay_over_the_cap_is_refused_with_the_cap",
+    "timerCongestNumEachSlot": "test_a_second_that_is_full_takes_no_more",
 }
 
 

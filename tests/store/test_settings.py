@@ -14,7 +14,12 @@ from flaremq.model import layout
 from flaremq.store.settings import BrokerRole, FlushDisk, StoreSettings
 
 DIFFERENT_ON_PURPOSE = {
-    *("flushCommitLogTimed", "wakeFlushWhenPutMessage", "maxTransferCountOnMessageInMemory"),
+    *(
+        "timerMaxDelaySec",
+        "flushCommitLogTimed",
+        "wakeFlushWhenPutMessage",
+        "maxTransferCountOnMessageInMemory",
+    ),
 }
 
 

@@ -16,5 +16,6 @@ scans      messages read without a group
 servers    several servers asked at once
 sync       the blocking Admin
 topics     topics on all their brokers
+waiting    messages that wait to be delivered
 wording    texts of servers parsed into values
 """

@@ -20,7 +20,7 @@ from flaremq.admin.values.groups import (
     OffsetReset,
 )
 from flaremq.admin.values.health import ClusterHealth
-from flaremq.admin.values.messages import DirectResult, FoundMessage, Track
+from flaremq.admin.values.messages import DirectResult, FoundMessage, Track, WaitingMessage
 from flaremq.admin.values.outcome import Answers, Failed
 from flaremq.admin.values.topics import (
     ConnectedClient,
@@ -431,6 +431,27 @@ def messages_document(found: Iterable[FoundMessage], failed: Failed) -> Document
     }
 
 
+def waiting_document(found: Answers[WaitingMessage]) -> Document:
+    """Messages that are not delivered yet, in the order in which they are due."""
+    return {
+        "waiting": [
+            {
+                "topic": each.topic,
+                "due_ms": each.due_ms,
+                "why": each.why,
+                "message_id": each.message.message_id,
+                "keys": list(each.message.keys),
+                "tags": each.message.tags,
+                "broker": each.message.broker,
+                "stored_ms": each.message.stored_ms,
+                "recall_handle": each.recall_handle,
+            }
+            for each in found
+        ],
+        "failed": failures_document(found.failed),
+    }
+
+
 def tracks_document(tracks: Answers[Track]) -> Document:
     """What groups did with a message: two more keys of its document."""
     return {
@@ -460,6 +481,7 @@ def receipt_document(receipt: Receipt) -> Document:
         "queue_id": receipt.queue.queue_id,
         "queue_offset": receipt.queue_offset,
         "status": receipt.status.name,
+        **({} if receipt.recall_handle is None else {"recall_handle": receipt.recall_handle}),
     }
 
 

@@ -8,7 +8,9 @@ from typing import Final
 
 from flaremq.admin import progress, scans
 from flaremq.admin import resend as resends
+from flaremq.admin import waiting as waitings
 from flaremq.admin.members import MEMBER_TIMEOUT_S, Rosters, members_of
+from flaremq.admin.scans import READER
 from flaremq.admin.servers import ServerAddress, ServerCalls
 from flaremq.admin.topics import Topics
 from flaremq.admin.values.groups import GroupMembers
@@ -21,10 +23,12 @@ from flaremq.admin.values.messages import (
     TimeRange,
     Track,
     TrackState,
+    WaitingMessage,
     found_in,
 )
 from flaremq.admin.values.outcome import Answers
 from flaremq.admin.values.topics import TopicKind
+from flaremq.admin.waiting import WAITING_MAX
 from flaremq.base.errors import (
     ConsumerOffline,
     FlareError,
@@ -36,9 +40,11 @@ from flaremq.base.errors import (
     TopicNotFound,
 )
 from flaremq.client.api import body_of
+from flaremq.client.message import Recall
 from flaremq.model.message import MessageQueue
 from flaremq.model.msgid import OffsetId, decode_offset_id
 from flaremq.model.names import check_group, check_topic
+from flaremq.model.timers import Handle
 from flaremq.protocol.bodies.group import (
     TAG,
     ConsumeMessageDirectlyResult,
@@ -190,6 +196,19 @@ class Messages:
         """
         check_topic(wanted.topic)
         return scans.scan(self._servers, wanted)
+
+    async def waiting(
+        self, topic: str | None = None, count_max: int = WAITING_MAX
+    ) -> Answers[WaitingMessage]:
+        """Messages that are stored but not delivered yet, retries included, in the order in which they are
+        due; of one topic, or of all. Reads at most `count_max` records of each broker and delay level."""
+        return await waitings.waiting(self._servers, topic, count_max)
+
+    async def recall(self, handle: str) -> Recall:
+        """Cancel a message that waits for its moment, by its recall handle."""
+        parsed = Handle.parse(handle)
+        server = await self._servers.one(parsed.broker_name)
+        return await self._servers.api.recall(server.address, handle, READER, self._servers.api.timeout_s)
 
     # Consumption.
 

@@ -86,13 +86,22 @@ async def _read(
         end = min(end, wanted.end_offset)
     if within.begin_ms > 0 and offset < end:
         offset = max(offset, await api.offset_by_time(server.address, queue, within.begin_ms))
+    async for message in between(servers, server, queue, offset, end, wanted.tags):
+        if message.stored_ms > within.end_ms:
+            return  # All following messages are newer.
+        if message.stored_ms >= within.begin_ms:
+            yield message
+
+
+async def between(
+    servers: ServerCalls, server: ServerAddress, queue: MessageQueue, begin: int, end: int, tags: str = ALL
+) -> AsyncGenerator[FoundMessage, None]:
+    """The messages of a queue between two offsets, in order."""
+    offset = begin
     while offset < end:
-        pulled = await _pull(servers, server, queue, offset, wanted.tags)
+        pulled = await _pull(servers, server, queue, offset, tags)
         for message in _between(found_in(pulled.body, server.name), offset, end):
-            if message.stored_ms > within.end_ms:
-                return  # All following messages are newer.
-            if message.stored_ms >= within.begin_ms:
-                yield message
+            yield message
         if pulled.next_offset <= offset:
             return  # The queue has no more messages.
         offset = pulled.next_offset

@@ -114,6 +114,8 @@ class Messages(BlockingPart[AsyncMessages]):
     by_unique_key = blocking(AsyncMessages.by_unique_key)
     by_key = blocking(AsyncMessages.by_key)
     by_offset = blocking(AsyncMessages.by_offset)
+    waiting = blocking(AsyncMessages.waiting)
+    recall = blocking(AsyncMessages.recall)
     track = blocking(AsyncMessages.track)
     consume_directly = blocking(AsyncMessages.consume_directly)
     resend = blocking(AsyncMessages.resend)

@@ -153,6 +153,12 @@ class GroupNotFound(UsageError):
     response_code = 26  # SUBSCRIPTION_GROUP_NOT_EXIST
 
 
+class IllegalOperation(UsageError):
+    """Too late, or meant for something else: a recall handle, a transaction."""
+
+    response_code = 604  # ILLEGAL_OPERATION
+
+
 class MessageNotFound(UsageError):
     """A message that is not here, or no longer."""
 

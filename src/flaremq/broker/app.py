@@ -25,7 +25,10 @@ from flaremq.base.live import Derived, Live
 from flaremq.base.logs import fields, logger
 from flaremq.broker.config import BrokerConfig
 from flaremq.broker.configuration import Configuration
-from flaremq.broker.delay.levels import DelayedMessages, DelayRewrite
+from flaremq.broker.delay.levels import DelayedMessages
+from flaremq.broker.delay.requests import TimerRequests
+from flaremq.broker.delay.timerdoor import TimerRewrite
+from flaremq.broker.delay.timers import Timers
 from flaremq.broker.doors import Doors
 from flaremq.broker.features import Feature, Requests
 from flaremq.broker.handlers.admin_broker import AdminBrokerHandlers
@@ -47,7 +50,7 @@ from flaremq.broker.routing import Families
 from flaremq.broker.send.acks import Acks, Mark
 from flaremq.broker.send.lane import SendLane
 from flaremq.broker.send.plain import PlainSends
-from flaremq.broker.send.rewrites import DeadLetters, NotServedYet, need_key
+from flaremq.broker.send.rewrites import DeadLetters, Delays, NotServedYet, need_key
 from flaremq.broker.settings import BrokerSettings
 from flaremq.broker.slowconsumers import SlowConsumers
 from flaremq.broker.stats.exporter import Exporter
@@ -186,7 +189,8 @@ class Broker:
             registration.settings_changed,
         ]
         pulls = PullLane(live, self.store, tables, self.stats, self._offload, self._config.families)
-        sends = self._sends(acks, overload, pulls, registration)
+        delayed, timers = self._waiting()
+        sends = self._sends(acks, overload, pulls, registration, timers)
         storage.listener = pulls.parked
         slow = SlowConsumers(
             live,
@@ -196,24 +200,30 @@ class Broker:
             self._offload,
             is_online=lambda group: tables.groups.get(group) is not None,
         )
-        delayed = DelayedMessages(
-            self.store, tables, self.stats, self._offload, self._clock, sleep=self._sleep
+        recalls = TimerRequests(
+            live, self.store, timers, tables.topics, acks, self._offload, self._clock, self._host
         )
-        requests = _Requests(self._requests(families), families)
+        requests = _Requests(self._requests(families, acks, delayed, timers), families)
         inner: list[Feature] = [
             *(self._offload, storage, tables, _Calls(caller), _Lanes(pulls, acks)),
-            *(requests, self.stats, slow, delayed),
+            *(requests, self.stats, slow, delayed, timers, recalls),
         ]
         made = Composition(sends, pulls, acks, overload, families, namesrvs, inner, [])
         made.outer.extend(self._outer(made, registration))
         return made
+
+    def _waiting(self) -> tuple[DelayedMessages, Timers]:
+        shared = self.store, self.tables, self.stats, self._offload, self._clock
+        return DelayedMessages(*shared, sleep=self._sleep), Timers(*shared, sleep=self._sleep)
 
     def _marks(self) -> Iterable[Mark]:
         """The marks that the answer to a producer waits for: one for each guarantee that it is given."""
         if self.store.settings.flush_disk is FlushDisk.SYNC_FLUSH:
             yield Mark(self.store.flushed, late=ResponseCode.FLUSH_DISK_TIMEOUT)
 
-    def _sends(self, acks: Acks, overload: Overload, pulls: PullLane, registration: Registration) -> SendLane:
+    def _sends(
+        self, acks: Acks, overload: Overload, pulls: PullLane, registration: Registration, timers: Timers
+    ) -> SendLane:
         plain = PlainSends(
             self._settings,
             self.store,
@@ -221,8 +231,8 @@ class Broker:
             self.tables,
             self._clock,
             rewrites=(
-                *(DeadLetters(self.tables), DelayRewrite(self.store), NotServedYet(self._settings)),
-                need_key,
+                *(DeadLetters(self.tables), NotServedYet(self._settings), need_key),
+                *(Delays(self.store), TimerRewrite(self.store, timers, self._clock, self._rng)),
             ),
             rng=self._rng,
         )
@@ -240,15 +250,17 @@ class Broker:
             told=registration.told,
         )
 
-    def _requests(self, families: Families) -> Iterable[tuple[str, Mapping[int, Handler]]]:
+    def _requests(
+        self, families: Families, acks: Acks, delayed: DelayedMessages, timers: Timers
+    ) -> Iterable[tuple[str, Mapping[int, Handler]]]:
         """All requests but sends and pulls: pairs of a family and the handlers of its codes."""
         live, tables, store, stats = self._settings, self.tables, self.store, self.stats
         offload, clock = self._offload, self._clock
         shared = tables.topics, tables.subscriptions
-        runtime = Runtime(live, store, stats, families.backlogs, clock)
+        runtime = Runtime(live, store, stats, families.backlogs, clock, [delayed.figures, timers.figures])
         yield "heartbeat", ClientHandlers(live, tables, clock).table()
         yield "consumerManager", OffsetHandlers(*shared, tables.offsets, tables.locks, store).table()
-        yield "consumerManager", SendBackHandlers(live, store, *shared, stats, self._rng).table()
+        yield "consumerManager", SendBackHandlers(live, store, *shared, stats, acks, self._rng).table()
         yield "query", QueryHandlers(store, offload, tables.groups, tables.filters).table()
         yield "adminBroker", ConsumerHandlers(live, tables, store, offload).table()
         address = ProgressHandlers(tables, store, stats, offload, clock, self._address)

@@ -70,6 +70,8 @@ class BrokerSettings:
     # Sending and pulling.
     accept_sends_from_ms: int = option("startAcceptSendRequestTimeStamp", 0, minimum=0)
     reject_transactions: bool = option("rejectTransactionMessage", False)
+    recall_enabled: bool = option("recallMessageEnable", True)
+    recall_when_read_only: bool = option("allowRecallWhenBrokerNotWriteable", True)
     long_polling: bool = option("longPollingEnable", True)
     short_polling_ms: int = option("shortPollingTimeMills", 1000, minimum=0, unit="span_ms")
     lite_pull: bool = option("litePullMessageEnable", True)

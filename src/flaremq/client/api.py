@@ -5,14 +5,16 @@ Nothing is chosen or retried here: the callers decide which server to ask, and h
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from flaremq.base.errors import FlareError, NotServed, TopicNotFound
 from flaremq.client.errors import error_for
+from flaremq.client.message import Recall
 from flaremq.client.namesrvs import NameServerPool
 from flaremq.model.message import MessageQueue
+from flaremq.model.timers import Handle
 from flaremq.protocol import beans, fields
 from flaremq.protocol.bodies.cluster import ClusterInfo
 from flaremq.protocol.bodies.group import (
@@ -28,6 +30,7 @@ from flaremq.protocol.command import Command
 from flaremq.protocol.headers import group as groups
 from flaremq.protocol.headers import namesrv, send
 from flaremq.protocol.headers import pull as pulls
+from flaremq.protocol.headers.pop import RecallMessageRequestHeader
 from flaremq.remoting.caller import Caller
 
 H = TypeVar("H", bound=fields.Header)
@@ -53,6 +56,13 @@ class PullResult:
     suggested_broker_id: int
     body: bytes | memoryview
     """Records, back to back."""
+
+
+_RECALLS: Final[Mapping[int, Recall]] = {
+    ResponseCode.SUCCESS: Recall.CANCELLED,
+    ResponseCode.ILLEGAL_OPERATION: Recall.TOO_LATE,
+    ResponseCode.QUERY_NOT_FOUND: Recall.UNKNOWN,
+}
 
 
 class Api:
@@ -171,6 +181,16 @@ class Api:
         await self.ask(address, RequestCode.CONSUMER_SEND_MSG_BACK, header)
 
     # Offsets.
+
+    async def recall(self, address: str, handle: str, group: str, timeout_s: float) -> Recall:
+        """Cancel a message that waits for its moment. Raises InvalidParameter for a handle that is none."""
+        topic, code = Handle.parse(handle).topic, RequestCode.RECALL_MESSAGE
+        header = RecallMessageRequestHeader(producer_group=group, topic=topic, recall_handle=handle)
+        answer = await self.caller.call(address, _request(code, header, None), timeout_s)
+        recall = _RECALLS.get(answer.code)
+        if recall is None:
+            raise error_for(address, code, answer)
+        return recall
 
     async def max_offset(self, address: str, queue: MessageQueue) -> int:
         header = pulls.GetMaxOffsetRequestHeader(

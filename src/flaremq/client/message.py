@@ -40,6 +40,17 @@ class SendStatus(Enum):
     SLAVE_LATE = ResponseCode.FLUSH_SLAVE_TIMEOUT
 
 
+class Recall(Enum):
+    """What became of an attempt to cancel a message."""
+
+    CANCELLED = "cancelled"
+    """It will not be delivered."""
+    TOO_LATE = "too late"
+    """Its moment has come: it was delivered, or is about to be."""
+    UNKNOWN = "unknown"
+    """The broker has never seen it."""
+
+
 class Receipt(NamedTuple):
     """Confirms that a message is stored, and says where."""
 
@@ -50,6 +61,8 @@ class Receipt(NamedTuple):
     offset_id: str
     """The id that encodes where it is stored; for a batch all ids, separated by commas."""
     status: SendStatus = SendStatus.OK
+    recall_handle: str | None = None
+    """What cancels a message that waits for its moment (`producer.recall`); None for others."""
 
 
 class ReceivedMessage:
@@ -147,6 +160,14 @@ class ReceivedMessage:
     @property
     def store_host(self) -> Host:
         return self.stored.store_host
+
+    @property
+    def deliver_at_ms(self) -> int | None:
+        """The moment that its sender asked for, in ms since 1970; None if it asked for none."""
+        text = self.get(names.TIMER_DELIVER_MS)
+        if text is None and (text := self.get(names.TIMER_OUT_MS)) is None:
+            return None
+        return int(text)
 
     @property
     def reconsume_times(self) -> int:

@@ -22,7 +22,7 @@ from flaremq.client.consumer.litepull import LitePullConsumer as AsyncLitePullCo
 from flaremq.client.consumer.outcome import Later, reject
 from flaremq.client.consumer.push import PushConsumer as AsyncPushConsumer
 from flaremq.client.hooks import ConsumeContext, ConsumeHook, SendContext, SendHook
-from flaremq.client.message import Receipt, ReceivedMessage, SendStatus
+from flaremq.client.message import Recall, Receipt, ReceivedMessage, SendStatus
 from flaremq.client.producer.balance import QueueSelector, by_hash
 from flaremq.client.producer.packing import split_batches
 from flaremq.client.producer.producer import Producer as AsyncProducer
@@ -43,6 +43,7 @@ __all__ = [
     "ProducerSettings",
     "PullConsumer",
     "PushConsumer",
+    "Recall",
     "Receipt",
     "ReceivedMessage",
     "SendContext",
@@ -90,6 +91,7 @@ class Producer(Blocking[AsyncProducer]):
     send_batch = blocking(AsyncProducer.send_batch)
     send_many = blocking(AsyncProducer.send_many)
     send_oneway = blocking(AsyncProducer.send_oneway)
+    recall = blocking(AsyncProducer.recall)
     queues = blocking(AsyncProducer.queues)
 
     def send_async(

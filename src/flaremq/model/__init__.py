@@ -18,5 +18,6 @@ record       record bytes into rows and values (twin)
 retrypolicy  how long a failed message waits for its next attempt
 sysflag      bits of a record's sysFlag
 tags         Java's String.hashCode (twin)
+timers       moments of timer messages, and the handles that cancel them
 topic        topic and group settings as values and as JSON
 """

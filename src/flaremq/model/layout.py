@@ -91,6 +91,26 @@ INDEX_ENTRY_FORMAT: Final = ">iqii"
 CHECKPOINT_SIZE: Final = 4096
 CHECKPOINT_FORMAT: Final = ">qqqqq"
 
+# The timer wheel: slots of time / precision, first and last position in the timer log, count, magic.
+WHEEL_SLOTS: Final = 2 * 7 * 24 * 3600
+WHEEL_SLOT_SIZE: Final = 32
+WHEEL_SLOT_FORMAT: Final = ">qqqii"
+
+# A unit of the timer log: size, position of the unit before it in its slot, magic, write time, delay,
+# physical offset, size of the record, hash of the topic, reserved.
+TIMER_UNIT_SIZE: Final = 52
+TIMER_UNIT_FORMAT: Final = ">iqiqiqiiq"
+TIMER_NORMAL: Final = 1
+TIMER_ROLL: Final = 2
+TIMER_DELETE: Final = 4
+TIMER_MAGIC_MAX: Final = 15
+TIMER_BLANK_SIZE: Final = 16  # The end of a timer log file: bytes left, 0, BLANK_MAGIC.
+TIMER_BLANK_FORMAT: Final = ">iqi"
+
+# The timer checkpoint: read time, flushed position, queue offset, the master's, state version, time, counter.
+TIMER_CHECK_SIZE: Final = 4096
+TIMER_CHECK_FORMAT: Final = ">qqqqqqq"
+
 # A DLedger entry around a record.
 DLEDGER_MAGIC: Final = 1
 DLEDGER_BLANK_MAGIC: Final = -1

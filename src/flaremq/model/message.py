@@ -1,7 +1,9 @@
 """Messages as users send them and as the log stores them, and the queues they go through."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, fields
+from datetime import datetime
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -15,6 +17,7 @@ from flaremq.model.properties import decode_properties, decode_text, encode_prop
 __all__ = ["Host", "Message", "MessageQueue", "StoredMessage"]
 
 _INT32: Final = range(-(2**31), 2**31)
+_SECONDS_MAX: Final = 1e12  # Some 30,000 years.
 _NO_KEYS: Final = ()
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
@@ -34,8 +37,12 @@ class Message:
     """User properties, kept as a read-only copy."""
     flag: int = 0
     """A number for your own use; RocketMQ ignores it."""
+    delay_s: float | None = None
+    """Deliver it so many seconds after it was stored."""
+    deliver_at: datetime | float | None = None
+    """Deliver it at this moment: a datetime with a time zone, or seconds since 1970 as of time.time()."""
     delay_level: int = 0
-    """1 to 18 with default settings; 0 delivers at once."""
+    """The older way, with the broker's few spans of time: 1 to 18 by default; 0 delivers at once."""
     wait_store: bool = True
     """Wait for the flush and the replicas that the broker is configured for."""
     sharding_key: str | None = None
@@ -55,12 +62,25 @@ class Message:
             object.__setattr__(self, "properties", MappingProxyType(dict(properties)))
         if type(topic) is not str or not topic.strip() or type(self.body) is not bytes:
             _check_content(self)
-        elif self.flag or self.delay_level:
+        elif self.flag or self.delay_level or self.delay_s is not None or self.deliver_at is not None:
             _check_numbers(self)
         if keys or properties or self.sharding_key:
             _check_words(self)
         elif self.tags:
             check_word("tags", self.tags)
+
+    @property
+    def waits(self) -> tuple[str, str] | None:
+        """The property that asks for a later delivery, and its value."""
+        if self.delay_level:
+            return names.DELAY, str(self.delay_level)
+        if self.delay_s is not None:
+            return names.TIMER_DELAY_MS, str(math.ceil(self.delay_s * 1000))
+        if self.deliver_at is not None:
+            at = self.deliver_at
+            at_s = at.timestamp() if isinstance(at, datetime) else at
+            return names.TIMER_DELIVER_MS, str(math.ceil(round(at_s * 1000, 3)))
+        return None
 
     def property_map(self) -> dict[str, str]:
         """All properties: the user's, and those of the other fields."""
@@ -69,8 +89,9 @@ class Message:
             found[names.KEYS] = names.KEY_SEPARATOR.join(self.keys)
         if self.tags:
             found[names.TAGS] = self.tags
-        if self.delay_level:
-            found[names.DELAY] = str(self.delay_level)
+        if self.waits:
+            name, value = self.waits
+            found[name] = value
         if self.sharding_key:
             found[names.SHARDING_KEY] = self.sharding_key
         found[names.WAIT] = "true" if self.wait_store else "false"
@@ -110,6 +131,29 @@ def _check_numbers(message: Message) -> None:
         raise MessageIllegal(
             f"delay_level {message.delay_level}: expected 0 for no delay, or a level of at least 1"
         )
+    _check_moment(message)
+
+
+def _check_moment(message: Message) -> None:
+    given = [name for name in ("delay_level", "delay_s", "deliver_at") if getattr(message, name)]
+    if len(given) > 1:
+        raise MessageIllegal(f"{' and '.join(given)} are both given: expected one of them")
+    at, delay_s = message.deliver_at, message.delay_s
+    if isinstance(at, datetime) and at.tzinfo is None:
+        raise MessageIllegal(
+            f"deliver_at {at} has no time zone: for local time use deliver_at.astimezone(), "
+            "for UTC deliver_at.replace(tzinfo=UTC)"
+        )
+    if at is not None and not isinstance(at, datetime):
+        check_span("deliver_at", at, "seconds since 1970, or a datetime")
+    if delay_s is not None:
+        check_span("delay_s", delay_s, "a number of seconds, 0 or more")
+
+
+def check_span(what: str, value: object, expected: str) -> None:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not 0 <= value <= _SECONDS_MAX:  # type: ignore[operator]
+        raise MessageIllegal(f"{what} {value!r}: expected {expected}")
 
 
 def _check_words(message: Message) -> None:

@@ -43,7 +43,7 @@ SYSTEM_TOPICS: Final = frozenset(
 NO_SEND_TOPICS: Final = frozenset(
     {
         *(SCHEDULE_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC),
-        *(SELF_TEST_TOPIC, OFFSET_MOVED_EVENT_TOPIC),
+        *(SELF_TEST_TOPIC, OFFSET_MOVED_EVENT_TOPIC, TIMER_TOPIC),
     }
 )
 """Clients may not send to them."""

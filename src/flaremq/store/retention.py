@@ -111,6 +111,9 @@ class Retention:
         self._postponed: _Postponed | None = None
         self._seen_min = 0
         self._corrected_s = clock.monotonic_s()
+        self.needed: list[Callable[[], int | None]] = []
+        """Each says from which offset on others still need the log; None: they need nothing."""
+        self._held_back = False
 
     def request(self) -> None:
         """Delete what is old enough at the next rounds, whatever the hour."""
@@ -194,11 +197,33 @@ class Retention:
                 break
             if not (clean_now or self._is_old(files[0])) or not self._may_go(files[0], clean_now):
                 break
+            if self._is_needed(files[0], clean_now):
+                break
             if deleted:
                 self._pause_ms(self.settings.delete_log_interval_ms)
             self._delete(files[0])
             deleted += 1
         return deleted
+
+    def _is_needed(self, file: MappedFile, urgent: bool) -> bool:
+        """Whether messages that wait to be delivered keep a file that is old enough to go."""
+        needed = min((at for each in self.needed if (at := each()) is not None), default=file.end)
+        if needed >= file.end:
+            self._held_back = False
+            return False
+        if urgent:
+            log.error(
+                "the disk is nearly full: a log file goes though messages in it still wait to be delivered",
+                extra=fields(file=file.path, needed_from=needed),
+            )
+            return False
+        if not self._held_back:
+            log.info(
+                "an old log file stays: messages in it still wait to be delivered",
+                extra=fields(file=file.path, needed_from=needed),
+            )
+        self._held_back = True
+        return True
 
     def _delete_postponed(self) -> int:
         """A file that was due stays due, without any other trigger."""

@@ -19,6 +19,8 @@ from flaremq.model.delays import LEVELS, parse_levels
 
 # Java keeps sizes and counts in an int, so it could not open a larger file.
 _INT_MAX: Final = (1 << 31) - 1
+_ROLL_SLOTS_MAX: Final = layout.WHEEL_SLOTS // 2 - 60
+_TIMER_FILE_MIN: Final = layout.TIMER_UNIT_SIZE + layout.TIMER_BLANK_SIZE
 _HEAD_ROOM: Final = 64 * KiB  # How much larger a record may be than the largest body.
 
 
@@ -177,6 +179,15 @@ class StoreSettings:
     multi_dispatch_enabled: bool = option("enableMultiDispatch", False)
     delay_levels: str = option("messageDelayLevel", LEVELS)
     flush_delay_offsets_ms: int = option("flushDelayOffsetInterval", 10_000, minimum=1, unit="span_ms")
+    timer_enabled: bool = option("timerWheelEnable", True)
+    timer_precision_ms: int = option("timerPrecisionMs", 1_000, minimum=1, maximum=60_000, unit="span_ms")
+    timer_roll_slots: int = option("timerRollWindowSlot", 172_800)
+    timer_log_file_size: int = option(
+        "mappedFileSizeTimerLog", 100 * MiB, minimum=_TIMER_FILE_MIN, maximum=_INT_MAX, unit="size"
+    )
+    timer_flush_ms: int = option("timerFlushIntervalMs", 1_000, minimum=1, unit="span_ms")
+    timer_delay_max_s: int = option("timerMaxDelaySec", 0, minimum=0)
+    timer_slot_max: int = option("timerCongestNumEachSlot", _INT_MAX, minimum=1)
     correct_min_offset_interval_ms: int = option(
         "correctLogicMinOffsetForceInterval", 300_000, minimum=0, unit="span_ms"
     )
@@ -262,6 +273,12 @@ class StoreSettings:
                 f"deleteWhen={self.delete_when!r}: expected hours from 0 to 23, separated by ; as in 04;16"
             )
         return frozenset(int(text) for text in hours)
+
+    @property
+    def timer_roll_ms(self) -> int:
+        """How far ahead a timer message is entered; one for a later moment is put back on the way."""
+        slots = self.timer_roll_slots
+        return (slots if 2 <= slots <= _ROLL_SLOTS_MAX else _ROLL_SLOTS_MAX) * self.timer_precision_ms
 
     @property
     def delay_levels_ms(self) -> tuple[int, ...]:

@@ -211,12 +211,20 @@ def _consumed(admin: Admin, topic: str, group: str, wanted: Expectation) -> Seen
 
 def _backlog(admin: Admin, topic: str, group: str) -> Seen:
     admin.topics.route(topic)  # Raises for an unknown topic, which has no backlog either.
-    progress = admin.groups.progress(group, owners=False)
     ours = (topic, retry_topic(group))
+    progress = admin.groups.progress(group, owners=False)
     known = any(each.queue.topic == topic for each in progress.queues)
     left = sum(each.lag for each in progress.queues if each.queue.topic in ours)
-    says = f"{count(left, 'message')} left, retries included" if known else "it has not consumed any yet"
-    return Seen(says, _offsets(progress, *ours), known and not left and not progress.failed)
+    rows = _offsets(progress, *ours)
+    if not known or left or progress.failed:
+        says = f"{count(left, 'message')} left, retries included" if known else "it has not consumed any yet"
+        return Seen(says, rows)
+    delayed = admin.messages.waiting(retry_topic(group))
+    if delayed or delayed.failed:
+        return Seen(f"{count(len(delayed), 'retry', 'retries')} still delayed", rows)
+    # A retry that was delivered between the two looks is in neither of them, but in the retry topic now.
+    again = _offsets(admin.groups.progress(group, owners=False), *ours)
+    return Seen("a retry has just been delivered", again, again == rows)
 
 
 def _dead_letters(admin: Admin, group: str, wanted: Expectation) -> Seen:

@@ -12,11 +12,11 @@ from tests.broker.desks import DeskBench, a_desk
 from tests.broker.nobody import Nobody
 from tests.protocol.samples import a_send
 
+from flaremq.broker.delay.levels import DelayedMessages
 from flaremq.model.message import StoredMessage
 from flaremq.model.topic import GroupConfig, TopicConfig
 from flaremq.protocol.codes import RequestCode, ResponseCode
 from flaremq.protocol.command import Command
-from flaremq.testing.cluster import eventually
 
 GROUP = "billing"
 
@@ -47,10 +47,34 @@ async def give_back(desk: DeskBench, message: StoredMessage, **changes: Any) -> 
     return answer
 
 
-async def test_a_message_given_back_waits_in_the_retry_topic_of_its_group(desk: DeskBench) -> None:
+async def delivered(desk: DeskBench, after_ms: int) -> StoredMessage:
+    """The newest message, when so much time has passed."""
+    (feature,) = (each for each in desk.made.inner if isinstance(each, DelayedMessages))
+    await desk.run()
+    desk.clock.advance_ms(after_ms)
+    await feature.deliver()
+    await desk.run()
+    return desk.messages()[-1]
+
+
+@pytest.mark.parametrize(("level", "reconsumed", "span_s"), [(0, 0, 10), (0, 1, 30), (2, 0, 5), (1, 3, 1)])
+async def test_a_message_given_back_waits_for_its_level_or_longer_with_each_retry(
+    desk: DeskBench, level: int, reconsumed: int, span_s: int
+) -> None:
+    for _ in range(reconsumed):
+        await give_back(desk, desk.messages()[-1])
+        await delivered(desk, 7_200_000)
+    await give_back(desk, desk.messages()[-1], delayLevel=str(level))
+    waiting = await delivered(desk, span_s * 1000 - 1)
+    assert waiting.topic == "SCHEDULE_TOPIC_XXXX"
+    retry = await delivered(desk, 1)
+    assert (retry.topic, retry.reconsume_times) == ("%RETRY%billing", reconsumed + 1)
+
+
+async def test_a_message_given_back_comes_to_the_retry_topic_of_its_group(desk: DeskBench) -> None:
     (first,) = desk.messages()
     answer = await give_back(desk, first)
-    retry = desk.messages()[-1]
+    retry = await delivered(desk, 10_000)
     assert answer.code == ResponseCode.SUCCESS
     assert (retry.topic, retry.body, retry.flag, retry.reconsume_times) == (
         "%RETRY%billing",
@@ -115,15 +139,8 @@ async def test_an_unknown_group_is_refused_where_none_may_be_made(tmp_path: Path
     assert answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
 
 
-async def test_what_is_given_back_can_be_seen_soon_and_at_once_where_its_queue_is_there(
-    desk: DeskBench,
-) -> None:
+async def test_what_is_given_back_can_be_consumed_when_it_is_due(desk: DeskBench) -> None:
     message = desk.messages()[0]
     await give_back(desk, message)
-
-    async def is_seen() -> bool:
-        return desk.store.max_offset(b"%RETRY%billing", 0) == 1
-
-    await eventually("the queue has its file", is_seen)
-    await give_back(desk, message)
-    assert desk.store.max_offset(b"%RETRY%billing", 0) == 2
+    await delivered(desk, 10_000)
+    assert desk.store.max_offset(b"%RETRY%billing", 0) == 1

@@ -125,7 +125,6 @@ async def test_a_topic_is_not_made_where_that_is_forbidden(tmp_path: Path) -> No
         ({"e": "4"}, ResponseCode.INVALID_PARAMETER),
         ({"e": "2147483647"}, ResponseCode.INVALID_PARAMETER),
         ({"i": "UNIQ_KEY\x01U\x02DELAY\x01soon\x02"}, ResponseCode.SYSTEM_ERROR),
-        ({"i": "UNIQ_KEY\x01U\x02TIMER_DELAY_SEC\x013\x02"}, ResponseCode.REQUEST_CODE_NOT_SUPPORTED),
         ({"i": "UNIQ_KEY\x01U\x02TRAN_MSG\x01true\x02", "f": "4"}, ResponseCode.REQUEST_CODE_NOT_SUPPORTED),
         ({"f": "4"}, ResponseCode.REQUEST_CODE_NOT_SUPPORTED),
         ({"i": "UNIQ_KEY\x01U\x02A\x01" + "v" * 32_760 + "\x02"}, ResponseCode.MESSAGE_ILLEGAL),

@@ -322,3 +322,52 @@ def test_only_dead_letters_are_sent_again(ask: Ask) -> None:
     (dead,) = documents(ask("send", "%DLQ%losers", "dead", "--json"))
     assert "would send message" in ask("message", "resend", dead["offset_id"], "--dry-run").out
     assert "--yes" in ask("message", "resend", dead["offset_id"]).complaint
+
+
+# Messages that wait.
+
+
+def test_what_waits_is_shown_by_topic_and_one_by_one(ask: Ask) -> None:
+    for topic in ("soon", "late"):
+        ask("topic", "create", topic)
+    assert ask("send", "soon", "x", "--delay", "50s", "--count", 3).status == 0
+    assert ask("send", "late", "y", "--deliver-at", "2099-01-01T12:00", "-k", "k1").status == 0
+    assert ask("send", "late", "z", "--delay-level", 18).status == 0
+    rows = {line.split()[0]: line.split()[1:6] for line in ask("message", "waiting").lines[1:]}
+    assert rows["soon"] == ["3", "3", "3", "3", "0"]
+    assert rows["late"] == ["2", "0", "0", "1", "1"]
+    listed = ask("message", "waiting", "-t", "late", "--list").lines
+    assert [("level 18" in line, "timer" in line) for line in listed[1:]] == [(True, False), (False, True)]
+    assert "k1" in listed[2]
+    (found, later) = json.loads(ask("message", "waiting", "-t", "late", "--json").out)["waiting"]
+    assert (found["why"], found["recall_handle"]) == ("level 18", None)
+    assert later["recall_handle"]
+
+
+def test_a_message_that_waits_is_cancelled_by_its_id_or_its_handle(ask: Ask) -> None:
+    ask("topic", "create", "cancelled")
+    receipts = documents(ask("send", "cancelled", "x", "--delay", "1h", "--count", 2, "--json"))
+    first, second = receipts
+    ended = ask("message", "cancel", first["message_id"])
+    assert (ended.status, ended.out) == (0, "cancelled: it will not be delivered\n")
+    assert (
+        json.loads(ask("message", "cancel", second["recall_handle"], "--json").out)["outcome"] == "cancelled"
+    )
+    assert ask("message", "waiting", "-t", "cancelled").out == "No messages wait.\n"
+    again = ask("message", "cancel", first["message_id"])
+    assert again.status != 0
+    assert "message waiting --list" in again.err
+
+
+def test_a_delay_that_is_none_is_told(ask: Ask) -> None:
+    ended = ask("send", "t", "x", "--delay", "soon")
+    assert ended.status == 2
+    assert "--delay 'soon': expected a time span such as 90s" in ended.err
+
+
+def test_a_message_with_a_delay_level_cannot_be_cancelled(ask: Ask) -> None:
+    ask("topic", "create", "levels")
+    (receipt,) = documents(ask("send", "levels", "x", "--delay-level", 18, "--json"))
+    ended = ask("message", "cancel", receipt["message_id"])
+    assert ended.status == 2
+    assert "only a timer can be cancelled" in ended.err

@@ -135,6 +135,21 @@ class Scan:
             raise InvalidParameter(f"count_max={self.count_max}: expected at least 1")
 
 
+@dataclass(frozen=True, slots=True)
+class WaitingMessage:
+    """A message that is stored, but not delivered yet."""
+
+    topic: str
+    """The topic that it is for."""
+    due_ms: int
+    why: str
+    """What it waits for: `timer`, `level 3`, `retry 2`."""
+    message: FoundMessage
+    """As it lies in the topic in which it waits."""
+    recall_handle: str | None = None
+    """What cancels it; None if it cannot be cancelled."""
+
+
 class TrackState(Enum):
     """The state of a message in one group."""
 

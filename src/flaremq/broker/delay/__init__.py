@@ -1,4 +1,9 @@
 """Messages that are delivered later.
 
-levels  delay levels: where their messages wait, and their delivery
+copies     a message that has waited, delivered to its own topic
+firing     the messages of one second, on their way out of the timer wheel
+levels     delay levels: where their messages wait, and their delivery
+requests   requests about timer messages: recall, progress, counts
+timerdoor  timer messages, and the markers that cancel them, on their way in
+timers     messages for any moment: into the timer wheel, and out of it
 """

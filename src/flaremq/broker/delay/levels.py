@@ -6,9 +6,8 @@ All messages of a level wait equally long, so the first of its queue is the next
 at that queue entry tells when: dispatch writes the time of delivery where other topics have a tags code.
 
 A message is delivered by appending it again, to its own topic. The offset in delayOffset.json moves only
-after the copy is on the disk, so a crash repeats the deliveries of the last seconds, and loses none. A
-delivery that the store refuses, for example because the disk is full, is tried again until it succeeds, and
-the messages behind it wait. One that can never succeed is put aside in the topic rmq_sys_undelivered.
+after the copy is on the disk, so a crash repeats the deliveries of the last seconds, and loses none. While
+the store refuses a copy, the messages behind it wait.
 """
 
 from __future__ import annotations
@@ -17,25 +16,22 @@ import asyncio
 import struct
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from time import monotonic
 from typing import Final
 
 from flaremq.base.clock import Clock
-from flaremq.base.errors import FlareError, InvalidName, InvalidParameter, Malformed, MessageIllegal
+from flaremq.base.errors import FlareError
 from flaremq.base.lifecycle import Sleep
 from flaremq.base.logs import fields, logger
+from flaremq.broker.delay.copies import Copies
 from flaremq.broker.features import Feature
 from flaremq.broker.offload import Offload
-from flaremq.broker.send.rewrites import Arrival
 from flaremq.broker.stats.stats import Stats
 from flaremq.broker.tables.tables import Tables
 from flaremq.broker.tasks import Task
-from flaremq.model import layout, names, properties
-from flaremq.model.columns import Check
+from flaremq.model import layout
 from flaremq.model.delays import SCHEDULE_TOPIC
-from flaremq.model.record import decode
-from flaremq.store.drafts import NewMessage
 from flaremq.store.queue.consumequeue import ConsumeQueue
 from flaremq.store.queue.extension import is_address
 from flaremq.store.settings import BrokerRole
@@ -48,32 +44,6 @@ _LOOK_S: Final = 0.1  # As RocketMQ: a message is delivered at most this much la
 _FIRST_S: Final = 1.0
 _SLICE_S: Final = 0.005  # Sends and pulls are served between two slices.
 _READ_AT_ONCE: Final = 256
-_TIMERS: Final = (properties.TIMER_DELAY_SEC, properties.TIMER_DELAY_MS, properties.TIMER_DELIVER_MS)
-
-
-class DelayRewrite:
-    """Sends a message with a delay level to the topic in which it waits."""
-
-    def __init__(self, store: MessageStore) -> None:
-        self._store = store
-
-    def __call__(self, message: NewMessage, known: dict[str, str], _arrival: Arrival) -> NewMessage:
-        text = known.get(properties.DELAY)
-        if text is None:
-            return message
-        levels = len(self._store.settings.delay_levels_ms)
-        try:
-            level = min(int(text), levels)
-        except ValueError:
-            raise FlareError(f"DELAY={text!r}: expected a delay level from 1 to {levels}") from None
-        if level <= 0:
-            return message
-        for name in _TIMERS:  # The level wins.
-            known.pop(name, None)
-        known[properties.DELAY] = str(level)
-        known[properties.REAL_TOPIC] = message.topic.decode()
-        known[properties.REAL_QUEUE_ID] = str(message.queue_id)
-        return replace(message, topic=SCHEDULE_TOPIC, queue_id=level - 1)
 
 
 @dataclass(slots=True)
@@ -105,7 +75,7 @@ class DelayedMessages(Feature):
     ) -> None:
         self._store = store
         self._tables = tables
-        self._stats = stats
+        self._copies = Copies(store, tables, stats)
         self._offload = offload
         self._clock = clock
         self._sleep = sleep
@@ -119,6 +89,7 @@ class DelayedMessages(Feature):
     async def start(self) -> None:
         found = [queue_id for (topic, queue_id), _ in self._store.queues.items() if topic == SCHEDULE_TOPIC]
         self._last_level = max(found, default=-1) + 1
+        self._store.retention.needed.append(self.needed_from)
 
     async def stop(self) -> None:
         """Make the last copies durable, or the next start would deliver them again."""
@@ -143,6 +114,30 @@ class DelayedMessages(Feature):
         if self._tables.delays.dirty:
             await self._tables.delays.save()
 
+    def figures(self) -> dict[str, str]:
+        """For the runtime information: the next queue offset of each level, and the end of its queue."""
+        found = {}
+        for number in range(1, self._levels_end()):
+            queue = self._store.queues.get(SCHEDULE_TOPIC, number - 1)
+            if queue is not None:
+                level = self._levels.get(number)
+                begin = self._tables.delays.get(number) if level is None else level.next
+                found[f"scheduleMessageOffset_{number}"] = f"{begin},{queue.max_offset}"
+        return found
+
+    def needed_from(self) -> int | None:
+        """Where in the log the first message lies that still waits. Retention leaves it there."""
+        found = []
+        for number, level in list(self._levels.items()):
+            queue = self._store.queues.get(SCHEDULE_TOPIC, number - 1)
+            entry = queue.entries(level.next, 1) if queue is not None and not queue.is_batch else b""
+            if entry:
+                found.append(_ENTRY.unpack_from(entry)[0])
+        return min(found, default=None)
+
+    def _levels_end(self) -> int:
+        return max(len(self._store.settings.delay_levels_ms), self._last_level) + 1
+
     # Delivering.
 
     async def deliver(self) -> None:
@@ -150,7 +145,7 @@ class DelayedMessages(Feature):
         if self._store.settings.role is BrokerRole.SLAVE:
             return
         spans_ms = self._store.settings.delay_levels_ms
-        due = [*range(1, max(len(spans_ms), self._last_level) + 1)]
+        due = [*range(1, self._levels_end())]
         while due := [number for number in due if self._deliver_some(number, spans_ms)]:
             await self._sleep(0)
 
@@ -205,63 +200,13 @@ class DelayedMessages(Feature):
         return code
 
     def _deliver_one(self, level: _Level, physical_offset: int, size: int) -> None:
-        message = self._waiting(physical_offset, size)
-        if message is not None:
-            try:
-                self._put(message)
-            except (InvalidName, InvalidParameter, MessageIllegal) as error:
-                self._put_aside(message, physical_offset, error)
+        waiting = self._copies.read(physical_offset, size)
+        if waiting is not None:
+            self._copies.deliver(waiting)
         level.next += 1
         if level.trouble:
             log.info("delayed messages are delivered again", extra=fields(level=level.number))
             level.trouble = ""
-
-    def _waiting(self, physical_offset: int, size: int) -> NewMessage | None:
-        """The message to deliver; None if its record is gone or damaged."""
-        record = self._store.record(physical_offset)
-        if record is None or len(record) != size:
-            log.error("a delayed message is no longer in the log", extra=fields(offset=physical_offset))
-            return None
-        try:
-            stored = decode(record, check=Check.BODY_CRC)
-        except Malformed as error:
-            log.error(
-                "a delayed message is damaged and cannot be delivered",
-                extra=fields(offset=physical_offset, why=error),
-            )
-            return None
-        known = stored.properties
-        topic, queue = known.get(properties.REAL_TOPIC, ""), known.get(properties.REAL_QUEUE_ID, "")
-        return NewMessage(
-            topic=topic.encode(),
-            body=stored.body,
-            queue_id=int(queue) if queue.isascii() and queue.isdigit() else 0,
-            properties=stored.raw_properties,
-            flag=stored.flag,
-            sys_flag=stored.sys_flag,
-            born_timestamp_ms=stored.born_timestamp_ms,
-            born_host=stored.born_host.encode(),
-            reconsume_times=stored.reconsume_times,
-        )
-
-    def _put(self, message: NewMessage) -> None:
-        topic = message.topic.decode()
-        if self._tables.topics.get(topic) is None or topic in names.NO_SEND_TOPICS:
-            raise InvalidParameter(f"topic {topic!r} does not exist")
-        result = self._store.put(message, wait=False)
-        self._stats.put(topic, 1, result.size)
-
-    def _put_aside(self, message: NewMessage, physical_offset: int, why: FlareError) -> None:
-        """Keep a message that can never be delivered to its own topic, without stopping its level."""
-        aside = names.UNDELIVERED_TOPIC
-        self._tables.topics.ensure(aside, 1)
-        told = fields(topic=message.topic.decode(errors="replace"), offset=physical_offset, why=why)
-        try:
-            self._put(replace(message, topic=aside.encode(), queue_id=0))
-        except MessageIllegal:  # For example, maxMessageSize is smaller than when it was sent.
-            log.error("a delayed message cannot be delivered: it stays where it is in the log", extra=told)
-            return
-        log.error(f"a delayed message cannot be delivered and is now in topic {aside}", extra=told)
 
     def _failed(self, level: _Level, error: FlareError) -> None:
         if level.trouble != type(error).__name__:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Final
 
 from flaremq.base.errors import FlareError, GroupNotFound, NoPermission
 from flaremq.base.live import Live
 from flaremq.base.logs import fields as logged
 from flaremq.base.logs import logger
+from flaremq.broker.send.acks import Acks
+from flaremq.broker.send.rewrites import delayed
 from flaremq.broker.settings import BrokerSettings
 from flaremq.broker.stats.stats import Stats
 from flaremq.broker.tables.subscriptiongroups import SubscriptionGroups
@@ -20,16 +23,18 @@ from flaremq.model.properties import encode_properties
 from flaremq.model.record import decode
 from flaremq.model.topic import PERM_WRITE, GroupConfig
 from flaremq.protocol import fields
-from flaremq.protocol.codes import RequestCode
+from flaremq.protocol.codes import RequestCode, ResponseCode
 from flaremq.protocol.command import Command, response_to
 from flaremq.protocol.headers.send import ConsumerSendMsgBackRequestHeader
 from flaremq.remoting.router import Handler, Peer
+from flaremq.store.api import PutResult
 from flaremq.store.drafts import NewMessage
 from flaremq.store.store import MessageStore
 
 log = logger("broker.sendback")
 
 _MAX_RECONSUME_FROM: Final = 121  # V3_4_9: clients from this version on send their maximum of retries.
+_FIRST_LEVEL: Final = 3  # 10 s; each further retry waits a level longer.
 _UNIT_SUB: Final = 0x2  # Bit of a topic's sys flag.
 
 
@@ -41,6 +46,7 @@ class SendBackHandlers:
         topics: TopicConfigs,
         subscriptions: SubscriptionGroups,
         stats: Stats,
+        acks: Acks,
         rng: random.Random,
     ) -> None:
         self._live = settings
@@ -49,6 +55,7 @@ class SendBackHandlers:
         self._topics = topics
         self._subscriptions = subscriptions
         self._stats = stats
+        self._acks = acks
 
     def table(self) -> dict[int, Handler]:
         return {RequestCode.CONSUMER_SEND_MSG_BACK: self.send_back}
@@ -70,12 +77,17 @@ class SendBackHandlers:
         known.setdefault(properties.ORIGIN_MESSAGE_ID, message.message_id)
         is_dead = header.delay_level < 0 or message.reconsume_times >= _times_max(request, header, group)
         topic, queue_id = retry, self._rng.randrange(group.retry_queue_nums)
+        known[properties.DELAY] = str(header.delay_level or _FIRST_LEVEL + message.reconsume_times)
         if is_dead:
             topic, queue_id = names.dlq_topic(header.group), 0
             self._topics.ensure(topic, 1)
-            known.pop(properties.DELAY, None)
-        self._put(message, topic, queue_id, known)
+            known[properties.DELAY] = "0"
+        stored = self._put(message, topic, queue_id, known)
         self._count(header.group, known, message, is_dead)
+        # The consumer forgets the message once it has its answer, so the copy must be as safe as a send. A
+        # copy that is late to be safe is stored all the same: an error would make the consumer store another.
+        if await self._acks.safe(stored.end) == ResponseCode.SYSTEM_ERROR:
+            raise FlareError("the message is stored, but the disk failed: it may be lost")
         return response_to(request)
 
     def _retry_topic(self, group: GroupConfig, *, unit: bool) -> str:
@@ -92,22 +104,21 @@ class SendBackHandlers:
             raise FlareError(f"look message by offset failed, {offset}: there is no record in the log there")
         return decode(record, check=Check.NOTHING)
 
-    def _put(self, message: StoredMessage, topic: str, queue_id: int, known: dict[str, str]) -> None:
-        self._store.put(
-            NewMessage(
-                topic=topic.encode(),
-                body=message.body,
-                queue_id=queue_id,
-                properties=encode_properties(known),
-                flag=message.flag,
-                sys_flag=message.sys_flag,
-                born_timestamp_ms=message.born_timestamp_ms,
-                born_host=message.born_host.encode(),
-                reconsume_times=message.reconsume_times + 1,
-            ),
-            wait=False,
+    def _put(self, message: StoredMessage, topic: str, queue_id: int, known: dict[str, str]) -> PutResult:
+        copy = NewMessage(
+            topic=topic.encode(),
+            body=message.body,
+            queue_id=queue_id,
+            flag=message.flag,
+            sys_flag=message.sys_flag,
+            born_timestamp_ms=message.born_timestamp_ms,
+            born_host=message.born_host.encode(),
+            reconsume_times=message.reconsume_times + 1,
         )
+        copy = delayed(copy, known, len(self._store.settings.delay_levels_ms))
+        stored = self._store.put(replace(copy, properties=encode_properties(known)), wait=False)
         self._store.show(wait=False)
+        return stored
 
     def _count(self, group: str, known: dict[str, str], message: StoredMessage, is_dead: bool) -> None:
         origin = known[properties.RETRY_TOPIC]

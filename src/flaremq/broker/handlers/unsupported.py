@@ -19,7 +19,6 @@ TRANSACTIONS: Final = "transactions come with a later version"
 REPLIES: Final = "request and reply come with a later version"
 POP: Final = "pop consumption comes with a later version; use a push or pull consumer"
 ASSIGNMENT: Final = "assignment of queues by the broker comes with pop consumption in a later version"
-TIMER: Final = "timer messages come with a later version"
 REPLICAS: Final = "slaves come with a later version"
 CONTROLLER: Final = "the controller comes with a later version"
 STATIC_TOPICS: Final = "static topics come with a later version; use an ordinary topic"
@@ -39,7 +38,6 @@ _REASONS: Final[dict[str, tuple[int, ...]]] = {
     REPLIES: (324, 325),
     POP: (200050, 200051, 200052, 200053, 200054, 200055, 200056, 200151),
     ASSIGNMENT: (400, 401, 402),
-    TIMER: (60, 61, 370),
     REPLICAS: (905, 906, 907, 908),
     CONTROLLER: tuple(range(1001, 1019)),
     STATIC_TOPICS: (513,),

@@ -85,6 +85,19 @@ class Acks:
         if self._reached >= end or self._failure is not None:
             self._release()
 
+    async def safe(self, end: int) -> int:
+        """Wait until the log is safe up to `end`. The response code, as `hold` would answer with."""
+        if not self.needed:
+            return ResponseCode.SUCCESS
+        answered: asyncio.Future[int] = self._loop.create_future()
+
+        def finish(code: int) -> None:
+            if not answered.done():  # The request may have been given up.
+                answered.set_result(code)
+
+        self.hold(end, finish)
+        return await answered
+
     @property
     def _reached(self) -> int:
         """The position that all marks have passed."""

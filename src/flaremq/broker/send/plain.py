@@ -37,6 +37,7 @@ from flaremq.model.batch import split_batch
 from flaremq.model.delays import SCHEDULE_TOPIC
 from flaremq.model.msgid import UniqueIds
 from flaremq.model.properties import decode_properties, encode_properties
+from flaremq.model.timers import WHEEL_TOPIC, Handle
 from flaremq.model.topic import PERM_WRITE, TopicConfig, TopicFilterType
 from flaremq.protocol.codes import ResponseCode, SerializeType
 from flaremq.protocol.command import Command, response_to
@@ -188,6 +189,7 @@ class PlainSends:
         answer = self._answer(request, SendMessageResponseHeader(
             msg_id=self._offset_id(result), queue_id=_asked_queue(message, known),
             queue_offset=result.queue_offset, transaction_id=key,
+            recall_handle=self._recall_handle(message, known, key),
         ))  # fmt: skip
         wait_for = result.end if known.get(properties.WAIT, "true") == "true" else 0
         return StoredSend(answer, message.topic.decode(), 1, result.size, wait_for)
@@ -264,6 +266,14 @@ class PlainSends:
         kept = {n: v for n, v in known.items() if not n.startswith(properties.TRANSIENT_PREFIX)}
         return encode_properties(kept) + self.tail
 
+    def _recall_handle(self, message: NewMessage, known: dict[str, str], key: str) -> str | None:
+        """What cancels a timer message; its moment is inside its slot, not at the edge. None for others."""
+        topic = known.get(properties.REAL_TOPIC, "")
+        if message.topic != WHEEL_TOPIC or names.is_retry(topic):
+            return None
+        moment_ms = int(known[properties.TIMER_OUT_MS]) + 1
+        return str(Handle(topic, self._live.now.broker_name, moment_ms, key))
+
     def _offset_id(self, result: PutResult) -> str:
         return f"{self._host}{result.physical_offset:016X}"
 
@@ -281,7 +291,8 @@ class PlainSends:
 
 def _asked_queue(message: NewMessage, known: dict[str, str]) -> int:
     """The queue that the answer names: for a delayed message, the one to which it will be delivered."""
-    return int(known[properties.REAL_QUEUE_ID]) if message.topic == SCHEDULE_TOPIC else message.queue_id
+    waits = message.topic in (SCHEDULE_TOPIC, WHEEL_TOPIC)
+    return int(known[properties.REAL_QUEUE_ID]) if waits else message.queue_id
 
 
 def _sys_flag(header: SendMessageRequestHeader, config: TopicConfig) -> int:

@@ -13,22 +13,19 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
-from flaremq.base.errors import GroupNotFound, MessageIllegal, NoPermission, NotServed
+from flaremq.base.errors import FlareError, GroupNotFound, MessageIllegal, NoPermission, NotServed
 from flaremq.base.live import Live
 from flaremq.broker.settings import BrokerSettings
 from flaremq.broker.tables.tables import Tables
-from flaremq.model import names, properties
+from flaremq.model import names, properties, timers
+from flaremq.model.delays import SCHEDULE_TOPIC
 from flaremq.model.topic import TopicConfig
 from flaremq.protocol.headers.send import SendMessageRequestHeader
 from flaremq.store.drafts import NewMessage
+from flaremq.store.store import MessageStore
 
 _MAX_RECONSUME_FROM: Final = 121  # V3_4_9: clients from this version on send their maximum of retries.
 _DLQ_QUEUES: Final = 1
-_NOT_YET: Final = (
-    (properties.TIMER_DELAY_SEC, "timer messages"),
-    (properties.TIMER_DELAY_MS, "timer messages"),
-    (properties.TIMER_DELIVER_MS, "timer messages"),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +67,35 @@ class DeadLetters:
         return replace(message, topic=topic.encode(), queue_id=0)
 
 
+class Delays:
+    """Sends a message with a delay level to the topic in which it waits."""
+
+    def __init__(self, store: MessageStore) -> None:
+        self._store = store
+
+    def __call__(self, message: NewMessage, known: dict[str, str], _arrival: Arrival) -> NewMessage:
+        return delayed(message, known, len(self._store.settings.delay_levels_ms))
+
+
+def delayed(message: NewMessage, known: dict[str, str], levels: int) -> NewMessage:
+    """The message as it waits, if its properties have a delay level. They are changed in place."""
+    text = known.get(properties.DELAY)
+    if text is None:
+        return message
+    try:
+        level = min(int(text), levels)
+    except ValueError:
+        raise FlareError(f"DELAY={text!r}: expected a delay level from 1 to {levels}") from None
+    if level <= 0:
+        return message
+    for name in timers.ASKED:  # The level wins.
+        known.pop(name, None)
+    known[properties.DELAY] = str(level)
+    known[properties.REAL_TOPIC] = message.topic.decode()
+    known[properties.REAL_QUEUE_ID] = str(message.queue_id)
+    return replace(message, topic=SCHEDULE_TOPIC, queue_id=level - 1)
+
+
 class NotServedYet:
     """Refuses kinds of messages that this broker would store wrongly."""
 
@@ -83,9 +109,6 @@ class NotServedYet:
             raise NoPermission(f"the broker[{settings.ip1}] sending transaction message is forbidden")
         if prepared:
             raise NotServed("transactional messages are not served yet: send without a transaction")
-        for name, what in _NOT_YET:
-            if name in known and known[name] not in ("0", "-1"):
-                raise NotServed(f"{what} ({name}={known[name]}) are not served yet: send without {name}")
         return message
 
 

@@ -5,7 +5,7 @@ Every value is text and a real figure. Values of a part that this broker does no
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
 
 from flaremq.base.clock import Clock
@@ -46,13 +46,16 @@ class Runtime:
         stats: Stats,
         families: Mapping[str, Backlog],
         clock: Clock,
+        parts: Sequence[Callable[[], Mapping[str, str]]] = (),
     ) -> None:
-        """`families` has the names in FAMILIES and END_TRANSACTION as keys; missing ones are idle."""
+        """`families` has the names in FAMILIES and END_TRANSACTION as keys; missing ones are idle. Each of
+        `parts` adds the figures of a part of the broker."""
         self._live = settings
         self._store = store
         self._stats = stats
         self._families = families
         self._clock = clock
+        self._parts = tuple(parts)
 
     def measured(self) -> tuple[Disks, int]:
         """The values that need the disk: its usage, and the age of the oldest message. Call in a thread."""
@@ -66,6 +69,7 @@ class Runtime:
             **self._of_store(disks, earliest_ms),
             **self._of_families(),
             **self._of_broker(),
+            **{name: value for part in self._parts for name, value in part().items()},
         }
 
     def _of_broker(self) -> dict[str, str]:

@@ -12,5 +12,6 @@ producers           connected producers by group
 queuelocks          queues locked by orderly consumers
 subscriptiongroups  subscriptionGroup.json
 tables              all of them
+timercounts         timermetrics
 topics              topics.json
 """

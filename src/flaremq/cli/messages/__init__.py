@@ -4,4 +4,5 @@ lines    a message on one line, safe for a terminal
 message  flaremq message
 send     flaremq send
 tail     flaremq tail
+waiting  flaremq message waiting and cancel
 """

@@ -16,11 +16,13 @@ from typing import Annotated, Any, Final
 import typer
 
 from flaremq.admin.documents import receipt_document
-from flaremq.base.errors import FlareError, ManyFailed, UsageError
+from flaremq.base.errors import ConfigError, FlareError, ManyFailed, UsageError
 from flaremq.base.text import count
+from flaremq.base.units import parse_span_ms
 from flaremq.cli.connect import client_settings, pairs_of
 from flaremq.cli.options import Namesrv, Profile, TopicName
 from flaremq.cli.render import BadValue, dumps, note
+from flaremq.cli.times import parse_time_ms
 from flaremq.client.client import Client
 from flaremq.client.message import Receipt
 from flaremq.client.producer.pipeline import SendPipeline
@@ -45,6 +47,8 @@ class Mail:
     tags: str | None = None
     keys: tuple[str, ...] = ()
     properties: dict[str, str] = field(default_factory=dict)
+    delay_s: float | None = None
+    deliver_at: float | None = None
     delay_level: int = 0
     sharding_key: str | None = None
     to: MessageQueue | None = None
@@ -56,6 +60,8 @@ class Mail:
             tags=self.tags,
             keys=self.keys,
             properties=self.properties,
+            delay_s=self.delay_s,
+            deliver_at=self.deliver_at,
             delay_level=self.delay_level,
             sharding_key=self.sharding_key,
         )
@@ -276,6 +282,13 @@ def body_of(body: str | None, file: Path | None) -> bytes | None:
         raise BadValue(f"--file {file} cannot be read: {error.strerror or error}") from None
 
 
+def delay_s_of(text: str) -> float:
+    try:
+        return parse_span_ms(text) / 1000
+    except ConfigError:
+        raise BadValue(f"--delay {text!r}: expected a time span such as 90s, 10m, 2h or 3d") from None
+
+
 Body = Annotated[
     str | None,
     typer.Argument(metavar="BODY", help="Message text. Without it, each line of stdin is a message."),
@@ -296,13 +309,21 @@ Count = Annotated[int, typer.Option("-c", "--count", metavar="N", min=1, help="S
 Rate = Annotated[
     float | None, typer.Option("--rate", metavar="N", help="Send at most N messages per second.")
 ]
+Delay = Annotated[
+    str | None,
+    typer.Option("--delay", metavar="SPAN", help="Deliver it after this time: 90s, 10m, 2h, 3d."),
+]
+DeliverAt = Annotated[
+    str | None,
+    typer.Option("--deliver-at", metavar="TIME", help="Deliver it at this time: 18:30, 2030-05-01T12:00 ..."),
+]
 DelayLevel = Annotated[
     int,
     typer.Option(
         "--delay-level",
         metavar="LEVEL",
         min=0,
-        help="Delivery delay, 1 to 18 (1s 5s 10s 30s 1m ... 2h).",
+        help="Delay by one of the broker's levels, 1 to 18 (1s 5s 10s 30s 1m ... 2h).",
         show_default=False,
     ),
 ]
@@ -330,6 +351,8 @@ def command(
     properties: Properties = None,
     count: Count = 1,
     rate: Rate = None,
+    delay: Delay = None,
+    deliver_at: DeliverAt = None,
     delay_level: DelayLevel = 0,
     sharding_key: ShardingKey = None,
     queue: Queue = None,
@@ -361,6 +384,8 @@ def command(
         tags=tags,
         keys=tuple(key or ()),
         properties=pairs_of(properties, "--property"),
+        delay_s=None if delay is None else delay_s_of(delay),
+        deliver_at=None if deliver_at is None else parse_time_ms(deliver_at) / 1000,
         delay_level=delay_level,
         sharding_key=sharding_key,
         to=None if queue is None else queue_of(topic, queue),

@@ -90,6 +90,8 @@ def as_message(source: Message | PackedMessage) -> Message:
         keys=keys.split(names.KEY_SEPARATOR) if keys else (),
         properties={name: found[name] for name in found.keys() - names.RESERVED - {names.SHARDING_KEY}},
         delay_level=int(found.get(names.DELAY, 0)),
+        delay_s=int(found[names.TIMER_DELAY_MS]) / 1000 if names.TIMER_DELAY_MS in found else None,
+        deliver_at=int(found[names.TIMER_DELIVER_MS]) / 1000 if names.TIMER_DELIVER_MS in found else None,
         wait_store=found.get(names.WAIT) != "false",
         sharding_key=found.get(names.SHARDING_KEY),
     )
@@ -237,9 +239,9 @@ def _check_batch(messages: Sequence[Message]) -> None:
             )
         if message.wait_store != first.wait_store:
             raise MessageIllegal("only some messages of a batch have wait_store: expected all or none")
-        if message.delay_level:
+        if message.waits:
             raise MessageIllegal(
-                f"a message in a batch has delay_level {message.delay_level}: send delayed messages alone"
+                "a message in a batch has delay_s, deliver_at or delay_level: send delayed messages alone"
             )
 
 
@@ -293,8 +295,10 @@ def message_text(message: Message, message_id: str) -> str:
         text = f"KEYS\x01{' '.join(message.keys)}\x02{text}"
     if message.properties:
         text = "".join([f"{name}\x01{value}\x02" for name, value in message.properties.items()]) + text
-    if message.delay_level:
-        text = f"DELAY\x01{message.delay_level}\x02{text}"
+    if message.delay_level or message.delay_s is not None or message.deliver_at is not None:
+        asked = message.waits
+        assert asked is not None
+        text = f"{asked[0]}\x01{asked[1]}\x02{text}"
     if message.sharding_key:
         text = f"__SHARDINGKEY\x01{message.sharding_key}\x02{text}"
     return _checked(text)
@@ -318,6 +322,7 @@ def receipt_of(answer: Command, queue: MessageQueue, message_id: str) -> Receipt
         found.queue_offset,
         found.msg_id,
         SendStatus(answer.code),
+        found.recall_handle,
     )
 
 

@@ -16,7 +16,7 @@ from flaremq.base.errors import FlareError, SendFailed, Unreachable, UsageError
 from flaremq.client.client import Client, client_of
 from flaremq.client.errors import error_for
 from flaremq.client.hooks import SendHook, SendHooks
-from flaremq.client.message import Receipt, SendStatus
+from flaremq.client.message import Recall, Receipt, SendStatus
 from flaremq.client.producer.balance import Balance, Health, QueueSelector
 from flaremq.client.producer.packing import (
     FrameMaker,
@@ -32,6 +32,7 @@ from flaremq.client.producer.placement import QueuePlacement, target_of
 from flaremq.client.settings import ClientSettings, ProducerSettings
 from flaremq.model.message import Message, MessageQueue
 from flaremq.model.names import check_group, is_retry
+from flaremq.model.timers import Handle
 from flaremq.protocol.codes import STORED, RequestCode, ResponseCode
 from flaremq.protocol.command import Command
 from flaremq.remoting.connection import Connection
@@ -174,6 +175,25 @@ class Producer:
             return await pipeline.run(messages, to)
         finally:
             self._under_way.discard(task)
+
+    async def recall(self, sent: Receipt | str, *, timeout_s: float | None = None) -> Recall:
+        """Cancel a message that waits for its moment, by its receipt or the recall handle in it.
+
+        Only messages with `delay_s` or `deliver_at` can be cancelled, those with a delay level cannot.
+        """
+        self._check_started()
+        text = sent if isinstance(sent, str) else sent.recall_handle
+        if text is None:
+            raise UsageError(
+                "this receipt has no recall handle: only a message that was sent with delay_s or deliver_at, "
+                "and whose moment was still to come, can be cancelled"
+            )
+        handle = Handle.parse(text)
+        limit_s = self.settings.timeout_s if timeout_s is None else timeout_s
+        deadline_s = self._now_s() + limit_s
+        to = MessageQueue(handle.topic, handle.broker_name, 0)
+        _, address = await self._placement.find(handle.topic, to, None, deadline_s)
+        return await self.client.api.recall(address, text, self.group, deadline_s - self._now_s())
 
     async def send_parcel(self, parcel: Parcel, timeout_s: float | None = None) -> Receipt:
         """Like `send`, for other parts of the client."""

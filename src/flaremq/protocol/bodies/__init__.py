@@ -6,4 +6,5 @@ pop      pop, and assignment by the broker
 route    routes and broker registration
 running  the state and connections of running clients
 stats    progress, rates and queue entries
+timer    how many timer messages wait
 """

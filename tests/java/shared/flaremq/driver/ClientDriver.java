@@ -31,6 +31,7 @@ public final class ClientDriver {
             case "stop" -> stop(args);
             case "stopAll" -> stopAll(args);
             case "send" -> producers.send(args);
+            case "recall" -> producers.recall(args);
             case "producerHeartbeat" -> producers.heartbeat(args);
             case "publishQueues" -> producers.queues(args);
             case "received" -> pushes.received(args);

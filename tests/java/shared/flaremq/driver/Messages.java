@@ -8,6 +8,7 @@ import java.util.List;
 import java.util.TreeMap;
 import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.common.message.Message;
+import org.apache.rocketmq.common.message.MessageAccessor;
 import org.apache.rocketmq.common.message.MessageClientExt;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
@@ -18,13 +19,16 @@ final class Messages {
     }
 
     static Message message(Args args) {
-        args.only("topic", "body", "tags", "keys", "flag", "delayLevel", "properties", "queue", "shard");
+        args.only("topic", "body", "tags", "keys", "flag", "delayLevel", "timer", "properties", "queue",
+            "shard");
         Message message = new Message(args.text("topic"), args.text("tags", null), args.text("keys", null),
             args.integer("flag", 0), args.bytes("body"), true);
         args.object("properties").forEach((name, value) -> message.putUserProperty(name, (String) value));
         if (args.has("delayLevel")) {
             message.setDelayTimeLevel(args.integer("delayLevel"));
         }
+        // Clients before 5.0 have no method for these.
+        args.object("timer").forEach((name, value) -> MessageAccessor.putProperty(message, name, (String) value));
         return message;
     }
 
@@ -54,6 +58,7 @@ final class Messages {
         out.put("offsetMessageId", result.getOffsetMsgId());
         out.put("queue", json(result.getMessageQueue()));
         out.put("queueOffset", result.getQueueOffset());
+        out.put("recallHandle", Version.recallHandle(result));
         return out;
     }
 

@@ -60,6 +60,11 @@ final class Producers {
         };
     }
 
+    Object recall(Args args) throws Exception {
+        args.only("name", "topic", "handle");
+        return Version.recall(named(args), args.text("topic"), args.text("handle"));
+    }
+
     private DefaultMQProducer named(Args args) {
         return started.get(args.text("name"));
     }

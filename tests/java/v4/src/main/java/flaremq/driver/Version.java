@@ -5,6 +5,8 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.Map;
 import org.apache.rocketmq.client.impl.factory.MQClientInstance;
+import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.common.BrokerConfig;
 import org.apache.rocketmq.common.message.MessageExtBatch;
 import org.apache.rocketmq.logging.InternalLoggerFactory;
@@ -43,6 +45,14 @@ final class Version {
 
     static void heartbeat(MQClientInstance client) {
         client.sendHeartbeatToAllBrokerWithLock();
+    }
+
+    static String recallHandle(SendResult result) {
+        return null;
+    }
+
+    static String recall(DefaultMQProducer producer, String topic, String handle) {
+        throw new IllegalArgumentException("4.x cannot recall a message");
     }
 
     static DefaultMessageStore newStore(MessageStoreConfig config, BrokerStatsManager stats, BrokerConfig broker,

@@ -5,6 +5,8 @@ import java.nio.ByteBuffer;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import org.apache.rocketmq.client.impl.factory.MQClientInstance;
+import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.common.BoundaryType;
 import org.apache.rocketmq.common.BrokerConfig;
 import org.apache.rocketmq.common.MQVersion;
@@ -41,6 +43,14 @@ final class Version {
         for (int tries = 0; !client.sendHeartbeatToAllBrokerWithLock() && tries < 500; tries++) {
             Thread.sleep(10);
         }
+    }
+
+    static String recallHandle(SendResult result) {
+        return result.getRecallHandle();
+    }
+
+    static String recall(DefaultMQProducer producer, String topic, String handle) throws Exception {
+        return producer.recallMessage(topic, handle);
     }
 
     static DefaultMessageStore newStore(MessageStoreConfig config, BrokerStatsManager stats, BrokerConfig broker,

@@ -1,0 +1,98 @@
+"""Delivering a message that has waited: a copy is appended to the topic that it is for.
+
+A copy that the store refuses for now, for example because the disk is full, raises, and is tried again by the
+caller. One that can never be stored in its own topic is put aside, in the topic rmq_sys_undelivered: it must
+neither be lost nor stop those behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from flaremq.base.errors import FlareError, InvalidName, InvalidParameter, Malformed, MessageIllegal
+from flaremq.base.logs import fields, logger
+from flaremq.broker.stats.stats import Stats
+from flaremq.broker.tables.tables import Tables
+from flaremq.model import names, properties
+from flaremq.model.columns import Check
+from flaremq.model.message import StoredMessage
+from flaremq.model.properties import encode_properties
+from flaremq.model.record import decode
+from flaremq.store.drafts import NewMessage
+from flaremq.store.store import MessageStore
+
+log = logger("broker.delay")
+
+
+class Copies:
+    def __init__(self, store: MessageStore, tables: Tables, stats: Stats) -> None:
+        self._store = store
+        self._tables = tables
+        self._stats = stats
+
+    def read(self, physical_offset: int, size: int) -> StoredMessage | None:
+        """The waiting message; None, and logged, if its record is gone or damaged."""
+        record = self._store.record(physical_offset)
+        if record is None or len(record) != size:
+            log.error("a delayed message is no longer in the log", extra=fields(offset=physical_offset))
+            return None
+        try:
+            return decode(record, check=Check.BODY_CRC)
+        except Malformed as error:
+            log.error(
+                "a delayed message is damaged and cannot be delivered",
+                extra=fields(offset=physical_offset, why=error),
+            )
+            return None
+
+    def deliver(self, stored: StoredMessage, added: Mapping[str, str] | None = None) -> None:
+        """Store the copy, with some properties `added`. Raises if that is not possible now."""
+        known = stored.properties
+        queue = known.get(properties.REAL_QUEUE_ID, "")
+        message = replace(
+            copy_of(stored, added),
+            topic=known.get(properties.REAL_TOPIC, "").encode(),
+            queue_id=int(queue) if queue.isascii() and queue.isdigit() else 0,
+        )
+        try:
+            self._put(message)
+        except (InvalidName, InvalidParameter, MessageIllegal) as error:
+            self._put_aside(message, stored.physical_offset, error)
+
+    def _put(self, message: NewMessage) -> None:
+        topic = message.topic.decode()
+        if self._tables.topics.get(topic) is None or topic in names.NO_SEND_TOPICS:
+            raise InvalidParameter(f"topic {topic!r} does not exist")
+        result = self._store.put(message, wait=False)
+        self._stats.put(topic, 1, result.size)
+
+    def _put_aside(self, message: NewMessage, physical_offset: int, why: FlareError) -> None:
+        aside = names.UNDELIVERED_TOPIC
+        self._tables.topics.ensure(aside, 1)
+        told = fields(topic=message.topic.decode(errors="replace"), offset=physical_offset, why=why)
+        try:
+            self._put(replace(message, topic=aside.encode(), queue_id=0))
+        except MessageIllegal:  # For example, maxMessageSize is smaller than when it was sent.
+            log.error("a delayed message cannot be delivered: it stays where it is in the log", extra=told)
+            return
+        log.error(f"a delayed message cannot be delivered and is now in topic {aside}", extra=told)
+
+
+def copy_of(stored: StoredMessage, added: Mapping[str, str] | None = None) -> NewMessage:
+    """The same message, to be stored once more; `added` properties replace those of the same name."""
+    raw = stored.raw_properties
+    if added:
+        raw = encode_properties({**stored.properties, **added})
+    return NewMessage(
+        topic=stored.topic.encode(),
+        body=stored.body,
+        queue_id=stored.queue_id,
+        properties=raw,
+        flag=stored.flag,
+        sys_flag=stored.sys_flag,
+        born_timestamp_ms=stored.born_timestamp_ms,
+        born_host=stored.born_host.encode(),
+        reconsume_times=stored.reconsume_times,
+        prepared_transaction_offset=stored.prepared_transaction_offset,
+    )

@@ -1,0 +1,131 @@
+"""The messages of one slot of the timer wheel, on their way out.
+
+    walk the units, newest first  >  markers  >  messages, oldest first  >  done
+
+Each part is done in small steps, so that a slot of millions holds nobody up. Markers come first: they name
+the messages of this slot that were cancelled.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable
+
+from flaremq.base.logs import fields, logger
+from flaremq.broker.delay.copies import Copies, copy_of
+from flaremq.model import properties
+from flaremq.model.message import StoredMessage
+from flaremq.model.timers import WHEEL_TOPIC
+from flaremq.store.store import MessageStore
+from flaremq.store.timer.timerfiles import TimerFiles
+from flaremq.store.timer.timerlog import TimerUnit
+from flaremq.store.timer.wheel import NOWHERE
+
+log = logger("broker.timer")
+
+_WHEEL: str = WHEEL_TOPIC.decode()
+
+
+class Firing:
+    """A step that raises has changed nothing, and may be repeated."""
+
+    def __init__(
+        self,
+        at_ms: int,
+        files: TimerFiles,
+        store: MessageStore,
+        copies: Copies,
+        left: Callable[[str], None],
+        now_ms: Callable[[], int],
+    ) -> None:
+        """`left` is told the topic of each message that waits no longer."""
+        self.at_ms = at_ms
+        self._files = files
+        self._store = store
+        self._copies = copies
+        self._left = left
+        self._now_ms = now_ms
+        slot = files.wheel.get(at_ms)
+        self._position = slot.last if slot is not None else NOWHERE
+        # Positions of units, the oldest last.
+        self._markers: array[int] = array("q")
+        self._messages: array[int] = array("q")
+        self._cancelled: set[str] = set()
+
+    def step(self) -> bool:
+        """Do a little; False when all is done."""
+        if self._position >= 0:
+            self._walk()
+        elif self._markers:
+            self._mark(self._markers[-1])
+            self._markers.pop()
+        elif self._messages:
+            self._send(self._messages[-1])
+            self._messages.pop()
+        else:
+            return False
+        return True
+
+    def _walk(self) -> None:
+        """Note one unit."""
+        position, unit = self._position, self._files.log.get(self._position)
+        if unit is None or unit.slot_ms != self.at_ms or unit.before >= position:
+            log.error(
+                "the timer log is damaged: earlier messages of this second may be missing",
+                extra=fields(position=position, slot_ms=self.at_ms),
+            )
+            self._position = NOWHERE
+            return
+        (self._markers if unit.cancels else self._messages).append(position)
+        self._position = unit.before
+
+    def _mark(self, position: int) -> None:
+        unit, stored = self._read(position)
+        if stored is None:
+            return
+        if unit.rolls:
+            self._roll(stored)
+        else:
+            self._cancelled.add(stored.properties.get(properties.TIMER_DEL_UNIQKEY, ""))
+
+    def _send(self, position: int) -> None:
+        unit, stored = self._read(position)
+        if stored is None:
+            return
+        topic = stored.properties.get(properties.REAL_TOPIC, "")
+        if unit.rolls:
+            self._roll(stored)
+        elif not self._is_cancelled(topic, stored.unique_key or ""):
+            times = {
+                properties.TIMER_ENQUEUE_MS: str(unit.written_ms),
+                properties.TIMER_DEQUEUE_MS: str(self._now_ms()),
+            }
+            self._copies.deliver(stored, times)
+        self._left(topic)
+
+    def _is_cancelled(self, topic: str, key: str) -> bool:
+        """Some versions of RocketMQ write the key of a marker without the topic."""
+        return bool(self._cancelled) and (f"{topic}+{key}" in self._cancelled or key in self._cancelled)
+
+    def _read(self, position: int) -> tuple[TimerUnit, StoredMessage | None]:
+        """A unit and its message; None if another record lies where it was."""
+        unit = self._files.log.get(position)
+        assert unit is not None  # It was walked.
+        stored = self._copies.read(unit.offset, unit.size)
+        if stored is not None and (stored.topic != _WHEEL or not self._belongs(unit, stored)):
+            log.error("a unit of the timer log names another message", extra=fields(position=position))
+            stored = None
+        return unit, stored
+
+    def _belongs(self, unit: TimerUnit, stored: StoredMessage) -> bool:
+        text = stored.properties.get(properties.TIMER_OUT_MS, "")
+        if not (text.isascii() and text.isdigit()):
+            return False
+        slot_ms = int(text) // self._files.precision_ms * self._files.precision_ms
+        return slot_ms >= self.at_ms if unit.rolls else slot_ms == self.at_ms
+
+    def _roll(self, stored: StoredMessage) -> None:
+        """Put it back: it is entered again, nearer to its moment."""
+        text = stored.properties.get(properties.TIMER_ROLL_TIMES, "0")
+        times = int(text) + 1 if text.isascii() and text.isdigit() else 1
+        self._store.put(copy_of(stored, {properties.TIMER_ROLL_TIMES: str(times)}), wait=False)

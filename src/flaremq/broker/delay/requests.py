@@ -1,0 +1,116 @@
+"""Requests about timer messages: cancelling one, and how far the wheel is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from flaremq.base.clock import Clock
+from flaremq.base.errors import FlareError, IllegalOperation, MessageNotFound, NoPermission, TopicNotFound
+from flaremq.base.live import Live
+from flaremq.base.units import SECOND_MS
+from flaremq.broker.delay.timerdoor import markers
+from flaremq.broker.delay.timers import Timers
+from flaremq.broker.features import Feature, Requests
+from flaremq.broker.offload import Offload
+from flaremq.broker.send.acks import Acks
+from flaremq.broker.settings import BrokerSettings
+from flaremq.broker.tables.topics import TopicConfigs
+from flaremq.model import timers
+from flaremq.model.timers import WHEEL_TOPIC, Handle
+from flaremq.model.topic import PERM_WRITE
+from flaremq.protocol import beans, fields
+from flaremq.protocol.codes import RequestCode, ResponseCode
+from flaremq.protocol.command import Command, response_to
+from flaremq.protocol.headers.pop import RecallMessageRequestHeader, RecallMessageResponseHeader
+from flaremq.remoting.router import Peer
+from flaremq.store.store import MessageStore
+
+
+class TimerRequests(Feature):
+    def __init__(
+        self,
+        settings: Live[BrokerSettings],
+        store: MessageStore,
+        wheel: Timers,
+        topics: TopicConfigs,
+        acks: Acks,
+        offload: Offload,
+        clock: Clock,
+        host: bytes,
+    ) -> None:
+        self._live = settings
+        self._store = store
+        self._wheel = wheel
+        self._topics = topics
+        self._acks = acks
+        self._offload = offload
+        self._clock = clock
+        self._host = host
+
+    def handlers(self) -> Iterable[Requests]:
+        yield (
+            "adminBroker",
+            {
+                RequestCode.RECALL_MESSAGE: self.recall,
+                RequestCode.GET_TIMER_CHECK_POINT: self.get_progress,
+                RequestCode.GET_TIMER_METRICS: self.get_counts,
+            },
+        )
+
+    async def recall(self, _peer: Peer, request: Command) -> Command:
+        """Cancel a message that waits. Success means that it will not be delivered."""
+        header = fields.decode(RecallMessageRequestHeader, request.fields)
+        handle = self._checked(header)
+        if not await self._was_seen(handle):
+            raise MessageNotFound(
+                f"no message {handle.unique_key} has waited here for topic {handle.topic}: "
+                "expected a handle that a send to this broker returned"
+            )
+        now_ms = self._clock.now_ms()
+        if self._wheel.is_due(timers.slot_ms(handle.moment_ms, self._store.settings.timer_precision_ms)):
+            raise IllegalOperation(
+                f"message {handle.unique_key} was due {(now_ms - handle.moment_ms) / SECOND_MS:.1f} s ago "
+                "and can no longer be cancelled"
+            )
+        precision_ms, group = self._store.settings.timer_precision_ms, header.producer_group or ""
+        for each in markers(handle, precision_ms, group, now_ms, self._host):
+            stored = self._store.put(each, wait=False)
+        self._store.show(wait=False)
+        if await self._acks.safe(stored.end) == ResponseCode.SYSTEM_ERROR:
+            raise FlareError("the disk failed: the message may be delivered or not")
+        answer = RecallMessageResponseHeader(msg_id=handle.unique_key)
+        return response_to(request, ext_fields=fields.encode(answer))
+
+    def _checked(self, header: RecallMessageRequestHeader) -> Handle:
+        settings = self._live.now
+        if not settings.recall_enabled:
+            raise NoPermission("recall is switched off here: set recallMessageEnable=true")
+        if not self._store.settings.timer_enabled:
+            raise FlareError("timer messages are switched off here: set timerWheelEnable=true")
+        if not settings.permission & PERM_WRITE and not settings.recall_when_read_only:
+            raise NoPermission(f"the broker[{settings.ip1}] does not take messages now")
+        if self._topics.get(header.topic) is None:
+            raise TopicNotFound(f"topic[{header.topic}] not exist: there is nothing to cancel")
+        handle = Handle.parse(header.recall_handle)
+        if handle.topic != header.topic or handle.broker_name != settings.broker_name:
+            raise IllegalOperation(
+                f"the recall handle is for topic {handle.topic} on broker {handle.broker_name}, "
+                f"not for {header.topic} on {settings.broker_name}"
+            )
+        return handle
+
+    async def _was_seen(self, handle: Handle) -> bool:
+        """Whether the message of a handle was ever stored. True if there is no index to tell."""
+        if self._store.index is None:
+            return True
+        key = handle.unique_key.encode()
+        found = await self._offload.run(
+            lambda: self._store.query(WHEEL_TOPIC, key, 1, 0, self._clock.now_ms(), unique=True)
+        )
+        return bool(found)
+
+    async def get_progress(self, _peer: Peer, request: Command) -> Command:
+        return response_to(request, body=self._wheel.progress.packed())
+
+    async def get_counts(self, _peer: Peer, request: Command) -> Command:
+        return response_to(request, body=beans.encode(self._wheel.counts.wrapper()))

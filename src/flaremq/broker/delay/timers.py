@@ -1,0 +1,371 @@
+"""Timers: messages for any moment, from the topic in which they wait into the wheel, and out of it.
+
+    send with TIMER_* > [rewrite] > rmq_sys_wheel_timer > [enter] > wheel > [fire] > its own topic
+
+Entering and firing are slices of work in the event loop, between which sends and pulls are served. A slot is
+fired when its time is over and every message that was stored by then is entered, so that none is early, none
+overtakes an older one, and a message that was cancelled in time does not come.
+
+Messages whose moment is further away than the roll window are entered half way, and put back from there.
+
+Progress is saved once the copies are on the disk: a crash repeats the deliveries of the last second or so,
+and loses none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections import deque
+from collections.abc import Callable, Iterable
+from time import monotonic
+from typing import Final
+
+from flaremq.base.clock import Clock
+from flaremq.base.errors import FlareError
+from flaremq.base.lifecycle import Sleep
+from flaremq.base.logs import fields, logger
+from flaremq.broker.delay.copies import Copies
+from flaremq.broker.delay.firing import Firing
+from flaremq.broker.features import Feature
+from flaremq.broker.offload import Offload
+from flaremq.broker.stats.stats import Stats
+from flaremq.broker.tables.tables import Tables
+from flaremq.broker.tables.timercounts import TimerCounts
+from flaremq.broker.tasks import Task
+from flaremq.model import layout, properties
+from flaremq.model.columns import Check
+from flaremq.model.message import StoredMessage
+from flaremq.model.record import decode
+from flaremq.model.tags import java_hash
+from flaremq.model.timers import WHEEL_TOPIC
+from flaremq.store.queue.consumequeue import ConsumeQueue
+from flaremq.store.settings import BrokerRole
+from flaremq.store.store import MessageStore
+from flaremq.store.timer.timercheck import Progress
+from flaremq.store.timer.timerfiles import NewTimer, TimerFiles
+
+log = logger("broker.timer")
+
+_ENTRY: Final = struct.Struct(layout.ENTRY_FORMAT)
+_LOOK_S: Final = 0.1
+_SLICE_S: Final = 0.005
+_READ_AT_ONCE: Final = 256
+_SLOTS_AT_ONCE: Final = 10_000
+_NEVER_ENTERED: Final = (1 << 63) - 1  # RocketMQ's TIMER_ENQUEUE_MS of a message that came too late.
+_SLACK_MS: Final = 60_000
+
+
+class Timers(Feature):
+    step = "timers"
+
+    def __init__(
+        self,
+        store: MessageStore,
+        tables: Tables,
+        stats: Stats,
+        offload: Offload,
+        clock: Clock,
+        *,
+        sleep: Sleep = asyncio.sleep,
+        now_s: Callable[[], float] = monotonic,
+    ) -> None:
+        self._store = store
+        self._offload = offload
+        self._clock = clock
+        self._sleep = sleep
+        self._now_s = now_s
+        self._copies = Copies(store, tables, stats)
+        self._tables = tables
+        self.files = TimerFiles(store.settings, store.disk)
+        self.counts = TimerCounts(store.settings.root / "config" / "timermetrics", offload, clock)
+        self._firing: Firing | None = None
+        self._fence = (0, 0)
+        """A time, and the queue offset up to which messages are entered before slots before it are read."""
+        self._steps: deque[tuple[int, Progress]] = deque()
+        """Progress that may not be on the disk yet, each with the end of the log then."""
+        self._saved = Progress()
+        self._trouble = ""
+        self._is_open = False
+
+    # Life.
+
+    async def start(self) -> None:
+        if not self._store.settings.timer_enabled:
+            return
+        counted = await self._offload.run(self._open)
+        if counted is not None:
+            self.counts.set({
+                topic: counted[hashed]
+                for topic in self._tables.topics.all()
+                if counted.get(hashed := java_hash(topic), 0) > 0
+            })  # fmt: skip
+        else:
+            await self._offload.run(self.counts.load)
+        self._is_open = True
+        self._store.retention.needed.append(self.needed_from)
+
+    def _open(self) -> dict[int, int] | None:
+        report, files = self._store.report, self.files
+        assert report is not None
+        counted = files.open(
+            clean=report.clean, log_end=self._store.log.end, queue_offset_of=self._queue_offset_of
+        )
+        if not files.read_ms:
+            files.read_ms = self._floor(self._clock.now_ms())
+        self._saved = files.progress(self._clock.now_ms())
+        return counted
+
+    def _queue_offset_of(self, physical_offset: int, size: int) -> int | None:
+        stored = self._waiting(physical_offset, size)
+        return None if stored is None else stored.queue_offset
+
+    async def stop(self) -> None:
+        """Make the last copies durable, and vouch for the wheel: the next start need not rebuild it."""
+        if not self._is_open:
+            return
+        self._is_open = False
+        self._note()
+        await self._offload.run(self._close)
+        await self.counts.save()
+
+    def _close(self) -> None:
+        self._store.log.commit(0)
+        self._store.workers.log_flusher.flush(0)
+        safe = self._safe()
+        done = self._firing is None and not self._steps
+        self.files.save(safe, seal=done)
+        self.files.close()
+
+    def tasks(self) -> Iterable[Task]:
+        settings = self._store.settings
+        if settings.timer_enabled:
+            yield Task("run-timers", _LOOK_S, _LOOK_S, self.run)
+            period_s = settings.timer_flush_ms / 1000
+            yield Task("save-timers", period_s, period_s, self.save)
+
+    async def save(self) -> None:
+        if not self._is_open:
+            return
+        safe = self._safe()
+        if safe[:3] != self._saved[:3]:
+            await self._offload.run(lambda: self.files.save(safe))
+            self._saved = safe
+            self.files.log.delete_before(self._store.log.begin)
+        await self.counts.save()
+
+    def _safe(self) -> Progress:
+        """The newest progress whose copies are on the disk."""
+        flushed, safe = self._store.flushed.value, self._saved
+        while self._steps and self._steps[0][0] <= flushed:
+            safe = self._steps.popleft()[1]
+        return safe
+
+    def _note(self) -> None:
+        progress = self.files.progress(self._clock.now_ms())
+        latest = self._steps[-1][1] if self._steps else self._saved
+        if progress[:3] != latest[:3]:
+            self._steps.append((self._store.log.end, progress))
+
+    # What others ask.
+
+    @property
+    def progress(self) -> Progress:
+        """For slaves: nothing that is not on the disk."""
+        return self._saved
+
+    def is_due(self, slot_ms: int) -> bool:
+        """Whether a slot is read already, or will be at any moment."""
+        return slot_ms < self._floor(self._clock.now_ms()) or slot_ms < self._closed_ms
+
+    def slot_count(self, slot_ms: int) -> int:
+        slot = self.files.wheel.get(slot_ms) if self._is_open else None
+        return slot.count if slot is not None else 0
+
+    def needed_from(self) -> int | None:
+        """Where in the log the first message may lie that still waits. Retention leaves it there."""
+        queue = self._queue()
+        if not self._is_open or queue is None:
+            return None
+        found = []
+        entries = queue.entries(self.files.queue_offset, 1)
+        if entries:
+            found.append(_ENTRY.unpack_from(entries)[0])
+        if self.counts.total:
+            oldest = self.files.oldest_offset()
+            if oldest is not None:
+                found.append(oldest)
+        return min(found, default=None)
+
+    def figures(self) -> dict[str, str]:
+        """For the runtime information."""
+        if not self._is_open:
+            return {}
+        queue, now_ms = self._queue(), self._clock.now_ms()
+        behind_ms = max(0, self._floor(now_ms) - self.files.read_ms)
+        offsets = 0 if queue is None else queue.max_offset - self.files.queue_offset
+        return {
+            "timerReadBehind": str(behind_ms // 1000),
+            "timerOffsetBehind": str(max(0, offsets)),
+            "timerCongestNum": str(self.counts.total),
+        }
+
+    # Running.
+
+    async def run(self) -> None:
+        """Enter and fire all that is there to do."""
+        if self._store.settings.role is BrokerRole.SLAVE or not self._is_open:
+            return
+        while self._is_open and self._run_some():
+            await self._sleep(0)
+
+    def _run_some(self) -> bool:
+        """A slice; True if there is more to do."""
+        ends_s, before = self._now_s() + _SLICE_S, self._store.log.end
+        self._follow_clock()
+        try:
+            more = self._enter(ends_s)
+            more = self._fire(ends_s) or more
+        except FlareError as error:
+            self._failed(error)
+            return False
+        finally:
+            self._note()
+            if self._store.log.end != before:
+                self._store.show(wait=False)
+        if self._trouble:
+            log.info("timer messages are delivered again")
+            self._trouble = ""
+        return more
+
+    def _follow_clock(self) -> None:
+        """Read slots again whose time is to come once more: those that were fired are empty."""
+        due_ms = self._floor(self._clock.now_ms())
+        if self._firing is None and self.files.read_ms > due_ms:
+            log.warning("the clock was set back", extra=fields(by_ms=self.files.read_ms - due_ms))
+            self.files.read_ms = due_ms
+
+    def _failed(self, error: FlareError) -> None:
+        if self._trouble != type(error).__name__:
+            self._trouble = type(error).__name__
+            log.warning("timer messages cannot be delivered now, trying again", extra=fields(why=error))
+
+    def _floor(self, ms: int) -> int:
+        return ms // self.files.precision_ms * self.files.precision_ms
+
+    def _queue(self) -> ConsumeQueue | None:
+        queue = self._store.queues.get(WHEEL_TOPIC, 0)
+        return None if queue is None or queue.is_batch else queue
+
+    @property
+    def _closed_ms(self) -> int:
+        """Slots before it take no more messages."""
+        firing = self._firing
+        return self.files.read_ms if firing is None else firing.at_ms + self.files.precision_ms
+
+    # Entering.
+
+    def _enter(self, ends_s: float) -> bool:
+        queue, files = self._queue(), self.files
+        if queue is None:
+            return False
+        within = max(queue.min_offset, min(files.queue_offset, queue.max_offset))
+        if within != files.queue_offset:
+            log.warning(
+                "timer messages between these queue offsets are not in the log",
+                extra=fields(begin=min(within, files.queue_offset), end=max(within, files.queue_offset)),
+            )
+            files.queue_offset = within
+        entries = queue.entries(files.queue_offset, _READ_AT_ONCE)
+        for physical_offset, size, _code in _ENTRY.iter_unpack(entries):
+            stored = self._waiting(physical_offset, size)
+            if stored is not None and not self._enter_one(stored, size):
+                return False
+            files.queue_offset += 1
+            if self._now_s() > ends_s:
+                break
+        return files.queue_offset < queue.max_offset
+
+    def _waiting(self, physical_offset: int, size: int) -> StoredMessage | None:
+        """The message at an offset; None if no sound one waits there."""
+        record = self._store.record(physical_offset)
+        stored = decode(record, check=Check.NOTHING) if record is not None and len(record) == size else None
+        if stored is None or stored.topic.encode() != WHEEL_TOPIC:
+            log.error("a timer message is no longer in the log", extra=fields(offset=physical_offset))
+            return None
+        return stored
+
+    def _enter_one(self, stored: StoredMessage, size: int) -> bool:
+        """False if the wheel has no room yet: it must be read first."""
+        known, files, now_ms = stored.properties, self.files, self._floor(self._clock.now_ms())
+        text = known.get(properties.TIMER_OUT_MS, "")
+        if not (text.isascii() and text.isdigit()):
+            log.error(
+                "a timer message does not say when it is due, and is not delivered",
+                extra=fields(offset=stored.physical_offset),
+            )
+            return True
+        slot_ms = self._floor(int(text))
+        cancels = properties.TIMER_DEL_UNIQKEY in known
+        topic = known.get(properties.REAL_TOPIC, "")
+        if stored.queue_offset < files.entered_before and self._was_fired(slot_ms, stored.store_timestamp_ms):
+            return True
+        if slot_ms < self._closed_ms:
+            if not cancels:
+                late = {
+                    properties.TIMER_ENQUEUE_MS: str(_NEVER_ENTERED),
+                    properties.TIMER_DEQUEUE_MS: str(self._clock.now_ms()),
+                }
+                self._copies.deliver(stored, late)
+            return True
+        if not files.has_room(min(slot_ms, now_ms + files.roll_ms)):
+            return False
+        files.add(slot_ms, now_ms, NewTimer(stored.physical_offset, size, java_hash(topic), cancels))
+        if not cancels:
+            self.counts.add(topic, 1)
+        return True
+
+    def _was_fired(self, slot_ms: int, stored_ms: int) -> bool:
+        """Whether a message that was entered once has left the wheel since, by delivery or by rolling."""
+        if slot_ms < self.files.read_ms:
+            return True
+        rolled_ms = stored_ms + self.files.roll_ms + _SLACK_MS
+        return slot_ms - stored_ms >= self.files.roll_ms and rolled_ms < self.files.read_ms
+
+    # Firing.
+
+    def _fire(self, ends_s: float) -> bool:
+        while self._firing is not None or self._begin():
+            if self._firing is not None and not self._firing.step():
+                self._finish(self._firing)
+            if self._now_s() > ends_s:
+                return True
+        return False
+
+    def _begin(self) -> bool:
+        """Take the next slot whose time is over; False if there is none yet."""
+        files, due_ms = self.files, self._floor(self._clock.now_ms())
+        if files.read_ms >= due_ms or not self._is_entered(due_ms):
+            return False
+        end_ms = min(due_ms, files.read_ms + _SLOTS_AT_ONCE * files.precision_ms)
+        if due_ms - files.read_ms > files.wheel.window_ms and not self.counts.total:
+            end_ms = files.read_ms = due_ms  # After a long stop, with nothing to look for.
+        at_ms = files.wheel.next_occupied(files.read_ms, end_ms)
+        files.read_ms = end_ms if at_ms is None else at_ms
+        if at_ms is not None:
+            self._firing = Firing(at_ms, files, self._store, self._copies, self._leave, self._clock.now_ms)
+        return True
+
+    def _is_entered(self, due_ms: int) -> bool:
+        """Whether all messages are entered that were stored before a time was over."""
+        if self._fence[0] != due_ms:
+            self._fence = due_ms, self._store.max_offset(WHEEL_TOPIC, 0)
+        return self.files.queue_offset >= self._fence[1]
+
+    def _leave(self, topic: str) -> None:
+        self.counts.add(topic, -1)
+
+    def _finish(self, firing: Firing) -> None:
+        self.files.wheel.clear(firing.at_ms)
+        self.files.read_ms = firing.at_ms + self.files.precision_ms
+        self._firing = None

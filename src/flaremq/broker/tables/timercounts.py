@@ -1,0 +1,57 @@
+"""How many timer messages wait for each topic, kept in the file timermetrics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from flaremq.base.clock import Clock
+from flaremq.broker.offload import Offload
+from flaremq.broker.tables.configfile import ConfigFile, Saving
+from flaremq.model.topic import DataVersion
+from flaremq.protocol import beans
+from flaremq.protocol.bodies.timer import TimerMetric, TimerMetrics
+
+
+class TimerCounts:
+    def __init__(self, path: Path, offload: Offload, clock: Clock) -> None:
+        self._clock = clock
+        self._saving = Saving(ConfigFile(path), offload, self._take)
+        self._table: dict[str, TimerMetric] = {}
+        self._version = DataVersion()
+        self.total = 0
+
+    def load(self) -> None:
+        """Load the file. Blocks."""
+        kept = self._saving.file.load_as(lambda text: beans.decode(TimerMetrics, text))
+        if kept is not None:
+            self._version = kept.data_version or DataVersion()
+            self.set({topic: metric.count for topic, metric in kept.timing_count.items()})
+
+    def set(self, counts: Mapping[str, int]) -> None:
+        now_ms = self._clock.now_ms()
+        self._table = {
+            topic: TimerMetric(count=count, time_stamp=now_ms) for topic, count in counts.items() if count > 0
+        }
+        self.total = sum(counts.values())
+        self._saving.changes += 1
+
+    def add(self, topic: str, number: int) -> None:
+        known = self._table.get(topic)
+        count = max(0, (known.count if known is not None else 0) + number)
+        self._table[topic] = TimerMetric(count=count, time_stamp=self._clock.now_ms())
+        self.total = max(0, self.total + number)
+        self._saving.changes += 1
+
+    async def save(self) -> None:
+        if self._saving.dirty:
+            self._version = self._version.next(self._clock.now_ms())
+            await self._saving.save()
+
+    def wrapper(self) -> TimerMetrics:
+        """A copy of the table."""
+        return TimerMetrics(data_version=self._version, timing_count=dict(self._table))
+
+    def _take(self) -> Callable[[], bytes]:
+        wrapper = self.wrapper()
+        return lambda: beans.encode(wrapper)

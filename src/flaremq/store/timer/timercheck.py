@@ -1,0 +1,67 @@
+"""timercheck: how far the timer has come, in one page that is written in place."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from flaremq.model.layout import TIMER_CHECK_FORMAT, TIMER_CHECK_SIZE
+from flaremq.store.files.disk import Disk, DiskFile
+
+_LONGS: Final = struct.Struct(TIMER_CHECK_FORMAT)
+_SEAL: Final = struct.Struct(">8sII")  # Ours, behind RocketMQ's numbers: a mark, and two checksums.
+_SEAL_MARK: Final = b"FlareMQ1"
+
+
+class Progress(NamedTuple):
+    read_ms: int = 0
+    """The slot to read next: all before it are delivered."""
+    log_end: int = 0
+    """How far the timer log was on the disk."""
+    queue_offset: int = 0
+    """The next waiting message to enter in the wheel."""
+    master_queue_offset: int = 0
+    state_version: int = 0
+    changed_ms: int = 0
+    counter: int = 0
+
+    def packed(self) -> bytes:
+        return _LONGS.pack(*self)
+
+
+class TimerCheck:
+    """The progress on the disk. A clean stop seals it with the checksum of the wheel."""
+
+    def __init__(self, disk: Disk, path: Path) -> None:
+        if disk.exists(path) and disk.size(path) != TIMER_CHECK_SIZE:
+            disk.delete(path)
+        if not disk.exists(path):
+            disk.create(path, TIMER_CHECK_SIZE, reserved=True)
+            disk.sync_folder(path.parent)
+        self._file: DiskFile = disk.open(path, TIMER_CHECK_SIZE, lasting=True)
+        self._file.reserve(0, TIMER_CHECK_SIZE)
+
+    def read(self) -> Progress:
+        """What lies there; nothing is negative in it."""
+        return Progress(*(max(0, each) for each in _LONGS.unpack_from(self._file.view)))
+
+    def seal(self) -> int | None:
+        """The checksum of the wheel at the last clean stop; None if nothing vouches for it."""
+        mark, numbers, wheel = _SEAL.unpack_from(self._file.view, _LONGS.size)
+        return wheel if mark == _SEAL_MARK and numbers == self._numbers() else None
+
+    def write(self, progress: Progress, wheel: int | None = None) -> None:
+        """Make it durable; with `wheel`, sealed."""
+        _LONGS.pack_into(self._file.view, 0, *progress)
+        seal = (_SEAL_MARK, self._numbers(), wheel) if wheel is not None else (bytes(8), 0, 0)
+        _SEAL.pack_into(self._file.view, _LONGS.size, *seal)
+        self._file.sync()
+
+    def _numbers(self) -> int:
+        """A checksum of the numbers: RocketMQ changes them, and leaves the seal as it is."""
+        return zlib.crc32(self._file.view[: _LONGS.size])
+
+    def close(self) -> None:
+        self._file.close()

@@ -1,0 +1,529 @@
+"""Timers: where messages for a later moment wait, when they come, and what becomes of them after trouble."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.broker.desks import DeskBench, a_desk
+from tests.broker.nobody import Nobody
+from tests.protocol.samples import a_send
+
+from flaremq.base.errors import DiskFull
+from flaremq.base.units import DAY_MS, HOUR_MS, MiB
+from flaremq.broker.delay.timers import Timers
+from flaremq.model import layout, names
+from flaremq.model.message import StoredMessage
+from flaremq.model.timers import Handle
+from flaremq.model.topic import TopicConfig
+from flaremq.protocol import fastjson
+from flaremq.protocol.codes import RequestCode, ResponseCode
+from flaremq.protocol.command import Command
+from flaremq.store.drafts import NewMessage
+from flaremq.store.store import MessageStore
+from flaremq.testing.clock import START_MS, ManualClock
+
+TOPIC = "Orders"
+WHEEL = "rmq_sys_wheel_timer"
+SECOND = 1_000
+# 30 units in each file of the timer log; all messages in one file of the log, as `messages` reads no more.
+SIZES = {
+    "timer_log_file_size": 30 * layout.TIMER_UNIT_SIZE + layout.TIMER_BLANK_SIZE,
+    "commitlog_file_size": MiB,
+}
+
+
+class Scene:
+    """A broker whose time is moved by hand."""
+
+    def __init__(self, desk: DeskBench, clock: ManualClock) -> None:
+        self.desk = desk
+        self.clock = clock
+        (self.timers,) = (each for each in desk.made.inner if isinstance(each, Timers))
+
+    async def send(self, number: int = 0, *, topic: str = TOPIC, **asked: Any) -> Command:
+        """`asked`: for example DELAY_SEC=5."""
+        pairs = {"UNIQ_KEY": f"U{number}", **{f"TIMER_{name}": value for name, value in asked.items()}}
+        text = "".join(f"{name}\x01{value}\x02" for name, value in pairs.items())
+        request = replace(a_send(b=topic, e="2", i=text), body=b"%d" % number, opaque=9)
+        (answer,) = await self.desk.ask(request)
+        return answer
+
+    async def after(self, span_ms: int = 0) -> list[bytes]:
+        """Let time pass, and say which messages have come to the topic by then."""
+        self.clock.advance_ms(span_ms)
+        await self.timers.run()
+        await self.desk.run()
+        return [each.body for each in self.of(TOPIC)]
+
+    def of(self, topic: str) -> list[StoredMessage]:
+        return [each for each in self.desk.messages() if each.topic == topic]
+
+    async def ask(self, code: int, **fields: str) -> Command:
+        request = Command(code=code, opaque=4, ext_fields=fields)
+        answer = await self.desk.router().answer(Nobody(), request)
+        assert answer is not None
+        return answer
+
+    async def recall(self, handle: str | None, topic: str = TOPIC) -> Command:
+        assert handle is not None
+        return await self.ask(RequestCode.RECALL_MESSAGE, topic=topic, recallHandle=handle)
+
+
+@asynccontextmanager
+async def a_scene(
+    folder: Path, clock: ManualClock | None = None, broker: dict[str, Any] | None = None, **store: Any
+) -> AsyncIterator[Scene]:
+    clock = clock or ManualClock()
+    async with a_desk(folder, clock=clock, broker=broker, **{**SIZES, **store}) as desk:
+        desk.tables.topics.put(TopicConfig(TOPIC, 4, 4))
+        yield Scene(desk, clock)
+
+
+def handle_of(answer: Command) -> str | None:
+    return answer.fields.get("recallHandle")
+
+
+# Waiting and coming.
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [{"DELAY_SEC": 5}, {"DELAY_MS": 5000}, {"DELIVER_MS": START_MS + 5000}],
+    ids=lambda asked: str(*asked),
+)
+async def test_a_message_comes_at_its_moment_and_not_before(tmp_path: Path, asked: dict[str, Any]) -> None:
+    async with a_scene(tmp_path) as scene:
+        answer = await scene.send(7, **asked)
+        assert (answer.code, answer.fields["queueId"]) == (ResponseCode.SUCCESS, "2")
+        assert await scene.after(4999) == []
+        assert await scene.after(1) == [b"7"]
+        (message,) = scene.of(TOPIC)
+    assert message.queue_id == 2
+    known = message.properties
+    assert (known["REAL_TOPIC"], known["REAL_QID"], known["UNIQ_KEY"]) == (TOPIC, "2", "U7")
+    assert known["TIMER_OUT_MS"] == str(START_MS + 4000)
+    assert known["TIMER_DEQUEUE_MS"] == str(START_MS + 5000)
+
+
+async def test_a_moment_within_a_second_comes_at_the_end_of_that_second(tmp_path: Path) -> None:
+    async with a_scene(tmp_path) as scene:
+        await scene.send(DELAY_MS=1300)
+        assert await scene.after(1999) == []
+        assert await scene.after(1) == [b"0"]
+
+
+async def test_a_finer_precision_brings_messages_closer_to_their_moment(tmp_path: Path) -> None:
+    async with a_scene(tmp_path, timer_precision_ms=100) as scene:
+        await scene.send(DELAY_MS=1330)
+        assert await scene.after(1399) == []
+        assert await scene.after(1) == [b"0"]
+
+
+@pytest.mark.parametrize("asked", [{"DELAY_SEC": 0}, {"DELAY_MS": -1}, {"DELIVER_MS": START_MS}])
+async def test_a_moment_that_is_past_means_now(tmp_path: Path, asked: dict[str, Any]) -> None:
+    async with a_scene(tmp_path) as scene:
+        answer = await scene.send(**asked)
+        assert handle_of(answer) is None
+        assert [each.body for each in scene.of(TOPIC)] == [b"0"]
+
+
+async def test_messages_come_in_order_of_their_seconds_and_then_of_arrival(tmp_path: Path) -> None:
+    async with a_scene(tmp_path) as scene:
+        for number, span in enumerate((9, 3, 6, 3, 9, 1)):
+            await scene.send(number, DELAY_SEC=span)
+        assert await scene.after(20 * SECOND) == [b"5", b"1", b"3", b"2", b"0", b"4"]
+
+
+async def test_what_a_client_copies_from_a_timer_message_does_not_switch_its_timer_off(
+    tmp_path: Path,
+) -> None:
+    async with a_scene(tmp_path) as scene:
+        await scene.send(DELAY_SEC=5, OUT_MS=17, ENQUEUE_MS=17, ROLL_TIMES=3, DEL_UNIQKEY="Orders+U1")
+        await scene.send(1, DELAY_SEC=5)
+        assert await scene.after(4999) == []
+        assert await scene.after(1) == [b"0", b"1"]
+
+
+async def test_a_delay_level_wins_over_a_timer(tmp_path: Path) -> None:
+    async with a_scene(tmp_path) as scene:
+        text = "UNIQ_KEY\x01U\x02DELAY\x011\x02TIMER_DELAY_SEC\x01900\x02"
+        await scene.desk.ask(replace(a_send(b=TOPIC, i=text), body=b"x", opaque=9))
+        (waiting,) = scene.desk.messages()
+    assert waiting.topic == "SCHEDULE_TOPIC_XXXX"
+    assert "TIMER_DELAY_SEC" not in waiting.properties
+
+
+# Refusals.
+
+
+@pytest.mark.parametrize("name", ["DELAY_SEC", "DELAY_MS", "DELIVER_MS"])
+@pytest.mark.parametrize("value", ["soon", "1.5", "9" * 30])
+async def test_what_is_no_time_is_refused(tmp_path: Path, name: str, value: str) -> None:
+    async with a_scene(tmp_path) as scene:
+        answer = await scene.send(0, **{name: value})
+        assert answer.code == ResponseCode.MESSAGE_ILLEGAL
+        assert f"TIMER_{name}={value!r}" in (answer.remark or "")
+        assert scene.desk.messages() == []
+
+
+async def test_a_delay_over_the_cap_is_refused_with_the_cap(tmp_path: Path) -> None:
+    async with a_scene(tmp_path, timer_delay_max_s=60) as scene:
+        refused = await scene.send(0, DELAY_MS=60_001)
+        taken = await scene.send(1, DELAY_SEC=60)
+    assert refused.code == ResponseCode.MESSAGE_ILLEGAL
+    assert "limit is 60 s (timerMaxDelaySec)" in (refused.remark or "")
+    assert taken.code == ResponseCode.SUCCESS
+
+
+async def test_a_broker_without_the_wheel_says_so(tmp_path: Path) -> None:
+    async with a_scene(tmp_path, timer_enabled=False) as scene:
+        answer = await scene.send(DELAY_SEC=5)
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert "timerWheelEnable=true" in (answer.remark or "")
+        assert not (tmp_path / "timerwheel").exists()
+
+
+async def test_a_second_that_is_full_takes_no_more(tmp_path: Path) -> None:
+    async with a_scene(tmp_path, timer_slot_max=3) as scene:
+        for number in range(60):
+            await scene.send(number, DELAY_SEC=5)
+            await scene.timers.run()
+        answer = await scene.send(60, DELAY_SEC=5)
+        elsewhere = await scene.send(61, DELAY_SEC=9)
+        came = await scene.after(20 * SECOND)
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert "limit is 3 (timerCongestNumEachSlot)" in (answer.remark or "")
+    assert elsewhere.code == ResponseCode.SUCCESS
+    assert 4 <= len(came) <= 7, "three, a few by chance, and never more than twice the limit; and the last"
+
+
+async def test_nobody_sends_to_the_wheels_topic(tmp_path: Path) -> None:
+    async with a_scene(tmp_path) as scene:
+        answer = await scene.send(topic=WHEEL)
+        assert answer.code != ResponseCode.SUCCESS
+        assert scene.desk.messages() == []
+
+
+# Rolling.
+
+
+async def test_a_far_moment_rolls_and_comes_once_and_in_time(tmp_path: Path) -> None:
+    async with a_scene(tmp_path, timer_roll_slots=10) as scene:
+        await scene.send(DELAY_SEC=65)
+        for _ in range(64):
+            assert await scene.after(SECOND) == []
+        assert await scene.after(SECOND) == [b"0"]
+        assert await scene.after(60 * SECOND) == [b"0"]
+        rolled = [each.properties.get("TIMER_ROLL_TIMES") for each in scene.of(WHEEL)]
+    assert rolled[0] is None
+    assert rolled[1:] == [str(n) for n in range(1, len(rolled))]
+    assert len(rolled) > 5
+
+
+async def test_a_year_ahead_is_no_special_case(tmp_path: Path) -> None:
+    async with a_scene(tmp_path) as scene:
+        await scene.send(DELAY_SEC=400 * 86_400)
+        for _ in range(399):
+            assert await scene.after(DAY_MS) == []
+        assert await scene.after(DAY_MS) == [b"0"]
+
+
+# Cancelling.
+
+
+async def test_a_cancelled_message_does_not_come_and_others_of_its_second_do(tmp_path: Path) -> None:
+    async with a_scene(tmp_path) as scene:
+        handles = [handle_of(await scene.send(number, DELAY_SEC=5)) for number in range(3)]
+        await scene.after(SECOND)
+        answer = await scene.recall(handles[1])
+        assert (answer.code, answer.fields["msgId"]) == (ResponseCode.SUCCESS, "U1")
+        assert await scene.after(10 * SECOND) == [b"0", b"2"]
+        assert scene.timers.counts.total == 0
+
+
+async def test_a_message_can_be_cancelled_until_its_second_is_over(tmp_path: Path) -> None:
+    async with a_scene(tmp_path) as scene:
+        handle = handle_of(await scene.send(DELAY_SEC=5))
+        await scene.after(4999)
+        assert (await scene.recall(handle)).code == ResponseCode.SUCCESS
+        assert await scene.after(SECOND) == []
+
+
+async def test_a_cancelled_message_stays_cancelled_when_it_rolls(tmp_path: Path) -> None:
+    async with a_scene(tmp_path, timer_roll_slots=10) as scene:
+        handle = handle_of(await scene.send(0, DELAY_SEC=65))
+        await scene.send(1, DELAY_SEC=65)
+        await scene.after(3 * SECOND)
+        await scene.recall(handle)
+        for _ in range(80):
+            await scene.after(SECOND)
+        assert await scene.after() == [b"1"]
+
+
+async def test_a_message_that_has_come_can_no_longer_be_cancelled(tmp_path: Path) -> None:
+    async with a_scene(tmp_path) as scene:
+        handle = handle_of(await scene.send(DELAY_SEC=5))
+        await scene.after(5 * SECOND)
+        answer = await scene.recall(handle)
+    assert answer.code == ResponseCode.ILLEGAL_OPERATION
+    assert "can no longer be cancelled" in (answer.remark or "")
+
+
+@pytest.mark.parametrize(
+    ("handle", "code"),
+    [
+        ("nonsense", ResponseCode.INVALID_PARAMETER),
+        (str(Handle("Other", "broker-a", START_MS + 5000, "U0")), ResponseCode.ILLEGAL_OPERATION),
+        (str(Handle(TOPIC, "broker-b", START_MS + 5000, "U0")), ResponseCode.ILLEGAL_OPERATION),
+        (str(Handle(TOPIC, "broker-a", START_MS + 5000, "never")), ResponseCode.QUERY_NOT_FOUND),
+    ],
+)
+async def test_a_forged_handle_is_refused_and_changes_nothing(tmp_path: Path, handle: str, code: int) -> None:
+    async with a_scene(tmp_path) as scene:
+        await scene.send(DELAY_SEC=5)
+        before = len(scene.desk.messages())
+        answer = await scene.recall(handle)
+        assert answer.code == code
+        assert len(scene.desk.messages()) == before
+        assert await scene.after(5 * SECOND) == [b"0"]
+
+
+async def test_recall_can_be_switched_off(tmp_path: Path) -> None:
+    async with a_scene(tmp_path, broker={"recall_enabled": False}) as scene:
+        answer = await scene.recall(handle_of(await scene.send(DELAY_SEC=5)))
+    assert answer.code == ResponseCode.NO_PERMISSION
+    assert "recallMessageEnable=true" in (answer.remark or "")
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+async def test_whether_a_broker_that_is_only_read_takes_recalls_can_be_chosen(
+    tmp_path: Path, allowed: bool
+) -> None:
+    async with a_scene(tmp_path, broker={"recall_when_read_only": allowed}) as scene:
+        handle = handle_of(await scene.send(DELAY_SEC=5))
+        scene.desk.broker.configuration.update({"brokerPermission": "4"})
+        answer = await scene.recall(handle)
+    assert answer.code == (ResponseCode.SUCCESS if allowed else ResponseCode.NO_PERMISSION)
+
+
+def test_a_handle_is_written_as_rocketmq_writes_it() -> None:
+    handle = Handle("T", "broker-a", 1700000060001, "0A00000100002A139A5507123456ABCD")
+    text = "djEgVCBicm9rZXItYSAxNzAwMDAwMDYwMDAxIDBBMDAwMDAxMDAwMDJBMTM5QTU1MDcxMjM0NTZBQkNE"
+    assert str(handle) == text
+    assert Handle.parse(text) == handle
+
+
+# Stops, crashes and lost files.
+
+
+async def test_what_waits_survives_a_stop_however_long(tmp_path: Path) -> None:
+    clock = ManualClock()
+    async with a_scene(tmp_path, clock) as scene:
+        for number, span in enumerate((40, 20, 30 * 86_400, 10)):
+            await scene.send(number, DELAY_SEC=span)
+        await scene.after(15 * SECOND)
+    clock.advance_ms(25 * DAY_MS)
+    async with a_scene(tmp_path, clock) as scene:
+        assert await scene.after() == [b"3", b"1", b"0"]
+        for _ in range(6):
+            await scene.after(DAY_MS)
+        assert await scene.after() == [b"3", b"1", b"0", b"2"]
+
+
+async def test_a_clean_stop_needs_no_rebuilding(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    clock = ManualClock()
+    async with a_scene(tmp_path, clock) as scene:
+        await scene.send(DELAY_SEC=40)
+        await scene.after(SECOND)
+    caplog.clear()
+    async with a_scene(tmp_path, clock) as scene:
+        assert "made again" not in caplog.text
+        assert scene.timers.counts.total == 1
+        assert await scene.after(40 * SECOND) == [b"0"]
+
+
+@pytest.mark.parametrize(
+    "harm", ["wheel lost", "wheel shorter", "wheel damaged", "log lost", "log damaged", "all lost"]
+)
+async def test_lost_and_damaged_files_are_made_again(tmp_path: Path, harm: str) -> None:
+    clock = ManualClock()
+    async with a_scene(tmp_path, clock) as scene:
+        for number in range(100):
+            await scene.send(number, DELAY_SEC=20 + number)
+        assert len(await scene.after(50 * SECOND)) == 31
+    wheel, units = tmp_path / "timerwheel", sorted((tmp_path / "timerlog").iterdir())
+    if harm == "wheel lost":
+        wheel.unlink()
+    elif harm == "wheel shorter":
+        wheel.write_bytes(wheel.read_bytes()[:-320])
+    elif harm == "wheel damaged":
+        slot = START_MS // SECOND % layout.WHEEL_SLOTS * layout.WHEEL_SLOT_SIZE
+        with wheel.open("r+b") as file:
+            file.seek(slot)
+            file.write(bytes(layout.WHEEL_SLOT_SIZE * 90))
+    elif harm in ("log lost", "all lost"):
+        for path in units:
+            path.unlink()
+        if harm == "all lost":
+            wheel.unlink()
+            (tmp_path / "config" / "timercheck").unlink()
+    else:
+        with units[1].open("r+b") as file:
+            file.seek(10 * layout.TIMER_UNIT_SIZE)
+            file.write(struct.pack(">i", 17))
+        (tmp_path / "abort").touch()
+    async with a_scene(tmp_path, clock) as scene:
+        came = await scene.after(100 * SECOND)
+    if harm == "all lost":  # Nothing tells any more what was delivered.
+        assert set(came) == {b"%d" % n for n in range(100)}
+    else:
+        assert came == [b"%d" % n for n in range(100)]
+
+
+async def test_after_a_crash_everything_that_waits_comes(tmp_path: Path) -> None:
+    clock = ManualClock()
+    async with a_scene(tmp_path, clock) as scene:
+        for number in range(100):
+            await scene.send(number, DELAY_SEC=5 + number % 50)
+        await scene.after(20 * SECOND)
+        scene.desk.store.workers.log_flusher.flush(0)
+        await scene.timers.save()
+        await scene.after(5 * SECOND)
+        before = {path.name: path.read_bytes() for path in (tmp_path / "config").glob("timer*")}
+    # As if the process had died: no last save, and no vouching for the wheel.
+    (tmp_path / "abort").touch()
+    check = bytearray(before["timercheck"])
+    (tmp_path / "config" / "timercheck").write_bytes(check)
+    async with a_scene(tmp_path, clock) as scene:
+        came = await scene.after(100 * SECOND)
+    assert set(came) == {b"%d" % n for n in range(100)}
+    assert len(came) <= 100 + 2 * 5, "the seconds since the last save come again, no others"
+
+
+async def test_units_of_messages_that_the_log_has_lost_are_forgotten(tmp_path: Path) -> None:
+    clock = ManualClock()
+    async with a_scene(tmp_path, clock) as scene:
+        for number in range(10):
+            await scene.send(number, DELAY_SEC=20)
+        await scene.after(SECOND)
+        last = scene.of(WHEEL)[5].physical_offset
+    store = MessageStore(scene.desk.store.settings)
+    store.load()
+    store.log.cut(last)
+    store.close()
+    (tmp_path / "abort").touch()
+    async with a_scene(tmp_path, clock) as scene:
+        for number in range(20, 25):
+            await scene.send(number, DELAY_SEC=30)
+        came = await scene.after(100 * SECOND)
+    assert came == [b"%d" % n for n in (0, 1, 2, 3, 4, 20, 21, 22, 23, 24)]
+
+
+# Trouble while running.
+
+
+async def test_while_the_store_refuses_nothing_is_skipped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with a_scene(tmp_path) as scene:
+        for number in range(5):
+            await scene.send(number, DELAY_SEC=3)
+        put, calls = scene.desk.store.put, 0
+
+        def refusing(message: NewMessage, *, wait: bool = True) -> Any:
+            nonlocal calls
+            calls += 1
+            if calls in (3, 4):
+                raise DiskFull("the disk is full")
+            return put(message, wait=wait)
+
+        monkeypatch.setattr(scene.desk.store, "put", refusing)
+        assert await scene.after(3 * SECOND) == [b"0", b"1"]
+        assert await scene.after(SECOND) == [b"0", b"1"]
+        assert await scene.after(SECOND) == [b"0", b"1", b"2", b"3", b"4"]
+
+
+async def test_a_message_whose_topic_is_gone_is_put_aside(tmp_path: Path) -> None:
+    async with a_scene(tmp_path) as scene:
+        await scene.send(0, DELAY_SEC=3)
+        scene.desk.tables.topics.put(TopicConfig("Gone", 4, 4))
+        await scene.send(1, topic="Gone", DELAY_SEC=3)
+        scene.desk.tables.topics.remove("Gone")
+        await scene.send(2, DELAY_SEC=3)
+        assert await scene.after(3 * SECOND) == [b"0", b"2"]
+        assert [each.body for each in scene.of(names.UNDELIVERED_TOPIC)] == [b"1"]
+
+
+async def test_a_clock_that_is_set_back_makes_nothing_early_and_nothing_double(tmp_path: Path) -> None:
+    async with a_scene(tmp_path) as scene:
+        await scene.send(0, DELAY_SEC=10)
+        assert await scene.after(20 * SECOND) == [b"0"]
+        scene.clock.step_wall_ms(-HOUR_MS)
+        await scene.send(1, DELAY_SEC=5)
+        assert await scene.after(4999) == [b"0"]
+        assert await scene.after(1) == [b"0", b"1"]
+        assert await scene.after(2 * HOUR_MS) == [b"0", b"1"]
+
+
+async def test_a_clock_that_is_set_forward_brings_what_is_due_by_it(tmp_path: Path) -> None:
+    async with a_scene(tmp_path) as scene:
+        await scene.send(0, DELAY_SEC=100)
+        await scene.send(1, DELAY_SEC=5000)
+        scene.clock.step_wall_ms(HOUR_MS)
+        assert await scene.after(SECOND) == [b"0"]
+
+
+async def test_old_files_of_the_timer_log_go_with_their_messages(tmp_path: Path) -> None:
+    async with a_scene(tmp_path) as scene:
+        for number in range(100):
+            await scene.send(number, DELAY_SEC=3)
+        await scene.after(10 * SECOND)
+        assert len(list((tmp_path / "timerlog").iterdir())) == 4
+        wheel = scene.of(WHEEL)
+        assert scene.timers.files.log.delete_before(wheel[40].physical_offset) == 1
+        assert len(list((tmp_path / "timerlog").iterdir())) == 3
+
+
+# What others ask.
+
+
+async def test_counts_and_progress_are_told(tmp_path: Path) -> None:
+    async with a_scene(tmp_path) as scene:
+        for number in range(3):
+            await scene.send(number, DELAY_SEC=5)
+        await scene.send(4, DELAY_SEC=50)
+        await scene.after(5 * SECOND)
+        scene.desk.store.workers.log_flusher.flush(0)
+        await scene.timers.save()
+        counts = fastjson.loads(bytes((await scene.ask(RequestCode.GET_TIMER_METRICS)).body or b""))
+        longs = struct.unpack(">7q", bytes((await scene.ask(RequestCode.GET_TIMER_CHECK_POINT)).body or b""))
+        figures = scene.timers.figures()
+    assert isinstance(counts, dict)
+    assert counts["timingCount"][TOPIC]["count"] == 1
+    assert longs[2:4] == (4, 4)
+    assert figures == {"timerReadBehind": "0", "timerOffsetBehind": "0", "timerCongestNum": "1"}
+
+
+async def test_progress_of_the_wheel_is_saved_as_often_as_is_configured(tmp_path: Path) -> None:
+    async with a_scene(tmp_path, timer_flush_ms=2500) as scene:
+        periods = {task.name: task.period_s for task in scene.timers.tasks()}
+    assert periods["save-timers"] == 2.5
+
+
+async def test_retention_keeps_what_waits(tmp_path: Path) -> None:
+    async with a_scene(tmp_path) as scene:
+        assert scene.timers.needed_from() is None
+        await scene.send(0, DELAY_SEC=5)
+        (waiting,) = scene.of(WHEEL)
+        await scene.desk.run()
+        assert scene.timers.needed_from() == waiting.physical_offset, "it is not entered yet"
+        await scene.after(SECOND)
+        assert scene.timers.needed_from() == waiting.physical_offset
+        await scene.after(5 * SECOND)
+        assert scene.timers.needed_from() is None

@@ -178,7 +178,6 @@ SMALL: dict[str, str] = {
     "cli.commands": "help and completion read this table alone",
     "cli.demo.plots": "needs matplotlib, which is optional",
     "client.consumer.concurrent": "one of two ways to deliver",
-    "client.incoming": "a table that is open for more codes",
     "filter.tags": "one of two kinds of filters",
     "remoting.pending": "calls by opaque, whichever connection has them",
     "spark.archive.plain": "one of three table formats",

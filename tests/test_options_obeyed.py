@@ -37,6 +37,17 @@ OBEYED = {
     "defaultTopicQueueNums": (
         "broker/test_app.py::test_a_changed_number_of_queues_holds_for_topics_made_from_then_on"
     ),
+    "transactionTimeOut": (
+        "broker/transactions/test_transactions.py::test_how_often_and_when_producers_are_asked_can_be_set"
+    ),
+    "transactionCheckInterval": (
+        "broker/transactions/test_transactions.py::test_how_often_and_when_producers_are_asked_can_be_set"
+    ),
+    "transactionCheckMax": (
+        "broker/transactions/test_transactions.py"
+        "::test_after_the_last_check_a_message_is_parked_and_can_be_brought_back"
+    ),
+    "endTransactionPoolQueueCapacity": "broker/test_options.py::test_ends_of_transactions_have_a_limit",
     "recallMessageEnable": "broker/delay/test_timers.py::test_recall_can_be_switched_off",
     "allowRecallWhenBrokerNotWriteable": (
         "broker/delay/test_timers.py::test_whether_a_broker_that_is_only_read_takes_recalls_can_be_chosen"

@@ -18,6 +18,9 @@ from flaremq.client.message import SendStatus as SendStatus
 from flaremq.client.producer.balance import by_hash as by_hash
 from flaremq.client.producer.packing import split_batches as split_batches
 from flaremq.client.producer.producer import Producer as Producer
+from flaremq.client.producer.transaction import Decision as Decision
+from flaremq.client.producer.transaction import Transaction as Transaction
+from flaremq.client.producer.transaction import TransactionProducer as TransactionProducer
 from flaremq.client.settings import ClientSettings as ClientSettings
 from flaremq.client.settings import ConsumerSettings as ConsumerSettings
 from flaremq.client.settings import ProducerSettings as ProducerSettings
@@ -33,6 +36,7 @@ __all__ = [
     "ConsumeFromWhere",
     "ConsumeHook",
     "ConsumerSettings",
+    "Decision",
     "FlareError",
     "Later",
     "LitePullConsumer",
@@ -48,6 +52,8 @@ __all__ = [
     "SendContext",
     "SendHook",
     "SendStatus",
+    "Transaction",
+    "TransactionProducer",
     "by_hash",
     "reject",
     "split_batches",

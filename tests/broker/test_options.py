@@ -373,6 +373,12 @@ async def test_requests_of_a_family_beyond_its_capacity_are_refused(
         await broker.stop()
 
 
+async def test_ends_of_transactions_have_a_limit(tmp_path: Path) -> None:
+    broker = a_broker(tmp_path, FamilySettings(end_transaction_max=7))
+    made = broker.compose()
+    assert made.families.backlogs["endTransaction"].limit == 7
+
+
 async def test_an_admin_request_that_stands_in_line_for_too_long_is_refused(
     tmp_path: Path,
 ) -> None:

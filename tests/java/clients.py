@@ -25,7 +25,7 @@ CONSUMER_OPTIONS: Mapping[str, object] = MappingProxyType(
 """A 5.x client that gets new queues raises the version of its subscription, but leaves out the heartbeat that
 says so if one is under way; until the next, in half a minute, brokers refuse its pulls as not the latest."""
 Header = Literal["JSON", "ROCKETMQ"]
-How = Literal["sync", "async", "oneway", "batch"]
+How = Literal["sync", "async", "oneway", "batch", "transaction"]
 BEGIN, END = -1, -2
 _numbers = itertools.count(1)
 
@@ -331,6 +331,13 @@ class JavaClients:
         """`options` are those of RocketMQ's class, by the names of its setters; so are all below."""
         return Producer(*self._start("producer", group, {}, options))
 
+    def transactional(
+        self, group: str, steps: Mapping[str, str], checks: Mapping[str, str] | None = None
+    ) -> Producer:
+        """How transactions end, and what is told when a broker asks, by the bodies of the messages."""
+        how = {"steps": dict(steps), "checks": dict(checks or {})}
+        return Producer(*self._start("producer", group, how, {}))
+
     def push(
         self,
         topic: str,
@@ -360,6 +367,10 @@ class JavaClients:
 
     def pull(self, group: str = "", **options: object) -> PullConsumer:
         return PullConsumer(*self._start("pull", group, {}, options))
+
+    def kill(self) -> None:
+        """End all of them without a farewell."""
+        self._jvm.kill()
 
     def stop_all(self) -> None:
         self._jvm.ask("stopAll", LIMIT_S)

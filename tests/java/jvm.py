@@ -139,9 +139,10 @@ class Jvm:
         self._answers.put(None)
 
     def _last_words(self) -> str:
-        if not self._stderr.exists():
+        try:
+            lines = self._stderr.read_text(errors="replace").splitlines()[-STDERR_LINES_SHOWN:]
+        except FileNotFoundError:  # Another thread has killed it, and cleaned up.
             return "its stderr is gone"
-        lines = self._stderr.read_text(errors="replace").splitlines()[-STDERR_LINES_SHOWN:]
         return "its last lines on stderr:\n" + "\n".join(lines)
 
 

@@ -50,7 +50,7 @@ from flaremq.broker.routing import Families
 from flaremq.broker.send.acks import Acks, Mark
 from flaremq.broker.send.lane import SendLane
 from flaremq.broker.send.plain import PlainSends
-from flaremq.broker.send.rewrites import DeadLetters, Delays, NotServedYet, need_key
+from flaremq.broker.send.rewrites import DeadLetters, Delays, need_key
 from flaremq.broker.settings import BrokerSettings
 from flaremq.broker.slowconsumers import SlowConsumers
 from flaremq.broker.stats.exporter import Exporter
@@ -61,6 +61,9 @@ from flaremq.broker.storage import Storage
 from flaremq.broker.tables.configfile import CONFIG_FOLDER
 from flaremq.broker.tables.tables import Tables
 from flaremq.broker.tasks import Task, Tasks
+from flaremq.broker.transactions.halves import HalfRewrite
+from flaremq.broker.transactions.requests import TransactionRequests
+from flaremq.broker.transactions.transactions import Transactions
 from flaremq.protocol.bulk.answers import SendAnswers
 from flaremq.protocol.codes import ResponseCode
 from flaremq.remoting.caller import Caller
@@ -190,7 +193,9 @@ class Broker:
         ]
         pulls = PullLane(live, self.store, tables, self.stats, self._offload, self._config.families)
         delayed, timers = self._waiting()
-        sends = self._sends(acks, overload, pulls, registration, timers)
+        moments = TimerRewrite(self.store, timers, self._clock, self._rng)
+        sends = self._sends(acks, overload, pulls, registration, moments)
+        transactions = self._transactions(moments)
         storage.listener = pulls.parked
         slow = SlowConsumers(
             live,
@@ -207,6 +212,7 @@ class Broker:
         inner: list[Feature] = [
             *(self._offload, storage, tables, _Calls(caller), _Lanes(pulls, acks)),
             *(requests, self.stats, slow, delayed, timers, recalls),
+            *(transactions, TransactionRequests(transactions, acks)),
         ]
         made = Composition(sends, pulls, acks, overload, families, namesrvs, inner, [])
         made.outer.extend(self._outer(made, registration))
@@ -216,13 +222,29 @@ class Broker:
         shared = self.store, self.tables, self.stats, self._offload, self._clock
         return DelayedMessages(*shared, sleep=self._sleep), Timers(*shared, sleep=self._sleep)
 
+    def _transactions(self, moments: TimerRewrite) -> Transactions:
+        shared = self.store, self.tables, self.stats, self._offload, self._clock
+        levels = Delays(self.store)
+        return Transactions(
+            self._settings,
+            *shared,
+            later=lambda message, known: moments.later(levels.later(message, known), known),
+            host=self._host,
+            sleep=self._sleep,
+        )
+
     def _marks(self) -> Iterable[Mark]:
         """The marks that the answer to a producer waits for: one for each guarantee that it is given."""
         if self.store.settings.flush_disk is FlushDisk.SYNC_FLUSH:
             yield Mark(self.store.flushed, late=ResponseCode.FLUSH_DISK_TIMEOUT)
 
     def _sends(
-        self, acks: Acks, overload: Overload, pulls: PullLane, registration: Registration, timers: Timers
+        self,
+        acks: Acks,
+        overload: Overload,
+        pulls: PullLane,
+        registration: Registration,
+        moments: TimerRewrite,
     ) -> SendLane:
         plain = PlainSends(
             self._settings,
@@ -231,8 +253,8 @@ class Broker:
             self.tables,
             self._clock,
             rewrites=(
-                *(DeadLetters(self.tables), NotServedYet(self._settings), need_key),
-                *(Delays(self.store), TimerRewrite(self.store, timers, self._clock, self._rng)),
+                *(DeadLetters(self.tables), need_key, HalfRewrite(self._settings)),
+                *(Delays(self.store), moments),
             ),
             rng=self._rng,
         )

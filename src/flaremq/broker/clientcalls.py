@@ -20,6 +20,7 @@ from flaremq.protocol.headers.group import (
     NotifyConsumerIdsChangedRequestHeader,
     ResetOffsetRequestHeader,
 )
+from flaremq.protocol.headers.transaction import CheckTransactionStateRequestHeader
 from flaremq.remoting.router import Peer
 
 STATUS_TIMEOUT_S: Final = 5.0
@@ -51,6 +52,11 @@ def reset_offset(
     request = _request(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, header, body, is_oneway=True)
     for peer in peers:
         peer.send(request)
+
+
+def check_transaction(peer: Peer, header: CheckTransactionStateRequestHeader, record: bytes) -> None:
+    """Ask a producer how a transaction has ended. One-way: it answers with a request of its own."""
+    peer.send(_request(RequestCode.CHECK_TRANSACTION_STATE, header, record, is_oneway=True))
 
 
 async def consumer_status(peer: Peer, topic: str, group: str) -> Mapping[MessageQueue, int] | None:

@@ -48,6 +48,7 @@ class Families:
             "query": Family("query", settings.query_max, at_once=_QUERIES_AT_ONCE),
             "heartbeat": Family("heartbeat", _HEARTBEATS_MAX),
             "consumerManager": Family("consumerManager", settings.consumer_max),
+            "endTransaction": Family("endTransaction", settings.end_transaction_max),
             "adminBroker": Family(
                 "adminBroker",
                 settings.admin_max,

@@ -70,6 +70,9 @@ class BrokerSettings:
     # Sending and pulling.
     accept_sends_from_ms: int = option("startAcceptSendRequestTimeStamp", 0, minimum=0)
     reject_transactions: bool = option("rejectTransactionMessage", False)
+    transaction_timeout_ms: int = option("transactionTimeOut", 6_000, minimum=0, unit="span_ms")
+    transaction_checks_max: int = option("transactionCheckMax", 15, minimum=1)
+    transaction_check_ms: int = option("transactionCheckInterval", 30_000, minimum=1, unit="span_ms")
     recall_enabled: bool = option("recallMessageEnable", True)
     recall_when_read_only: bool = option("allowRecallWhenBrokerNotWriteable", True)
     long_polling: bool = option("longPollingEnable", True)
@@ -174,6 +177,7 @@ class FamilySettings:
     pull_max: int = option("pullThreadPoolQueueCapacity", 100_000, minimum=1)
     query_max: int = option("queryThreadPoolQueueCapacity", 20_000, minimum=1)
     consumer_max: int = option("consumerManagerThreadPoolQueueCapacity", 1_000_000, minimum=1)
+    end_transaction_max: int = option("endTransactionPoolQueueCapacity", 100_000, minimum=1)
     admin_max: int = option("adminBrokerThreadPoolQueueCapacity", 10_000, minimum=1)
     send_age_ms: int = option("waitTimeMillsInSendQueue", 200, minimum=1, unit="span_ms")
     pull_age_ms: int = option("waitTimeMillsInPullQueue", 5000, minimum=1, unit="span_ms")

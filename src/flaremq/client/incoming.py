@@ -6,6 +6,9 @@ from typing import Final
 
 from flaremq.base.errors import GroupNotFound
 from flaremq.client.members import ConsumerMember, Members
+from flaremq.model import properties
+from flaremq.model.columns import Check
+from flaremq.model.record import decode
 from flaremq.protocol import beans, fields
 from flaremq.protocol.bodies.group import GetConsumerStatusBody, ResetOffsetBody
 from flaremq.protocol.codes import RequestCode
@@ -17,6 +20,7 @@ from flaremq.protocol.headers.group import (
     NotifyConsumerIdsChangedRequestHeader,
     ResetOffsetRequestHeader,
 )
+from flaremq.protocol.headers.transaction import CheckTransactionStateRequestHeader
 from flaremq.remoting.router import Family, Peer, Router
 
 _AT_ONCE_MAX: Final = 1000
@@ -36,6 +40,7 @@ class Incoming:
                 RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT: self.status,
                 RequestCode.GET_CONSUMER_RUNNING_INFO: self.running_info,
                 RequestCode.CONSUME_MESSAGE_DIRECTLY: self.consume_directly,
+                RequestCode.CHECK_TRANSACTION_STATE: self.check_transaction,
             },
         )
         return router
@@ -68,6 +73,15 @@ class Incoming:
         consumer = self._consumer(header.consumer_group)
         result = await consumer.consume_directly(bytes(request.body or b""), header.broker_name or "")
         return response_to(request, body=beans.encode(result))
+
+    async def check_transaction(self, peer: Peer, request: Command) -> Command | None:
+        header = fields.decode(CheckTransactionStateRequestHeader, request.fields)
+        record = bytes(request.body or b"")
+        group = decode(record, check=Check.NOTHING).properties.get(properties.PRODUCER_GROUP, "")
+        producer = self._members.checkers.get(group)
+        if producer is not None:  # It may have stopped just now: the broker will ask another one.
+            await producer.check(peer, header, record)
+        return None
 
     def _consumer(self, group: str) -> ConsumerMember:
         found = self._members.consumers.get(group)

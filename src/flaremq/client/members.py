@@ -14,6 +14,8 @@ from flaremq.protocol.bodies.group import (
     ProducerData,
 )
 from flaremq.protocol.bodies.running import ConsumerRunningInfo
+from flaremq.protocol.headers.transaction import CheckTransactionStateRequestHeader
+from flaremq.remoting.router import Peer
 
 
 class ConsumerMember(Protocol):
@@ -43,12 +45,23 @@ class ConsumerMember(Protocol):
         """Consume this message now, whatever its offset, and report the outcome."""
 
 
+class CheckerMember(Protocol):
+    """A transactional producer, as its client sees it."""
+
+    @property
+    def group(self) -> str: ...
+
+    async def check(self, peer: Peer, header: CheckTransactionStateRequestHeader, record: bytes) -> None:
+        """A broker asks how a transaction has ended."""
+
+
 class Members:
     """Many producers may share a group, so producer groups are counted; a consumer group has one member."""
 
     def __init__(self) -> None:
         self._producers: dict[str, int] = {}
         self.consumers: dict[str, ConsumerMember] = {}
+        self.checkers: dict[str, CheckerMember] = {}
 
     def add_producer(self, group: str) -> None:
         self._producers[group] = self._producers.get(group, 0) + 1
@@ -60,6 +73,16 @@ class Members:
             self._producers[group] = left
             return False
         return self._producers.pop(group, None) is not None
+
+    def add_checker(self, producer: CheckerMember) -> None:
+        if producer.group in self.checkers:
+            raise UsageError(
+                f"this client already has a transactional producer of group {producer.group!r}: use that one"
+            )
+        self.checkers[producer.group] = producer
+
+    def remove_checker(self, group: str) -> None:
+        self.checkers.pop(group, None)
 
     def add_consumer(self, consumer: ConsumerMember) -> None:
         if consumer.group in self.consumers:

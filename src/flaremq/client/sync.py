@@ -26,6 +26,8 @@ from flaremq.client.message import Recall, Receipt, ReceivedMessage, SendStatus
 from flaremq.client.producer.balance import QueueSelector, by_hash
 from flaremq.client.producer.packing import split_batches
 from flaremq.client.producer.producer import Producer as AsyncProducer
+from flaremq.client.producer.transaction import Checker, Decision, Transaction, decision_of
+from flaremq.client.producer.transaction import TransactionProducer as AsyncTransactionProducer
 from flaremq.client.settings import ClientSettings, ConsumerSettings, ProducerSettings
 from flaremq.model.message import Message, MessageQueue
 
@@ -35,6 +37,7 @@ __all__ = [
     "ConsumeContext",
     "ConsumeHook",
     "ConsumerSettings",
+    "Decision",
     "Later",
     "LitePullConsumer",
     "Message",
@@ -49,6 +52,8 @@ __all__ = [
     "SendContext",
     "SendHook",
     "SendStatus",
+    "Transaction",
+    "TransactionProducer",
     "by_hash",
     "reject",
     "split_batches",
@@ -104,6 +109,66 @@ class Producer(Blocking[AsyncProducer]):
         """Send without waiting. The future holds the receipt or the error, and takes callbacks."""
         thread, core = self._inside()
         return thread.submit(core.send(message, to=to, timeout_s=timeout_s))
+
+
+class TransactionProducer(Blocking[AsyncTransactionProducer]):
+    __doc__ = AsyncTransactionProducer.__doc__
+
+    def __init__(
+        self,
+        group: str,
+        namesrv: str | None = None,
+        *,
+        checker: Checker,
+        settings: ProducerSettings | None = None,
+        client: Client | ClientSettings | None = None,
+        hooks: Sequence[SendHook] = (),
+    ) -> None:
+        """`checker` runs in a thread of its own, so it needs its own database connection."""
+        super().__init__(
+            lambda: AsyncTransactionProducer(
+                group, namesrv, checker=checker, settings=settings, client=_core(client), hooks=hooks
+            ),
+            f"flaremq-transactions-{group}",
+            _shared(client),
+        )
+
+    prepare = blocking(AsyncTransactionProducer.prepare)
+    end = blocking(AsyncTransactionProducer.end)
+
+    def send(
+        self,
+        message: Message,
+        step: Callable[[Transaction], Decision | bool | None],
+        *,
+        to: MessageQueue | None = None,
+        timeout_s: float | None = None,
+    ) -> Decision:
+        """Prepare a message, run your own step in this thread, and end the transaction as the step says.
+
+        If the step raises, it may have succeeded all the same: the broker asks the checker, seconds later.
+        """
+        transaction = self.prepare(message, to=to, timeout_s=timeout_s)
+        transaction.decision = Decision.UNKNOWN
+        try:
+            transaction.decision = decision_of(step(transaction))
+        finally:
+            self.end(transaction)
+        return transaction.decision
+
+    @contextmanager
+    def transaction(
+        self, message: Message, *, to: MessageQueue | None = None, timeout_s: float | None = None
+    ) -> Iterator[Transaction]:
+        """The same as a block: its end commits, unless `roll_back` was called in it."""
+        transaction = self.prepare(message, to=to, timeout_s=timeout_s)
+        try:
+            yield transaction
+        except BaseException:
+            transaction.decision = Decision.UNKNOWN
+            raise
+        finally:
+            self.end(transaction)
 
 
 class PushConsumer(Blocking[AsyncPushConsumer]):

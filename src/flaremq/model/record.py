@@ -54,6 +54,21 @@ def decode_many(data: Bytes, check: int = Check.BODY_CRC) -> Iterator[StoredMess
             raise Malformed(f"at byte {at}: {_STOPS[stop]}", at)
 
 
+def readdressed(record: Bytes, topic: bytes, queue_id: int) -> bytes:
+    """The same record for another topic and queue. The CRC that a record may have as its last property is not
+    made anew."""
+    facts = facts_table(1)
+    walk(record, 0, len(record), 0, facts, Check.NOTHING)
+    at, end = facts[Fact.TOPIC_AT], facts[Fact.TOPIC_AT] + facts[Fact.TOPIC_SIZE]
+    is_v2 = struct.unpack_from(">i", record, layout.MAGIC_AT)[0] == layout.MAGIC_V2
+    length = struct.pack(">h" if is_v2 else ">b", len(topic))
+    made = bytearray(record)
+    made[at - len(length) : end] = length + topic
+    struct.pack_into(">i", made, 0, len(made))
+    struct.pack_into(">i", made, layout.QUEUE_ID_AT, queue_id)
+    return bytes(made)
+
+
 def stored_message(data: Bytes, facts: array[int], row: int) -> StoredMessage:
     """A walked record as an object, with the offset stored in it, wherever its bytes are now."""
     f = row * Fact.WIDTH

@@ -7,6 +7,7 @@ way, with the rewriting that unusual messages need at the moment of their append
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from flaremq.base.errors import BodyTooLarge, InvalidName, MessageIllegal
@@ -61,6 +62,18 @@ class Drafting:
             properties = self._light_queues(message, properties)
         row = self._row(message, len(properties), step, 0, 0)
         return Drafts(array("q", row), message.topic + properties + message.born_host, message.body)
+
+    def group(self, messages: Sequence[NewMessage]) -> Drafts:
+        """Messages of any topics, one behind the other: in one file, all or none."""
+        self._light = []
+        rows, heads, bodies = array("q"), bytearray(), bytearray()
+        for message in messages:
+            row = self._row(message, len(message.properties), 1, len(heads), len(bodies))
+            rows.extend(row)
+            heads += message.topic + message.properties + message.born_host
+            bodies += message.body
+        rows[Draft.TOGETHER] = len(messages)
+        return Drafts(rows, bytes(heads), bytes(bodies))
 
     def together(self, batch: NewMessage, size_max: int) -> Drafts:
         """Its body is a batch: consecutive offsets, one file, all or none."""

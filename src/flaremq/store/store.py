@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Self
 
@@ -280,6 +280,16 @@ class MessageStore:
             store_ms = self.log.last_store_ms
         self._wake()
         return result_of(drafts, 0, self._waited(drafts, wait), store_ms)
+
+    def put_group(self, messages: Sequence[NewMessage]) -> list[PutResult]:
+        """Store messages of any topics together, one behind the other: all or none. Does not wait."""
+        self.check_writable()
+        with self._append_lock:
+            drafts = self._drafting.group(messages)
+            self._append(drafts)
+            store_ms = self.log.last_store_ms
+        self._wake()
+        return [result_of(drafts, row, PutStatus.PUT_OK, store_ms) for row in range(len(drafts))]
 
     def put_batch(self, batch: NewMessage, *, wait: bool = True) -> BatchResult:
         """Store the messages that its body is made of: all or none, one behind the other."""

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from typing import Final
 
 from flaremq.base.clock import Clock
 from flaremq.base.errors import FlareError, MessageIllegal
 from flaremq.base.units import SECOND_MS
 from flaremq.broker.delay.timers import Timers
 from flaremq.broker.send.rewrites import Arrival
-from flaremq.model import properties, timers
+from flaremq.model import names, properties, timers
 from flaremq.model.properties import encode_properties
 from flaremq.model.timers import RECALL_TAG, WHEEL_TOPIC, Handle
 from flaremq.store.drafts import NewMessage
 from flaremq.store.store import MessageStore
+
+_HALF_TOPIC: Final = names.TRANS_HALF_TOPIC.encode()
 
 
 class TimerRewrite:
@@ -29,6 +32,12 @@ class TimerRewrite:
     def __call__(self, message: NewMessage, known: dict[str, str], _arrival: Arrival) -> NewMessage:
         for name in timers.INTERNAL:
             known.pop(name, None)
+        if message.topic == _HALF_TOPIC:
+            return message  # Its wait begins when the transaction is committed.
+        return self.later(message, known)
+
+    def later(self, message: NewMessage, known: dict[str, str]) -> NewMessage:
+        """The message as it waits, if its properties ask for a later moment. They are changed in place."""
         now_ms, settings = self._clock.now_ms(), self._store.settings
         moment_ms = timers.asked_ms(known, now_ms)
         if moment_ms is None or moment_ms <= now_ms:

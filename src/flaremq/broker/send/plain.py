@@ -24,7 +24,6 @@ from flaremq.base.errors import (
     InvalidParameter,
     MessageIllegal,
     NoPermission,
-    NotServed,
     PageCacheBusy,
     TopicNotFound,
 )
@@ -48,6 +47,7 @@ from flaremq.store.drafts import NewMessage
 from flaremq.store.store import MessageStore
 
 _BATCH_TOPIC_MAX: Final = 127
+_HALF_TOPIC: Final = names.TRANS_HALF_TOPIC.encode()
 
 
 # Java's orders: that of its hash map for JSON, that of its class for the compact form.
@@ -179,11 +179,11 @@ class PlainSends:
         known = decode_properties((header.properties or "").encode("utf-8", "replace"))
         message = self._message(host, request, header, config)
         arrival = Arrival(header, request.version, config)
-        for rewrite in self._rewrites:
-            message = rewrite(message, known, arrival)
         key = known.get(properties.UNIQ_KEY)
         if key is None:
             key = known[properties.UNIQ_KEY] = self._ids.next()
+        for rewrite in self._rewrites:
+            message = rewrite(message, known, arrival)
         message = replace(message, properties=self._stored_properties(known))
         result = self._store.put(message, wait=False)
         answer = self._answer(request, SendMessageResponseHeader(
@@ -291,14 +291,12 @@ class PlainSends:
 
 def _asked_queue(message: NewMessage, known: dict[str, str]) -> int:
     """The queue that the answer names: for a delayed message, the one to which it will be delivered."""
-    waits = message.topic in (SCHEDULE_TOPIC, WHEEL_TOPIC)
+    waits = message.topic in (SCHEDULE_TOPIC, WHEEL_TOPIC, _HALF_TOPIC)
     return int(known[properties.REAL_QUEUE_ID]) if waits else message.queue_id
 
 
 def _sys_flag(header: SendMessageRequestHeader, config: TopicConfig) -> int:
     """The bits that a client may set."""
-    if header.sys_flag & sysflag.TRANSACTION_MASK:
-        raise NotServed("transactional messages are not served yet: send without a transaction")
     flag = header.sys_flag & (sysflag.COMPRESSED | sysflag.MULTI_TAGS | sysflag.COMPRESSION_MASK)
     return flag | sysflag.MULTI_TAGS if config.topic_filter_type is TopicFilterType.MULTI_TAG else flag
 

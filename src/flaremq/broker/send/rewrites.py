@@ -13,9 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
-from flaremq.base.errors import FlareError, GroupNotFound, MessageIllegal, NoPermission, NotServed
-from flaremq.base.live import Live
-from flaremq.broker.settings import BrokerSettings
+from flaremq.base.errors import FlareError, GroupNotFound, MessageIllegal
 from flaremq.broker.tables.tables import Tables
 from flaremq.model import names, properties, timers
 from flaremq.model.delays import SCHEDULE_TOPIC
@@ -26,6 +24,7 @@ from flaremq.store.store import MessageStore
 
 _MAX_RECONSUME_FROM: Final = 121  # V3_4_9: clients from this version on send their maximum of retries.
 _DLQ_QUEUES: Final = 1
+_HALF_TOPIC: Final = names.TRANS_HALF_TOPIC.encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +73,11 @@ class Delays:
         self._store = store
 
     def __call__(self, message: NewMessage, known: dict[str, str], _arrival: Arrival) -> NewMessage:
+        if message.topic == _HALF_TOPIC:
+            return message  # Its delay begins when the transaction is committed.
+        return self.later(message, known)
+
+    def later(self, message: NewMessage, known: dict[str, str]) -> NewMessage:
         return delayed(message, known, len(self._store.settings.delay_levels_ms))
 
 
@@ -94,22 +98,6 @@ def delayed(message: NewMessage, known: dict[str, str], levels: int) -> NewMessa
     known[properties.REAL_TOPIC] = message.topic.decode()
     known[properties.REAL_QUEUE_ID] = str(message.queue_id)
     return replace(message, topic=SCHEDULE_TOPIC, queue_id=level - 1)
-
-
-class NotServedYet:
-    """Refuses kinds of messages that this broker would store wrongly."""
-
-    def __init__(self, settings: Live[BrokerSettings]) -> None:
-        self._live = settings
-
-    def __call__(self, message: NewMessage, known: dict[str, str], _arrival: Arrival) -> NewMessage:
-        settings = self._live.now
-        prepared = known.get(properties.TRANSACTION_PREPARED) == "true"
-        if prepared and settings.reject_transactions:
-            raise NoPermission(f"the broker[{settings.ip1}] sending transaction message is forbidden")
-        if prepared:
-            raise NotServed("transactional messages are not served yet: send without a transaction")
-        return message
 
 
 def need_key(message: NewMessage, known: dict[str, str], arrival: Arrival) -> NewMessage:

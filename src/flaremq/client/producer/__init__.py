@@ -1,10 +1,11 @@
 """Sending.
 
-balance    choice of a queue, and avoidance of failing brokers
-batching   messages gathered into batches while a request is in flight
-packing    messages checked, compressed and made into requests
-pipeline   many sends in flight
-placement  queue and address for each attempt
-producer   the Producer
-retry      sends that wait out an outage
+balance      choice of a queue, and avoidance of failing brokers
+batching     messages gathered into batches while a request is in flight
+packing      messages checked, compressed and made into requests
+pipeline     many sends in flight
+placement    queue and address for each attempt
+producer     the Producer
+retry        sends that wait out an outage
+transaction  messages that are delivered if a transaction succeeds
 """

@@ -129,6 +129,12 @@ class Packer:
             made_of=(message,),
         )
 
+    def pack_half(self, message: Message, group: str) -> Parcel:
+        """A message that is prepared by a transaction of this producer group."""
+        packed = self.pack(message)
+        known = {**packed.properties, names.TRANSACTION_PREPARED: "true", names.PRODUCER_GROUP: group}
+        return replace(packed, properties=known, sys_flag=packed.sys_flag | sysflag.TRANSACTION_PREPARED)
+
     def pack_parcel(self, parcel: Parcel) -> Parcel:
         """Give an id to a parcel that the client made itself, and compress it."""
         message_id = parcel.properties.get(names.UNIQ_KEY) or self._ids.next()

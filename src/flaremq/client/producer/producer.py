@@ -199,6 +199,13 @@ class Producer:
         """Like `send`, for other parts of the client."""
         return await self._sent(self._packer.pack_parcel(parcel), None, timeout_s, None)
 
+    async def send_half(
+        self, message: Message, to: MessageQueue | QueueSelector | None, timeout_s: float | None
+    ) -> Receipt:
+        """Prepare a message for a transaction. For TransactionProducer."""
+        parcel = self._packer.pack_half(message, self.group)
+        return await self._sent(parcel, target_of(message, to), timeout_s, message)
+
     async def send_ready(
         self, messages: Sequence[PackedMessage], to: MessageQueue | None, timeout_s: float | None = None
     ) -> Receipt:

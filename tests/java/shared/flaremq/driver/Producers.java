@@ -2,6 +2,7 @@ package flaremq.driver;
 
 import com.alibaba.fastjson.JSONArray;
 import com.alibaba.fastjson.JSONObject;
+import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
@@ -9,11 +10,15 @@ import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.client.producer.LocalTransactionState;
 import org.apache.rocketmq.client.producer.MessageQueueSelector;
 import org.apache.rocketmq.client.producer.SendCallback;
 import org.apache.rocketmq.client.producer.SendResult;
+import org.apache.rocketmq.client.producer.TransactionListener;
+import org.apache.rocketmq.client.producer.TransactionMQProducer;
 import org.apache.rocketmq.client.producer.selector.SelectMessageQueueByHash;
 import org.apache.rocketmq.common.message.Message;
+import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
 
 /** Producers by name, and the ways to send. */
@@ -24,8 +29,8 @@ final class Producers {
     private final Map<String, DefaultMQProducer> started = new HashMap<>();
 
     Runnable start(Args args) throws Exception {
-        args.only("name", "group", "namesrv", "options");
-        DefaultMQProducer producer = new DefaultMQProducer(args.text("group"));
+        args.only("name", "group", "namesrv", "options", "steps", "checks");
+        DefaultMQProducer producer = args.has("steps") ? transactional(args) : new DefaultMQProducer(args.text("group"));
         producer.setNamesrvAddr(args.text("namesrv"));
         producer.setInstanceName(args.text("name"));
         Options.apply(producer, args.object("options"));
@@ -56,8 +61,41 @@ final class Producers {
             case "async" -> allAtOnce(producer, drafts);
             case "oneway" -> oneway(producer, drafts);
             case "batch" -> batch(producer, drafts);
+            case "transaction" -> inTransactions(producer, drafts);
             default -> throw new IllegalArgumentException("cannot send " + args.text("how"));
         };
+    }
+
+    /** Steps and checks by the body of a message: how each transaction ends, and what is told when asked. */
+    private static DefaultMQProducer transactional(Args args) {
+        TransactionMQProducer producer = new TransactionMQProducer(args.text("group"));
+        JSONObject steps = args.object("steps");
+        JSONObject checks = args.object("checks");
+        producer.setTransactionListener(new TransactionListener() {
+            @Override
+            public LocalTransactionState executeLocalTransaction(Message message, Object given) {
+                return state(steps, message);
+            }
+
+            @Override
+            public LocalTransactionState checkLocalTransaction(MessageExt message) {
+                return state(checks, message);
+            }
+        });
+        return producer;
+    }
+
+    private static LocalTransactionState state(JSONObject states, Message message) {
+        String state = states.getString(new String(message.getBody(), StandardCharsets.UTF_8));
+        return state == null ? LocalTransactionState.UNKNOW : LocalTransactionState.valueOf(state);
+    }
+
+    private static Object inTransactions(DefaultMQProducer producer, List<Args> drafts) throws Exception {
+        JSONArray results = new JSONArray();
+        for (Args draft : drafts) {
+            results.add(Messages.json(producer.sendMessageInTransaction(Messages.message(draft), null)));
+        }
+        return results;
     }
 
     Object recall(Args args) throws Exception {

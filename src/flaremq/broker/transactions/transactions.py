@@ -1,0 +1,377 @@
+"""Transactions: prepared messages that become visible, or never do.
+
+    prepared > half topic > end: commit   > its own topic, and an op    }
+                            end: rollback > an op                       } in one append
+                            no end        > a producer is asked, and again
+                            asked too often, or too old > parked, and an op
+
+The op says that a prepared message has ended. It is appended together with the committed message, so that a
+crash leaves both or, for lack of the op, a committed message that names its half: either way it is known to
+have ended. Ending a transaction twice is the same as ending it once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import struct
+from array import array
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Final, TypeAlias
+
+from flaremq.base.clock import Clock
+from flaremq.base.errors import FlareError, Malformed, TopicNotFound
+from flaremq.base.lifecycle import Sleep
+from flaremq.base.live import Live
+from flaremq.base.logs import fields, logger
+from flaremq.base.units import HOUR_MS, SECOND_MS
+from flaremq.broker import clientcalls
+from flaremq.broker.features import Feature
+from flaremq.broker.offload import Offload
+from flaremq.broker.settings import BrokerSettings
+from flaremq.broker.stats.stats import Stats
+from flaremq.broker.tables.tables import Tables
+from flaremq.broker.tasks import Task
+from flaremq.broker.transactions.halves import HALF_TOPIC, OP_TOPIC, PARKED_TOPIC
+from flaremq.broker.transactions.ledger import Half, HalfLedger
+from flaremq.model import layout, properties, sysflag
+from flaremq.model.columns import Check, Fact, facts_table
+from flaremq.model.message import StoredMessage
+from flaremq.model.properties import encode_properties
+from flaremq.model.record import decode, readdressed
+from flaremq.protocol.headers.transaction import CheckTransactionStateRequestHeader
+from flaremq.store.api import PutResult
+from flaremq.store.drafts import NewMessage
+from flaremq.store.queue.consumequeue import ConsumeQueue
+from flaremq.store.settings import BrokerRole
+from flaremq.store.store import MessageStore
+
+log = logger("broker.transactions")
+
+Later: TypeAlias = Callable[[NewMessage, dict[str, str]], NewMessage]
+"""The message as it waits, if its properties ask for a delay."""
+
+GROUP: Final = "CID_RMQ_SYS_TRANS"
+"""The group under which the offsets of both queues are kept."""
+
+_ENTRY: Final = struct.Struct(layout.ENTRY_FORMAT)
+_OP_PROPERTIES: Final = encode_properties({properties.TAGS: "d", properties.WAIT: "true"})
+_READ_AT_ONCE: Final = 256
+_SAVE_S: Final = 1.0
+_ROWS: Final = 4096
+
+
+class Transactions(Feature):
+    step = "transactions"
+
+    def __init__(
+        self,
+        settings: Live[BrokerSettings],
+        store: MessageStore,
+        tables: Tables,
+        stats: Stats,
+        offload: Offload,
+        clock: Clock,
+        *,
+        later: Later,
+        host: bytes,
+        sleep: Sleep = asyncio.sleep,
+    ) -> None:
+        self._live = settings
+        self._store = store
+        self._tables = tables
+        self._stats = stats
+        self._offload = offload
+        self._clock = clock
+        self._later = later
+        self._host = host
+        self._sleep = sleep
+        self.ledger = HalfLedger()
+        self._turns = itertools.count()
+        self._steps: deque[tuple[int, int, int]] = deque()
+        """Progress that may not be on the disk yet: the end of the log then, and both offsets."""
+
+    # Life.
+
+    async def start(self) -> None:
+        await self._offload.run(self._load)
+        self._store.retention.needed.append(self.needed_from)
+
+    def _load(self) -> None:
+        """Find out what is open: prepared messages that no op names, and that no committed message names."""
+        half, op = (
+            self._within(topic, self._tables.offsets.get(GROUP, topic.decode(), 0))
+            for topic in (HALF_TOPIC, OP_TOPIC)
+        )
+        self.ledger = HalfLedger(half, op)
+        for queue_offset, stored in self._read(OP_TOPIC, op):
+            named = _named(stored)
+            self.ledger.end(named)
+            self.ledger.op(queue_offset, max(named, default=-1))
+        self._notice()
+        if len(self.ledger):
+            self._find_committed()
+            log.info("transactions are open", extra=fields(count=len(self.ledger)))
+
+    def _within(self, topic: bytes, offset: int) -> int:
+        queue = self._queue(topic)
+        return 0 if queue is None else max(queue.min_offset, min(offset, queue.max_offset))
+
+    def _find_committed(self) -> None:
+        """A crash between a commit and its op: the committed message names the offset of its half."""
+        log_, facts = self._store.log, facts_table(_ROWS)
+        open_ = {half.physical_offset: half for half in self.ledger}
+        at, end = min(open_), log_.confirmed
+        while at < end:
+            stretch = log_.walk(at, end, facts, Check.NOTHING)
+            if stretch is None or stretch.next <= at:
+                break
+            for half in _committed(stretch.view, facts, stretch.count, open_):
+                self.ledger.end([half.queue_offset], half.key, committed=True)
+            at = stretch.next
+
+    async def stop(self) -> None:
+        await self._offload.run(self._flush)
+        self.save()
+
+    def _flush(self) -> None:
+        self._store.log.commit(0)
+        self._store.workers.log_flusher.flush(0)
+
+    def tasks(self) -> Iterable[Task]:
+        period_s = self._live.now.transaction_check_ms / 1000
+        yield Task("check-transactions", period_s, period_s, self.check)
+        yield Task("save-transactions", _SAVE_S, _SAVE_S, self.save)
+
+    def save(self) -> None:
+        """Let the offsets of both queues follow, as far as everything is on the disk."""
+        self._notice()
+        progress = self.ledger.half_offset, self.ledger.op_offset
+        if not self._steps or self._steps[-1][1:] != progress:
+            self._steps.append((self._store.log.end, *progress))
+        flushed = self._store.flushed.value
+        while len(self._steps) > 1 and self._steps[1][0] <= flushed:
+            self._steps.popleft()
+        if self._steps[0][0] <= flushed:
+            _, half, op = self._steps[0]
+            for topic, offset in ((HALF_TOPIC, half), (OP_TOPIC, op)):
+                if self._tables.offsets.get(GROUP, topic.decode(), 0) < offset:
+                    self._tables.offsets.commit(GROUP, topic.decode(), 0, offset)
+
+    def needed_from(self) -> int | None:
+        """Where in the log the first open prepared message lies. Retention leaves it there."""
+        first = next(iter(self.ledger), None)
+        return None if first is None else first.physical_offset
+
+    # Reading.
+
+    def _queue(self, topic: bytes) -> ConsumeQueue | None:
+        queue = self._store.queues.get(topic, 0)
+        return None if queue is None or queue.is_batch else queue
+
+    def _read(self, topic: bytes, begin: int) -> Iterable[tuple[int, StoredMessage | None]]:
+        """The messages of queue 0 with their queue offsets; None for one that cannot be read."""
+        queue, at = self._queue(topic), begin
+        while queue is not None and (entries := queue.entries(at, _READ_AT_ONCE)):
+            for physical_offset, size, _code in _ENTRY.iter_unpack(entries):
+                skip = topic == HALF_TOPIC and self.ledger.is_known_ended(at)
+                yield at, None if skip else self._stored(physical_offset, size)
+                at += 1
+
+    def _stored(self, physical_offset: int, size: int | None = None) -> StoredMessage | None:
+        record = self._store.record(physical_offset) if physical_offset >= 0 else None
+        if record is None or size not in (None, len(record)):
+            return None
+        try:
+            return decode(record, check=Check.NOTHING)
+        except Malformed:
+            return None
+
+    def _notice(self) -> None:
+        """Take prepared messages into the ledger that were stored since the last time."""
+        for queue_offset, stored in self._read(HALF_TOPIC, self.ledger.noticed):
+            half = None
+            if stored is not None:
+                half = self._half(stored)
+            elif not self.ledger.is_known_ended(queue_offset):
+                log.error("a prepared message is damaged", extra=fields(queue_offset=queue_offset))
+            self.ledger.notice(queue_offset, half)
+
+    def _half(self, stored: StoredMessage) -> Half:
+        known = stored.properties
+        immunity = _number(known.get(properties.CHECK_IMMUNITY_TIME_IN_SECONDS))
+        return Half(
+            queue_offset=stored.queue_offset,
+            physical_offset=stored.physical_offset,
+            size=stored.size,
+            key=stored.unique_key or "",
+            group=known.get(properties.PRODUCER_GROUP, ""),
+            stored_ms=stored.store_timestamp_ms,
+            immunity_ms=self._live.now.transaction_timeout_ms if immunity is None else immunity * SECOND_MS,
+            checks=_number(known.get(properties.TRANSACTION_CHECK_TIMES)) or 0,
+        )
+
+    # Ending.
+
+    def prepared(self, physical_offset: int) -> StoredMessage | None:
+        """The prepared message at an offset of the log; None if none lies there."""
+        stored = self._stored(physical_offset)
+        return stored if stored is not None and stored.topic.encode() == HALF_TOPIC else None
+
+    def commit(self, half: StoredMessage) -> PutResult:
+        """Deliver a prepared message to its own topic."""
+        known = dict(half.properties)
+        topic = known.get(properties.REAL_TOPIC, "")
+        if self._tables.topics.get(topic) is None:
+            raise TopicNotFound(f"topic[{topic}] not exist: create it, or the message will be parked")
+        message = replace(
+            _copy(half),
+            topic=topic.encode(),
+            queue_id=_number(known.get(properties.REAL_QUEUE_ID)) or 0,
+            sys_flag=half.sys_flag & ~sysflag.TRANSACTION_MASK | sysflag.TRANSACTION_COMMIT,
+            prepared_transaction_offset=half.physical_offset,
+        )
+        later = self._later(message, known)
+        if later is not message:
+            known.pop(properties.TRANSACTION_PREPARED, None)
+            message = replace(later, properties=encode_properties(known))
+        stored = self._end(half, message, committed=True)
+        self._stats.put(topic, 1, stored.size)
+        return stored
+
+    def roll_back(self, half: StoredMessage) -> PutResult:
+        return self._end(half, None, committed=False)
+
+    def _end(self, half: StoredMessage, message: NewMessage | None, *, committed: bool) -> PutResult:
+        """Store what becomes of a prepared message, and the op, in one append."""
+        key = half.unique_key or ""
+        ended = self.ledger.all_of(half.queue_offset, key)
+        put = [*(() if message is None else (message,)), *(self._op(each) for each in ended)]
+        results = self._store.put_group(put)
+        self.ledger.end(ended, key, committed=committed)
+        for queue_offset, result in zip(ended, results[-len(ended) :], strict=True):
+            self.ledger.op(result.queue_offset, queue_offset)
+        self._store.show(wait=False)
+        return replace(results[0], size=results[-1].end - results[0].physical_offset)
+
+    def _op(self, queue_offset: int) -> NewMessage:
+        # Every version reads a bare number; only some read several with commas.
+        return NewMessage(
+            topic=OP_TOPIC,
+            body=str(queue_offset).encode(),
+            properties=_OP_PROPERTIES,
+            born_timestamp_ms=self._clock.now_ms(),
+            born_host=self._host,
+        )
+
+    # Checking.
+
+    async def check(self) -> None:
+        """Ask producers about transactions that should have ended, and park those asked about too often."""
+        if self._store.settings.role is BrokerRole.SLAVE:
+            return
+        self._notice()
+        for number, half in enumerate(self.ledger):
+            if self.ledger.is_open(half.queue_offset, half.key):
+                try:
+                    self._check(half)
+                except FlareError as error:  # This one comes again; the others do not wait for it.
+                    log.warning(
+                        "a transaction could not be checked",
+                        extra=fields(key=half.key, group=half.group, why=error),
+                    )
+            if number % _READ_AT_ONCE == _READ_AT_ONCE - 1:
+                await self._sleep(0)
+
+    def _check(self, half: Half) -> None:
+        age_ms = self._clock.now_ms() - half.stored_ms
+        too_old = age_ms > self._store.settings.file_reserved_hours * HOUR_MS
+        if not too_old and age_ms < half.immunity_ms:
+            return
+        record = self._store.record(half.physical_offset)
+        stored = self._stored(half.physical_offset, half.size)
+        if record is None or stored is None:
+            log.error("a prepared message is no longer in the log", extra=fields(key=half.key))
+            self.ledger.end([half.queue_offset])
+        elif too_old or half.checks >= self._live.now.transaction_checks_max:
+            self._park(stored)
+        elif self._ask(half, stored, bytes(record)):
+            half.checks += 1
+
+    def _ask(self, half: Half, stored: StoredMessage, record: bytes) -> bool:
+        """Whether there is a producer of the group to ask: any of them will do."""
+        members = self._tables.producers.members(half.group)
+        if not members:
+            return False
+        header = CheckTransactionStateRequestHeader(
+            topic=HALF_TOPIC.decode(),
+            tran_state_table_offset=half.queue_offset,
+            commit_log_offset=half.physical_offset,
+            msg_id=half.key,
+            transaction_id=half.key,
+            offset_msg_id=stored.message_id,
+            bname=self._live.now.broker_name,
+        )
+        topic = stored.properties.get(properties.REAL_TOPIC, "")
+        queue_id = _number(stored.properties.get(properties.REAL_QUEUE_ID)) or 0
+        member = members[next(self._turns) % len(members)]
+        clientcalls.check_transaction(member.peer, header, readdressed(record, topic.encode(), queue_id))
+        return True
+
+    def _park(self, stored: StoredMessage) -> None:
+        self._tables.topics.ensure(PARKED_TOPIC.decode(), 1)
+        self._end(stored, replace(_copy(stored), topic=PARKED_TOPIC, queue_id=0), committed=False)
+        log.warning(
+            "nobody could say how a transaction ended: its message is parked in topic %s",
+            PARKED_TOPIC.decode(),
+            extra=fields(key=stored.unique_key, group=stored.properties.get(properties.PRODUCER_GROUP, "")),
+        )
+
+    def resume(self, physical_offset: int) -> PutResult | None:
+        """Ask again about a parked message, from the first time on; None if no such message lies there."""
+        stored = self._stored(physical_offset)
+        if stored is None or stored.topic.encode() not in (PARKED_TOPIC, HALF_TOPIC):
+            return None
+        known = {**stored.properties, properties.TRANSACTION_CHECK_TIMES: "0"}
+        put = replace(_copy(stored), topic=HALF_TOPIC, queue_id=0, properties=encode_properties(known))
+        result = self._store.put(put, wait=False)
+        self.ledger.reopened(stored.unique_key or "")
+        self._store.show(wait=False)
+        return result
+
+
+def _copy(stored: StoredMessage) -> NewMessage:
+    return NewMessage(
+        topic=stored.topic.encode(),
+        body=stored.body,
+        queue_id=stored.queue_id,
+        properties=stored.raw_properties,
+        flag=stored.flag,
+        sys_flag=stored.sys_flag,
+        born_timestamp_ms=stored.born_timestamp_ms,
+        born_host=stored.born_host.encode(),
+        reconsume_times=stored.reconsume_times,
+    )
+
+
+def _named(op: StoredMessage | None) -> list[int]:
+    """The queue offsets that an op names: one, or several with commas."""
+    text = "" if op is None else op.body.decode("ascii", "replace")
+    return [int(each) for each in text.split(",") if each.isascii() and each.isdigit()]
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isascii() and text.isdigit() else None
+
+
+def _committed(view: memoryview, facts: array[int], count: int, open_: dict[int, Half]) -> Sequence[Half]:
+    """The open prepared messages that committed records among these name."""
+    found = []
+    for row in range(0, count * Fact.WIDTH, Fact.WIDTH):
+        if sysflag.transaction_type(facts[row + Fact.SYS_FLAG]) == sysflag.TRANSACTION_COMMIT:
+            prepared = struct.unpack_from(">q", view, facts[row + Fact.BODY_AT] - 12)[0]
+            if prepared in open_:
+                found.append(open_[prepared])
+    return found

@@ -1,0 +1,431 @@
+"""Transactional messages: nobody sees them until they are committed, and none is lost or doubled."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.broker.desks import DeskBench, a_desk
+from tests.broker.nobody import Nobody
+from tests.protocol.samples import a_send
+
+from flaremq.base.units import HOUR_MS, MiB
+from flaremq.broker.delay.levels import DelayedMessages
+from flaremq.broker.delay.timers import Timers
+from flaremq.broker.tables.producers import Member
+from flaremq.broker.transactions.transactions import GROUP, Transactions
+from flaremq.model.message import StoredMessage
+from flaremq.model.record import decode
+from flaremq.model.topic import TopicConfig
+from flaremq.protocol.codes import RequestCode, ResponseCode
+from flaremq.protocol.command import Command
+from flaremq.store.drafts import NewMessage
+from flaremq.testing.clock import ManualClock
+
+TOPIC, HALF, OP = "Orders", "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+PARKED = "TRANS_CHECK_MAX_TIME_TOPIC"
+PRODUCERS = "buyers"
+COMMIT, ROLLBACK, UNKNOWN = "8", "12", "0"
+SECOND = 1_000
+
+
+class Asked(Nobody):
+    """A producer that notes what it is asked."""
+
+    def __init__(self) -> None:
+        self.sent: list[Command] = []
+
+    def send(self, command: Command) -> None:
+        self.sent.append(command)
+
+
+class Scene:
+    """A broker whose time is moved by hand, and a producer that it can ask."""
+
+    def __init__(self, desk: DeskBench, clock: ManualClock) -> None:
+        self.desk = desk
+        self.clock = clock
+        self.producer = Asked()
+        (self.transactions,) = (each for each in desk.made.inner if isinstance(each, Transactions))
+
+    async def prepare(self, number: int = 0, **more: object) -> Command:
+        pairs = {"UNIQ_KEY": f"U{number}", "TRAN_MSG": "true", "PGROUP": PRODUCERS, **more}
+        text = "".join(f"{name}\x01{value}\x02" for name, value in pairs.items() if value is not None)
+        request = replace(a_send(b=TOPIC, e="2", f="4", i=text), body=b"%d" % number, opaque=9)
+        (answer,) = await self.desk.ask(request)
+        return answer
+
+    async def end(self, number: int, how: str, *, which: str = HALF, **changes: str) -> Command | None:
+        half = next(each for each in self.of(which) if each.unique_key == f"U{number}")
+        fields = {
+            "producerGroup": PRODUCERS,
+            "tranStateTableOffset": str(half.queue_offset),
+            "commitLogOffset": str(half.physical_offset),
+            "commitOrRollback": how,
+            "msgId": f"U{number}",
+            **changes,
+        }
+        request = Command(code=RequestCode.END_TRANSACTION, opaque=3, ext_fields=fields)
+        return await self.desk.router().answer(Nobody(), request)
+
+    async def check(self, after_ms: int = 0) -> list[Command]:
+        """Let time pass, and say what the producer is asked then."""
+        self.clock.advance_ms(after_ms)
+        self.desk.store.dispatch()  # Also what waits for a new queue's file.
+        before = len(self.producer.sent)
+        await self.transactions.check()
+        return self.producer.sent[before:]
+
+    def joins(self) -> None:
+        self.desk.tables.producers.register(PRODUCERS, Member(peer=self.producer, client_id="p"))
+
+    def of(self, topic: str) -> list[StoredMessage]:
+        return [each for each in self.desk.messages() if each.topic == topic]
+
+    def bodies(self, topic: str = TOPIC) -> list[bytes]:
+        return [each.body for each in self.of(topic)]
+
+    async def resume(self, message_id: str) -> Command:
+        request = Command(
+            code=RequestCode.RESUME_CHECK_HALF_MESSAGE, opaque=3, ext_fields={"msgId": message_id}
+        )
+        answer = await self.desk.router().answer(Nobody(), request)
+        assert answer is not None
+        return answer
+
+
+@asynccontextmanager
+async def a_scene(
+    folder: Path, clock: ManualClock | None = None, broker: dict[str, Any] | None = None
+) -> AsyncIterator[Scene]:
+    clock = clock or ManualClock()
+    async with a_desk(folder, clock=clock, broker=broker, commitlog_file_size=MiB) as desk:
+        desk.tables.topics.put(TopicConfig(TOPIC, 4, 4))
+        yield Scene(desk, clock)
+
+
+def code_of(answer: Command | None) -> int:
+    assert answer is not None
+    return answer.code
+
+
+# Preparing and ending.
+
+
+async def test_a_prepared_message_is_hidden_and_its_answer_names_what_ends_it(tmp_path: Path) -> None:
+    async with a_scene(tmp_path) as scene:
+        await scene.prepare(6)
+        answer = await scene.prepare(7)
+        half = scene.of(HALF)[1]
+        assert scene.bodies() == []
+    assert answer.code == ResponseCode.SUCCESS
+    told = {name: answer.fields[name] for name in ("queueId", "queueOffset", "transactionId", "msgId")}
+    assert told == {"queueId": "2", "queueOffset": "1", "transactionId": "U7", "msgId": half.message_id}
+    assert (half.queue_id, half.sys_flag, half.body) == (0, 0, b"7")
+    known = half.properties
+    assert (known["REAL_TOPIC"], known["REAL_QID"], known["__transactionId__"]) == (TOPIC, "2", "U7")
+
+
+async def test_a_committed_message_is_delivered_with_all_that_the_prepared_one_had(tmp_path: Path) -> None:
+    async with a_scene(tmp_path) as scene:
+        await scene.prepare(7, KEYS="k", color="red")
+        assert code_of(await scene.end(7, COMMIT)) == ResponseCode.SUCCESS
+        (half,), (message,), (op,) = scene.of(HALF), scene.of(TOPIC), scene.of(OP)
+    assert (message.queue_id, message.body, message.sys_flag) == (2, b"7", 8)
+    assert message.prepared_transaction_offset == half.physical_offset
+    assert message.raw_properties == half.raw_properties
+    assert (message.born_timestamp_ms, message.flag) == (half.born_timestamp_ms, half.flag)
+    assert (op.body, op.raw_properties) == (b"0", b"TAGS\x01d\x02WAIT\x01true\x02")
+    assert op.physical_offset == message.physical_offset + message.size, "in one append"
+
+
+async def test_a_message_that_is_rolled_back_never_comes(tmp_path: Path) -> None:
+    async with a_scene(tmp_path) as scene:
+        await scene.prepare(7)
+        assert code_of(await scene.end(7, ROLLBACK)) == ResponseCode.SUCCESS
+        assert (scene.bodies(), scene.bodies(OP)) == ([], [b"0"])
+        assert len(scene.transactions.ledger) == 0
+
+
+async def test_committing_twice_is_committing_once(tmp_path: Path) -> None:
+    async with a_scene(tmp_path) as scene:
+        await scene.prepare(7)
+        for _ in range(3):
+            assert code_of(await scene.end(7, COMMIT)) == ResponseCode.SUCCESS
+        assert scene.bodies() == [b"7"]
+        late = await scene.end(7, ROLLBACK)
+        assert code_of(late) == ResponseCode.ILLEGAL_OPERATION
+        assert late is not None and "was committed before" in (late.remark or "")
+
+
+async def test_not_known_yet_changes_nothing_and_has_no_answer(tmp_path: Path) -> None:
+    async with a_scene(tmp_path) as scene:
+        await scene.prepare(7)
+        assert await scene.end(7, UNKNOWN) is None
+        assert await scene.end(7, COMMIT) is not None
+        assert scene.bodies() == [b"7"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"producerGroup": "others"}, "The producer group wrong"),
+        ({"tranStateTableOffset": "9"}, "The transaction state table offset wrong"),
+        ({"commitLogOffset": "9999999"}, "Find prepared transaction message failed"),
+        ({"commitLogOffset": "-1"}, "Find prepared transaction message failed"),
+        ({"commitLogOffset": "7"}, "Find prepared transaction message failed"),
+    ],
+)
+async def test_an_end_that_names_no_transaction_is_refused(
+    tmp_path: Path, changes: dict[str, str], words: str
+) -> None:
+    async with a_scene(tmp_path) as scene:
+        await scene.prepare(7)
+        answer = await scene.end(7, COMMIT, **changes)
+        assert answer is not None
+        assert (answer.code, scene.bodies()) == (ResponseCode.SYSTEM_ERROR, [])
+        assert words in (answer.remark or "")
+
+
+async def test_a_prepared_message_without_a_producer_group_is_refused(tmp_path: Path) -> None:
+    async with a_scene(tmp_path) as scene:
+        answer = await scene.prepare(PGROUP=None)
+        assert (answer.code, scene.desk.messages()) == (ResponseCode.MESSAGE_ILLEGAL, [])
+        assert "PGROUP" in (answer.remark or "")
+
+
+async def test_transactions_can_be_refused(tmp_path: Path) -> None:
+    async with a_scene(tmp_path, broker={"reject_transactions": True}) as scene:
+        assert (await scene.prepare()).code == ResponseCode.NO_PERMISSION
+        assert scene.desk.messages() == []
+
+
+async def test_a_commit_for_a_topic_that_is_gone_leaves_the_transaction_open(tmp_path: Path) -> None:
+    async with a_scene(tmp_path) as scene:
+        await scene.prepare(7)
+        scene.desk.tables.topics.remove(TOPIC)
+        assert code_of(await scene.end(7, COMMIT)) == ResponseCode.TOPIC_NOT_EXIST
+        scene.desk.tables.topics.put(TopicConfig(TOPIC, 4, 4))
+        assert code_of(await scene.end(7, COMMIT)) == ResponseCode.SUCCESS
+        assert scene.bodies() == [b"7"]
+
+
+@pytest.mark.parametrize("asked", [{"DELAY": "2"}, {"TIMER_DELAY_SEC": "5"}], ids=["level", "timer"])
+async def test_a_delay_begins_with_the_commit(tmp_path: Path, asked: dict[str, str]) -> None:
+    async with a_scene(tmp_path) as scene:
+        await scene.prepare(7, **asked)
+        (half,) = scene.desk.messages()
+        assert half.topic == HALF
+        await scene.end(7, COMMIT)
+
+        async def after(span_ms: int) -> list[bytes]:
+            scene.clock.advance_ms(span_ms)
+            await scene.desk.run()
+            for feature in scene.desk.made.inner:
+                if isinstance(feature, DelayedMessages):
+                    await feature.deliver()
+                elif isinstance(feature, Timers):
+                    await feature.run()
+            return scene.bodies()
+
+        assert await after(4999) == []
+        assert await after(1) == [b"7"]
+        assert scene.bodies(HALF) == [b"7"], "it does not become a prepared message again"
+
+
+# Asking.
+
+
+async def test_a_producer_of_the_group_is_asked_once_the_time_is_up(tmp_path: Path) -> None:
+    async with a_scene(tmp_path) as scene:
+        scene.joins()
+        await scene.prepare(7)
+        assert await scene.check(5999) == []
+        (asked,) = await scene.check(1)
+        (half,) = scene.of(HALF)
+    assert asked.code == RequestCode.CHECK_TRANSACTION_STATE
+    assert asked.is_oneway
+    told = asked.fields
+    assert (told["tranStateTableOffset"], told["commitLogOffset"]) == ("0", str(half.physical_offset))
+    assert (told["msgId"], told["transactionId"], told["topic"]) == ("U7", "U7", HALF)
+    record = decode(bytes(asked.body or b""))
+    assert (record.topic, record.queue_id, record.body) == (TOPIC, 2, b"7")
+    assert record.raw_properties == half.raw_properties
+
+
+async def test_what_is_told_after_a_check_ends_the_transaction(tmp_path: Path) -> None:
+    async with a_scene(tmp_path) as scene:
+        scene.joins()
+        await scene.prepare(7)
+        assert len(await scene.check(10 * SECOND)) == 1
+        await scene.end(7, COMMIT, fromTransactionCheck="true")
+        assert scene.bodies() == [b"7"]
+        assert await scene.check(60 * SECOND) == []
+
+
+async def test_after_the_last_check_a_message_is_parked_and_can_be_brought_back(tmp_path: Path) -> None:
+    async with a_scene(tmp_path, broker={"transaction_checks_max": 3}) as scene:
+        scene.joins()
+        await scene.prepare(7)
+        asked = [len(await scene.check(30 * SECOND)) for _ in range(6)]
+        assert asked == [1, 1, 1, 0, 0, 0]
+        (parked,) = scene.of(PARKED)
+        assert (parked.body, scene.bodies()) == (b"7", [])
+        assert (await scene.resume(parked.message_id)).code == ResponseCode.SUCCESS
+        assert len(await scene.check(30 * SECOND)) == 1
+        again = scene.of(HALF)[-1]
+        place = {
+            "tranStateTableOffset": str(again.queue_offset),
+            "commitLogOffset": str(again.physical_offset),
+        }
+        assert code_of(await scene.end(7, COMMIT, **place)) == ResponseCode.SUCCESS
+        assert scene.bodies() == [b"7"]
+
+
+async def test_only_a_parked_message_can_be_brought_back(tmp_path: Path) -> None:
+    async with a_scene(tmp_path) as scene:
+        await scene.prepare(7)
+        await scene.end(7, COMMIT)
+        (message,) = scene.of(TOPIC)
+        assert (await scene.resume(message.message_id)).code == ResponseCode.SYSTEM_ERROR
+        assert (await scene.resume("nonsense")).code == ResponseCode.INVALID_PARAMETER
+
+
+async def test_while_nobody_can_be_asked_nothing_is_counted(tmp_path: Path) -> None:
+    async with a_scene(tmp_path, broker={"transaction_checks_max": 2}) as scene:
+        await scene.prepare(7)
+        for _ in range(10):
+            await scene.check(30 * SECOND)
+        assert scene.bodies(PARKED) == []
+        scene.joins()
+        assert len(await scene.check(30 * SECOND)) == 1
+
+
+async def test_a_transaction_as_old_as_the_files_that_go_is_parked(tmp_path: Path) -> None:
+    async with a_scene(tmp_path) as scene:
+        await scene.prepare(7)
+        await scene.check(73 * HOUR_MS)
+        assert scene.bodies(PARKED) == [b"7"]
+
+
+async def test_a_message_may_ask_for_more_time_without_being_counted(tmp_path: Path) -> None:
+    async with a_scene(tmp_path, broker={"transaction_checks_max": 2}) as scene:
+        scene.joins()
+        await scene.prepare(7, CHECK_IMMUNITY_TIME_IN_SECONDS=600)
+        await scene.prepare(8)
+        first = [each.fields["msgId"] for _ in range(10) for each in await scene.check(30 * SECOND)]
+        assert first == ["U8", "U8"]
+        later = [each.fields["msgId"] for _ in range(12) for each in await scene.check(30 * SECOND)]
+        assert later == ["U7", "U7"]
+
+
+async def test_how_often_and_when_producers_are_asked_can_be_set(tmp_path: Path) -> None:
+    changed = {"transaction_timeout_ms": 20_000, "transaction_check_ms": 7_000}
+    async with a_scene(tmp_path, broker=changed) as scene:
+        periods = {task.name: task.period_s for task in scene.transactions.tasks()}
+        scene.joins()
+        await scene.prepare(7)
+        assert await scene.check(19_999) == []
+        assert len(await scene.check(1)) == 1
+    assert periods["check-transactions"] == 7
+
+
+# Stops and crashes.
+
+
+async def test_what_is_open_and_what_has_ended_is_known_after_a_stop(tmp_path: Path) -> None:
+    clock = ManualClock()
+    async with a_scene(tmp_path, clock) as scene:
+        for number in range(6):
+            await scene.prepare(number)
+        await scene.end(1, COMMIT)
+        await scene.end(4, ROLLBACK)
+    async with a_scene(tmp_path, clock) as scene:
+        assert [half.key for half in scene.transactions.ledger] == ["U0", "U2", "U3", "U5"]
+        for number in (1, 4):
+            await scene.end(number, COMMIT)
+        assert scene.bodies() == [b"1"]
+        await scene.end(5, COMMIT)
+        assert scene.bodies() == [b"1", b"5"]
+
+
+async def test_a_commit_whose_op_was_lost_in_a_crash_is_not_repeated(tmp_path: Path) -> None:
+    clock = ManualClock()
+    async with a_scene(tmp_path, clock) as scene:
+        await scene.prepare(7)
+        await scene.prepare(8)
+        (half, _) = scene.of(HALF)
+        scene.desk.store.put(
+            NewMessage(
+                topic=TOPIC.encode(),
+                body=half.body,
+                properties=half.raw_properties,
+                sys_flag=8,
+                prepared_transaction_offset=half.physical_offset,
+            )
+        )
+    (tmp_path / "abort").touch()
+    async with a_scene(tmp_path, clock) as scene:
+        assert [half.key for half in scene.transactions.ledger] == ["U8"]
+        assert code_of(await scene.end(7, COMMIT)) == ResponseCode.SUCCESS
+        assert scene.bodies() == [b"7"]
+
+
+async def test_ops_of_other_versions_are_understood(tmp_path: Path) -> None:
+    clock = ManualClock()
+    async with a_scene(tmp_path, clock) as scene:
+        for number in range(5):
+            await scene.prepare(number)
+        for body in (b"0,2,", b"3"):
+            scene.desk.store.put(NewMessage(topic=OP.encode(), body=body, properties=b"TAGS\x01d\x02"))
+    async with a_scene(tmp_path, clock) as scene:
+        assert [half.key for half in scene.transactions.ledger] == ["U1", "U4"]
+
+
+async def test_a_copy_that_a_check_of_rocketmq_made_is_the_same_transaction(tmp_path: Path) -> None:
+    async with a_scene(tmp_path) as scene:
+        await scene.prepare(7)
+        (half,) = scene.of(HALF)
+        scene.desk.store.put(
+            NewMessage(topic=HALF.encode(), body=half.body, properties=half.raw_properties), wait=False
+        )
+        scene.desk.store.dispatch()
+        scene.transactions.save()
+        await scene.end(7, COMMIT)
+        assert (scene.bodies(), len(scene.transactions.ledger)) == ([b"7"], 0)
+        assert sorted(scene.bodies(OP)) == [b"0", b"1"]
+
+
+async def test_the_queues_are_done_with_up_to_the_first_that_is_open(tmp_path: Path) -> None:
+    async with a_scene(tmp_path) as scene:
+
+        def saved() -> tuple[int, int]:
+            scene.desk.store.workers.log_flusher.flush(0)
+            scene.transactions.save()
+            scene.transactions.save()
+            half, op = (scene.desk.tables.offsets.get(GROUP, topic, 0) for topic in (HALF, OP))
+            return half, op
+
+        for number in range(6):
+            await scene.prepare(number)
+        for number in (0, 1, 3):
+            await scene.end(number, COMMIT)
+        assert saved() == (2, 2), "the op of 3 is needed: 2 is open"
+        await scene.end(2, ROLLBACK)
+        assert saved() == (4, 4)
+        for number in (4, 5):
+            await scene.end(number, COMMIT)
+        assert saved() == (6, 6)
+
+
+async def test_retention_keeps_what_is_open(tmp_path: Path) -> None:
+    async with a_scene(tmp_path) as scene:
+        await scene.prepare(7)
+        scene.transactions.save()
+        assert scene.transactions.needed_from() == scene.of(HALF)[0].physical_offset
+        await scene.end(7, ROLLBACK)
+        assert scene.transactions.needed_from() is None

@@ -1,0 +1,142 @@
+"""Transactions: of Java's producers at our broker, of ours at Apache's, in a folder that changes hands."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.java.clients import Draft, JavaClients, bodies
+from tests.java.peers import FOR_TESTS, Apache, Flare, Kind, Peers
+from tests.java.toolchain import Toolchain
+
+from flaremq.client.message import ReceivedMessage
+from flaremq.client.producer.transaction import Decision
+from flaremq.client.sync import TransactionProducer
+from flaremq.model.message import Message
+from flaremq.testing.cluster import eventually
+from flaremq.testing.fakes.wireclient import WireClient
+
+pytestmark = pytest.mark.java
+
+LIMIT_MS = 90_000
+COMMIT, ROLLBACK = "COMMIT_MESSAGE", "ROLLBACK_MESSAGE"
+SOON = {**FOR_TESTS, "transactionCheckInterval": 2000, "transactionTimeOut": 3000}
+
+
+def kind_of(toolchain: Toolchain, name: str) -> Kind:
+    return Flare() if name == "ours" else Apache(toolchain, version=name)
+
+
+@pytest.fixture(params=["4.9.8", "5.3.3", "5.5.0"])
+def clients(request: pytest.FixtureRequest, java_toolchain: Toolchain) -> Iterator[JavaClients]:
+    with JavaClients(java_toolchain, request.param) as clients:
+        yield clients
+
+
+@pytest.fixture
+def one_client(java_toolchain: Toolchain) -> Iterator[JavaClients]:
+    with JavaClients(java_toolchain, "5.3.3") as clients:
+        yield clients
+
+
+def drafts(*texts: str) -> list[Draft]:
+    return [Draft(topic="Paid", body=text.encode(), keys=text) for text in texts]
+
+
+def until_ended(address: str, count: int) -> None:
+    """Wait for ops: Apache's broker writes them every three seconds, and loses younger ones when it stops."""
+
+    async def are_there() -> bool:
+        async with WireClient() as wire:
+            ops = await wire.read_all(address, "RMQ_SYS_TRANS_OP_HALF_TOPIC", 0)
+        return sum(max(1, op.body.count(b",")) for op in ops) >= count
+
+    asyncio.run(eventually("ops are stored", are_there))
+
+
+def test_messages_come_or_not_as_steps_and_checks_say(clients: JavaClients, tmp_path: Path) -> None:
+    with Peers(tmp_path) as peers:
+        namesrv = peers.namesrv(Flare())
+        clients.namesrv = namesrv.address
+        broker = peers.broker(Flare(), namesrv.address, options=SOON)
+        clients.create_topic("Paid", broker.address, broker.name)
+        steps = {"yes": COMMIT, "no": ROLLBACK}
+        producer = clients.transactional("buyers", steps, {"asked-yes": COMMIT, "asked-no": ROLLBACK})
+        producer.send(drafts("yes", "no", "asked-yes", "asked-no"), "transaction")
+        producer.heartbeat()
+        consumer = clients.push("Paid")
+        received = consumer.received(2, LIMIT_MS)
+        assert bodies(received) == ["asked-yes", "yes"]
+        assert {each.keys for each in received} == {"asked-yes", "yes"}
+        clients.stop_all()
+
+
+def test_another_member_of_the_group_answers_for_a_producer_that_died(
+    one_client: JavaClients, java_toolchain: Toolchain, tmp_path: Path
+) -> None:
+    with Peers(tmp_path) as peers:
+        namesrv = peers.namesrv(Flare())
+        one_client.namesrv = namesrv.address
+        broker = peers.broker(Flare(), namesrv.address, options=SOON)
+        one_client.create_topic("Paid", broker.address, broker.name)
+        with JavaClients(java_toolchain, "5.3.3") as doomed:
+            doomed.namesrv = namesrv.address
+            doomed.transactional("buyers", {}).send(drafts("orphan"), "transaction")
+            doomed.kill()
+        survivor = one_client.transactional("buyers", {"other": COMMIT}, {"orphan": COMMIT})
+        survivor.send(drafts("other"), "transaction")
+        survivor.heartbeat()
+        assert bodies(one_client.push("Paid").received(2, LIMIT_MS)) == ["orphan", "other"]
+        one_client.stop_all()
+
+
+@pytest.mark.parametrize(
+    "names", [("ours", "5.3.3"), ("5.3.3", "ours"), ("ours", "5.5.0"), ("5.5.0", "ours")], ids="-to-".join
+)
+def test_open_transactions_in_a_folder_are_asked_about_by_its_next_owner(
+    java_toolchain: Toolchain, one_client: JavaClients, tmp_path: Path, names: tuple[str, str]
+) -> None:
+    first, second = (kind_of(java_toolchain, name) for name in names)
+    with Peers(tmp_path) as peers:
+        namesrv = peers.namesrv(Flare())
+        one_client.namesrv = namesrv.address
+        broker = peers.broker(first, namesrv.address, options={**SOON, "transactionTimeOut": 15_000})
+        one_client.create_topic("Paid", broker.address, broker.name)
+        steps, checks = {"yes": COMMIT, "no": ROLLBACK}, {"open-yes": COMMIT, "open-no": ROLLBACK}
+        producer = one_client.transactional("buyers", steps, checks)
+        producer.send(drafts("yes", "no", "open-yes", "open-no"), "transaction")
+        until_ended(broker.address, 2)
+        broker.stop()
+        broker = peers.again(broker, second)
+        consumer = one_client.push("Paid")
+        deadline_s = time.monotonic() + LIMIT_MS / 1000
+        while len(consumer.received(2, 1000)) < 2 and time.monotonic() < deadline_s:
+            producer.heartbeat()
+        assert bodies(consumer.received(2, 5000)) == ["open-yes", "yes"]
+        one_client.stop_all()
+
+
+@pytest.mark.parametrize("version", ["5.3.3", "5.5.0"])
+def test_our_producer_ends_and_is_asked_at_apaches_broker(
+    java_toolchain: Toolchain, one_client: JavaClients, tmp_path: Path, version: str
+) -> None:
+    kind = Apache(java_toolchain, version=version)
+
+    def checker(message: ReceivedMessage) -> bool:
+        return message.body == b"asked-yes"
+
+    with Peers(tmp_path) as peers:
+        namesrv = peers.namesrv(kind)
+        one_client.namesrv = namesrv.address
+        broker = peers.broker(kind, namesrv.address, options=SOON)
+        one_client.create_topic("Paid", broker.address, broker.name)
+        with TransactionProducer("buyers", namesrv.address, checker=checker) as producer:
+            assert producer.send(Message("Paid", b"yes"), lambda _: True) is Decision.COMMIT
+            assert producer.send(Message("Paid", b"no"), lambda _: False) is Decision.ROLLBACK
+            for body in (b"asked-yes", b"asked-no"):
+                producer.send(Message("Paid", body), lambda _: None)
+            assert bodies(one_client.push("Paid").received(2, LIMIT_MS)) == ["asked-yes", "yes"]
+        one_client.stop_all()

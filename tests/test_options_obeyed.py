@@ -37,6 +37,9 @@ OBEYED = {
     "defaultTopicQueueNums": (
         "broker/test_app.py::test_a_changed_number_of_queues_holds_for_topics_made_from_then_on"
     ),
+    "storeReplyMessageEnable": (
+        "broker/handlers/test_reply.py::test_replies_are_kept_unless_that_is_switched_off"
+    ),
     "transactionTimeOut": (
         "broker/transactions/test_transactions.py::test_how_often_and_when_producers_are_asked_can_be_set"
     ),

@@ -89,6 +89,7 @@ PLANS: dict[str, list[Runs | RunsOn | Watches | Shown]] = {
         Runs(r"^cancelled$"),
         Runs(r"OK(?s:.*)WITHIN_A_MINUTE(?s:.*)Orders(?s:.*)WAITS_FOR(?s:.*)timer"),
     ],
+    "request.md": [Runs("^42$")],
     "transactions.md": [Runs("was not needed")],
     "maintain.md": [
         Runs(),

@@ -196,6 +196,13 @@ class Producer(Client):
         answer = self._jvm.ask("send", LIMIT_S, name=self.name, how=how, messages=drafts)
         return [Sent.from_json(result) for result in answer]
 
+    def request(self, message: Draft, timeout_ms: int = WAIT_MS) -> str:
+        """The body of the reply."""
+        fields = {"message": message.to_json(), "timeoutMs": timeout_ms}
+        answer = self._jvm.ask("request", LIMIT_S, name=self.name, **fields)
+        assert isinstance(answer, str)
+        return answer
+
     def recall(self, topic: str, handle: str) -> str:
         """Cancel a timer message; its id."""
         answer = self._jvm.ask("recall", LIMIT_S, name=self.name, topic=topic, handle=handle)
@@ -346,8 +353,8 @@ class JavaClients:
         how: Mapping[str, object] | None = None,
         **options: Any,
     ) -> PushConsumer:
-        """`how` may hold tags, sql, orderly, refuseFirst and retryLevel. Consumes from the first message
-        unless told otherwise."""
+        """`how` may hold tags, sql, orderly, refuseFirst, retryLevel and replyBy. Consumes from the first
+        message unless told otherwise."""
         options = {**CONSUMER_OPTIONS, **options}
         return PushConsumer(*self._start("push", group, {"topic": topic, **(how or {})}, options))
 

@@ -238,3 +238,27 @@ def test_twins_agree_on_sound_and_on_spoiled_records(
     assert (seen[0][0], seen[0][2]) == (seen[1][0], seen[1][2])
     rows = seen[0][0][0] * Fact.WIDTH
     assert seen[0][1][:rows] == seen[1][1][:rows]
+
+
+@given(
+    old=st.text("ab", min_size=1, max_size=30),
+    new=st.text("xyz", min_size=1, max_size=127),
+    queue_id=st.integers(0, 99),
+)
+def test_a_readdressed_record_differs_in_topic_and_queue_only(old: str, new: str, queue_id: int) -> None:
+    data = records_of([a_message(b"body", topic=old.encode(), properties=b"a\x011\x02")])
+    before, (after,) = (
+        record.decode(data),
+        record.decode_many(record.readdressed(data, new.encode(), queue_id)),
+    )
+    assert (after.topic, after.queue_id) == (new, queue_id)
+    assert after.size == before.size + len(new) - len(old)
+    for name in (
+        "body",
+        "raw_properties",
+        "physical_offset",
+        "queue_offset",
+        "store_timestamp_ms",
+        "born_host",
+    ):
+        assert getattr(after, name) == getattr(before, name)

@@ -409,3 +409,34 @@ def test_listeners_hear_which_queues_have_grown(store: MessageStore) -> None:
     store.listen(Listener())
     fill(store, 3, queue_id=2)
     assert heard[-1] == (TOPIC, 2, 3)
+
+
+def test_a_group_of_messages_for_several_topics_is_stored_together(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        first = store.put(a_message(b"before", topic=b"A"))
+        results = store.put_group([a_message(b"one", topic=b"A"), a_message(b"two", topic=b"B")])
+        store.dispatch()
+        found = [store.get(topic, 0, 0).gathered() for topic in (b"A", b"B")]
+    assert [result.queue_offset for result in results] == [1, 0]
+    assert results[0].physical_offset == first.end
+    assert results[1].physical_offset == results[0].end
+    assert [[each.body for each in decode_many(data)] for data in found] == [[b"before", b"one"], [b"two"]]
+
+
+def test_a_group_never_lies_in_two_files(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        size = store.log.file_size
+        while store.log.end < size - 700:
+            store.put(a_message(bytes(200)))
+        one, two = store.put_group([a_message(bytes(200), topic=b"A"), a_message(bytes(200), topic=b"B")])
+    assert one.physical_offset == size
+    assert two.physical_offset == one.end
+
+
+def test_a_group_with_a_message_that_may_not_be_stored_is_not_stored(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        end = store.log.end
+        too_large = a_message(bytes(store.settings.message_size_max + 1))
+        with pytest.raises(BodyTooLarge):
+            store.put_group([a_message(b"one", topic=b"A"), too_large])
+        assert store.log.end == end

@@ -287,6 +287,14 @@ class Refused(PeerError):
     """A server refused. `response_code` and `remark` are its own."""
 
 
+class NoReply(PeerError):
+    """A request was sent, and no reply came in time."""
+
+
+class NoRequester(PeerError):
+    """The client that asked for a reply is gone."""
+
+
 class NoRoute(PeerError):
     """A topic is known, but has no usable queue."""
 

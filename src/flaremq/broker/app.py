@@ -14,7 +14,7 @@ import asyncio
 import gc
 import logging
 import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from typing import Final
@@ -39,6 +39,7 @@ from flaremq.broker.handlers.consumers import ConsumerHandlers
 from flaremq.broker.handlers.offset import OffsetHandlers
 from flaremq.broker.handlers.progress import ProgressHandlers
 from flaremq.broker.handlers.query import QueryHandlers
+from flaremq.broker.handlers.reply import ReplyHandlers
 from flaremq.broker.handlers.sendback import SendBackHandlers
 from flaremq.broker.handlers.unsupported import UnsupportedHandlers
 from flaremq.broker.namesrvs import NameServers
@@ -194,7 +195,8 @@ class Broker:
         pulls = PullLane(live, self.store, tables, self.stats, self._offload, self._config.families)
         delayed, timers = self._waiting()
         moments = TimerRewrite(self.store, timers, self._clock, self._rng)
-        sends = self._sends(acks, overload, pulls, registration, moments)
+        plain = self._plain(moments)
+        sends = self._sends(plain, acks, overload, pulls, registration)
         transactions = self._transactions(moments)
         storage.listener = pulls.parked
         slow = SlowConsumers(
@@ -208,7 +210,8 @@ class Broker:
         recalls = TimerRequests(
             live, self.store, timers, tables.topics, acks, self._offload, self._clock, self._host
         )
-        requests = _Requests(self._requests(families, acks, delayed, timers), families)
+        served = self._requests(families, plain, acks, [delayed.figures, timers.figures])
+        requests = _Requests(served, families)
         inner: list[Feature] = [
             *(self._offload, storage, tables, _Calls(caller), _Lanes(pulls, acks)),
             *(requests, self.stats, slow, delayed, timers, recalls),
@@ -238,15 +241,8 @@ class Broker:
         if self.store.settings.flush_disk is FlushDisk.SYNC_FLUSH:
             yield Mark(self.store.flushed, late=ResponseCode.FLUSH_DISK_TIMEOUT)
 
-    def _sends(
-        self,
-        acks: Acks,
-        overload: Overload,
-        pulls: PullLane,
-        registration: Registration,
-        moments: TimerRewrite,
-    ) -> SendLane:
-        plain = PlainSends(
+    def _plain(self, moments: TimerRewrite) -> PlainSends:
+        return PlainSends(
             self._settings,
             self.store,
             self._host,
@@ -258,6 +254,15 @@ class Broker:
             ),
             rng=self._rng,
         )
+
+    def _sends(
+        self,
+        plain: PlainSends,
+        acks: Acks,
+        overload: Overload,
+        pulls: PullLane,
+        registration: Registration,
+    ) -> SendLane:
         families = self._config.families
         return SendLane(
             self.store,
@@ -273,16 +278,22 @@ class Broker:
         )
 
     def _requests(
-        self, families: Families, acks: Acks, delayed: DelayedMessages, timers: Timers
+        self,
+        families: Families,
+        plain: PlainSends,
+        acks: Acks,
+        parts: Sequence[Callable[[], Mapping[str, str]]],
     ) -> Iterable[tuple[str, Mapping[int, Handler]]]:
         """All requests but sends and pulls: pairs of a family and the handlers of its codes."""
         live, tables, store, stats = self._settings, self.tables, self.store, self.stats
         offload, clock = self._offload, self._clock
         shared = tables.topics, tables.subscriptions
-        runtime = Runtime(live, store, stats, families.backlogs, clock, [delayed.figures, timers.figures])
+        runtime = Runtime(live, store, stats, families.backlogs, clock, parts)
         yield "heartbeat", ClientHandlers(live, tables, clock).table()
         yield "consumerManager", OffsetHandlers(*shared, tables.offsets, tables.locks, store).table()
         yield "consumerManager", SendBackHandlers(live, store, *shared, stats, acks, self._rng).table()
+        replies = ReplyHandlers(live, store, plain, tables.producers, stats, clock, self._address)
+        yield "consumerManager", replies.table()
         yield "query", QueryHandlers(store, offload, tables.groups, tables.filters).table()
         yield "adminBroker", ConsumerHandlers(live, tables, store, offload).table()
         address = ProgressHandlers(tables, store, stats, offload, clock, self._address)

@@ -20,6 +20,7 @@ from flaremq.protocol.headers.group import (
     NotifyConsumerIdsChangedRequestHeader,
     ResetOffsetRequestHeader,
 )
+from flaremq.protocol.headers.send import ReplyMessageRequestHeader
 from flaremq.protocol.headers.transaction import CheckTransactionStateRequestHeader
 from flaremq.remoting.router import Peer
 
@@ -57,6 +58,12 @@ def reset_offset(
 def check_transaction(peer: Peer, header: CheckTransactionStateRequestHeader, record: bytes) -> None:
     """Ask a producer how a transaction has ended. One-way: it answers with a request of its own."""
     peer.send(_request(RequestCode.CHECK_TRANSACTION_STATE, header, record, is_oneway=True))
+
+
+async def push_reply(peer: Peer, header: ReplyMessageRequestHeader, body: bytes) -> Command:
+    """Pass a reply to the client that waits for it."""
+    request = _request(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, header, body)
+    return await peer.call(request, FORWARD_TIMEOUT_S)
 
 
 async def consumer_status(peer: Peer, topic: str, group: str) -> Mapping[MessageQueue, int] | None:

@@ -70,6 +70,7 @@ class BrokerSettings:
     # Sending and pulling.
     accept_sends_from_ms: int = option("startAcceptSendRequestTimeStamp", 0, minimum=0)
     reject_transactions: bool = option("rejectTransactionMessage", False)
+    store_replies: bool = option("storeReplyMessageEnable", True)
     transaction_timeout_ms: int = option("transactionTimeOut", 6_000, minimum=0, unit="span_ms")
     transaction_checks_max: int = option("transactionCheckMax", 15, minimum=1)
     transaction_check_ms: int = option("transactionCheckInterval", 30_000, minimum=1, unit="span_ms")

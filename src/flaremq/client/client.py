@@ -76,6 +76,7 @@ class Client:
         self.message_ids = unique_ids(ip, self.clock, self.rng)
         self._tasks = Owned()
         self._refresh_now, self._beat_now = asyncio.Event(), asyncio.Event()
+        self._known_at: set[str] = set()  # Brokers that know this client, over the connection of now.
         self._silent: set[str] = set()  # Brokers that did not take the last heartbeat.
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopped = False
@@ -161,6 +162,11 @@ class Client:
     def beat_soon(self) -> None:
         self._beat_now.set()
 
+    async def be_known(self) -> None:
+        """Send heartbeats unless all brokers know this client: they call only clients that they know."""
+        if any(address not in self._known_at for address, is_master in self._addresses() if is_master):
+            await self.beat()
+
     async def beat(self) -> None:
         """Send a heartbeat to every broker now."""
         await asyncio.gather(*(self._beat(address, is_master) for address, is_master in self._addresses()))
@@ -177,6 +183,7 @@ class Client:
                 log.warning("broker %s did not accept a heartbeat: %s", address, error)
                 self.refresh_soon()
             return
+        self._known_at.add(address)
         if address in self._silent:
             self._silent.discard(address)
             log.warning("broker %s accepts heartbeats again", address)
@@ -220,6 +227,7 @@ class Client:
 
     def _lost(self, address: str) -> None:
         """A connection was lost. The next heartbeat and route show whether the broker is still there."""
+        self._known_at.discard(address)
         if self._stopped or self._loop is None:
             return
         if address in (known for known, _ in self._addresses()):

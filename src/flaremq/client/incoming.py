@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Final
 
 from flaremq.base.errors import GroupNotFound
 from flaremq.client.members import ConsumerMember, Members
-from flaremq.model import properties
+from flaremq.client.message import Reply
+from flaremq.model import properties, sysflag
 from flaremq.model.columns import Check
+from flaremq.model.compression import BODY_SIZE_MAX, decompress
+from flaremq.model.properties import decode_properties
 from flaremq.model.record import decode
 from flaremq.protocol import beans, fields
 from flaremq.protocol.bodies.group import GetConsumerStatusBody, ResetOffsetBody
@@ -20,8 +24,11 @@ from flaremq.protocol.headers.group import (
     NotifyConsumerIdsChangedRequestHeader,
     ResetOffsetRequestHeader,
 )
+from flaremq.protocol.headers.send import ReplyMessageRequestHeader
 from flaremq.protocol.headers.transaction import CheckTransactionStateRequestHeader
 from flaremq.remoting.router import Family, Peer, Router
+
+log = logging.getLogger(__name__)
 
 _AT_ONCE_MAX: Final = 1000
 
@@ -41,6 +48,7 @@ class Incoming:
                 RequestCode.GET_CONSUMER_RUNNING_INFO: self.running_info,
                 RequestCode.CONSUME_MESSAGE_DIRECTLY: self.consume_directly,
                 RequestCode.CHECK_TRANSACTION_STATE: self.check_transaction,
+                RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT: self.take_reply,
             },
         )
         return router
@@ -82,6 +90,19 @@ class Incoming:
         if producer is not None:  # It may have stopped just now: the broker will ask another one.
             await producer.check(peer, header, record)
         return None
+
+    async def take_reply(self, _peer: Peer, request: Command) -> Command:
+        header = fields.decode(ReplyMessageRequestHeader, request.fields)
+        known = decode_properties((header.properties or "").encode("utf-8", "replace"))
+        waiting = self._members.requests.get(known.get(properties.CORRELATION_ID, ""))
+        body = bytes(request.body or b"")
+        if header.sys_flag & sysflag.COMPRESSED:
+            body = decompress(body, header.sys_flag, BODY_SIZE_MAX)
+        if waiting is None or waiting.done():
+            log.warning("a reply from %s came too late, or was not asked for", header.born_host)
+        else:
+            waiting.set_result(Reply(body, known, header.born_host))
+        return response_to(request)
 
     def _consumer(self, group: str) -> ConsumerMember:
         found = self._members.consumers.get(group)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from flaremq.base.errors import UsageError
+from flaremq.client.message import Reply
 from flaremq.model.message import MessageQueue
 from flaremq.protocol.bodies.group import (
     ConsumeMessageDirectlyResult,
@@ -62,6 +64,8 @@ class Members:
         self._producers: dict[str, int] = {}
         self.consumers: dict[str, ConsumerMember] = {}
         self.checkers: dict[str, CheckerMember] = {}
+        self.requests: dict[str, asyncio.Future[Reply]] = {}
+        """Requests that wait for a reply, by correlation id."""
 
     def add_producer(self, group: str) -> None:
         self._producers[group] = self._producers.get(group, 0) + 1

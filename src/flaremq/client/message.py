@@ -65,6 +65,15 @@ class Receipt(NamedTuple):
     """What cancels a message that waits for its moment (`producer.recall`); None for others."""
 
 
+class Reply(NamedTuple):
+    """The answer to a request."""
+
+    body: bytes
+    properties: Mapping[str, str]
+    born_host: str
+    """Address of the client that replied."""
+
+
 class ReceivedMessage:
     """A message as a consumer gets it. Read-only."""
 

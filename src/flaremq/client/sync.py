@@ -97,6 +97,8 @@ class Producer(Blocking[AsyncProducer]):
     send_many = blocking(AsyncProducer.send_many)
     send_oneway = blocking(AsyncProducer.send_oneway)
     recall = blocking(AsyncProducer.recall)
+    request = blocking(AsyncProducer.request)
+    reply = blocking(AsyncProducer.reply)
     queues = blocking(AsyncProducer.queues)
 
     def send_async(

@@ -44,6 +44,8 @@ STEPS = [
     "cleaning",
     "handlers",
     "delayed messages",
+    "timers",
+    "transactions",
     "scheduled tasks",
     "listening",
     "registration",

@@ -9,6 +9,7 @@ offset        offsets and queue locks
 paging        large tables, page by page
 progress      lag of groups
 query         messages by key, id and time
+reply         replies passed on to the client that waits
 sendback      messages that a consumer could not process
 unsupported   codes this broker does not serve, each with the reason
 """

@@ -15,7 +15,6 @@ from flaremq.remoting.router import Handler, Peer
 AT_NAMESRV: Final = "it is for a NameServer; send it to one"
 AT_CLIENT: Final = "it goes from a broker to its clients, never the other way"
 UNUSED: Final = "no client sends it, and RocketMQ does not serve it either"
-REPLIES: Final = "request and reply come with a later version"
 POP: Final = "pop consumption comes with a later version; use a push or pull consumer"
 ASSIGNMENT: Final = "assignment of queues by the broker comes with pop consumption in a later version"
 REPLICAS: Final = "slaves come with a later version"
@@ -33,7 +32,6 @@ _REASONS: Final[dict[str, tuple[int, ...]]] = {
     ),
     AT_CLIENT: (39, 40, 220, 221, 326),
     UNUSED: (13, 22, 23, 27, 47, 209, 210, 211, 212, 213, 214, 301, 302),
-    REPLIES: (324, 325),
     POP: (200050, 200051, 200052, 200053, 200054, 200055, 200056, 200151),
     ASSIGNMENT: (400, 401, 402),
     REPLICAS: (905, 906, 907, 908),

@@ -157,7 +157,7 @@ class Transactions(Feature):
         if self._steps[0][0] <= flushed:
             _, half, op = self._steps[0]
             for topic, offset in ((HALF_TOPIC, half), (OP_TOPIC, op)):
-                if self._tables.offsets.get(GROUP, topic.decode(), 0) < offset:
+                if max(0, self._tables.offsets.get(GROUP, topic.decode(), 0)) < offset:
                     self._tables.offsets.commit(GROUP, topic.decode(), 0, offset)
 
     def needed_from(self) -> int | None:

@@ -6,6 +6,7 @@ packing      messages checked, compressed and made into requests
 pipeline     many sends in flight
 placement    queue and address for each attempt
 producer     the Producer
+requests     messages that are answered
 retry        sends that wait out an outage
 transaction  messages that are delivered if a transaction succeeds
 """

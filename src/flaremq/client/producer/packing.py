@@ -40,10 +40,17 @@ class Parcel:
     flag: int = 0
     sys_flag: int = 0
     is_batch: bool = False
+    is_reply: bool = False
     message_id: str = ""
     """UNIQ_KEY; for a batch all of them, separated by commas."""
     made_of: tuple[Message | PackedMessage, ...] = field(default=(), compare=False, repr=False)
     """The messages as hooks see them."""
+
+    @property
+    def code(self) -> RequestCode:
+        if self.is_reply:
+            return RequestCode.SEND_REPLY_MESSAGE_V2
+        return RequestCode.SEND_BATCH_MESSAGE if self.is_batch else RequestCode.SEND_MESSAGE_V2
 
     def __str__(self) -> str:
         """For errors: the ids of a batch would be too long."""
@@ -282,7 +289,7 @@ class Sender:
             batch=parcel.is_batch,
             bname=queue.broker_name,
         )
-        code = RequestCode.SEND_BATCH_MESSAGE if parcel.is_batch else RequestCode.SEND_MESSAGE_V2
+        code = parcel.code
         flag = ONE_WAY if is_oneway else 0
         return Command(code=code, flag=flag, ext_fields=encode_send(code, header), body=parcel.body)
 

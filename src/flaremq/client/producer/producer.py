@@ -16,7 +16,8 @@ from flaremq.base.errors import FlareError, SendFailed, Unreachable, UsageError
 from flaremq.client.client import Client, client_of
 from flaremq.client.errors import error_for
 from flaremq.client.hooks import SendHook, SendHooks
-from flaremq.client.message import Recall, Receipt, SendStatus
+from flaremq.client.message import Recall, Receipt, ReceivedMessage, Reply, SendStatus
+from flaremq.client.producer import requests
 from flaremq.client.producer.balance import Balance, Health, QueueSelector
 from flaremq.client.producer.packing import (
     FrameMaker,
@@ -33,7 +34,7 @@ from flaremq.client.settings import ClientSettings, ProducerSettings
 from flaremq.model.message import Message, MessageQueue
 from flaremq.model.names import check_group, is_retry
 from flaremq.model.timers import Handle
-from flaremq.protocol.codes import STORED, RequestCode, ResponseCode
+from flaremq.protocol.codes import STORED, ResponseCode
 from flaremq.protocol.command import Command
 from flaremq.remoting.connection import Connection
 
@@ -195,9 +196,23 @@ class Producer:
         _, address = await self._placement.find(handle.topic, to, None, deadline_s)
         return await self.client.api.recall(address, text, self.group, deadline_s - self._now_s())
 
-    async def send_parcel(self, parcel: Parcel, timeout_s: float | None = None) -> Receipt:
+    async def request(self, message: Message, timeout_s: float = 3.0) -> Reply:
+        """Send a message and wait for the reply of the consumer that gets it.
+
+        Raises SendFailed if the message was not stored, and NoReply if no reply came within the time.
+        """
+        return await requests.request(self, message, timeout_s)
+
+    async def reply(self, message: ReceivedMessage, body: bytes, timeout_s: float | None = None) -> None:
+        """Answer a message that was sent with `request`. Raises UsageError for any other, and NoRequester if
+        the client that asked is gone."""
+        await requests.reply(self, message, body, timeout_s)
+
+    async def send_parcel(
+        self, parcel: Parcel, timeout_s: float | None = None, to: MessageQueue | None = None
+    ) -> Receipt:
         """Like `send`, for other parts of the client."""
-        return await self._sent(self._packer.pack_parcel(parcel), None, timeout_s, None)
+        return await self._sent(self._packer.pack_parcel(parcel), to, timeout_s, None)
 
     async def send_half(
         self, message: Message, to: MessageQueue | QueueSelector | None, timeout_s: float | None
@@ -322,7 +337,7 @@ class Producer:
     async def _request(self, parcel: Parcel, queue: MessageQueue, address: str, limit_s: float) -> Receipt:
         began_s, born_ms = self._now_s(), self.client.clock.now_ms()
         answer: StoredPosition | Command
-        if is_retry(parcel.topic):
+        if is_retry(parcel.topic) or parcel.is_reply:
             request = self._sender.request(parcel, queue, born_ms)
             answer = await self.client.caller.call(address, request, limit_s)
         else:
@@ -335,8 +350,7 @@ class Producer:
         if self._health is not None:
             self._health.took(queue.broker_name, self._now_s() - began_s)
         if isinstance(answer, Command):
-            code = RequestCode.SEND_BATCH_MESSAGE if parcel.is_batch else RequestCode.SEND_MESSAGE_V2
-            return self.receipt(answer, queue, address, code, parcel.message_id)
+            return self.receipt(answer, queue, address, parcel.code, parcel.message_id)
         queue_id, queue_offset, offset_id = answer
         landed = queue if queue.queue_id == queue_id else replace(queue, queue_id=queue_id)
         return Receipt(parcel.message_id, landed, queue_offset, offset_id)

@@ -10,7 +10,7 @@ import java.util.Map;
 public final class ClientDriver {
     private final Map<String, Runnable> stops = new HashMap<>();
     private final Producers producers = new Producers();
-    private final PushConsumers pushes = new PushConsumers();
+    private final PushConsumers pushes = new PushConsumers(producers);
     private final LiteConsumers lites = new LiteConsumers();
     private final PullConsumers pulls = new PullConsumers();
     private final Admin admin = new Admin();
@@ -32,6 +32,7 @@ public final class ClientDriver {
             case "stopAll" -> stopAll(args);
             case "send" -> producers.send(args);
             case "recall" -> producers.recall(args);
+            case "request" -> producers.request(args);
             case "producerHeartbeat" -> producers.heartbeat(args);
             case "publishQueues" -> producers.queues(args);
             case "received" -> pushes.received(args);

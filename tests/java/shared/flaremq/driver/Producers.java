@@ -98,6 +98,18 @@ final class Producers {
         return results;
     }
 
+    /** The body of the reply. */
+    Object request(Args args) throws Exception {
+        args.only("name", "message", "timeoutMs");
+        Message message = Messages.message(new Args(args.object("message")));
+        Message reply = Version.request(named(args), message, args.number("timeoutMs"));
+        return new String(reply.getBody(), StandardCharsets.UTF_8);
+    }
+
+    DefaultMQProducer called(String name) {
+        return started.get(name);
+    }
+
     Object recall(Args args) throws Exception {
         args.only("name", "topic", "handle");
         return Version.recall(named(args), args.text("topic"), args.text("handle"));

@@ -2,6 +2,7 @@ package flaremq.driver;
 
 import com.alibaba.fastjson.JSONArray;
 import com.alibaba.fastjson.JSONObject;
+import java.nio.charset.StandardCharsets;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
@@ -13,15 +14,23 @@ import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
+import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.client.utils.MessageUtil;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
 
 /** Push consumers by name. Each writes down what it is given, and refuses the first so many messages if told to. */
 final class PushConsumers {
     private final Map<String, Record> started = new HashMap<>();
+    private final Producers producers;
+
+    PushConsumers(Producers producers) {
+        this.producers = producers;
+    }
 
     Runnable start(Args args) throws Exception {
-        args.only("name", "group", "namesrv", "topic", "tags", "sql", "orderly", "refuseFirst", "retryLevel", "options");
+        args.only("name", "group", "namesrv", "topic", "tags", "sql", "orderly", "refuseFirst", "retryLevel",
+            "replyBy", "options");
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(args.text("group"));
         consumer.setNamesrvAddr(args.text("namesrv"));
         consumer.setInstanceName(args.text("name"));
@@ -32,6 +41,7 @@ final class PushConsumers {
             consumer.subscribe(args.text("topic"), args.text("tags", "*"));
         }
         Record record = new Record(consumer, args.integer("refuseFirst", 0));
+        record.replier = args.has("replyBy") ? producers.called(args.text("replyBy")) : null;
         if (args.flag("orderly", false)) {
             consumer.registerMessageListener((MessageListenerOrderly) (messages, context) ->
                 record.take(messages) ? ConsumeOrderlyStatus.SUCCESS
@@ -73,6 +83,7 @@ final class PushConsumers {
         private final DefaultMQPushConsumer consumer;
         private final JSONArray deliveries = new JSONArray();
         private int refusalsLeft;
+        private DefaultMQProducer replier;
 
         Record(DefaultMQPushConsumer consumer, int refuseFirst) {
             this.consumer = consumer;
@@ -86,9 +97,21 @@ final class PushConsumers {
                 JSONObject delivery = Messages.json(message);
                 delivery.put("accepted", accepted);
                 deliveries.add(delivery);
+                if (replier != null) {
+                    reply(message);
+                }
             }
             notifyAll();
             return accepted;
+        }
+
+        private void reply(MessageExt message) {
+            try {
+                String body = "re: " + new String(message.getBody(), StandardCharsets.UTF_8);
+                replier.send(MessageUtil.createReplyMessage(message, body.getBytes(StandardCharsets.UTF_8)));
+            } catch (Exception error) {
+                throw new IllegalStateException(error);
+            }
         }
 
         synchronized JSONArray atLeast(int count, long timeoutMs) throws InterruptedException {

@@ -8,6 +8,7 @@ import org.apache.rocketmq.client.impl.factory.MQClientInstance;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.common.BrokerConfig;
+import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExtBatch;
 import org.apache.rocketmq.logging.InternalLoggerFactory;
 import org.apache.rocketmq.logging.inner.Level;
@@ -53,6 +54,10 @@ final class Version {
 
     static String recall(DefaultMQProducer producer, String topic, String handle) {
         throw new IllegalArgumentException("4.x cannot recall a message");
+    }
+
+    static Message request(DefaultMQProducer producer, Message message, long timeoutMs) throws Exception {
+        return producer.request(message, timeoutMs);
     }
 
     static DefaultMessageStore newStore(MessageStoreConfig config, BrokerStatsManager stats, BrokerConfig broker,

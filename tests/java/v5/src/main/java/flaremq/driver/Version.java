@@ -3,14 +3,19 @@ package flaremq.driver;
 import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.util.Map;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.TimeUnit;
 import org.apache.rocketmq.client.impl.factory.MQClientInstance;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.client.producer.RequestCallback;
 import org.apache.rocketmq.client.producer.SendResult;
+import org.apache.rocketmq.client.producer.selector.SelectMessageQueueByHash;
 import org.apache.rocketmq.common.BoundaryType;
 import org.apache.rocketmq.common.BrokerConfig;
 import org.apache.rocketmq.common.MQVersion;
 import org.apache.rocketmq.common.TopicConfig;
+import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageAccessor;
 import org.apache.rocketmq.common.message.MessageConst;
 import org.apache.rocketmq.common.message.MessageDecoder;
@@ -51,6 +56,25 @@ final class Version {
 
     static String recall(DefaultMQProducer producer, String topic, String handle) throws Exception {
         return producer.recallMessage(topic, handle);
+    }
+
+    /** Of the ways to ask, this is one that works in 5.3.3. */
+    static Message request(DefaultMQProducer producer, Message message, long timeoutMs) throws Exception {
+        CompletableFuture<Message> reply = new CompletableFuture<>();
+        producer.request(message, new SelectMessageQueueByHash(), "any", new RequestCallback() {
+            @Override
+            public void onSuccess(Message answer) {
+                if (answer != null) { // Some versions call it at the send as well.
+                    reply.complete(answer);
+                }
+            }
+
+            @Override
+            public void onException(Throwable error) {
+                reply.completeExceptionally(error);
+            }
+        }, timeoutMs);
+        return reply.get(timeoutMs, TimeUnit.MILLISECONDS);
     }
 
     static DefaultMessageStore newStore(MessageStoreConfig config, BrokerStatsManager stats, BrokerConfig broker,

@@ -336,6 +336,18 @@ async def test_what_waits_survives_a_stop_however_long(tmp_path: Path) -> None:
         assert await scene.after() == [b"3", b"1", b"0", b"2"]
 
 
+async def test_counts_that_are_lost_lose_no_message(tmp_path: Path) -> None:
+    clock = ManualClock()
+    async with a_scene(tmp_path, clock) as scene:
+        await scene.send(DELAY_SEC=40)
+        await scene.after(SECOND)
+    for path in (tmp_path / "config").glob("timermetrics*"):
+        path.unlink()
+    clock.advance_ms(40 * DAY_MS)
+    async with a_scene(tmp_path, clock) as scene:
+        assert await scene.after() == [b"0"]
+
+
 async def test_a_clean_stop_needs_no_rebuilding(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     clock = ManualClock()
     async with a_scene(tmp_path, clock) as scene:

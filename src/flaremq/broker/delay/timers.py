@@ -348,8 +348,6 @@ class Timers(Feature):
         if files.read_ms >= due_ms or not self._is_entered(due_ms):
             return False
         end_ms = min(due_ms, files.read_ms + _SLOTS_AT_ONCE * files.precision_ms)
-        if due_ms - files.read_ms > files.wheel.window_ms and not self.counts.total:
-            end_ms = files.read_ms = due_ms  # After a long stop, with nothing to look for.
         at_ms = files.wheel.next_occupied(files.read_ms, end_ms)
         files.read_ms = end_ms if at_ms is None else at_ms
         if at_ms is not None:

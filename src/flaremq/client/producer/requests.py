@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import uuid
 from typing import Protocol
 
 from flaremq.base.errors import FlareError, NoReply, NoRequester, Refused, SendFailed, UsageError
@@ -44,7 +43,7 @@ async def request(producer: Requester, message: Message, timeout_s: float) -> Re
         raise UsageError(
             "a request cannot wait for its moment: send it without delay_s, deliver_at, delay_level"
         )
-    correlation_id = str(uuid.UUID(int=client.rng.getrandbits(128), version=4))
+    correlation_id = f"{client.rng.getrandbits(128):032x}"
     known = {
         **message.property_map(),
         names.CORRELATION_ID: correlation_id,

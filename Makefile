@@ -54,7 +54,7 @@ RUNS := servers spark main python java
 test: build  ## All quick tests, on the compiled modules and on the Python ones; two runs at a time.
 	@rm -rf $(LOGS)
 	@echo "Five runs of tests, two at a time: $(RUNS)."
-	@echo "On two cores they take about 15 minutes. Output is kept in $(LOGS)."
+	@echo "On two cores they take 15 to 20 minutes. Output is kept in $(LOGS)."
 	@status=0; $(MAKE) --no-print-directory --jobs=2 --keep-going $(RUNS:%=test-%) || status=$$?; \
 	for name in $(RUNS); do test ! -f $(LOGS)/$$name || tail -n 1 $(LOGS)/$$name; done; exit $$status
 

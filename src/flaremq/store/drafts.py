@@ -14,6 +14,7 @@ from flaremq.base.errors import BodyTooLarge, InvalidName, MessageIllegal
 from flaremq.model import layout, sysflag
 from flaremq.model.batch import FIXED_SIZE, batch_rows
 from flaremq.model.columns import Draft, Drafts
+from flaremq.model.message import StoredMessage
 from flaremq.model.properties import decode_properties, encode_properties
 from flaremq.store.api import BatchResult, PutResult, PutStatus
 from flaremq.store.queue.nextoffsets import QueueOffsets
@@ -39,6 +40,22 @@ class NewMessage:
     born_host: bytes = _LOCAL_HOST
     reconsume_times: int = 0
     prepared_transaction_offset: int = 0
+
+
+def copy_of(stored: StoredMessage) -> NewMessage:
+    """A stored message, to be stored once more."""
+    return NewMessage(
+        topic=stored.topic.encode(),
+        body=stored.body,
+        queue_id=stored.queue_id,
+        properties=stored.raw_properties,
+        flag=stored.flag,
+        sys_flag=stored.sys_flag,
+        born_timestamp_ms=stored.born_timestamp_ms,
+        born_host=stored.born_host.encode(),
+        reconsume_times=stored.reconsume_times,
+        prepared_transaction_offset=stored.prepared_transaction_offset,
+    )
 
 
 class Drafting:

@@ -19,7 +19,7 @@ from flaremq.model.columns import Check
 from flaremq.model.message import StoredMessage
 from flaremq.model.properties import encode_properties
 from flaremq.model.record import decode
-from flaremq.store.drafts import NewMessage
+from flaremq.store.drafts import NewMessage, copy_of
 from flaremq.store.store import MessageStore
 
 log = logger("broker.delay")
@@ -51,7 +51,7 @@ class Copies:
         known = stored.properties
         queue = known.get(properties.REAL_QUEUE_ID, "")
         message = replace(
-            copy_of(stored, added),
+            with_properties(stored, added) if added else copy_of(stored),
             topic=known.get(properties.REAL_TOPIC, "").encode(),
             queue_id=int(queue) if queue.isascii() and queue.isdigit() else 0,
         )
@@ -79,20 +79,6 @@ class Copies:
         log.error(f"a delayed message cannot be delivered and is now in topic {aside}", extra=told)
 
 
-def copy_of(stored: StoredMessage, added: Mapping[str, str] | None = None) -> NewMessage:
-    """The same message, to be stored once more; `added` properties replace those of the same name."""
-    raw = stored.raw_properties
-    if added:
-        raw = encode_properties({**stored.properties, **added})
-    return NewMessage(
-        topic=stored.topic.encode(),
-        body=stored.body,
-        queue_id=stored.queue_id,
-        properties=raw,
-        flag=stored.flag,
-        sys_flag=stored.sys_flag,
-        born_timestamp_ms=stored.born_timestamp_ms,
-        born_host=stored.born_host.encode(),
-        reconsume_times=stored.reconsume_times,
-        prepared_transaction_offset=stored.prepared_transaction_offset,
-    )
+def with_properties(stored: StoredMessage, added: Mapping[str, str]) -> NewMessage:
+    """A copy whose properties have these too; they replace those of the same name."""
+    return replace(copy_of(stored), properties=encode_properties({**stored.properties, **added}))

@@ -12,7 +12,7 @@ from array import array
 from collections.abc import Callable
 
 from flaremq.base.logs import fields, logger
-from flaremq.broker.delay.copies import Copies, copy_of
+from flaremq.broker.delay.copies import Copies, with_properties
 from flaremq.model import properties
 from flaremq.model.message import StoredMessage
 from flaremq.model.timers import WHEEL_TOPIC
@@ -128,4 +128,4 @@ class Firing:
         """Put it back: it is entered again, nearer to its moment."""
         text = stored.properties.get(properties.TIMER_ROLL_TIMES, "0")
         times = int(text) + 1 if text.isascii() and text.isdigit() else 1
-        self._store.put(copy_of(stored, {properties.TIMER_ROLL_TIMES: str(times)}), wait=False)
+        self._store.put(with_properties(stored, {properties.TIMER_ROLL_TIMES: str(times)}), wait=False)

@@ -100,16 +100,20 @@ class Timers(Feature):
                 for topic in self._tables.topics.all()
                 if counted.get(hashed := java_hash(topic), 0) > 0
             })  # fmt: skip
+            self.counts.total = sum(counted.values())  # Also of topics that are gone.
         else:
             await self._offload.run(self.counts.load)
         self._is_open = True
         self._store.retention.needed.append(self.needed_from)
 
     def _open(self) -> dict[int, int] | None:
+        """How many messages wait, by the hash of their topic, if the wheel had to be rebuilt."""
         report, files = self._store.report, self.files
         assert report is not None
         counted = files.open(
-            clean=report.clean, log_end=self._store.log.end, queue_offset_of=self._queue_offset_of
+            clean=report.clean and self.counts.is_kept,
+            log_end=self._store.log.end,
+            queue_offset_of=self._queue_offset_of,
         )
         if not files.read_ms:
             files.read_ms = self._floor(self._clock.now_ms())

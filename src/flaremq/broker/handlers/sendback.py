@@ -28,7 +28,7 @@ from flaremq.protocol.command import Command, response_to
 from flaremq.protocol.headers.send import ConsumerSendMsgBackRequestHeader
 from flaremq.remoting.router import Handler, Peer
 from flaremq.store.api import PutResult
-from flaremq.store.drafts import NewMessage
+from flaremq.store.drafts import copy_of
 from flaremq.store.store import MessageStore
 
 log = logger("broker.sendback")
@@ -105,15 +105,12 @@ class SendBackHandlers:
         return decode(record, check=Check.NOTHING)
 
     def _put(self, message: StoredMessage, topic: str, queue_id: int, known: dict[str, str]) -> PutResult:
-        copy = NewMessage(
+        copy = replace(
+            copy_of(message),
             topic=topic.encode(),
-            body=message.body,
             queue_id=queue_id,
-            flag=message.flag,
-            sys_flag=message.sys_flag,
-            born_timestamp_ms=message.born_timestamp_ms,
-            born_host=message.born_host.encode(),
             reconsume_times=message.reconsume_times + 1,
+            prepared_transaction_offset=0,
         )
         copy = delayed(copy, known, len(self._store.settings.delay_levels_ms))
         stored = self._store.put(replace(copy, properties=encode_properties(known)), wait=False)

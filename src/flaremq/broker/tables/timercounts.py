@@ -21,6 +21,11 @@ class TimerCounts:
         self._version = DataVersion()
         self.total = 0
 
+    @property
+    def is_kept(self) -> bool:
+        """Whether there is a file to load."""
+        return self._saving.file.path.exists()
+
     def load(self) -> None:
         """Load the file. Blocks."""
         kept = self._saving.file.load_as(lambda text: beans.decode(TimerMetrics, text))

@@ -43,7 +43,7 @@ from flaremq.model.properties import encode_properties
 from flaremq.model.record import decode, readdressed
 from flaremq.protocol.headers.transaction import CheckTransactionStateRequestHeader
 from flaremq.store.api import PutResult
-from flaremq.store.drafts import NewMessage
+from flaremq.store.drafts import NewMessage, copy_of
 from flaremq.store.queue.consumequeue import ConsumeQueue
 from flaremq.store.settings import BrokerRole
 from flaremq.store.store import MessageStore
@@ -227,7 +227,7 @@ class Transactions(Feature):
         if self._tables.topics.get(topic) is None:
             raise TopicNotFound(f"topic[{topic}] not exist: create it, or the message will be parked")
         message = replace(
-            _copy(half),
+            copy_of(half),
             topic=topic.encode(),
             queue_id=_number(known.get(properties.REAL_QUEUE_ID)) or 0,
             sys_flag=half.sys_flag & ~sysflag.TRANSACTION_MASK | sysflag.TRANSACTION_COMMIT,
@@ -322,7 +322,7 @@ class Transactions(Feature):
 
     def _park(self, stored: StoredMessage) -> None:
         self._tables.topics.ensure(PARKED_TOPIC.decode(), 1)
-        self._end(stored, replace(_copy(stored), topic=PARKED_TOPIC, queue_id=0), committed=False)
+        self._end(stored, replace(copy_of(stored), topic=PARKED_TOPIC, queue_id=0), committed=False)
         log.warning(
             "nobody could say how a transaction ended: its message is parked in topic %s",
             PARKED_TOPIC.decode(),
@@ -335,25 +335,11 @@ class Transactions(Feature):
         if stored is None or stored.topic.encode() not in (PARKED_TOPIC, HALF_TOPIC):
             return None
         known = {**stored.properties, properties.TRANSACTION_CHECK_TIMES: "0"}
-        put = replace(_copy(stored), topic=HALF_TOPIC, queue_id=0, properties=encode_properties(known))
+        put = replace(copy_of(stored), topic=HALF_TOPIC, queue_id=0, properties=encode_properties(known))
         result = self._store.put(put, wait=False)
         self.ledger.reopened(stored.unique_key or "")
         self._store.show(wait=False)
         return result
-
-
-def _copy(stored: StoredMessage) -> NewMessage:
-    return NewMessage(
-        topic=stored.topic.encode(),
-        body=stored.body,
-        queue_id=stored.queue_id,
-        properties=stored.raw_properties,
-        flag=stored.flag,
-        sys_flag=stored.sys_flag,
-        born_timestamp_ms=stored.born_timestamp_ms,
-        born_host=stored.born_host.encode(),
-        reconsume_times=stored.reconsume_times,
-    )
 
 
 def _named(op: StoredMessage | None) -> list[int]:

@@ -10,7 +10,6 @@ request.
 from __future__ import annotations
 
 import asyncio
-import logging
 from typing import Protocol
 
 from flaremq.base.errors import FlareError, NoReply, NoRequester, Refused, SendFailed, UsageError
@@ -20,8 +19,6 @@ from flaremq.client.producer.packing import Parcel
 from flaremq.model import properties as names
 from flaremq.model.message import Message, MessageQueue
 from flaremq.model.names import reply_topic
-
-log = logging.getLogger(__name__)
 
 _REPLY = "reply"  # MSG_TYPE of a reply.
 

@@ -14,7 +14,7 @@ from tests.broker.desks import DeskBench, a_desk
 from tests.broker.nobody import Nobody
 from tests.protocol.samples import a_send
 
-from flaremq.base.errors import DiskFull
+from flaremq.base.errors import ConfigError, DiskFull
 from flaremq.base.units import DAY_MS, HOUR_MS, MiB
 from flaremq.broker.delay.timers import Timers
 from flaremq.model import layout, names
@@ -436,6 +436,22 @@ async def test_units_of_messages_that_the_log_has_lost_are_forgotten(tmp_path: P
             await scene.send(number, DELAY_SEC=30)
         came = await scene.after(100 * SECOND)
     assert came == [b"%d" % n for n in (0, 1, 2, 3, 4, 20, 21, 22, 23, 24)]
+
+
+async def test_another_precision_is_refused_while_messages_wait_and_taken_afterwards(tmp_path: Path) -> None:
+    clock = ManualClock()
+    async with a_scene(tmp_path, clock) as scene:
+        await scene.send(0, DELAY_SEC=40)
+        await scene.after(SECOND)
+    with pytest.raises(ConfigError, match="set timerPrecisionMs=1000 until all of them are delivered"):
+        async with a_scene(tmp_path, clock, timer_precision_ms=100):
+            pass
+    async with a_scene(tmp_path, clock) as scene:
+        assert await scene.after(40 * SECOND) == [b"0"]
+    async with a_scene(tmp_path, clock, timer_precision_ms=100) as scene:
+        await scene.send(1, DELAY_MS=1330)
+        assert await scene.after(1399) == [b"0"]
+        assert await scene.after(1) == [b"0", b"1"]
 
 
 # Trouble while running.

@@ -93,7 +93,11 @@ class Timers(Feature):
     async def start(self) -> None:
         if not self._store.settings.timer_enabled:
             return
-        counted = await self._offload.run(self._open)
+        try:
+            counted = await self._offload.run(self._open)
+        except BaseException:
+            self.files.close()
+            raise
         if counted is not None:
             self.counts.set({
                 topic: counted[hashed]

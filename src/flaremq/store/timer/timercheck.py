@@ -11,7 +11,9 @@ from flaremq.model.layout import TIMER_CHECK_FORMAT, TIMER_CHECK_SIZE
 from flaremq.store.files.disk import Disk, DiskFile
 
 _LONGS: Final = struct.Struct(TIMER_CHECK_FORMAT)
-_SEAL: Final = struct.Struct(">8sII")  # Ours, behind RocketMQ's numbers: a mark, and two checksums.
+_SEAL: Final = struct.Struct(">8sIIII")
+"""Ours, behind RocketMQ's numbers: a mark, their checksum, the precision, whether the wheel is vouched for,
+and its checksum."""
 _SEAL_MARK: Final = b"FlareMQ1"
 
 
@@ -49,13 +51,18 @@ class TimerCheck:
 
     def seal(self) -> int | None:
         """The checksum of the wheel at the last clean stop; None if nothing vouches for it."""
-        mark, numbers, wheel = _SEAL.unpack_from(self._file.view, _LONGS.size)
-        return wheel if mark == _SEAL_MARK and numbers == self._numbers() else None
+        mark, numbers, _precision_ms, is_sealed, wheel = _SEAL.unpack_from(self._file.view, _LONGS.size)
+        return wheel if mark == _SEAL_MARK and numbers == self._numbers() and is_sealed else None
 
-    def write(self, progress: Progress, wheel: int | None = None) -> None:
+    def precision_ms(self) -> int | None:
+        """The precision that it was written with; None if RocketMQ wrote it, or nobody did."""
+        mark, numbers, precision_ms, *_ = _SEAL.unpack_from(self._file.view, _LONGS.size)
+        return precision_ms if mark == _SEAL_MARK and numbers == self._numbers() else None
+
+    def write(self, progress: Progress, precision_ms: int, wheel: int | None = None) -> None:
         """Make it durable; with `wheel`, sealed."""
         _LONGS.pack_into(self._file.view, 0, *progress)
-        seal = (_SEAL_MARK, self._numbers(), wheel) if wheel is not None else (bytes(8), 0, 0)
+        seal = _SEAL_MARK, self._numbers(), precision_ms, wheel is not None, wheel or 0
         _SEAL.pack_into(self._file.view, _LONGS.size, *seal)
         self._file.sync()
 

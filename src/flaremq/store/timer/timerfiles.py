@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
 
+from flaremq.base.errors import ConfigError
 from flaremq.base.logs import fields, logger
 from flaremq.model.layout import TIMER_DELETE, TIMER_NORMAL, TIMER_ROLL, TIMER_UNIT_SIZE
 from flaremq.store.files.disk import Disk, make_way
@@ -79,11 +80,24 @@ class TimerFiles:
         is_sound = self.wheel.open() and clean and seal is not None and kept.log_end <= self.log.end
         self.read_ms = kept.read_ms // self.precision_ms * self.precision_ms
         self.entered_before = kept.queue_offset
+        self._check_precision(kept.read_ms)
         if is_sound and self.wheel.checksum() == seal:
             self.log.cut(kept.log_end)
             self.queue_offset = kept.queue_offset
             return None
         return self._rebuild(kept, log_end, queue_offset_of)
+
+    def _check_precision(self, read_ms: int) -> None:
+        """The slots of what waits mean other times under another precision: messages would come early."""
+        assert self._check is not None
+        was_ms = self._check.precision_ms()
+        if was_ms is None or was_ms == self.precision_ms:
+            return
+        if any(unit.slot_ms >= read_ms for _, unit in self.log.units(self._first_needed())):
+            raise ConfigError(
+                f"timerPrecisionMs={self.precision_ms}: messages wait that were sent with {was_ms}; "
+                f"set timerPrecisionMs={was_ms} until all of them are delivered"
+            )
 
     def _rebuild(self, kept: Progress, log_end: int, queue_offset_of: QueueOffsetOf) -> Counter[int]:
         """Enter all units that may still wait in an empty wheel."""
@@ -168,7 +182,7 @@ class TimerFiles:
         assert self._check is not None
         self.log.sync()
         self.wheel.sync()
-        self._check.write(progress, self.wheel.checksum() if seal else None)
+        self._check.write(progress, self.precision_ms, self.wheel.checksum() if seal else None)
 
     def close(self) -> None:
         self.wheel.close()

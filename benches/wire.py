@@ -89,13 +89,13 @@ class Generator:
 
 
 @contextmanager
-def generator() -> Iterator[Generator]:
+def generator(source: Path = SOURCE) -> Iterator[Generator]:
     compiler = shutil.which("gcc") or shutil.which("cc")
     if compiler is None:
         raise NoCompiler("there is no C compiler (gcc) for the load generator")
     with tempfile.TemporaryDirectory(prefix="flaremq-load-") as folder:
         program = Path(folder, "load")
-        subprocess.run([compiler, "-O2", "-o", str(program), str(SOURCE)], check=True)
+        subprocess.run([compiler, "-O2", "-o", str(program), str(source)], check=True)
         yield Generator(program)
 
 

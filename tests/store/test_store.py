@@ -37,7 +37,7 @@ FOREVER = 1 << 62
 def opened(
     root: Path, clock: ManualClock | None = None, disk: Disk | None = None, **other: Any
 ) -> Iterator[MessageStore]:
-    made = {key: other.pop(key) for key in ("is_batch", "bit_mapper") if key in other}
+    made = {key: other.pop(key) for key in ("is_batch", "bit_mapper", "owner_dispatches") if key in other}
     store = MessageStore(small_settings(root, **other), clock=clock, disk=disk, **made)
     with store:
         yield store
@@ -212,6 +212,14 @@ def test_messages_are_found_by_key_by_unique_id_and_by_time(tmp_path: Path) -> N
         assert store.offset_by_time(TOPIC, 0, 0) == 0
         assert store.offset_by_time(TOPIC, 0, FOREVER) == 50
         assert store.offset_by_time(b"Nobody", 0, NOW_MS) == 0
+
+
+def test_a_key_is_found_though_its_queue_and_index_have_no_files_yet(tmp_path: Path) -> None:
+    with opened(tmp_path, owner_dispatches=True) as store:
+        store.workers.dispatch.wake = lambda: None  # type: ignore[method-assign]  # That thread is late.
+        store.put(a_message(b"new", properties=b"KEYS\x01k\x02"), wait=False)
+        (found,) = store.query(TOPIC, b"k", 64, 0, FOREVER)
+        assert decode(found).body == b"new"
 
 
 def test_a_key_query_has_its_limit(tmp_path: Path) -> None:

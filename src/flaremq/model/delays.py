@@ -1,6 +1,7 @@
 """Delay levels: numbers from 1 on, each for a span of time."""
 
 import re
+from functools import cache
 from typing import Final
 
 from flaremq.base.errors import ConfigError
@@ -15,6 +16,7 @@ _SPAN: Final = re.compile(r"([0-9]{1,9})([smhd])")
 _UNITS_MS: Final = {"s": SECOND_MS, "m": MINUTE_MS, "h": HOUR_MS, "d": DAY_MS}
 
 
+@cache
 def parse_levels(text: str) -> tuple[int, ...]:
     """The spans in ms; level n is at index n - 1."""
     found = [_SPAN.fullmatch(part) for part in text.split()]

@@ -344,8 +344,10 @@ class MessageStore:
         *,
         unique: bool = False,
     ) -> list[memoryview]:
-        """Records with this key stored between two times, oldest first. `unique`: it is a message's id."""
-        self.show(wait=False)
+        """Records with this key stored between two times, oldest first. `unique`: it is a message's id.
+
+        Everything put before is found. Reads and makes files: not for an event loop."""
+        self.show()
         limit = self.settings.unique_query_max if unique else min(count_max, self.settings.query_max)
         return self.finder.by_key(topic, key, limit, begin_ms, end_ms)
 

@@ -247,6 +247,13 @@ async def test_a_cancelled_message_does_not_come_and_others_of_its_second_do(tmp
         assert scene.timers.counts.total == 0
 
 
+async def test_a_message_can_be_cancelled_at_once_though_its_queue_has_no_file_yet(tmp_path: Path) -> None:
+    async with a_scene(tmp_path) as scene:
+        handle = handle_of(await scene.send(DELAY_SEC=5))
+        assert (await scene.recall(handle)).code == ResponseCode.SUCCESS
+        assert await scene.after(10 * SECOND) == []
+
+
 async def test_a_message_can_be_cancelled_until_its_second_is_over(tmp_path: Path) -> None:
     async with a_scene(tmp_path) as scene:
         handle = handle_of(await scene.send(DELAY_SEC=5))

@@ -1,8 +1,8 @@
 """What the store does per second, beside Apache RocketMQ's own store on the same machine: `make bench`.
 
 `python -m benches wire` measures whole brokers over the wire instead, `python -m benches kinds` delayed and
-transactional messages and replies, `python -m benches clients` clients, `python -m benches spark` what Spark makes
-of topics and stores.
+transactional messages and replies, `python -m benches clients` clients, `python -m benches spark` what Spark
+makes of topics and stores.
 
 Each line is measured in a process of its own. Figures of one run on a shared machine wobble; the ratios
 of lines measured next to each other wobble less. `--quick` runs everything once with few messages.

@@ -1,8 +1,8 @@
 """Messages that are more than a send, beside Apache RocketMQ on the same machine.
 
-`python -m benches kinds`: delayed sends, transactions (prepared, then committed) and replies a second, and how
-late messages are of which very many are due at the same moment. Each side gets a NameServer and a broker with
-RocketMQ's default settings, is warmed up, and is loaded by the same generators in C.
+`python -m benches kinds`: delayed sends, transactions (prepared, then committed) and replies a second, and
+how late messages are of which very many are due at the same moment. Each side gets a NameServer and a broker
+with RocketMQ's default settings, is warmed up, and is loaded by the same generators in C.
 """
 
 from __future__ import annotations
@@ -100,7 +100,8 @@ def measure(
 def table(results: dict[str, dict[str, Figures]], chosen: list[str]) -> Iterator[str]:
     """A line per run; a ratio above 1 says that FlareMQ does more, or is less late."""
     names = list(results)
-    yield f"{'':<30}" + "".join(f"{name:>14}/s{'p50 ms':>10}{'p99 ms':>10}" for name in names) + f"{'ratio':>8}"
+    titles = "".join(f"{name:>14}/s{'p50 ms':>10}{'p99 ms':>10}" for name in names)
+    yield f"{'':<30}{titles}{'ratio':>8}"
     for run in chosen:
         figures = [results[name][run] for name in names]
         what = "p99_us" if run == LATE else "rate"
@@ -142,12 +143,8 @@ def main(words: list[str]) -> None:
     print(f"{options.seconds:g} s per run, after {options.warm_up:g} s of warming up; Java's heap is 4 GiB")
     try:
         with generator() as load, generator(SOURCE) as kinds:
-            results = {
-                side.name: measure(
-                    side, load, kinds, seconds=options.seconds, warm_s=options.warm_up, chosen=chosen, tell=tell
-                )
-                for side in sides(options.flare_only)
-            }
+            once = partial(measure, seconds=options.seconds, warm_s=options.warm_up, chosen=chosen, tell=tell)
+            results = {side.name: once(side, load, kinds) for side in sides(options.flare_only)}
             print("\n" + "\n".join(table(results, chosen)), flush=True)
     except NotMeasured as missing:
         print(f"not measured: {missing}")

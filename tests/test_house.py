@@ -171,7 +171,6 @@ def test_a_class_name_means_one_thing() -> None:
 
 LINES_MIN = 80
 SMALL: dict[str, str] = {
-    "broker.send.rows": "values of a turn, apart from what is done with them",
     "broker.storage": "a feature",
     "broker.tables.deletedtopics": "a table and its file",
     "cli.admin.offsets": "how offsets are read and shown",

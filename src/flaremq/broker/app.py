@@ -49,6 +49,7 @@ from flaremq.broker.pull.lane import PullLane
 from flaremq.broker.registration import Registration
 from flaremq.broker.routing import Families
 from flaremq.broker.send.acks import Acks, Mark
+from flaremq.broker.send.bulkrewrites import BulkRewrites
 from flaremq.broker.send.lane import SendLane
 from flaremq.broker.send.plain import PlainSends
 from flaremq.broker.send.rewrites import DeadLetters, Delays, need_key
@@ -196,7 +197,8 @@ class Broker:
         delayed, timers = self._waiting()
         moments = TimerRewrite(self.store, timers, self._clock, self._rng)
         plain = self._plain(moments)
-        sends = self._sends(plain, acks, overload, pulls, registration)
+        rewrites = BulkRewrites(live, self.store, self._clock, slot_count=timers.slot_count)
+        sends = self._sends(plain, rewrites, acks, overload, pulls, registration)
         transactions = self._transactions(moments)
         storage.listener = pulls.parked
         slow = SlowConsumers(
@@ -258,6 +260,7 @@ class Broker:
     def _sends(
         self,
         plain: PlainSends,
+        rewrites: BulkRewrites,
         acks: Acks,
         overload: Overload,
         pulls: PullLane,
@@ -272,6 +275,7 @@ class Broker:
             acks=acks,
             stats=self.stats,
             overload=overload,
+            rewrites=rewrites,
             age_max_ms=families.send_age_ms if families.fast_failure else _NO_AGE,
             awaited=lambda: len(pulls.parked),
             told=registration.told,

@@ -48,16 +48,18 @@ class Stored:
         serialize: int = 0,
         one_way: int = 0,
         chunk: int = 0,
+        handle: bytes = b"",
     ) -> Stored:
         draft, send = [0] * Draft.WIDTH, [0] * Send.WIDTH
         draft[Draft.PHYSICAL_OFFSET] = physical
-        draft[Draft.QUEUE_ID], draft[Draft.QUEUE_OFFSET] = queue
+        send[Send.QUEUE_ID], draft[Draft.QUEUE_OFFSET] = queue
         send[Send.OPAQUE], send[Send.SERIALIZE], send[Send.ONE_WAY] = opaque, serialize, one_way
         send[Send.CHUNK] = chunk
         send[Send.UNIQUE_KEY_AT], send[Send.UNIQUE_KEY_SIZE] = len(self.heads), len(key)
+        send[Send.HANDLE_AT], send[Send.HANDLE_SIZE] = len(self.heads) + len(key), len(handle)
         self.drafts.extend(draft)
         self.sends.extend(send)
-        self.heads += key
+        self.heads += key + handle
         return self
 
     def answered(self, answers: Any, code: int = 0) -> bytes:
@@ -81,9 +83,8 @@ def test_an_answer_to_a_send_is_javas_to_the_byte(twin: Any) -> None:
             sample.command.opaque,
             given.get("transactionId", "").encode(),
         )
-        if "recallHandle" not in given:
-            assert stored.answered(answers) == sample.frame
-            seen += 1
+        assert stored.answered(answers) == sample.frame
+        seen += 1
     assert seen > 5
 
 
@@ -150,6 +151,10 @@ def test_what_cannot_be_written_is_refused(twin: Any) -> None:
     stored.sends[Send.UNIQUE_KEY_SIZE] = 4
     with pytest.raises(ValueError, match="row 0: bytes 0\\+4 of a buffer of 3"):
         stored.answered(twin.SendAnswers(HOST))
+    stored = Stored().add(1, (0, 1), 1, b"key", handle=b"handle")
+    stored.sends[Send.HANDLE_SIZE] = 7
+    with pytest.raises(ValueError, match="row 0: bytes 3\\+7 of a buffer of 9"):
+        stored.answered(twin.SendAnswers(HOST))
 
 
 rows = st.tuples(
@@ -158,21 +163,25 @@ rows = st.tuples(
     int32,
     st.from_regex(rb"[A-Z0-9 ]{0,40}", fullmatch=True),
     st.integers(0, 1),
+    st.sampled_from([b"", b"aGFuZGxl"]),
 )
 
 
 @given(st.lists(rows, max_size=4), st.sampled_from([0, 10, 12]))
 def test_twins_write_the_same_and_a_decoder_reads_it(
-    given: list[tuple[int, tuple[int, int], int, bytes, int]], code: int
+    given: list[tuple[int, tuple[int, int], int, bytes, int, bytes]], code: int
 ) -> None:
     stored = Stored()
-    for row in given:
-        stored.add(*row)
+    for physical, queue, opaque, key, serialize, handle in given:
+        stored.add(physical, queue, opaque, key, serialize, handle=handle)
     written = {stored.answered(module.SendAnswers(HOST), code) for module in TWINS}
     assert len(written) == 1
     commands = FrameDecoder().feed(written.pop())
     assert [(command.opaque, command.code) for command in commands] == [(row[2], code) for row in given]
     assert [command.fields["queueOffset"] for command in commands] == [str(row[1][1]) for row in given]
+    assert [command.fields.get("recallHandle", "").encode() for command in commands] == [
+        row[5] for row in given
+    ]
 
 
 def an_answer(

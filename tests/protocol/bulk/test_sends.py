@@ -25,7 +25,7 @@ from flaremq.protocol.bulk._sends_py import (
     PLAIN_PROPERTIES,
     PROPERTY_COUNT_MAX,
 )
-from flaremq.protocol.bulk.columns import Chunk, Frame, Plain, Send, Target
+from flaremq.protocol.bulk.columns import Chunk, Frame, Plain, Send, SendKind, Target
 from flaremq.protocol.codes import ONE_WAY, RESPONSE, SerializeType
 from flaremq.protocol.command import Command
 from flaremq.protocol.frame import encode_frame
@@ -235,7 +235,7 @@ def test_a_message_that_need_not_wait_says_so(twin: Any) -> None:
         {"g": "1.5"}, {"f": "4"}, {"f": "16"}, {"f": "128"}, {"f": "2048"}, {"j": "x"}, {"l": "x"},
         {"k": "true"},
         {"m": "true"}, {"m": "0"}, {"b": "%RETRY%g"}, {"AccessKey": "ak"}, {"lo": "true"},
-        {"i": "TAGS\x01TagA\x02"}, {"i": "UNIQ_KEY\x01U1\x02DELAY\x013\x02"},
+        {"i": "TAGS\x01TagA\x02"}, {"i": "UNIQ_KEY\x01U1\x02DELAY\x013\x02", "j": "1"},
         {"i": "UNIQ_KEY\x01U1\x02WAIT\x01no\x02"},
         {"i": "UNIQ_KEY\x01U1\x02x\x02"}, {"i": "UNIQ_KEY\x01U1\x02x\x01\x02"},
         {"i": "UNIQ_KEY\x01U1\x02\x01x\x02"},
@@ -257,10 +257,56 @@ def test_what_is_not_ordinary_goes_to_the_plain_lane_and_leaves_no_trace(
 
 @pytest.mark.parametrize(
     "name",
-    [*(name.decode() for name in PLAIN_PROPERTIES), *(prefix.decode() + "x" for prefix in PLAIN_PREFIXES)],
+    [
+        *(name.decode() for name in PLAIN_PROPERTIES if name != b"DELAY"),
+        *(prefix.decode() + "x" for prefix in PLAIN_PREFIXES),
+    ],
 )
 def test_properties_that_a_broker_acts_upon_go_to_the_plain_lane(twin: Any, name: str) -> None:
     parsed = Parsed(twin, encode_frame(a_send(i=f"UNIQ_KEY\x01U1\x02{name}\x011\x02")))
+    assert parsed.plain == [Plain.FIELDS]
+
+
+@pytest.mark.parametrize(
+    ("more", "kind", "value"),
+    [
+        ("", SendKind.AT_ONCE, 0),
+        ("DELAY\x013\x02", SendKind.LEVEL, 3),
+        ("DELAY\x0199\x02", SendKind.LEVEL, 99),
+        ("TIMER_DELAY_SEC\x0160\x02", SendKind.AFTER, 60_000),
+        ("TIMER_DELAY_MS\x01060\x02", SendKind.AFTER, 60),
+        ("TIMER_DELIVER_MS\x01999999999999999\x02", SendKind.MOMENT, 999_999_999_999_999),
+        ("PGROUP\x01pg\x02TRAN_MSG\x01true\x02", SendKind.PREPARED, 0),
+    ],
+)
+def test_what_a_message_asks_for_is_told(twin: Any, more: str, kind: int, value: int) -> None:
+    parsed = Parsed(twin, encode_frame(a_send(e="2", i=f"UNIQ_KEY\x01U1\x02{more}")))
+    assert (parsed.send(0, Send.KIND), parsed.send(0, Send.VALUE)) == (kind, value)
+    assert parsed.send(0, Send.QUEUE_ID) == 2
+
+
+@pytest.mark.parametrize("sys_flag", ["4", "5"])
+def test_the_flag_of_a_prepared_message_is_not_stored(twin: Any, sys_flag: str) -> None:
+    properties = "UNIQ_KEY\x01U1\x02PGROUP\x01pg\x02TRAN_MSG\x01true\x02"
+    parsed = Parsed(twin, encode_frame(a_send(f=sys_flag, i=properties)))
+    assert parsed.draft(0, Draft.SYS_FLAG) == int(sys_flag) & 1
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        "DELAY\x010\x02", "DELAY\x0103\x02", "DELAY\x01100\x02", "DELAY\x01-1\x02", "DELAY\x01x\x02",
+        "TIMER_DELAY_SEC\x01-5\x02", "TIMER_DELAY_MS\x011e3\x02",
+        "TIMER_DELIVER_MS\x011000000000000000\x02", "TIMER_OUT_MS\x015\x02",
+        "DELAY\x013\x02TIMER_DELAY_SEC\x015\x02", "DELAY\x013\x02REAL_TOPIC\x01x\x02",
+        "REAL_QID\x011\x02TIMER_DELAY_SEC\x015\x02", "TRAN_MSG\x01true\x02",
+        "TRAN_MSG\x01true\x02PGROUP\x01 \x02", "TRAN_MSG\x01True\x02PGROUP\x01pg\x02",
+        "TRAN_MSG\x01true\x02PGROUP\x01é\x02",
+        "TRAN_MSG\x01true\x02PGROUP\x01pg\x02__transactionId__\x01x\x02",
+    ],
+)  # fmt: skip
+def test_wishes_that_are_not_ordinary_go_to_the_plain_lane(twin: Any, more: str) -> None:
+    parsed = Parsed(twin, encode_frame(a_send(i=f"UNIQ_KEY\x01U1\x02{more}")))
     assert parsed.plain == [Plain.FIELDS]
 
 
@@ -293,8 +339,7 @@ def test_real_sends_are_ordinary_but_for_those_that_ask_for_more(twin: Any) -> N
     for sample in requests("SEND_MESSAGE_V2", "SEND_BATCH_MESSAGE"):
         parsed, given = Parsed(twin, sample.frame, tail=b""), sample.command.fields
         properties = decode_properties(given["i"].encode())
-        more = {"DELAY", "TRAN_MSG", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS", "POP_CK"}
-        ordinary = "UNIQ_KEY" in properties and not more & properties.keys() and given.get("m") != "true"
+        ordinary = "UNIQ_KEY" in properties and "POP_CK" not in properties and given.get("m") != "true"
         assert (len(parsed) == 1) == ordinary, sample
         if ordinary:
             assert parsed.head(0, Draft.PROPERTIES_AT) == encode_properties(properties)
@@ -370,7 +415,12 @@ def test_twins_agree_on_any_bytes(delivered: list[bytes], tail: bytes) -> None:
 sendlike = st.dictionaries(
     st.sampled_from([*"abcdefghijklmn", "x", ""]),
     st.sampled_from(["", "1", "-1", "false", "true", "T", "%T", "é", "\x00", "99999999999999999999"])
-    | st.text(alphabet="kUNIQ_KEYWAT\x01\x02é\\\"", max_size=20).map(lambda more: "UNIQ_KEY\x01U\x02" + more),
+    | st.text(alphabet="kUNIQ_KEYWAT\x01\x02é\\\"", max_size=20).map(lambda more: "UNIQ_KEY\x01U\x02" + more)
+    | st.lists(st.tuples(
+        st.sampled_from(["DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS", "TRAN_MSG",
+                         "PGROUP", "REAL_TOPIC", "TIMER_", "__transactionId__"]),
+        st.sampled_from(["true", "pg", " ", "0", "07", "7", "99", "100", "-1", "9" * 15, "9" * 16]),
+    ), max_size=3).map(lambda pairs: "UNIQ_KEY\x01U\x02" + "".join(f"{n}\x01{v}\x02" for n, v in pairs)),
 )  # fmt: skip
 
 

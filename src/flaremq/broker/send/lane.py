@@ -21,6 +21,7 @@ from flaremq.base.errors import Busy, FlareError, MessageIllegal
 from flaremq.base.live import Derived
 from flaremq.broker.overload import Overload, late_remark
 from flaremq.broker.send.acks import Acks
+from flaremq.broker.send.bulkrewrites import BulkRewrites
 from flaremq.broker.send.plain import PlainSends, StoredSend
 from flaremq.broker.send.rows import NONE, SendRows, TopicState
 from flaremq.broker.settings import BrokerSettings
@@ -47,6 +48,7 @@ CODES: Final = frozenset(
 _LATER_S: Final = 0.002
 # Globals are faster than class attributes, and these are read in every turn.
 _SEND, _TARGET, _DRAFT, _QUEUE = Send.WIDTH, Target.WIDTH, Draft.WIDTH, Draft.QUEUE
+_KIND = Send.KIND
 assert tuple(range(_TARGET)) == (
     Target.TOPIC_AT,
     Target.TOPIC_SIZE,
@@ -69,6 +71,7 @@ class SendLane:
         acks: Acks,
         stats: Stats,
         overload: Overload,
+        rewrites: BulkRewrites,
         age_max_ms: int,
         awaited: Callable[[], int],
         told: Callable[[], asyncio.Future[Any] | None],
@@ -85,6 +88,7 @@ class SendLane:
         self._now_s = now_s
         self._stats = stats
         self._overload = overload
+        self._rewrites = rewrites
         self._age_max_ms = age_max_ms
         self._known: dict[bytes, TopicState] = {}
         self._made_under: object = None  # The settings that the caches were made with.
@@ -155,6 +159,8 @@ class SendLane:
         elif numbers:
             places = sends[Send.TARGET :: Send.WIDTH]
             drafts[_QUEUE::_DRAFT] = array("q", map(numbers.__getitem__, places))
+        if any(sends[_KIND::_SEND]) and not self._rewrites.apply(batch, drafts, sends, topics, self._tail):
+            return None
         return SendRows(count, drafts, sends, topics)
 
     def _settings_changed(self) -> None:

@@ -17,11 +17,11 @@ from flaremq.protocol.bulk.columns import PullAnswer, Send
 cdef int V4 = layout.HOST_SIZE_V4, V6 = layout.HOST_SIZE_V6, REMARK_SIZE_MAX = _answers_py.REMARK_SIZE_MAX
 cdef int JSON = codes.SerializeType.JSON, COMPACT = codes.SerializeType.ROCKETMQ
 cdef int PREFIX = codes.FRAME_PREFIX_SIZE, RESPONSE = codes.RESPONSE, VERSION = codes.CURRENT_VERSION
-cdef int D_WIDTH = Draft.WIDTH, D_QUEUE_ID = Draft.QUEUE_ID, D_PHYSICAL_OFFSET = Draft.PHYSICAL_OFFSET
+cdef int D_WIDTH = Draft.WIDTH, D_PHYSICAL_OFFSET = Draft.PHYSICAL_OFFSET
 cdef int D_QUEUE_OFFSET = Draft.QUEUE_OFFSET
 cdef int S_WIDTH = Send.WIDTH, S_SERIALIZE = Send.SERIALIZE, S_OPAQUE = Send.OPAQUE, S_ONE_WAY = Send.ONE_WAY
 cdef int S_CHUNK = Send.CHUNK
-cdef int S_UNIQUE_KEY = Send.UNIQUE_KEY_AT
+cdef int S_UNIQUE_KEY = Send.UNIQUE_KEY_AT, S_QUEUE_ID = Send.QUEUE_ID, S_HANDLE = Send.HANDLE_AT
 cdef int A_WIDTH = PullAnswer.WIDTH, A_SERIALIZE = PullAnswer.SERIALIZE, A_OPAQUE = PullAnswer.OPAQUE
 cdef int A_CODE = PullAnswer.CODE, A_SUGGEST = PullAnswer.SUGGEST_WHICH_BROKER_ID
 cdef int A_NEXT = PullAnswer.NEXT_BEGIN_OFFSET, A_MIN = PullAnswer.MIN_OFFSET, A_MAX = PullAnswer.MAX_OFFSET
@@ -143,38 +143,43 @@ cdef class SendAnswers:
     cdef bytes written(self, const int64_t* drafts, const int64_t* sends, int64_t first, int64_t last,
                        Py_buffer* heads, int64_t code):
         cdef int64_t row, at, size, room = 0
+        cdef int column
         cdef int64_t fixed = ROOM + len(self._host) + len(self._middle) + len(self._tail)
         cdef const int64_t* s
         cdef uint8_t* out
         cdef uint8_t* p
         for row in range(first, last):
             s = sends + row * S_WIDTH
-            at, size = s[S_UNIQUE_KEY], s[S_UNIQUE_KEY + 1]
-            if not 0 <= at <= heads.len or not 0 <= size <= heads.len - at:
-                raise ValueError(f"row {row}: bytes {at}+{size} of a buffer of {heads.len}")
-            room += fixed + size
+            for column in (S_UNIQUE_KEY, S_HANDLE):
+                at, size = s[column], s[column + 1]
+                if not 0 <= at <= heads.len or not 0 <= size <= heads.len - at:
+                    raise ValueError(f"row {row}: bytes {at}+{size} of a buffer of {heads.len}")
+                room += size
+            room += fixed
         out = p = <uint8_t*>malloc(room + 1)
         if out == NULL:
             raise MemoryError()
         for row in range(first, last):
             s = sends + row * S_WIDTH
             if not s[S_ONE_WAY]:
-                p = self.write(p, drafts + row * D_WIDTH, s, <const uint8_t*>heads.buf + s[S_UNIQUE_KEY], code)
+                p = self.write(p, drafts + row * D_WIDTH, s, <const uint8_t*>heads.buf, code)
         try:
             return PyBytes_FromStringAndSize(<const char*>out, p - out)
         finally:
             free(out)
 
-    cdef uint8_t* write(self, uint8_t* start, const int64_t* d, const int64_t* s, const uint8_t* key,
+    cdef uint8_t* write(self, uint8_t* start, const int64_t* d, const int64_t* s, const uint8_t* heads,
                         int64_t code) noexcept:
         cdef uint8_t* p = start + PREFIX
         cdef uint8_t* fields
-        cdef int64_t key_size = s[S_UNIQUE_KEY + 1]
+        cdef const uint8_t* key = heads + s[S_UNIQUE_KEY]
+        cdef const uint8_t* handle = heads + s[S_HANDLE]
+        cdef int64_t key_size = s[S_UNIQUE_KEY + 1], handle_size = s[S_HANDLE + 1]
         if s[S_SERIALIZE] == JSON:
             p = put_text(p, b'{"code":')
             p = put_decimal(p, code)
             p = put_text(p, b',"extFields":{"queueId":"')
-            p = put_decimal(p, d[D_QUEUE_ID])
+            p = put_decimal(p, s[S_QUEUE_ID])
             if key_size:
                 p = put_text(p, b'","transactionId":"')
                 p = put_bytes(p, key, key_size)
@@ -183,6 +188,9 @@ cdef class SendAnswers:
             p = put_hex64(p, <uint64_t>d[D_PHYSICAL_OFFSET])
             p = put_bytes(p, <const char*>self._middle, len(self._middle))
             p = put_decimal(p, d[D_QUEUE_OFFSET])
+            if handle_size:
+                p = put_text(p, b'","recallHandle":"')
+                p = put_bytes(p, handle, handle_size)
             p = end_json(p, s[S_OPAQUE], b"")
             put_prefix(start, JSON, p, 0)
             return p
@@ -190,11 +198,13 @@ cdef class SendAnswers:
         p = put_field(fields, b"msgId", <const char*>self._host, len(self._host))
         put32(p - len(self._host) - 4, <int32_t>(len(self._host) + 16))
         p = put_hex64(p, <uint64_t>d[D_PHYSICAL_OFFSET])
-        p = put_number_field(p, b"queueId", d[D_QUEUE_ID])
+        p = put_number_field(p, b"queueId", s[S_QUEUE_ID])
         p = put_number_field(p, b"queueOffset", d[D_QUEUE_OFFSET])
         if key_size:
             p = put_field(p, b"transactionId", key, key_size)
         p = put_bytes(p, <const char*>self._tail, len(self._tail))
+        if handle_size:
+            p = put_field(p, b"recallHandle", handle, handle_size)
         put32(fields - 4, <int32_t>(p - fields))
         put_prefix(start, COMPACT, p, 0)
         return p

@@ -73,25 +73,31 @@ class SendAnswers:
         frames = []
         for row in rows:
             s, d = row * Send.WIDTH, row * Draft.WIDTH
-            key_at, key_size = sends[s + Send.UNIQUE_KEY_AT], sends[s + Send.UNIQUE_KEY_SIZE]
-            if not 0 <= key_at <= key_at + key_size <= len(heads):
-                raise ValueError(f"row {row}: bytes {key_at}+{key_size} of a buffer of {len(heads)}")
+            key = _text(heads, row, *sends[s + Send.UNIQUE_KEY_AT : s + Send.UNIQUE_KEY_SIZE + 1])
+            handle = _text(heads, row, *sends[s + Send.HANDLE_AT : s + Send.HANDLE_SIZE + 1])
             if sends[s + Send.ONE_WAY]:
                 continue
             fields = {
                 b"msgId": self._host + b"%016X" % (drafts[d + Draft.PHYSICAL_OFFSET] & (1 << 64) - 1),
-                b"queueId": b"%d" % drafts[d + Draft.QUEUE_ID],
+                b"queueId": b"%d" % sends[s + Send.QUEUE_ID],
                 b"queueOffset": b"%d" % drafts[d + Draft.QUEUE_OFFSET],
-                b"transactionId": bytes(heads[key_at : key_at + key_size]),
+                b"transactionId": key,
                 b"TRACE_ON": self._trace_on,
                 b"MSG_REGION": self._region,
             }
             if sends[s + Send.SERIALIZE] == SerializeType.JSON:
-                in_order = {name: fields[name] for name in _SEND_ORDER}
+                in_order = {name: fields[name] for name in _SEND_ORDER} | {b"recallHandle": handle}
                 frames.append(_json(code, sends[s + Send.OPAQUE], b"", in_order))
             else:
+                fields[b"recallHandle"] = handle
                 frames.append(_compact(code, sends[s + Send.OPAQUE], b"", fields))
         return b"".join(frames)
+
+
+def _text(heads: Bytes, row: int, at: int, size: int) -> bytes:
+    if not 0 <= at <= at + size <= len(heads):
+        raise ValueError(f"row {row}: bytes {at}+{size} of a buffer of {len(heads)}")
+    return bytes(heads[at : at + size])
 
 
 def encode_pull_header(answer: array[int], remark: bytes = b"FOUND") -> bytes:

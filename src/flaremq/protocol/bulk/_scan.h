@@ -285,6 +285,32 @@ static inline int is_plain_property(const uint8_t *name, int64_t size) {
     }
 }
 
+/* Which of _sends_py._WISHES a property is: its place there from 1 on; 0 if it is none. */
+static inline int wish_of(const uint8_t *name, int64_t size) {
+    if (name[0] == 'D') return IS("DELAY") ? 1 : 0;
+    if (name[0] != 'T') return 0;
+    if (IS("TIMER_DELAY_SEC")) return 2;
+    if (IS("TIMER_DELAY_MS")) return 3;
+    if (IS("TIMER_DELIVER_MS")) return 4;
+    return IS("TRAN_MSG") ? 5 : 0;
+}
+
+/* _sends_py._CLAIMS. */
+static inline int is_claim(const uint8_t *name, int64_t size) {
+    return (name[0] == 'R' && (IS("REAL_TOPIC") || IS("REAL_QID"))) || (name[0] == '_' && IS("__transactionId__"));
+}
+
+/* The number that one to `size_max` digits and nothing else make, or -1. */
+static inline int64_t only_digits(const uint8_t *p, int64_t size, int64_t size_max) {
+    int64_t value = 0;
+    if (size < 1 || size > size_max) return -1;
+    for (int64_t i = 0; i < size; i++) {
+        if (!is_digit(p[i])) return -1;
+        value = value * 10 + (p[i] - '0');
+    }
+    return value;
+}
+
 static inline int hex_digit(uint8_t c) {
     if (is_digit(c)) return c - '0';
     c |= 0x20;

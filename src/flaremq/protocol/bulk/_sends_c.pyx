@@ -13,7 +13,7 @@ from flaremq.model import layout
 from flaremq.model.columns import Draft
 from flaremq.protocol import codes
 from flaremq.protocol.bulk import _sends_py
-from flaremq.protocol.bulk.columns import Chunk, Frame, Pair, Plain, Send, Target
+from flaremq.protocol.bulk.columns import Chunk, Frame, Pair, Plain, Send, SendKind, Target
 from flaremq.protocol.codes import RequestCode
 
 # The constants live in layout, codes and columns alone; these are their C copies.
@@ -31,6 +31,8 @@ cdef int D_RECONSUME = Draft.RECONSUME_TIMES, S_WIDTH = Send.WIDTH, S_FRAME = Se
 cdef int S_TARGET = Send.TARGET, S_SERIALIZE = Send.SERIALIZE, S_OPAQUE = Send.OPAQUE, S_ONE_WAY = Send.ONE_WAY
 cdef int S_GROUP = Send.GROUP_AT, S_DEFAULT_TOPIC = Send.DEFAULT_TOPIC_AT, S_WAIT = Send.WAIT
 cdef int S_QUEUE_NUMS = Send.DEFAULT_TOPIC_QUEUE_NUMS, S_UNIQUE_KEY = Send.UNIQUE_KEY_AT, T_ROWS = Target.ROWS
+cdef int S_QUEUE_ID = Send.QUEUE_ID, S_KIND = Send.KIND, S_VALUE = Send.VALUE, S_HANDLE = Send.HANDLE_AT
+cdef int K_LEVEL = SendKind.LEVEL, K_AFTER = SendKind.AFTER, K_MOMENT = SendKind.MOMENT, K_PREPARED = SendKind.PREPARED
 cdef int T_WIDTH = Target.WIDTH, T_TOPIC = Target.TOPIC_AT, T_QUEUE_ID = Target.QUEUE_ID, T_FIRST = Target.FIRST
 
 cdef enum:
@@ -40,7 +42,7 @@ cdef enum:
     PROPERTY_COUNT_MAX = 32
     BUCKETS = 256
 
-cdef int64_t ORDINARY_SYS_FLAG = 0x703
+cdef int64_t ORDINARY_SYS_FLAG = 0x703, TRANSACTION = 0xC
 cdef char[FIELDS][24] names
 cdef int64_t[FIELDS] name_sizes
 cdef array.array EMPTY = array.array("q")
@@ -66,6 +68,9 @@ cdef extern from "protocol/bulk/_scan.h":
     int gather_letters(const uint8_t* data, int64_t* pair, int64_t count, int width, int letters, uint64_t at,
                        uint64_t end, int64_t** found) nogil
     bint is_plain_property(const uint8_t* name, int64_t size) nogil
+    int wish_of(const uint8_t* name, int64_t size) nogil
+    bint is_claim(const uint8_t* name, int64_t size) nogil
+    int64_t only_digits(const uint8_t* p, int64_t size, int64_t size_max) nogil
     bint is_safe_text(const uint8_t* p, int64_t size) nogil
     uint8_t* put_utf8(uint8_t* p, int32_t code) nogil
 
@@ -97,6 +102,10 @@ cdef struct Properties:
     int64_t unique_key_size
     int64_t wait
     uint64_t seen  # A bit for each name; two names may have the same.
+    int64_t kind
+    int64_t value
+    bint claims
+    bint has_group
 
 
 include "_framecheck.pxi"
@@ -209,6 +218,8 @@ cdef bint add(Tables* t, int64_t row, int64_t* f) except -1:
         return False
     if not read_properties(t, found[PROPERTIES], &properties):
         return False
+    if properties.kind and numbers[RECONSUME] or numbers[SYS_FLAG] & TRANSACTION and properties.kind != K_PREPARED:
+        return False
     memcpy(t.heads + at + properties.size, t.tail, t.tail_size)
     t.heads_used = at + properties.size + t.tail_size
     target = target_of(t, t.data + found[TOPIC][2], found[TOPIC][3], numbers[QUEUE_ID])
@@ -225,7 +236,7 @@ cdef bint add(Tables* t, int64_t row, int64_t* f) except -1:
     d[D_QUEUE] = -1
     d[D_STEP] = d[D_TOGETHER] = 1
     d[D_FLAG] = numbers[FLAG]
-    d[D_SYS_FLAG] = numbers[SYS_FLAG]
+    d[D_SYS_FLAG] = numbers[SYS_FLAG] & ~TRANSACTION
     d[D_BORN] = numbers[BORN]
     d[D_RECONSUME] = numbers[RECONSUME]
     s[S_FRAME] = row
@@ -242,6 +253,10 @@ cdef bint add(Tables* t, int64_t row, int64_t* f) except -1:
     s[S_UNIQUE_KEY] = at + properties.unique_key_at
     s[S_UNIQUE_KEY + 1] = properties.unique_key_size
     s[S_WAIT] = properties.wait
+    s[S_QUEUE_ID] = numbers[QUEUE_ID]
+    s[S_KIND] = properties.kind
+    s[S_VALUE] = properties.value
+    s[S_HANDLE] = s[S_HANDLE + 1] = 0
     t.rows += 1
     return True
 
@@ -264,7 +279,7 @@ cdef bint read_numbers(Tables* t, int64_t** found, int64_t* numbers) noexcept:
         p = found[booleans[i]]
         if p != NULL and (p[3] != 5 or memcmp(t.data + p[2], b"false", 5) != 0):
             return False
-    return numbers[QUEUE_ID] >= 0 and not numbers[SYS_FLAG] & ~ORDINARY_SYS_FLAG
+    return numbers[QUEUE_ID] >= 0 and not numbers[SYS_FLAG] & ~(ORDINARY_SYS_FLAG | TRANSACTION)
 
 
 cdef bint read_texts(Tables* t, int64_t** found) noexcept:
@@ -293,6 +308,8 @@ cdef bint read_properties(Tables* t, const int64_t* place, Properties* into) noe
     into.unique_key_at = into.unique_key_size = 0
     into.wait = 1
     into.seen = 0
+    into.kind = into.value = 0
+    into.claims = into.has_group = False
     if place[4] & KIND_BARE:
         return False
     while True:
@@ -334,6 +351,8 @@ cdef bint read_properties(Tables* t, const int64_t* place, Properties* into) noe
     into.size = out - begin
     if into.size + t.tail_size > PROPERTIES_MAX or (wide and not utf8_valid(begin, into.size)):
         return False
+    if into.kind and (into.claims or (into.kind == K_PREPARED and not into.has_group)):
+        return False
     return into.unique_key_size > 0
 
 
@@ -357,7 +376,29 @@ cdef bint note_property(uint8_t** names, const int64_t* sizes, int n, const uint
     if size == 4 and memcmp(name, b"WAIT", 4) == 0:
         into.wait = value_size == 4 and memcmp(value, b"true", 4) == 0
         return into.wait or (value_size == 5 and memcmp(value, b"false", 5) == 0)
+    if wish_of(name, size):
+        return note_wish(wish_of(name, size), value, value_size, into)
+    if size == 6 and memcmp(name, b"PGROUP", 6) == 0:
+        into.has_group = value[0] != c' ' and is_safe_text(value, value_size)
+    elif is_claim(name, size):
+        into.claims = True
     return not is_plain_property(name, size)
+
+
+cdef bint note_wish(int wish, const uint8_t* value, int64_t size, Properties* into) noexcept:
+    """Whether it is the only wish, and one that this lane understands."""
+    if into.kind:
+        return False
+    if wish == 5:
+        into.kind = K_PREPARED
+        return size == 4 and memcmp(value, b"true", 4) == 0
+    into.kind = K_LEVEL if wish == 1 else K_MOMENT if wish == 4 else K_AFTER
+    into.value = only_digits(value, size, 2 if wish == 1 else 15)
+    if into.value < 0 or (wish == 1 and value[0] == c'0'):
+        return False
+    if wish == 2:
+        into.value *= 1000
+    return True
 
 
 cdef int64_t target_of(Tables* t, const uint8_t* topic, int64_t size, int64_t queue_id) noexcept:

@@ -1,7 +1,7 @@
 """Sends, many at once: the reference twin. _sends_c.pyx agrees with it on any rows.
 
-`parse_sends` takes ordinary sends only: one plain message with a unique key, to a given queue, without any
-feature that needs more work from the broker. All others are left to the plain lane.
+`parse_sends` takes ordinary sends only: one message with a unique key, to a given queue, at once, or with one
+wish: to be delayed, or to be prepared for a transaction. All others are left to the plain lane.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 from flaremq.model import layout
 from flaremq.model.columns import Bytes
 from flaremq.protocol.bulk._burst_py import check_tables, fields_of, is_text, number_of
-from flaremq.protocol.bulk.columns import Chunk, Frame, Kind, Plain, Send, Target
+from flaremq.protocol.bulk.columns import Chunk, Frame, Kind, Plain, Send, SendKind, Target
 from flaremq.protocol.codes import ONE_WAY, RESPONSE, RequestCode
 
 # The fields of a send, in the order of their letters.
@@ -43,7 +43,8 @@ _NAMES_BY_CODE: Final[Mapping[int, Mapping[bytes, int]]] = {
     RequestCode.SEND_MESSAGE_V2: LETTERS,
     RequestCode.SEND_BATCH_MESSAGE: LETTERS,
 }
-_ORDINARY_SYS_FLAG: Final = 0x703  # Compression and many tags; no transaction, no batch, no hosts.
+_ORDINARY_SYS_FLAG: Final = 0x703  # Compression and many tags; no batch, no hosts.
+_TRANSACTION: Final = 0xC  # Bits that only a prepared message may have, and that are not stored.
 
 PROPERTY_COUNT_MAX: Final = 32
 PLAIN_PROPERTIES: Final = frozenset(
@@ -51,10 +52,22 @@ PLAIN_PROPERTIES: Final = frozenset(
 )
 """Properties that a broker acts on, removes or sets itself."""
 PLAIN_PREFIXES: Final = (b"TIMER_", b"INNER_", b"__RMQ.TRANSIENT.")
+_WISHES: Final[Mapping[bytes, tuple[int, int]]] = {
+    b"DELAY": (SendKind.LEVEL, 1),
+    b"TIMER_DELAY_SEC": (SendKind.AFTER, 1000),
+    b"TIMER_DELAY_MS": (SendKind.AFTER, 1),
+    b"TIMER_DELIVER_MS": (SendKind.MOMENT, 1),
+    b"TRAN_MSG": (SendKind.PREPARED, 0),
+}
+"""Properties that ask for something that this lane can do: the kind, and a factor of its value."""
+_CLAIMS: Final = frozenset({b"REAL_TOPIC", b"REAL_QID", b"__transactionId__"})
+"""Properties that the broker gives to a message that waits."""
 
 _ESCAPE: Final = re.compile(rb'\\(?:u([0-9a-fA-F]{4})|(["\\/bfnrt])|)')
 _SHORT: Final = dict(zip(b'"\\/bfnrt', (b'"', b"\\", b"/", b"\b", b"\f", b"\n", b"\r", b"\t"), strict=True))
 _SAFE: Final = re.compile(rb"[ !#-\[\]-~]+")  # ASCII that JSON does not escape.
+_LEVEL: Final = re.compile(rb"[1-9][0-9]?")
+_TIME: Final = re.compile(rb"[0-9]{1,15}")
 
 
 def parse_sends(
@@ -112,7 +125,11 @@ class _Made:
         properties = _properties(data, found[_PROPERTIES], len(self._tail))
         if properties is None:
             return False
-        raw, key_at, key_size, wait = properties
+        raw, key_at, key_size, wait, kind, value = properties
+        if (kind and numbers[_RECONSUME]) or (
+            numbers[_SYS_FLAG] & _TRANSACTION and kind != SendKind.PREPARED
+        ):
+            return False
         f, c = row * Frame.WIDTH, frames[row * Frame.WIDTH + Frame.CHUNK] * Chunk.WIDTH
         at, size = len(self._heads), len(raw) + len(self._tail)
         self._heads += raw + self._tail
@@ -121,13 +138,14 @@ class _Made:
         self.drafts.extend((topic_at, len(texts[1]), at, size))
         self.drafts.extend(frames[f + Frame.BODY_AT : f + Frame.BODY_SIZE + 1])
         self.drafts.extend(chunks[c + Chunk.BORN_HOST_AT : c + Chunk.BORN_HOST_SIZE + 1])
-        self.drafts.extend((numbers[_QUEUE_ID], -1, 1, 1, numbers[_FLAG], numbers[_SYS_FLAG]))
+        sys_flag = numbers[_SYS_FLAG] & ~_TRANSACTION
+        self.drafts.extend((numbers[_QUEUE_ID], -1, 1, 1, numbers[_FLAG], sys_flag))
         self.drafts.extend((numbers[_BORN], numbers[_RECONSUME], 0, 0, 0, 0))
         one_way = int(bool(frames[f + Frame.FLAG] & ONE_WAY))
         self.sends.extend((row, frames[f + Frame.CHUNK], target))
         self.sends.extend((frames[f + Frame.SERIALIZE], frames[f + Frame.OPAQUE], one_way))
         self.sends.extend((*found[_GROUP][:2], *found[_DEFAULT_TOPIC][:2], numbers[_QUEUE_NUMS]))
-        self.sends.extend((at + key_at, key_size, wait))
+        self.sends.extend((at + key_at, key_size, wait, numbers[_QUEUE_ID], kind, value, 0, 0))
         return True
 
     def _target(self, topic: bytes, queue_id: int) -> int:
@@ -155,7 +173,7 @@ def _numbers(data: bytes, found: dict[int, tuple[int, int, int]]) -> dict[int, i
     for field in (_UNIT_MODE, _BATCH):
         if field in found and data[found[field][0] :][: found[field][1]] != b"false":
             return None
-    ordinary = numbers[_QUEUE_ID] >= 0 and not numbers[_SYS_FLAG] & ~_ORDINARY_SYS_FLAG
+    ordinary = numbers[_QUEUE_ID] >= 0 and not numbers[_SYS_FLAG] & ~(_ORDINARY_SYS_FLAG | _TRANSACTION)
     return numbers if ordinary else None
 
 
@@ -172,8 +190,9 @@ def _texts(data: bytes, found: dict[int, tuple[int, int, int]]) -> list[bytes] |
 
 def _properties(
     data: bytes, place: tuple[int, int, int], tail_size: int
-) -> tuple[bytes, int, int, int] | None:
-    """The terminated string, the place of the unique key in it, whether to wait; None if not ordinary."""
+) -> tuple[bytes, int, int, int, int, int] | None:
+    """The terminated string, the place of the unique key in it, whether to wait, the kind and its value; None
+    if it is not ordinary."""
     at, size, kind = place
     raw = data[at : at + size] if not kind & Kind.ESCAPED else _unescaped(data[at : at + size])
     if raw is None or kind & Kind.BARE:
@@ -185,25 +204,38 @@ def _properties(
     raw = raw if raw.endswith(b"\x02") else raw + b"\x02"
     if len(raw) + tail_size > layout.PROPERTIES_SIZE_MAX:
         return None
-    seen: set[bytes] = set()
-    at, key_at, key_size, wait = 0, 0, 0, 1
+    known: dict[bytes, bytes] = {}
+    at, key_at = 0, 0
     for pair in raw[:-1].split(b"\x02"):
         name, _, value = pair.partition(b"\x01")
-        if not name or not value or name in seen or len(seen) == PROPERTY_COUNT_MAX:
+        if not name or not value or name in known or len(known) == PROPERTY_COUNT_MAX:
             return None
-        if name in PLAIN_PROPERTIES or name.startswith(PLAIN_PREFIXES):
+        if name not in _WISHES and (name in PLAIN_PROPERTIES or name.startswith(PLAIN_PREFIXES)):
             return None
         if name == b"UNIQ_KEY":
-            if not _SAFE.fullmatch(value):
-                return None
-            key_at, key_size = at + len(name) + 1, len(value)
-        elif name == b"WAIT":
-            if value not in (b"true", b"false"):
-                return None
-            wait = int(value == b"true")
-        seen.add(name)
+            key_at = at + len(name) + 1
+        known[name] = value
         at += len(pair) + 1
-    return (raw, key_at, key_size, wait) if key_size else None
+    key, wait, wish = known.get(b"UNIQ_KEY", b""), known.get(b"WAIT", b"true"), _wish(known)
+    if not _SAFE.fullmatch(key) or wait not in (b"true", b"false") or wish is None:
+        return None
+    return raw, key_at, len(key), int(wait == b"true"), *wish
+
+
+def _wish(known: Mapping[bytes, bytes]) -> tuple[int, int] | None:
+    """What its properties ask for: a kind and its value. None if that is more than this lane does."""
+    wishes = [name for name in known if name in _WISHES]
+    if not wishes:
+        return SendKind.AT_ONCE, 0
+    if len(wishes) > 1 or not _CLAIMS.isdisjoint(known):
+        return None
+    kind, factor = _WISHES[wishes[0]]
+    value = known[wishes[0]]
+    if kind == SendKind.PREPARED:
+        group = known.get(b"PGROUP", b" ")
+        return (kind, 0) if value == b"true" and _SAFE.fullmatch(group) and group[:1] != b" " else None
+    number = _LEVEL if kind == SendKind.LEVEL else _TIME
+    return (kind, int(value) * factor) if number.fullmatch(value) else None
 
 
 def _unescaped(raw: bytes) -> bytes | None:

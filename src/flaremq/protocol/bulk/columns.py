@@ -105,8 +105,23 @@ class Send:
     UNIQUE_KEY_AT: Final = 11  # In `heads`. Always there, without characters that JSON would escape.
     UNIQUE_KEY_SIZE: Final = 12
     WAIT: Final = 13  # 0: answer without waiting for flush or slaves.
+    QUEUE_ID: Final = 14  # The queue that it is for, which the answer names. Draft.QUEUE_ID may be changed.
+    KIND: Final = 15  # One of SendKind.
+    VALUE: Final = 16  # What that kind asks for.
+    HANDLE_AT: Final = 17  # Filled in by the broker, in `heads`: what cancels the message.
+    HANDLE_SIZE: Final = 18  # 0: the answer has none.
 
-    WIDTH: Final = 14
+    WIDTH: Final = 19
+
+
+class SendKind:
+    """Which way a message takes to its queue. VALUE tells more."""
+
+    AT_ONCE: Final = 0
+    LEVEL: Final = 1  # It waits. VALUE: the delay level, from 1 to 99.
+    AFTER: Final = 2  # It waits. VALUE: how long, in ms.
+    MOMENT: Final = 3  # It waits. VALUE: until when, in ms since the epoch.
+    PREPARED: Final = 4  # It waits for the end of its transaction.
 
 
 class Target:

@@ -96,7 +96,7 @@ class DeskBench:
         self.sends = made.sends
         self.pulls = made.pulls
         self.acks = made.acks
-        self.turn = Turn((self.sends, self.pulls), gate=gate)
+        self.turn = Turn((self.sends, self.pulls, *made.lanes), gate=gate)
 
     @property
     def clock(self) -> ManualClock:

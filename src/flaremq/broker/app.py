@@ -64,6 +64,7 @@ from flaremq.broker.tables.configfile import CONFIG_FOLDER
 from flaremq.broker.tables.tables import Tables
 from flaremq.broker.tasks import Task, Tasks
 from flaremq.broker.transactions.halves import HalfRewrite
+from flaremq.broker.transactions.lane import EndLane
 from flaremq.broker.transactions.requests import TransactionRequests
 from flaremq.broker.transactions.transactions import Transactions
 from flaremq.protocol.bulk.answers import SendAnswers
@@ -72,6 +73,7 @@ from flaremq.remoting.caller import Caller
 from flaremq.remoting.gate import Gate
 from flaremq.remoting.ports import BROKER, free_port, host_bytes
 from flaremq.remoting.router import Handler
+from flaremq.remoting.turn import Lane
 from flaremq.store.settings import FlushDisk
 from flaremq.store.store import MessageStore
 
@@ -86,6 +88,8 @@ class Composition:
 
     sends: SendLane
     pulls: PullLane
+    lanes: Sequence[Lane]
+    """All others."""
     acks: Acks
     overload: Overload
     families: Families
@@ -219,7 +223,8 @@ class Broker:
             *(requests, self.stats, slow, delayed, timers, recalls),
             *(transactions, TransactionRequests(transactions, acks)),
         ]
-        made = Composition(sends, pulls, acks, overload, families, namesrvs, inner, [])
+        ends = EndLane(transactions, self.store, tables.topics, self.stats, acks, stored=sends.dispatch_soon)
+        made = Composition(sends, pulls, [ends], acks, overload, families, namesrvs, inner, [])
         made.outer.extend(self._outer(made, registration))
         return made
 
@@ -322,6 +327,7 @@ class Broker:
             self._config.tls,
             sends=made.sends,
             pulls=made.pulls,
+            others=made.lanes,
             acks=made.acks,
             families=made.families,
             served=made.served,

@@ -20,6 +20,7 @@ from flaremq.remoting.gate import Gate
 from flaremq.remoting.ports import VIP
 from flaremq.remoting.server import Server
 from flaremq.remoting.tls import TlsSettings
+from flaremq.remoting.turn import Lane
 
 log = logger("broker.doors")
 
@@ -34,17 +35,20 @@ class Doors(Feature):
         *,
         sends: SendLane,
         pulls: PullLane,
+        others: Sequence[Lane],
         acks: Acks,
         families: Families,
         served: Callable[[], Iterable[Requests]],
         closed: Callable[[Connection], None],
         gate: Gate | None = None,
     ) -> None:
-        """`settings` has the port that clients connect to; `served` returns the requests of all features."""
+        """`settings` has the port that clients connect to; `served` returns the requests of all features,
+        those of the lanes in `others` among them."""
         self._settings = settings
         self._tls = tls
         self._sends = sends
         self._pulls = pulls
+        self._others = others
         self._acks = acks
         self._families = families
         self._served = served
@@ -56,14 +60,14 @@ class Doors(Feature):
     async def start(self) -> None:
         port = self._settings.listen_port
         try:
-            await self._listen(port, (self._sends, self._pulls), SENDS | PULLS)
+            await self._listen(port, (self._sends, self._pulls, *self._others), SENDS | PULLS)
             if port + VIP > 0:
-                await self._listen(port + VIP, (self._sends,), SENDS)
+                await self._listen(port + VIP, (self._sends, *self._others), SENDS)
         except BaseException:
             await self._close()
             raise
 
-    async def _listen(self, port: int, lanes: Sequence[SendLane | PullLane], codes: frozenset[int]) -> None:
+    async def _listen(self, port: int, lanes: Sequence[Lane], codes: frozenset[int]) -> None:
         server = Server(
             replace(self._settings, listen_port=port),
             self._families.router(self._served(), codes),

@@ -16,6 +16,7 @@ from flaremq.base.errors import DiskFull
 from flaremq.base.units import MiB
 from flaremq.broker.delay.levels import DelayedMessages
 from flaremq.model import names
+from flaremq.model.columns import Drafts
 from flaremq.model.delays import SCHEDULE_TOPIC
 from flaremq.model.message import StoredMessage
 from flaremq.model.record import decode_many
@@ -23,7 +24,6 @@ from flaremq.model.topic import TopicConfig
 from flaremq.protocol import fastjson
 from flaremq.protocol.codes import ResponseCode
 from flaremq.protocol.command import Command
-from flaremq.store.drafts import NewMessage
 from flaremq.testing.clock import ManualClock
 
 TOPIC = "Orders"
@@ -199,15 +199,15 @@ async def test_a_delivery_that_fails_is_tried_again_and_others_wait_behind_it(
 ) -> None:
     await scene.send(1, 1)
     await scene.send(1, 2)
-    store, put = scene.desk.store, scene.desk.store.put
+    log, append = scene.desk.store.log, scene.desk.store.log.append_many
     failures = iter([DiskFull("the disk is full")] * 3)
 
-    def refused(message: NewMessage, *, wait: bool = True) -> Any:
+    def refused(drafts: Drafts) -> int:
         for error in failures:
             raise error
-        return put(message, wait=wait)
+        return append(drafts)
 
-    store.put = refused  # type: ignore[method-assign]
+    log.append_many = refused  # type: ignore[method-assign]
     for _ in range(3):
         assert await scene.after(1 * SECOND) == []
     assert await scene.after(100) == [b"1", b"2"]

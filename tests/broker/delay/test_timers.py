@@ -18,13 +18,13 @@ from flaremq.base.errors import ConfigError, DiskFull
 from flaremq.base.units import DAY_MS, HOUR_MS, MiB
 from flaremq.broker.delay.timers import Timers
 from flaremq.model import layout, names
+from flaremq.model.columns import Draft, Drafts
 from flaremq.model.message import StoredMessage
 from flaremq.model.timers import Handle
 from flaremq.model.topic import TopicConfig
 from flaremq.protocol import fastjson
 from flaremq.protocol.codes import RequestCode, ResponseCode
 from flaremq.protocol.command import Command
-from flaremq.store.drafts import NewMessage
 from flaremq.store.store import MessageStore
 from flaremq.testing.clock import START_MS, ManualClock
 
@@ -470,16 +470,20 @@ async def test_while_the_store_refuses_nothing_is_skipped(
     async with a_scene(tmp_path) as scene:
         for number in range(5):
             await scene.send(number, DELAY_SEC=3)
-        put, calls = scene.desk.store.put, 0
+        append, calls = scene.desk.store.log.append_many, 0
 
-        def refusing(message: NewMessage, *, wait: bool = True) -> Any:
+        def refusing(drafts: Drafts) -> int:
+            """Room for two, then none, twice."""
             nonlocal calls
             calls += 1
-            if calls in (3, 4):
+            if calls in (2, 3):
                 raise DiskFull("the disk is full")
-            return put(message, wait=wait)
+            rows = drafts.rows[: 2 * Draft.WIDTH] if calls == 1 else drafts.rows
+            stored = append(Drafts(rows, drafts.heads, drafts.bodies))
+            drafts.rows[: len(rows)] = rows  # Where they have landed.
+            return stored
 
-        monkeypatch.setattr(scene.desk.store, "put", refusing)
+        monkeypatch.setattr(scene.desk.store.log, "append_many", refusing)
         assert await scene.after(3 * SECOND) == [b"0", b"1"]
         assert await scene.after(SECOND) == [b"0", b"1"]
         assert await scene.after(SECOND) == [b"0", b"1", b"2", b"3", b"4"]

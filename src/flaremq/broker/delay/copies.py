@@ -9,20 +9,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Final
 
 from flaremq.base.errors import FlareError, InvalidName, InvalidParameter, Malformed, MessageIllegal
 from flaremq.base.logs import fields, logger
 from flaremq.broker.stats.stats import Stats
 from flaremq.broker.tables.tables import Tables
-from flaremq.model import names, properties
+from flaremq.model import names, properties, sysflag
 from flaremq.model.columns import Check
 from flaremq.model.message import StoredMessage
 from flaremq.model.properties import encode_properties
-from flaremq.model.record import decode
+from flaremq.model.record import crc31, decode
+from flaremq.store.copyrows import CopyRows, Glance, glance
 from flaremq.store.drafts import NewMessage, copy_of
 from flaremq.store.store import MessageStore
 
 log = logger("broker.delay")
+
+_MORE: Final = (b"INNER_", b"__CRC32#")
+"""Parts of property names for which the store does more than to copy a message."""
 
 
 class Copies:
@@ -45,6 +50,10 @@ class Copies:
                 extra=fields(offset=physical_offset, why=error),
             )
             return None
+
+    def run(self) -> CopyRun:
+        """To deliver several in one append."""
+        return CopyRun(self._store, self._tables, self._stats)
 
     def deliver(self, stored: StoredMessage, added: Mapping[str, str] | None = None) -> None:
         """Store the copy, with some properties `added`. Raises if that is not possible now."""
@@ -77,6 +86,52 @@ class Copies:
             log.error("a delayed message cannot be delivered: it stays where it is in the log", extra=told)
             return
         log.error(f"a delayed message cannot be delivered and is now in topic {aside}", extra=told)
+
+
+class CopyRun:
+    """Messages that are delivered by one append: ordinary ones, as many as are ready one behind the other."""
+
+    def __init__(self, store: MessageStore, tables: Tables, stats: Stats) -> None:
+        self._store = store
+        self._tables = tables
+        self._stats = stats
+        self._rows = CopyRows(store.offsets)
+        self._topics: list[str] = []
+
+    def see(self, physical_offset: int, size: int) -> Glance | None:
+        """The waiting message; None if its record is not sound: then `Copies` says why."""
+        record = self._store.record(physical_offset)
+        seen = glance(record) if record is not None and len(record) == size else None
+        return seen if seen is not None and crc31(seen.body) == seen.body_crc else None
+
+    def add(self, seen: Glance, added: bytes = b"") -> bool:
+        """Take a message, with some properties `added`. False if it is not ordinary, and must go alone."""
+        topic, queue_id = seen.property(b"REAL_TOPIC") or b"", seen.property(b"REAL_QID") or b""
+        name, known = topic.decode("utf-8", "replace"), seen.properties
+        if self._tables.topics.get(name) is None or name in names.NO_SEND_TOPICS or not queue_id.isdigit():
+            return False
+        if seen.sys_flag & sysflag.INNER_BATCH or any(part in known for part in _MORE):
+            return False
+        if added:
+            known = known + added if known.endswith(b"\x02") else known + b"\x02" + added
+        self._rows.add(seen, topic, int(queue_id), known)
+        self._topics.append(name)
+        return True
+
+    def __len__(self) -> int:
+        return len(self._topics)
+
+    def put(self) -> int:
+        """How many were stored, the first of them; 0: the first must go alone. Raises if none can be now."""
+        if not self._topics:
+            return 0
+        try:
+            stored = self._store.put_many(self._rows.drafts())
+        except MessageIllegal:
+            return 0
+        for row, topic in enumerate(self._topics[:stored]):
+            self._stats.put(topic, 1, self._rows.place(row)[1])
+        return stored
 
 
 def with_properties(stored: StoredMessage, added: Mapping[str, str]) -> NewMessage:

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable
+from typing import Final
 
 from flaremq.base.logs import fields, logger
 from flaremq.broker.delay.copies import Copies, with_properties
 from flaremq.model import properties
 from flaremq.model.message import StoredMessage
 from flaremq.model.timers import WHEEL_TOPIC
+from flaremq.store.copyrows import Glance
 from flaremq.store.store import MessageStore
 from flaremq.store.timer.timerfiles import TimerFiles
 from flaremq.store.timer.timerlog import TimerUnit
@@ -24,6 +26,7 @@ from flaremq.store.timer.wheel import NOWHERE
 log = logger("broker.timer")
 
 _WHEEL: str = WHEEL_TOPIC.decode()
+_AT_ONCE: Final = 128
 
 
 class Firing:
@@ -55,13 +58,16 @@ class Firing:
     def step(self) -> bool:
         """Do a little; False when all is done."""
         if self._position >= 0:
-            self._walk()
+            for _ in range(_AT_ONCE):
+                if self._position >= 0:
+                    self._walk()
         elif self._markers:
             self._mark(self._markers[-1])
             self._markers.pop()
         elif self._messages:
-            self._send(self._messages[-1])
-            self._messages.pop()
+            if not self._send_some():
+                self._send(self._messages[-1])
+                self._messages.pop()
         else:
             return False
         return True
@@ -87,6 +93,34 @@ class Firing:
             self._roll(stored)
         else:
             self._cancelled.add(stored.properties.get(properties.TIMER_DEL_UNIQKEY, ""))
+
+    def _send_some(self) -> int:
+        """Deliver the next ordinary messages in one append. How many: 0 if the next one must go alone."""
+        run, done, dequeued = self._copies.run(), list[tuple[int, str]](), b"%d" % self._now_ms()
+        for position in self._messages[: -_AT_ONCE - 1 : -1]:
+            unit = self._files.log.get(position)
+            seen = run.see(unit.offset, unit.size) if unit is not None and not unit.rolls else None
+            if unit is None or seen is None or not self._is_ordinary(seen):
+                break
+            topic, key = (seen.property(name) or b"" for name in (b"REAL_TOPIC", b"UNIQ_KEY"))
+            if not self._is_cancelled(topic.decode(), key.decode("utf-8", "replace")):
+                times = b"TIMER_ENQUEUE_MS\x01%d\x02TIMER_DEQUEUE_MS\x01%b\x02" % (unit.written_ms, dequeued)
+                if not run.add(seen, times):
+                    break
+            done.append((len(run), topic.decode()))
+        stored = run.put()
+        gone = [topic for needed, topic in done if needed <= stored]
+        for name in gone:
+            self._left(name)
+        del self._messages[len(self._messages) - len(gone) :]
+        return len(gone)
+
+    def _is_ordinary(self, seen: Glance) -> bool:
+        if seen.topic != WHEEL_TOPIC or b"QUEUE_MS\x01" in seen.properties:
+            return False  # Another message, or one that was in a wheel before.
+        text = seen.property(b"TIMER_OUT_MS") or b""
+        precision_ms = self._files.precision_ms
+        return text.isdigit() and int(text) // precision_ms * precision_ms == self.at_ms
 
     def _send(self, position: int) -> None:
         unit, stored = self._read(position)

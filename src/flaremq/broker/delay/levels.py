@@ -44,6 +44,7 @@ _LOOK_S: Final = 0.1  # As RocketMQ: a message is delivered at most this much la
 _FIRST_S: Final = 1.0
 _SLICE_S: Final = 0.005  # Sends and pulls are served between two slices.
 _READ_AT_ONCE: Final = 256
+_AT_ONCE: Final = 128
 
 
 @dataclass(slots=True)
@@ -160,12 +161,17 @@ class DelayedMessages(Feature):
         now_ms, ends_s = self._clock.now_ms(), self._now_s() + _SLICE_S
         before = level.next
         try:
-            for physical_offset, size, code in _ENTRY.iter_unpack(entries):
-                if self._due_ms(delay_ms, physical_offset, size, code, now_ms) > now_ms:
-                    return False
-                self._deliver_one(level, physical_offset, size)
+            due = self._due(entries, delay_ms, now_ms)
+            done = 0
+            while done < len(due):
+                some = self._deliver_many(level, due[done : done + _AT_ONCE])
+                if not some:
+                    self._deliver_one(level, *due[done])
+                done += some or 1
                 if self._now_s() > ends_s:
                     return True
+            if len(due) * layout.ENTRY_SIZE < len(entries):
+                return False
         except FlareError as error:
             self._failed(level, error)
             return False
@@ -199,11 +205,38 @@ class DelayedMessages(Feature):
             return now_ms  # The clock was set back: no message waits longer than its level.
         return code
 
+    def _due(
+        self, entries: bytes | memoryview, delay_ms: int | None, now_ms: int
+    ) -> Sequence[tuple[int, int]]:
+        """Physical offset and size of those at the beginning that are due."""
+        found = []
+        for physical_offset, size, code in _ENTRY.iter_unpack(entries):
+            if self._due_ms(delay_ms, physical_offset, size, code, now_ms) > now_ms:
+                break
+            found.append((physical_offset, size))
+        return found
+
+    def _deliver_many(self, level: _Level, due: Sequence[tuple[int, int]]) -> int:
+        """Deliver the first ordinary ones in one append. How many: 0 if the first must go alone."""
+        run = self._copies.run()
+        for physical_offset, size in due:
+            seen = run.see(physical_offset, size)
+            if seen is None or not run.add(seen):
+                break
+        stored = run.put()
+        level.next += stored
+        if stored:
+            self._succeeded(level)
+        return stored
+
     def _deliver_one(self, level: _Level, physical_offset: int, size: int) -> None:
         waiting = self._copies.read(physical_offset, size)
         if waiting is not None:
             self._copies.deliver(waiting)
         level.next += 1
+        self._succeeded(level)
+
+    def _succeeded(self, level: _Level) -> None:
         if level.trouble:
             log.info("delayed messages are delivered again", extra=fields(level=level.number))
             level.trouble = ""

@@ -26,6 +26,7 @@ from flaremq.base.errors import FlareError
 from flaremq.base.lifecycle import Sleep
 from flaremq.base.logs import fields, logger
 from flaremq.broker.delay.copies import Copies
+from flaremq.broker.delay.entering import Entering
 from flaremq.broker.delay.firing import Firing
 from flaremq.broker.features import Feature
 from flaremq.broker.offload import Offload
@@ -33,27 +34,21 @@ from flaremq.broker.stats.stats import Stats
 from flaremq.broker.tables.tables import Tables
 from flaremq.broker.tables.timercounts import TimerCounts
 from flaremq.broker.tasks import Task
-from flaremq.model import layout, properties
-from flaremq.model.columns import Check
-from flaremq.model.message import StoredMessage
-from flaremq.model.record import decode
+from flaremq.model import layout
 from flaremq.model.tags import java_hash
 from flaremq.model.timers import WHEEL_TOPIC
 from flaremq.store.queue.consumequeue import ConsumeQueue
 from flaremq.store.settings import BrokerRole
 from flaremq.store.store import MessageStore
 from flaremq.store.timer.timercheck import Progress
-from flaremq.store.timer.timerfiles import NewTimer, TimerFiles
+from flaremq.store.timer.timerfiles import TimerFiles
 
 log = logger("broker.timer")
 
 _ENTRY: Final = struct.Struct(layout.ENTRY_FORMAT)
 _LOOK_S: Final = 0.1
 _SLICE_S: Final = 0.005
-_READ_AT_ONCE: Final = 256
 _SLOTS_AT_ONCE: Final = 10_000
-_NEVER_ENTERED: Final = (1 << 63) - 1  # RocketMQ's TIMER_ENQUEUE_MS of a message that came too late.
-_SLACK_MS: Final = 60_000
 
 
 class Timers(Feature):
@@ -79,6 +74,7 @@ class Timers(Feature):
         self._tables = tables
         self.files = TimerFiles(store.settings, store.disk)
         self.counts = TimerCounts(store.settings.root / "config" / "timermetrics", offload, clock)
+        self._entering = Entering(store, self.files, self._copies, self.counts, clock, now_s=now_s)
         self._firing: Firing | None = None
         self._fence = (0, 0)
         """A time, and the queue offset up to which messages are entered before slots before it are read."""
@@ -125,7 +121,7 @@ class Timers(Feature):
         return counted
 
     def _queue_offset_of(self, physical_offset: int, size: int) -> int | None:
-        stored = self._waiting(physical_offset, size)
+        stored = self._entering.waiting(physical_offset, size)
         return None if stored is None else stored.queue_offset
 
     async def stop(self) -> None:
@@ -184,7 +180,7 @@ class Timers(Feature):
 
     def is_due(self, slot_ms: int) -> bool:
         """Whether a slot is read already, or will be at any moment."""
-        return slot_ms < self._floor(self._clock.now_ms()) or slot_ms < self._closed_ms
+        return slot_ms < self._floor(self._clock.now_ms()) or slot_ms < self._entering.closed_ms
 
     def slot_count(self, slot_ms: int) -> int:
         slot = self.files.wheel.get(slot_ms) if self._is_open else None
@@ -232,7 +228,7 @@ class Timers(Feature):
         ends_s, before = self._now_s() + _SLICE_S, self._store.log.end
         self._follow_clock()
         try:
-            more = self._enter(ends_s)
+            more = self._entering.some(ends_s - _SLICE_S / 2)
             more = self._fire(ends_s) or more
         except FlareError as error:
             self._failed(error)
@@ -265,81 +261,6 @@ class Timers(Feature):
         queue = self._store.queues.get(WHEEL_TOPIC, 0)
         return None if queue is None or queue.is_batch else queue
 
-    @property
-    def _closed_ms(self) -> int:
-        """Slots before it take no more messages."""
-        firing = self._firing
-        return self.files.read_ms if firing is None else firing.at_ms + self.files.precision_ms
-
-    # Entering.
-
-    def _enter(self, ends_s: float) -> bool:
-        queue, files = self._queue(), self.files
-        if queue is None:
-            return False
-        within = max(queue.min_offset, min(files.queue_offset, queue.max_offset))
-        if within != files.queue_offset:
-            log.warning(
-                "timer messages between these queue offsets are not in the log",
-                extra=fields(begin=min(within, files.queue_offset), end=max(within, files.queue_offset)),
-            )
-            files.queue_offset = within
-        entries = queue.entries(files.queue_offset, _READ_AT_ONCE)
-        for physical_offset, size, _code in _ENTRY.iter_unpack(entries):
-            stored = self._waiting(physical_offset, size)
-            if stored is not None and not self._enter_one(stored, size):
-                return False
-            files.queue_offset += 1
-            if self._now_s() > ends_s:
-                break
-        return files.queue_offset < queue.max_offset
-
-    def _waiting(self, physical_offset: int, size: int) -> StoredMessage | None:
-        """The message at an offset; None if no sound one waits there."""
-        record = self._store.record(physical_offset)
-        stored = decode(record, check=Check.NOTHING) if record is not None and len(record) == size else None
-        if stored is None or stored.topic.encode() != WHEEL_TOPIC:
-            log.error("a timer message is no longer in the log", extra=fields(offset=physical_offset))
-            return None
-        return stored
-
-    def _enter_one(self, stored: StoredMessage, size: int) -> bool:
-        """False if the wheel has no room yet: it must be read first."""
-        known, files, now_ms = stored.properties, self.files, self._floor(self._clock.now_ms())
-        text = known.get(properties.TIMER_OUT_MS, "")
-        if not (text.isascii() and text.isdigit()):
-            log.error(
-                "a timer message does not say when it is due, and is not delivered",
-                extra=fields(offset=stored.physical_offset),
-            )
-            return True
-        slot_ms = self._floor(int(text))
-        cancels = properties.TIMER_DEL_UNIQKEY in known
-        topic = known.get(properties.REAL_TOPIC, "")
-        if stored.queue_offset < files.entered_before and self._was_fired(slot_ms, stored.store_timestamp_ms):
-            return True
-        if slot_ms < self._closed_ms:
-            if not cancels:
-                late = {
-                    properties.TIMER_ENQUEUE_MS: str(_NEVER_ENTERED),
-                    properties.TIMER_DEQUEUE_MS: str(self._clock.now_ms()),
-                }
-                self._copies.deliver(stored, late)
-            return True
-        if not files.has_room(min(slot_ms, now_ms + files.roll_ms)):
-            return False
-        files.add(slot_ms, now_ms, NewTimer(stored.physical_offset, size, java_hash(topic), cancels))
-        if not cancels:
-            self.counts.add(topic, 1)
-        return True
-
-    def _was_fired(self, slot_ms: int, stored_ms: int) -> bool:
-        """Whether a message that was entered once has left the wheel since, by delivery or by rolling."""
-        if slot_ms < self.files.read_ms:
-            return True
-        rolled_ms = stored_ms + self.files.roll_ms + _SLACK_MS
-        return slot_ms - stored_ms >= self.files.roll_ms and rolled_ms < self.files.read_ms
-
     # Firing.
 
     def _fire(self, ends_s: float) -> bool:
@@ -359,6 +280,7 @@ class Timers(Feature):
         at_ms = files.wheel.next_occupied(files.read_ms, end_ms)
         files.read_ms = end_ms if at_ms is None else at_ms
         if at_ms is not None:
+            self._entering.firing_ms = at_ms
             self._firing = Firing(at_ms, files, self._store, self._copies, self._leave, self._clock.now_ms)
         return True
 
@@ -374,4 +296,4 @@ class Timers(Feature):
     def _finish(self, firing: Firing) -> None:
         self.files.wheel.clear(firing.at_ms)
         self.files.read_ms = firing.at_ms + self.files.precision_ms
-        self._firing = None
+        self._firing = self._entering.firing_ms = None

@@ -199,9 +199,9 @@ class SendLane:
             self._append(batch, parsed.part(done, parsed.count))
         elif not plain:
             return
-        self._dispatch_soon()
+        self.dispatch_soon()
 
-    def _dispatch_soon(self) -> None:
+    def dispatch_soon(self) -> None:
         """Dispatch right after the answers if a pull waits for messages, else a little later: many at once
         cost hardly more than one, and a reader that comes in between sees all of them anyway."""
         if not self._acks.needed and self._awaited():

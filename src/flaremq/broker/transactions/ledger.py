@@ -58,6 +58,18 @@ class HalfLedger:
             self._open[queue_offset] = half
             self._by_key.setdefault(half.key, []).append(queue_offset)
 
+    def _skip(self) -> None:
+        """The next to be noticed has ended; so have, perhaps, some behind it."""
+        self.noticed += 1
+        while self.noticed in self._ended_ahead:
+            self._ended_ahead.discard(self.noticed)
+            self.noticed += 1
+
+    @property
+    def ahead(self) -> int:
+        """How many have ended behind one that was not noticed yet."""
+        return len(self._ended_ahead)
+
     def is_known_ended(self, queue_offset: int) -> bool:
         """Whether the next message to be noticed has ended, and need not be read."""
         return queue_offset in self._ended_ahead
@@ -85,8 +97,10 @@ class HalfLedger:
                 same.remove(queue_offset)
                 if not same:
                     del self._by_key[half.key]
-            elif queue_offset >= self.noticed:
+            elif queue_offset > self.noticed:
                 self._ended_ahead.add(queue_offset)
+            elif queue_offset == self.noticed:
+                self._skip()
         if key is not None:
             self._outcomes[key] = committed
             self._outcomes.move_to_end(key)

@@ -110,7 +110,7 @@ class Transactions(Feature):
             named = _named(stored)
             self.ledger.end(named)
             self.ledger.op(queue_offset, max(named, default=-1))
-        self._notice()
+        self.notice()
         if len(self.ledger):
             self._find_committed()
             log.info("transactions are open", extra=fields(count=len(self.ledger)))
@@ -147,7 +147,7 @@ class Transactions(Feature):
 
     def save(self) -> None:
         """Let the offsets of both queues follow, as far as everything is on the disk."""
-        self._notice()
+        self.notice()
         progress = self.ledger.half_offset, self.ledger.op_offset
         if not self._steps or self._steps[-1][1:] != progress:
             self._steps.append((self._store.log.end, *progress))
@@ -189,7 +189,7 @@ class Transactions(Feature):
         except Malformed:
             return None
 
-    def _notice(self) -> None:
+    def notice(self) -> None:
         """Take prepared messages into the ledger that were stored since the last time."""
         for queue_offset, stored in self._read(HALF_TOPIC, self.ledger.noticed):
             half = None
@@ -248,7 +248,7 @@ class Transactions(Feature):
         """Store what becomes of a prepared message, and the op, in one append."""
         key = half.unique_key or ""
         ended = self.ledger.all_of(half.queue_offset, key)
-        put = [*(() if message is None else (message,)), *(self._op(each) for each in ended)]
+        put = [*(() if message is None else (message,)), *(self.op(each) for each in ended)]
         results = self._store.put_group(put)
         self.ledger.end(ended, key, committed=committed)
         for queue_offset, result in zip(ended, results[-len(ended) :], strict=True):
@@ -256,7 +256,8 @@ class Transactions(Feature):
         self._store.show(wait=False)
         return replace(results[0], size=results[-1].end - results[0].physical_offset)
 
-    def _op(self, queue_offset: int) -> NewMessage:
+    def op(self, queue_offset: int) -> NewMessage:
+        """The message that says that a prepared one has ended."""
         # Every version reads a bare number; only some read several with commas.
         return NewMessage(
             topic=OP_TOPIC,
@@ -272,7 +273,7 @@ class Transactions(Feature):
         """Ask producers about transactions that should have ended, and park those asked about too often."""
         if self._store.settings.role is BrokerRole.SLAVE:
             return
-        self._notice()
+        self.notice()
         for number, half in enumerate(self.ledger):
             if self.ledger.is_open(half.queue_offset, half.key):
                 try:

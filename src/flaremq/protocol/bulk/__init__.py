@@ -6,5 +6,6 @@ columns   the tables
 frames    send requests of a client
 pulls     pull requests into rows
 receipts  answers to sends into rows
+requests  requests of other codes into rows that tell where their fields lie
 sends     send requests into drafts
 """

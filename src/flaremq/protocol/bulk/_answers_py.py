@@ -94,6 +94,12 @@ class SendAnswers:
         return b"".join(frames)
 
 
+def encode_answer(serialize: int, opaque: int, code: int = 0, remark: bytes = b"") -> bytes:
+    """An answer that has no fields. `remark` is ASCII that needs no escape. It has no compiled twin."""
+    encoded = _json if serialize == SerializeType.JSON else _compact
+    return encoded(code, opaque, remark, {})
+
+
 def _text(heads: Bytes, row: int, at: int, size: int) -> bytes:
     if not 0 <= at <= at + size <= len(heads):
         raise ValueError(f"row {row}: bytes {at}+{size} of a buffer of {len(heads)}")

@@ -6,6 +6,8 @@ Takes the compiled twin where it is built; FLAREMQ_PURE=1 forces the Python one.
 import os
 from typing import TYPE_CHECKING
 
+from flaremq.protocol.bulk._answers_py import encode_answer
+
 if TYPE_CHECKING or os.environ.get("FLAREMQ_PURE"):
     from flaremq.protocol.bulk._answers_py import SendAnswers, encode_pull_header
 else:
@@ -14,4 +16,4 @@ else:
     except ImportError:
         from flaremq.protocol.bulk._answers_py import SendAnswers, encode_pull_header
 
-__all__ = ["SendAnswers", "encode_pull_header"]
+__all__ = ["SendAnswers", "encode_answer", "encode_pull_header"]

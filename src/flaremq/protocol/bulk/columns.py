@@ -177,6 +177,14 @@ class Pull:
     WIDTH: Final = 20
 
 
+class Request:
+    """Columns of a request of any code: its frame, then place in `data`, size and kind of each field."""
+
+    FRAME: Final = 0
+    FIELD: Final = 3  # Columns for each field, in the order in which the names were given.
+    MISSING: Final = (-1, 0, 0)  # A field that the request does not have.
+
+
 class PullAnswer:
     """Columns of the answer to a pull, without the records."""
 

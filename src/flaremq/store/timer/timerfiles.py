@@ -10,11 +10,11 @@ unit yet are entered again, as the progress tells. Nothing here knows what a mes
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
 
-from flaremq.base.errors import ConfigError
+from flaremq.base.errors import ConfigError, FlareError
 from flaremq.base.logs import fields, logger
 from flaremq.model.layout import TIMER_DELETE, TIMER_NORMAL, TIMER_ROLL, TIMER_UNIT_SIZE
 from flaremq.store.files.disk import Disk, make_way
@@ -161,6 +161,30 @@ class TimerFiles:
         first, count = (slot.first, slot.count) if slot is not None else (position, 0)
         self.wheel.put(at_ms, Slot(first, position, count + (-1 if unit.cancels else 1)))
         return at_ms
+
+    def add_many(self, wanted: Sequence[tuple[int, NewTimer]], now_ms: int) -> int:
+        """Enter messages that need not roll, each with its slot, in order. How many: fewer, but at least one,
+        if the files have no more room now."""
+        slots: dict[int, Slot] = {}
+        done = 0
+        try:
+            for at_ms, unit in wanted:
+                slot = slots.get(at_ms) or self.wheel.get(at_ms)
+                before = slot.last if slot is not None else NOWHERE
+                magic = TIMER_NORMAL | (TIMER_DELETE if unit.cancels else 0)
+                position = self.log.append(
+                    TimerUnit(before, magic, now_ms, at_ms - now_ms, unit.offset, unit.size, unit.topic_hash)
+                )
+                first, count = (slot.first, slot.count) if slot is not None else (position, 0)
+                slots[at_ms] = Slot(first, position, count + (-1 if unit.cancels else 1))
+                done += 1
+        except FlareError:
+            if not done:
+                raise
+        finally:
+            for at_ms, slot in slots.items():
+                self.wheel.put(at_ms, slot)
+        return done
 
     def has_room(self, at_ms: int) -> bool:
         """Whether a slot can be used already: its place may still belong to a time that is not yet read."""

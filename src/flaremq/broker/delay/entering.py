@@ -1,0 +1,182 @@
+"""Timer messages on their way into the wheel, in the order of their queue.
+
+Nearly all of them go the same short way, many at once. One that comes late, rolls, or was entered before a
+crash is looked at alone.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Final
+
+from flaremq.base.clock import Clock
+from flaremq.base.logs import fields, logger
+from flaremq.broker.delay.copies import Copies
+from flaremq.broker.tables.timercounts import TimerCounts
+from flaremq.model import layout, properties
+from flaremq.model.columns import Check
+from flaremq.model.message import StoredMessage
+from flaremq.model.record import decode
+from flaremq.model.tags import java_hash
+from flaremq.model.timers import WHEEL_TOPIC
+from flaremq.store.copyrows import glance
+from flaremq.store.queue.consumequeue import ConsumeQueue
+from flaremq.store.store import MessageStore
+from flaremq.store.timer.timerfiles import NewTimer, TimerFiles
+
+log = logger("broker.timer")
+
+_ENTRY: Final = struct.Struct(layout.ENTRY_FORMAT)
+_AT_ONCE: Final = 128
+_NEVER_ENTERED: Final = (1 << 63) - 1  # RocketMQ's TIMER_ENQUEUE_MS of a message that came too late.
+_SLACK_MS: Final = 60_000
+_HASHES_MAX: Final = 10_000
+
+
+class Entering:
+    def __init__(
+        self,
+        store: MessageStore,
+        files: TimerFiles,
+        copies: Copies,
+        counts: TimerCounts,
+        clock: Clock,
+        *,
+        now_s: Callable[[], float],
+    ) -> None:
+        self._store = store
+        self._files = files
+        self._copies = copies
+        self._counts = counts
+        self._clock = clock
+        self._now_s = now_s
+        self._hashes: dict[bytes, int] = {}
+        self.firing_ms: int | None = None
+        """The slot that is being fired."""
+
+    @property
+    def closed_ms(self) -> int:
+        """Slots before it take no more messages."""
+        firing_ms = self.firing_ms
+        return self._files.read_ms if firing_ms is None else firing_ms + self._files.precision_ms
+
+    def some(self, ends_s: float) -> bool:
+        """Enter messages until a time. True if there are more."""
+        queue, files = self._queue(), self._files
+        if queue is None:
+            return False
+        within = max(queue.min_offset, min(files.queue_offset, queue.max_offset))
+        if within != files.queue_offset:
+            log.warning(
+                "timer messages between these queue offsets are not in the log",
+                extra=fields(begin=min(within, files.queue_offset), end=max(within, files.queue_offset)),
+            )
+            files.queue_offset = within
+        while entries := queue.entries(files.queue_offset, _AT_ONCE):
+            if not self._enter_many(entries) and not self._enter_first(entries):
+                return False
+            if self._now_s() > ends_s:
+                break
+        return files.queue_offset < queue.max_offset
+
+    def _queue(self) -> ConsumeQueue | None:
+        queue = self._store.queues.get(WHEEL_TOPIC, 0)
+        return None if queue is None or queue.is_batch else queue
+
+    # Many at once.
+
+    def _enter_many(self, entries: bytes | memoryview) -> int:
+        """Enter the ordinary ones at the beginning. How many."""
+        files, now_ms = self._files, self._floor(self._clock.now_ms())
+        wanted, topics = list[tuple[int, NewTimer]](), list[str]()
+        if files.queue_offset < files.entered_before:
+            return 0
+        earliest_ms, latest_ms = self.closed_ms, now_ms + files.roll_ms - 1
+        for physical_offset, size, _code in _ENTRY.iter_unpack(entries):
+            record = self._store.record(physical_offset)
+            seen = glance(record) if record is not None and len(record) == size else None
+            text = b"" if seen is None else seen.property(b"TIMER_OUT_MS") or b""
+            if seen is None or seen.topic != WHEEL_TOPIC or not text.isdigit():
+                break
+            slot_ms = int(text) // files.precision_ms * files.precision_ms
+            if not earliest_ms <= slot_ms <= latest_ms or not files.has_room(slot_ms):
+                break
+            topic = seen.property(b"REAL_TOPIC") or b""
+            cancels = seen.property(b"TIMER_DEL_UNIQKEY") is not None
+            wanted.append((slot_ms, NewTimer(physical_offset, size, self._hash(topic), cancels)))
+            topics.append("" if cancels else topic.decode("utf-8", "replace"))
+        done = files.add_many(wanted, now_ms)
+        files.queue_offset += done
+        for topic_name in topics[:done]:
+            if topic_name:
+                self._counts.add(topic_name, 1)
+        return done
+
+    def _hash(self, topic: bytes) -> int:
+        known = self._hashes.get(topic)
+        if known is None:
+            if len(self._hashes) > _HASHES_MAX:
+                self._hashes.clear()
+            known = self._hashes[topic] = java_hash(topic.decode("utf-8", "replace"))
+        return known
+
+    # One alone.
+
+    def _enter_first(self, entries: bytes | memoryview) -> bool:
+        """False if the wheel has no room for it yet: it must be read first."""
+        physical_offset, size, _code = _ENTRY.unpack_from(entries)
+        stored = self.waiting(physical_offset, size)
+        if stored is not None and not self._enter_one(stored, size):
+            return False
+        self._files.queue_offset += 1
+        return True
+
+    def waiting(self, physical_offset: int, size: int) -> StoredMessage | None:
+        """The message at an offset; None if no sound one waits there."""
+        record = self._store.record(physical_offset)
+        stored = decode(record, check=Check.NOTHING) if record is not None and len(record) == size else None
+        if stored is None or stored.topic.encode() != WHEEL_TOPIC:
+            log.error("a timer message is no longer in the log", extra=fields(offset=physical_offset))
+            return None
+        return stored
+
+    def _enter_one(self, stored: StoredMessage, size: int) -> bool:
+        known, files = stored.properties, self._files
+        now_ms = self._floor(self._clock.now_ms())
+        text = known.get(properties.TIMER_OUT_MS, "")
+        if not (text.isascii() and text.isdigit()):
+            log.error(
+                "a timer message does not say when it is due, and is not delivered",
+                extra=fields(offset=stored.physical_offset),
+            )
+            return True
+        slot_ms = self._floor(int(text))
+        cancels = properties.TIMER_DEL_UNIQKEY in known
+        topic = known.get(properties.REAL_TOPIC, "")
+        if stored.queue_offset < files.entered_before and self._was_fired(slot_ms, stored.store_timestamp_ms):
+            return True
+        if slot_ms < self.closed_ms:
+            if not cancels:
+                late = {
+                    properties.TIMER_ENQUEUE_MS: str(_NEVER_ENTERED),
+                    properties.TIMER_DEQUEUE_MS: str(self._clock.now_ms()),
+                }
+                self._copies.deliver(stored, late)
+            return True
+        if not files.has_room(min(slot_ms, now_ms + files.roll_ms)):
+            return False
+        files.add(slot_ms, now_ms, NewTimer(stored.physical_offset, size, java_hash(topic), cancels))
+        if not cancels:
+            self._counts.add(topic, 1)
+        return True
+
+    def _floor(self, ms: int) -> int:
+        return ms // self._files.precision_ms * self._files.precision_ms
+
+    def _was_fired(self, slot_ms: int, stored_ms: int) -> bool:
+        """Whether a message that was entered once has left the wheel since, by delivery or by rolling."""
+        if slot_ms < self._files.read_ms:
+            return True
+        rolled_ms = stored_ms + self._files.roll_ms + _SLACK_MS
+        return slot_ms - stored_ms >= self._files.roll_ms and rolled_ms < self._files.read_ms

@@ -1,0 +1,75 @@
+"""Ends of transactions, many at once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from tests.broker.desks import Line
+from tests.broker.transactions.scenes import COMMIT, OP, ROLLBACK, UNKNOWN, a_scene
+
+from flaremq.model.columns import Drafts
+from flaremq.protocol.codes import ONE_WAY, ResponseCode
+from flaremq.store.flags import Flag
+
+
+async def test_the_ends_of_a_turn_are_stored_in_one_append(tmp_path: Path) -> None:
+    async with a_scene(tmp_path) as scene:
+        for number in range(20):
+            await scene.prepare(number)
+        ends = [scene.an_end(n, COMMIT if n % 4 else ROLLBACK, opaque=n) for n in range(20)]
+        line, appends = Line(), list[int]()
+        put_many = scene.desk.store.put_many
+
+        def noted(drafts: Drafts) -> int:
+            appends.append(len(drafts))
+            return put_many(drafts)
+
+        scene.desk.store.put_many = noted  # type: ignore[method-assign]
+        answers = await scene.desk.ask(*ends, line=line)
+        assert [(answer.opaque, answer.code) for answer in answers] == [(n, 0) for n in range(20)]
+        assert (appends, line.commands) == ([35], [])
+        assert scene.bodies() == [b"%d" % n for n in range(20) if n % 4]
+        assert scene.bodies(OP) == [b"%d" % n for n in range(20)]
+        assert not len(scene.transactions.ledger)
+
+
+async def test_ends_that_are_not_ordinary_are_left_to_be_served_alone(tmp_path: Path) -> None:
+    async with a_scene(tmp_path) as scene:
+        await scene.prepare(0)
+        await scene.prepare(1, DELAY=3)
+        await scene.prepare(2)
+        ends = [
+            scene.an_end(0, COMMIT, opaque=0),
+            scene.an_end(0, COMMIT, opaque=1),  # Once more, in the same turn.
+            scene.an_end(0, ROLLBACK, opaque=2),
+            scene.an_end(1, COMMIT, opaque=3),  # It still has to wait.
+            scene.an_end(2, COMMIT, opaque=4, producerGroup="others"),
+            scene.an_end(2, COMMIT, opaque=5, tranStateTableOffset="77"),
+            scene.an_end(2, UNKNOWN, opaque=6),
+            scene.an_end(2, COMMIT, opaque=7, commitLogOffset="-1"),
+            scene.an_end(2, COMMIT, opaque=8, AccessKey="key"),
+        ]
+        line = Line()
+        (answer,) = await scene.desk.ask(*ends, line=line)
+        assert (answer.opaque, answer.code) == (0, ResponseCode.SUCCESS)
+        assert sorted(command.opaque for command in line.commands) == [*range(1, 9)]
+        assert scene.bodies() == [b"0"]
+
+
+async def test_an_end_that_the_store_refuses_is_left_to_be_served_alone(tmp_path: Path) -> None:
+    async with a_scene(tmp_path) as scene:
+        await scene.prepare(0)
+        end, line = scene.an_end(0, COMMIT), Line()
+        scene.desk.store.flags.set(Flag.DISK_FULL, "no space")
+        assert await scene.desk.ask(end, line=line) == []
+        assert len(line.commands) == 1
+        assert len(scene.bodies()) == 0
+
+
+async def test_a_one_way_end_has_no_answer(tmp_path: Path) -> None:
+    async with a_scene(tmp_path) as scene:
+        await scene.prepare(0)
+        line = Line()
+        assert await scene.desk.ask(replace(scene.an_end(0, COMMIT), flag=ONE_WAY), line=line) == []
+        assert (scene.bodies(), line.commands) == ([b"0"], [])

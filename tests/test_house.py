@@ -178,7 +178,6 @@ SMALL: dict[str, str] = {
     "cli.demo.plots": "needs matplotlib, which is optional",
     "client.consumer.concurrent": "one of two ways to deliver",
     "filter.tags": "one of two kinds of filters",
-    "remoting.pending": "calls by opaque, whichever connection has them",
     "spark.archive.plain": "one of three table formats",
     "spark.pipelines.recipe.sqlnames": "pure, and easily wrong",
     "store.space": "log lines, apart from the store that is short",

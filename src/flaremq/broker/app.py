@@ -52,6 +52,7 @@ from flaremq.broker.send.acks import Acks, Mark
 from flaremq.broker.send.bulkrewrites import BulkRewrites
 from flaremq.broker.send.lane import SendLane
 from flaremq.broker.send.plain import PlainSends
+from flaremq.broker.send.replies import ReplyLane
 from flaremq.broker.send.rewrites import DeadLetters, Delays, need_key
 from flaremq.broker.settings import BrokerSettings
 from flaremq.broker.slowconsumers import SlowConsumers
@@ -224,7 +225,11 @@ class Broker:
             *(transactions, TransactionRequests(transactions, acks)),
         ]
         ends = EndLane(transactions, self.store, tables.topics, self.stats, acks, stored=sends.dispatch_soon)
-        made = Composition(sends, pulls, [ends], acks, overload, families, namesrvs, inner, [])
+        replies = ReplyLane(
+            live, self.store, tables, plain, self.stats, self._clock,
+            address=self._address, stored=sends.dispatch_soon,
+        )  # fmt: skip
+        made = Composition(sends, pulls, [ends, replies], acks, overload, families, namesrvs, inner, [])
         made.outer.extend(self._outer(made, registration))
         return made
 

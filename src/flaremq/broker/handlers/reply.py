@@ -11,6 +11,8 @@ from collections.abc import Callable
 from flaremq.base.clock import Clock
 from flaremq.base.errors import FlareError, MessageIllegal
 from flaremq.base.live import Live
+from flaremq.base.logs import fields as logged
+from flaremq.base.logs import logger
 from flaremq.broker import clientcalls
 from flaremq.broker.send.plain import PlainSends
 from flaremq.broker.settings import BrokerSettings
@@ -30,6 +32,8 @@ from flaremq.protocol.headers.send import (
 from flaremq.remoting.ports import host_bytes
 from flaremq.remoting.router import Handler, Peer
 from flaremq.store.store import MessageStore
+
+log = logger("broker.reply")
 
 
 class ReplyHandlers:
@@ -108,7 +112,12 @@ class ReplyHandlers:
         told = SendMessageResponseHeader(msg_id="0", queue_id=header.queue_id, queue_offset=0)
         if not self._live.now.store_replies:
             return encode(told)
-        taken = self._plain.take(host_bytes(*peer.address), request)
+        try:
+            taken = self._plain.take(host_bytes(*peer.address), request)
+        except FlareError as error:
+            # The requester has it: an error would make the replier send it once more.
+            log.warning("a reply could not be kept", extra=logged(topic=header.topic, why=error))
+            return encode(told)
         self._store.show(wait=False)
         self._stats.put(taken.topic, taken.count, taken.size)
         return {name: taken.answer.fields[name] for name in encode(told)}

@@ -4,6 +4,7 @@ acks          answers held until their messages are safe
 bulkrewrites  the rewrites of delayed and prepared messages, many at once
 lane          all ordinary sends of a turn
 plain         all others, one by one
+replies       replies of a turn: pushed to those who asked, and kept
 rewrites      rules that change a message on its way into the log, or keep it out
 rows          a turn's sends, and what is known of their topics
 """

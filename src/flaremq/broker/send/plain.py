@@ -109,6 +109,11 @@ class PlainSends:
         return self._fields.now
 
     @property
+    def host(self) -> str:
+        """The beginning of every message id."""
+        return self._host
+
+    @property
     def is_open(self) -> bool:
         """Whether sends are accepted now at all: the broker is writable, and the configured time has come."""
         settings = self._live.now

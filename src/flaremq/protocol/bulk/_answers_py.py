@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final
 
 from flaremq.model import layout
@@ -94,10 +95,16 @@ class SendAnswers:
         return b"".join(frames)
 
 
-def encode_answer(serialize: int, opaque: int, code: int = 0, remark: bytes = b"") -> bytes:
-    """An answer that has no fields. `remark` is ASCII that needs no escape. It has no compiled twin."""
+def encode_answer(
+    serialize: int,
+    opaque: int,
+    code: int = 0,
+    remark: bytes = b"",
+    fields: Mapping[bytes, bytes] = MappingProxyType({}),
+) -> bytes:
+    """Any answer without a body. All texts are ASCII that needs no escape. It has no compiled twin."""
     encoded = _json if serialize == SerializeType.JSON else _compact
-    return encoded(code, opaque, remark, {})
+    return encoded(code, opaque, remark, fields)
 
 
 def _text(heads: Bytes, row: int, at: int, size: int) -> bytes:

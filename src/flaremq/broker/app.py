@@ -75,6 +75,7 @@ from flaremq.remoting.gate import Gate
 from flaremq.remoting.ports import BROKER, free_port, host_bytes
 from flaremq.remoting.router import Handler
 from flaremq.remoting.turn import Lane
+from flaremq.store.files.disk import Disk
 from flaremq.store.settings import FlushDisk
 from flaremq.store.store import MessageStore
 
@@ -119,14 +120,16 @@ class Broker:
         sleep: Sleep = asyncio.sleep,
         gate: Gate | None = None,
         rng: random.Random | None = None,
+        disk: Disk | None = None,
     ) -> None:
         """`sleep` paces periodic work; sockets always use the event loop's time. `gate` may refuse
-        requests; `rng` makes all random choices."""
+        requests; `rng` makes all random choices; `disk` is what the store writes to."""
         self._config = config
         self._clock = clock or SystemClock()
         self._sleep = sleep
         self._gate = gate
         self._rng = rng or random.Random()
+        self._disk = disk
         # First of all, so that unusable TLS keys are reported before anything else is done.
         config.tls.context()
         calls_by_tls = config.tls_client.is_enabled(config.tls.effective_mode)
@@ -164,6 +167,7 @@ class Broker:
             settings,
             store_host=self._host,
             clock=self._clock,
+            disk=self._disk,
             is_batch=self._is_batch,
             bit_mapper=mapper,
             owner_dispatches=True,

@@ -1,8 +1,8 @@
 """What the store does per second, beside Apache RocketMQ's own store on the same machine: `make bench`.
 
 `python -m benches wire` measures whole brokers over the wire instead, `python -m benches kinds` delayed and
-transactional messages and replies, `python -m benches clients` clients, `python -m benches spark` what Spark
-makes of topics and stores.
+transactional messages and replies, `python -m benches backlog` ten million messages in a small broker,
+`python -m benches clients` clients, `python -m benches spark` what Spark makes of topics and stores.
 
 Each line is measured in a process of its own. Figures of one run on a shared machine wobble; the ratios
 of lines measured next to each other wobble less. `--quick` runs everything once with few messages.
@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from benches import clients, kinds, spark, wire
+from benches import backlog, clients, kinds, spark, wire
 from tests.java.driver import JavaStore
 from tests.java.jvm import FAST
 from tests.java.toolchain import Toolchain, find_toolchain
@@ -172,7 +172,13 @@ def main() -> None:
             print(text, flush=True)
 
 
-PARTS = {"wire": wire.main, "kinds": kinds.main, "clients": clients.main, "spark": spark.main}
+PARTS = {
+    "wire": wire.main,
+    "kinds": kinds.main,
+    "backlog": backlog.main,
+    "clients": clients.main,
+    "spark": spark.main,
+}
 
 if __name__ == "__main__":
     if sys.argv[1:] and sys.argv[1] in PARTS:

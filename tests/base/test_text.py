@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flaremq.base.text import both, count, iso, size, span
+from flaremq.base.text import both, count, iso, short_span, size, span
 
 
 @pytest.mark.parametrize(
@@ -46,3 +46,10 @@ def test_programs_get_a_time_as_text_and_as_a_number() -> None:
 @pytest.mark.parametrize("at_ms", [0, -1, 1 << 62])
 def test_a_number_that_is_not_a_time_has_no_text(at_ms: int) -> None:
     assert iso(at_ms) is None
+
+
+@pytest.mark.parametrize(
+    ("ms", "text"), [(0, "0s"), (500, "500ms"), (90_000, "90s"), (300_000, "5m"), (7_200_000, "2h")]
+)
+def test_exact_spans_are_written_as_they_are_given(ms: int, text: str) -> None:
+    assert short_span(ms) == text

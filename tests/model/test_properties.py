@@ -7,10 +7,14 @@ from hypothesis import strategies as st
 from flaremq.model import properties
 from flaremq.model.properties import (
     RESERVED,
+    Failure,
+    add_failure,
     decode_properties,
     decode_text,
     encode_properties,
+    failure_in,
     find_property,
+    one_line,
 )
 
 WORDS = st.text(st.characters(exclude_characters="\x01\x02", exclude_categories=["Cs"]), min_size=1)
@@ -132,3 +136,31 @@ def test_every_name_stands_for_one_property() -> None:
     public = [value for value in constants if value != "flaremq-like-java"]
     assert len(set(public)) == len(public)
     assert set(public) > RESERVED
+
+
+# Why a message failed.
+
+
+@given(st.text(), st.integers(3, 60))
+def test_a_reason_is_one_line_that_cannot_forge_a_property(text: str, size_max: int) -> None:
+    line = one_line(text, size_max)
+    assert len(line.encode()) <= size_max
+    assert not set("\x00\x01\x02\n\r") & set(line)
+    assert line == line.strip()
+    assert one_line(line, size_max) == line
+
+
+@given(st.integers(0, 33_000), st.text(min_size=1))
+def test_a_reason_never_takes_the_room_that_brokers_need(filled: int, reason: str) -> None:
+    known = {"fill": "x" * filled, "FAILURE_REASON": "old", "FAILURE_TIME": "1"}
+    is_there = add_failure(known, reason, 1_700_000_000_000)
+    assert is_there == ("FAILURE_REASON" in known) == ("FAILURE_TIME" in known)
+    assert known.get("FAILURE_REASON") != "old" or one_line(reason) == "old"
+    if is_there:
+        assert len(encode_properties(known)) <= 32767 - 1024
+        assert failure_in(known.get) == Failure(known["FAILURE_REASON"], 1_700_000_000_000)
+
+
+def test_a_failure_whose_time_is_nonsense_keeps_its_reason() -> None:
+    assert failure_in({"FAILURE_REASON": "no", "FAILURE_TIME": "soon"}.get) == Failure("no", 0)
+    assert failure_in({"FAILURE_TIME": "1"}.get) is None

@@ -96,7 +96,11 @@ async def _timers(servers: ServerCalls, server: ServerAddress, count_max: int) -
             handle = Handle(topic, server.name, int(text) + 1, message.stored.unique_key or "")
             due_ms = _due_ms(message, int(text))
             # One that was put back on the way is found again: its last place counts.
-            found[handle.marks] = WaitingMessage(topic, due_ms, "timer", message, str(handle))
+            if names.is_retry(topic):  # By the policy of its group. To cancel it would lose the message.
+                why = f"retry {message.stored.reconsume_times}"
+                found[handle.marks] = WaitingMessage(topic, due_ms, why, message)
+            else:
+                found[handle.marks] = WaitingMessage(topic, due_ms, "timer", message, str(handle))
     return [each for marks, each in found.items() if marks not in cancelled]
 
 

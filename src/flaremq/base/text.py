@@ -32,6 +32,14 @@ def span(ms: float) -> str:
     return f"{seconds:.1f} s"
 
 
+def short_span(ms: int) -> str:
+    """An exact span as people write it: 500ms, 90s, 5m, 2h, 3d."""
+    for unit, length in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000)):
+        if ms and ms % length == 0:
+            return f"{ms // length}{unit}"
+    return f"{ms}ms" if ms else "0s"
+
+
 def iso(at_ms: int) -> str | None:
     """A time in ISO format, in UTC; None for 0 and less, which mean never."""
     at = moment(at_ms)

@@ -221,7 +221,7 @@ class Broker:
         recalls = TimerRequests(
             live, self.store, timers, tables.topics, acks, self._offload, self._clock, self._host
         )
-        served = self._requests(families, plain, acks, [delayed.figures, timers.figures])
+        served = self._requests(families, plain, acks, moments, [delayed.figures, timers.figures])
         requests = _Requests(served, families)
         inner: list[Feature] = [
             *(self._offload, storage, tables, _Calls(caller), _Lanes(pulls, acks)),
@@ -300,6 +300,7 @@ class Broker:
         families: Families,
         plain: PlainSends,
         acks: Acks,
+        moments: TimerRewrite,
         parts: Sequence[Callable[[], Mapping[str, str]]],
     ) -> Iterable[tuple[str, Mapping[int, Handler]]]:
         """All requests but sends and pulls: pairs of a family and the handlers of its codes."""
@@ -309,7 +310,12 @@ class Broker:
         runtime = Runtime(live, store, stats, families.backlogs, clock, parts)
         yield "heartbeat", ClientHandlers(live, tables, clock).table()
         yield "consumerManager", OffsetHandlers(*shared, tables.offsets, tables.locks, store).table()
-        yield "consumerManager", SendBackHandlers(live, store, *shared, stats, acks, self._rng).table()
+        yield (
+            "consumerManager",
+            SendBackHandlers(
+                *(live, store, *shared, stats, acks), later=moments.later, clock=clock, rng=self._rng
+            ).table(),
+        )
         replies = ReplyHandlers(live, store, plain, tables.producers, stats, clock, self._address)
         yield "consumerManager", replies.table()
         yield "query", QueryHandlers(store, offload, tables.groups, tables.filters).table()

@@ -176,9 +176,13 @@ class Api:
             b"" if answer.body is None else answer.body,
         )
 
-    async def send_back(self, address: str, header: send.ConsumerSendMsgBackRequestHeader) -> None:
-        """Send a message back: to the retry topic of its group, or to its dead-letter queue."""
-        await self.ask(address, RequestCode.CONSUMER_SEND_MSG_BACK, header)
+    async def send_back(self, address: str, header: send.ConsumerSendMsgBackRequestHeader) -> bool:
+        """Send a message back: to the retry topic of its group, or to its dead-letter queue.
+
+        Returns whether the broker has stored the reason too. RocketMQ's brokers do not.
+        """
+        answer = await self.ask(address, RequestCode.CONSUMER_SEND_MSG_BACK, header)
+        return fields.decode(send.ConsumerSendMsgBackResponseHeader, answer.fields).reason_stored
 
     # Offsets.
 

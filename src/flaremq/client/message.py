@@ -21,8 +21,8 @@ from flaremq.model.compression import BODY_SIZE_MAX, decompress
 from flaremq.model.host import Host
 from flaremq.model.message import MessageQueue, StoredMessage
 from flaremq.model.msgid import encode_offset_id
-from flaremq.model.names import is_retry
-from flaremq.model.properties import decode_properties, decode_text, find_property
+from flaremq.model.names import is_dlq, is_retry
+from flaremq.model.properties import Failure, decode_properties, decode_text, failure_in, find_property
 from flaremq.model.record import decode, walk
 from flaremq.protocol.codes import ResponseCode
 
@@ -189,6 +189,12 @@ class ReceivedMessage:
         at = self._body_at - 16
         times = (self.reconsume_times + 1).to_bytes(4, "big")
         self._record = self._record[:at] + times + self._record[at + 4 :]
+
+    @property
+    def failure(self) -> Failure | None:
+        """Why the last delivery failed: of a retry or a dead letter, if the consumer then was FlareMQ's."""
+        topic = self.queue.topic
+        return failure_in(self.get) if is_retry(topic) or is_dlq(topic) else None
 
     @property
     def broker_name(self) -> str:

@@ -8,8 +8,10 @@ so that rule needs no code.
 
 import codecs
 import re
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple
+
+from flaremq.model.layout import PROPERTIES_SIZE_MAX
 
 NAME_END: Final = "\x01"
 PAIR_END: Final = "\x02"
@@ -77,6 +79,11 @@ CRC32: Final = "__CRC32#"
 DLQ_ORIGIN_TOPIC: Final = "DLQ_ORIGIN_TOPIC"
 DLQ_ORIGIN_MESSAGE_ID: Final = "DLQ_ORIGIN_MESSAGE_ID"
 START_DELIVER_TIME: Final = "__STARTDELIVERTIME"
+FAILURE_REASON: Final = "FAILURE_REASON"
+"""Why the last attempt to consume a message failed. RocketMQ has no such property."""
+FAILURE_TIME: Final = "FAILURE_TIME"
+RESENT_FROM: Final = "RESENT_FROM"
+"""Offset id of the dead letter that a message was sent again from. RocketMQ has no such property."""
 TRANSIENT_PREFIX: Final = "__RMQ.TRANSIENT."
 """Names with this prefix are never stored."""
 TRANSIENT_TOPIC_SYS_FLAG: Final = TRANSIENT_PREFIX + "TOPIC_SYS_FLAG"
@@ -148,3 +155,62 @@ def _replace_like_java(error: UnicodeError) -> tuple[str, int]:
 
 
 codecs.register_error(_LIKE_JAVA, _replace_like_java)
+
+
+# Why a message failed: two properties of the copy that is retried or becomes a dead letter.
+
+REASON_SIZE_MAX: Final = 1000
+"""Of a reason, in bytes."""
+_ROOM: Final = 1024  # For properties that brokers add on the way: where it waits, when, and from where.
+_REASON_SIZE_MIN: Final = 16  # Less would not be worth reading.
+_BREAKS: Final = re.compile(r"[\x00-\x20\x7f-\xa0\u2028\u2029]+")
+_CUT: Final = "..."
+
+
+class Failure(NamedTuple):
+    """The last failed attempt to consume a message."""
+
+    reason: str
+    """The exception, or the text of a `Later`, on one line."""
+    at_ms: int
+    """When it failed; 0 if that is unknown."""
+
+
+def one_line(text: str, size_max: int = REASON_SIZE_MAX) -> str:
+    """A text as a reason: on one line, without control characters, and cut to this number of bytes."""
+    line = _BREAKS.sub(" ", text).strip()
+    raw = line.encode("utf-8", "replace")
+    if len(raw) > size_max:
+        raw = raw[: size_max - len(_CUT)] + _CUT.encode()
+    return raw.decode("utf-8", "ignore")
+
+
+def add_failure(known: dict[str, str], reason: str | None, at_ms: int) -> bool:
+    """Note a failure in the properties of a copy, instead of an earlier one. Returns whether it is there.
+
+    The message is worth more than the reason: that is cut, or left out, if the properties are nearly full.
+    """
+    forget_failure(known)
+    if not reason:
+        return False
+    time = str(at_ms)
+    taken = len(encode_properties(known | {FAILURE_REASON: "", FAILURE_TIME: time}))
+    room = PROPERTIES_SIZE_MAX - _ROOM - taken
+    line = one_line(reason, min(room, REASON_SIZE_MAX)) if room >= _REASON_SIZE_MIN else ""
+    if line:
+        known[FAILURE_REASON], known[FAILURE_TIME] = line, time
+    return bool(line)
+
+
+def forget_failure(known: dict[str, str]) -> None:
+    known.pop(FAILURE_REASON, None)
+    known.pop(FAILURE_TIME, None)
+
+
+def failure_in(get: Callable[[str], str | None]) -> Failure | None:
+    """The failure that the properties of a retry or a dead letter tell of, if they do."""
+    reason = get(FAILURE_REASON)
+    if reason is None:
+        return None
+    time = get(FAILURE_TIME) or ""
+    return Failure(reason, int(time) if time.isascii() and time.isdigit() else 0)

@@ -50,6 +50,35 @@ def test_a_group_is_made_shown_changed_and_deleted(ask: Ask) -> None:
     assert "'billing'" in ask("group", "show", "billing").complaint
 
 
+def test_how_long_failed_messages_wait_is_set_and_shown(ask: Ask) -> None:
+    ask("group", "create", "patient", "--retry-after", "1s,5s,1m")
+    assert "1s,5s,1m" in ask("group", "show", "patient").out
+    (config, *_) = ask("group", "show", "patient", "--json").document["brokers"].values()
+    assert config["groupRetryPolicy"]["customizedRetryPolicy"] == {"next": [1000, 1000, 1000, 5000, 60_000]}
+    ask("group", "update", "patient", "--retry-exponential", "500ms,10m,3")
+    assert "500ms x3 to 10m" in ask("group", "show", "patient").out
+    ask("group", "update", "patient", "--retries", "3")
+    assert "500ms x3 to 10m" in ask("group", "show", "patient").out, "what is not given stays"
+    ask("group", "update", "patient", "--retry-after", "default")
+    assert "default" in ask("group", "show", "patient").out
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (("--retry-after", "1s,soon"), "--retry-after: 'soon' is not a span of time such as"),
+        (("--retry-after", "1s", "--retry-exponential", "1s,2s"), "give only one of them"),
+        (("--retry-exponential", "1s"), "expected FIRST,MAX or FIRST,MAX,FACTOR"),
+        (("--retry-exponential", "1s,2s,x"), "expected FIRST,MAX or FIRST,MAX,FACTOR"),
+        (("--retry-exponential", "2s,1s"), "expected the shorter delay first"),
+        (("--retry-exponential", "1s,2s,0"), "factor 0: expected a whole number from 1"),
+        (("--retry-after", "9999d"), "which is a year"),
+    ],
+)
+def test_a_wait_that_cannot_be_is_wrong_usage(ask: Ask, words: tuple[str, ...], hint: str) -> None:
+    assert hint in ask("group", "update", "patient", *words).misuse
+
+
 def test_a_reset_shows_old_and_new_offsets_and_the_lag_follows(ask: Ask, topic: str) -> None:
     ask("group", "create", "mover")
     dry = ask("group", "reset", "mover", topic, "--to", "begin", "--dry-run", "--json").document

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 from tests.client.consumer.tools import Seen, a_topic, joined, numbered, send
 
 from flaremq.base.errors import ConnectFailed
 from flaremq.client.consumer import delivery
-from flaremq.client.consumer.outcome import Later, reject
+from flaremq.client.consumer.outcome import Later, Verdict, reject
 from flaremq.client.consumer.push import PushConsumer
 from flaremq.client.consumer.sendback import Returns
 from flaremq.client.message import ReceivedMessage
@@ -128,7 +129,7 @@ async def test_a_broker_that_does_not_take_a_message_back_gets_it_as_a_new_one(
 
 
 async def refuse_send_back(consumer: PushConsumer) -> None:
-    async def refused(address: str, header: ConsumerSendMsgBackRequestHeader) -> None:
+    async def refused(address: str, header: ConsumerSendMsgBackRequestHeader) -> bool:
         raise ConnectFailed(f"{address} is away, says the test")
 
     consumer.client.api.send_back = refused  # type: ignore[method-assign]
@@ -140,7 +141,7 @@ async def test_what_nobody_takes_back_is_tried_here_again_and_holds_the_offset(
     monkeypatch.setattr(delivery, "AGAIN_S", 0.05)
     taken: list[bytes] = []
 
-    async def none(self: Returns, message: ReceivedMessage, level: int) -> bool:
+    async def none(self: Returns, message: ReceivedMessage, verdict: Verdict) -> bool:
         taken.append(message.body)
         return False
 
@@ -230,3 +231,115 @@ async def test_what_is_broadcast_and_fails_is_dropped_with_a_warning(
         await eventually("the offset is behind it", is_passed)
     assert "1 failed message dropped" in caplog.text
     assert seen.bodies == [b"one"]
+
+
+# Reasons.
+
+
+async def letters(servers: EmbeddedThread, group: str, count: int) -> list[StoredMessage]:
+    async def are_there() -> bool:
+        return len(await dead(servers, group)) >= count
+
+    await eventually("the dead letters are there", are_there)
+    return await dead(servers, group)
+
+
+async def test_a_retry_and_a_dead_letter_say_why(servers: EmbeddedThread, topic: str) -> None:
+    def fail(message: ReceivedMessage) -> None:
+        if message.reconsume_times == 0:
+            raise ValueError("no price\nin line 7")
+        if message.reconsume_times == 1:
+            raise Later("the shop is closed")
+        raise KeyError
+
+    seen, group = Seen(fail), f"G-{topic}"
+    async with (
+        a_topic(servers, topic, 1) as producer,
+        joined(servers, group, topic, seen, attempts_max=3),
+    ):
+        await send(producer, topic, [b"one"])
+        (letter,) = await letters(servers, group, 1)
+    failures = [message.failure for message in seen.messages]
+    reasons = [None if each is None else each.reason for each in failures]
+    assert reasons == [None, "ValueError: no price in line 7", "the shop is closed"]
+    assert letter.properties["FAILURE_REASON"] == "KeyError"
+    assert letter.reconsume_times == 3
+    assert letter.properties["RETRY_TOPIC"] == topic
+
+
+async def test_a_dead_letter_says_why_where_brokers_store_no_reasons(
+    servers: EmbeddedThread, topic: str
+) -> None:
+    def fail(message: ReceivedMessage) -> None:
+        raise ValueError(f"attempt {message.reconsume_times + 1}")
+
+    seen, group = Seen(fail), f"G-{topic}"
+    async with (
+        a_topic(servers, topic, 1) as producer,
+        joined(servers, group, topic, seen, attempts_max=3) as consumer,
+    ):
+        real = consumer.client.api.send_back
+
+        async def ignorant(address: str, header: ConsumerSendMsgBackRequestHeader) -> bool:
+            return await real(address, replace(header, failure_reason=None))
+
+        consumer.client.api.send_back = ignorant  # type: ignore[method-assign]
+        await send(producer, topic, [b"one"], tags="t", keys=["k"])
+        (letter,) = await letters(servers, group, 1)
+    assert letter.properties["FAILURE_REASON"] == "ValueError: attempt 3"
+    assert (letter.reconsume_times, letter.tags, letter.keys) == (3, "t", ("k",))
+    assert letter.unique_key == seen.messages[0].message_id
+
+
+async def test_an_orderly_consumer_gives_the_reason_and_the_number_of_its_attempts(
+    servers: EmbeddedThread, topic: str
+) -> None:
+    def fail(message: ReceivedMessage) -> None:
+        if message.body == b"bad":
+            raise ValueError(f"attempt {message.reconsume_times + 1}")
+        if message.body == b"refused":
+            raise reject("no such customer")
+
+    seen, group = Seen(fail), f"G-{topic}"
+    async with (
+        a_topic(servers, topic, 1) as producer,
+        joined(servers, group, topic, seen, orderly=True, attempts_max=3, suspend_s=0.01),
+    ):
+        await send(producer, topic, [b"bad", b"refused", b"good"])
+        found = await letters(servers, group, 2)
+        await seen.count(5)
+    said = {each.body: (each.properties["FAILURE_REASON"], each.reconsume_times) for each in found}
+    assert said == {b"bad": ("ValueError: attempt 3", 3), b"refused": ("no such customer", 1)}
+
+
+async def test_new_messages_are_not_held_up_by_a_storm_of_retries(
+    servers: EmbeddedThread, topic: str
+) -> None:
+    storm, attempts = numbered(150), 4
+    came: dict[bytes, int] = {}
+    at_new = 0
+
+    def fail(message: ReceivedMessage) -> None:
+        nonlocal at_new
+        came[message.body] = came.get(message.body, 0) + 1
+        if message.body == b"new":
+            at_new = sum(came.values())
+            return
+        raise ValueError("everything fails")
+
+    seen, group = Seen(fail), f"G-{topic}"
+    async with (
+        a_topic(servers, topic, 2) as producer,
+        joined(servers, group, topic, seen, attempts_max=attempts, concurrency=2),
+    ):
+        await send(producer, topic, storm)
+        await seen.count(len(storm) + 50)  # Retries are under way.
+        before = len(seen.messages)
+        await send(producer, topic, [b"new"])
+        await seen.all_of([b"new"])
+        assert at_new < before + 150, "it overtook most of the retries"
+        found = await letters(servers, group, len(storm))
+    assert came == {**dict.fromkeys(storm, attempts), b"new": 1}
+    assert {each.body for each in found} == set(storm)
+    assert {each.properties["FAILURE_REASON"] for each in found} == {"ValueError: everything fails"}
+    assert {each.reconsume_times for each in found} == {attempts}

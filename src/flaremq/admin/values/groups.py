@@ -10,6 +10,7 @@ from flaremq.admin.values.topics import ConnectedClient
 from flaremq.base.errors import InvalidParameter
 from flaremq.model.message import MessageQueue
 from flaremq.model.names import is_dlq, is_retry
+from flaremq.model.retrypolicy import RetryPolicy
 from flaremq.model.topic import GroupConfig
 from flaremq.protocol.bodies.group import ConsumeFromWhere, ConsumeType, MessageModel
 
@@ -41,6 +42,8 @@ class GroupChange:
     consume_message_orderly: bool | None = None
     retry_queue_nums: int | None = None
     retry_max_times: int | None = None
+    group_retry_policy: RetryPolicy | None = None
+    """How long failed messages wait; `RetryPolicy()` is the default, the delay levels."""
     broker_id: int | None = None
     which_broker_when_consume_slowly: int | None = None
     notify_consumer_ids_changed_enable: bool | None = None

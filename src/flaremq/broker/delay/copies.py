@@ -11,7 +11,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from flaremq.base.errors import FlareError, InvalidName, InvalidParameter, Malformed, MessageIllegal
+from flaremq.base.errors import (
+    FlareError,
+    InvalidName,
+    InvalidParameter,
+    Malformed,
+    MessageIllegal,
+    PropertiesTooLong,
+)
 from flaremq.base.logs import fields, logger
 from flaremq.broker.stats.stats import Stats
 from flaremq.broker.tables.tables import Tables
@@ -56,7 +63,7 @@ class Copies:
         return CopyRun(self._store, self._tables, self._stats)
 
     def deliver(self, stored: StoredMessage, added: Mapping[str, str] | None = None) -> None:
-        """Store the copy, with some properties `added`. Raises if that is not possible now."""
+        """Store the copy, with some properties `added` if there is room. Raises if it cannot now."""
         known = stored.properties
         queue = known.get(properties.REAL_QUEUE_ID, "")
         message = replace(
@@ -65,7 +72,10 @@ class Copies:
             queue_id=int(queue) if queue.isascii() and queue.isdigit() else 0,
         )
         try:
-            self._put(message)
+            try:
+                self._put(message)
+            except PropertiesTooLong:
+                self._put(replace(message, properties=stored.raw_properties))
         except (InvalidName, InvalidParameter, MessageIllegal) as error:
             self._put_aside(message, stored.physical_offset, error)
 

@@ -12,12 +12,14 @@ from array import array
 from collections.abc import Callable
 from typing import Final
 
+from flaremq.base.errors import PropertiesTooLong
 from flaremq.base.logs import fields, logger
 from flaremq.broker.delay.copies import Copies, with_properties
 from flaremq.model import properties
 from flaremq.model.message import StoredMessage
 from flaremq.model.timers import WHEEL_TOPIC
 from flaremq.store.copyrows import Glance
+from flaremq.store.drafts import copy_of
 from flaremq.store.store import MessageStore
 from flaremq.store.timer.timerfiles import TimerFiles
 from flaremq.store.timer.timerlog import TimerUnit
@@ -162,4 +164,7 @@ class Firing:
         """Put it back: it is entered again, nearer to its moment."""
         text = stored.properties.get(properties.TIMER_ROLL_TIMES, "0")
         times = int(text) + 1 if text.isascii() and text.isdigit() else 1
-        self._store.put(with_properties(stored, {properties.TIMER_ROLL_TIMES: str(times)}), wait=False)
+        try:
+            self._store.put(with_properties(stored, {properties.TIMER_ROLL_TIMES: str(times)}), wait=False)
+        except PropertiesTooLong:
+            self._store.put(copy_of(stored), wait=False)

@@ -61,6 +61,8 @@ class DeadLetters:
         if message.reconsume_times <= times_max and not self._tables.locks.is_any_alive(group):
             return message
         known[properties.DELAY] = "-1"
+        for name in timers.ASKED:  # It has waited for its moment already.
+            known.pop(name, None)
         topic = names.dlq_topic(group)
         self._tables.topics.ensure(topic, _DLQ_QUEUES)
         return replace(message, topic=topic.encode(), queue_id=0)

@@ -41,6 +41,7 @@ def check_config(config: GroupConfig) -> None:
             raise InvalidParameter(
                 f"group {config.group_name}: {name} is {value}, expected {least} to {most}"
             )
+    config.group_retry_policy.check()
 
 
 class SubscriptionGroups:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -17,8 +18,9 @@ from flaremq.admin.documents import (
 )
 from flaremq.admin.sync import Admin
 from flaremq.admin.values.groups import GroupChange
-from flaremq.base.errors import GroupNotFound, InvalidParameter
-from flaremq.base.text import count
+from flaremq.base.errors import ConfigError, GroupNotFound, InvalidParameter
+from flaremq.base.text import count, short_span
+from flaremq.base.units import parse_span_ms
 from flaremq.cli.admin.offsets import position_of, show_progress, show_reset
 from flaremq.cli.admin.running import running
 from flaremq.cli.connect import connected, note_failures, text_of
@@ -26,6 +28,7 @@ from flaremq.cli.names import group_names, topic_names
 from flaremq.cli.options import Broker, Cluster, DryRun, GroupName, Json, Namesrv, Profile, TopicName, Yes
 from flaremq.cli.render import BadValue, Output, confirm
 from flaremq.cli.sightings import look_around, missing_documents, note_missing
+from flaremq.model.retrypolicy import Customized, Exponential, RetryPolicy, RetryPolicyType
 from flaremq.model.topic import GroupConfig
 
 app = typer.Typer(
@@ -49,6 +52,23 @@ Retries = Annotated[
 ]
 RetryQueues = Annotated[
     int | None, typer.Option("--retry-queues", metavar="N", min=1, help="Queues of the retry topic.")
+]
+RetryAfter = Annotated[
+    str | None,
+    typer.Option(
+        "--retry-after",
+        metavar="SPANS",
+        help="Wait this long before each redelivery: 1s,5s,1m. The last one is repeated. "
+        "`default` is RocketMQ's: 10s,30s,1m and so on to 2h.",
+    ),
+]
+RetryExponential = Annotated[
+    str | None,
+    typer.Option(
+        "--retry-exponential",
+        metavar="FIRST,MAX[,FACTOR]",
+        help="Wait FIRST, then FACTOR times longer (default 2) each time, up to MAX: 1s,10m.",
+    ),
 ]
 OnlyTopic = Annotated[
     str | None,
@@ -124,13 +144,14 @@ def show_group(
                 "orderly",
                 ">retries",
                 ">retry queues",
+                "retry after",
                 "attributes",
             ),
             [
                 (
                     *(name, c.consume_enable, c.consume_from_min_enable, c.consume_broadcast_enable),
                     *(c.consume_message_orderly, c.retry_max_times, c.retry_queue_nums),
-                    text_of(c.attributes),
+                    *(_policy_text(c.group_retry_policy), text_of(c.attributes)),
                 )
                 for name, c in sorted(details.brokers.items())
             ],
@@ -150,13 +171,16 @@ def create_group(
     orderly: Orderly = None,
     retries: Retries = None,
     retry_queues: RetryQueues = None,
+    retry_after: RetryAfter = None,
+    retry_exponential: RetryExponential = None,
     cluster: Cluster = None,
     broker: Broker = None,
     dry_run: DryRun = False,
     json: Json = False,
 ) -> None:
     """Create a group."""
-    change = _change(consume, broadcast, orderly, retries, retry_queues)
+    policy = _policy(retry_after, retry_exponential)
+    change = _change(consume, broadcast, orderly, retries, retry_queues, policy)
     config, out = change.applied(GroupConfig(group)), Output(json)
     with connected(namesrv, profile) as admin:
         if cluster is None and broker is None and _is_there(admin, group):
@@ -178,13 +202,16 @@ def update_group(
     orderly: Orderly = None,
     retries: Retries = None,
     retry_queues: RetryQueues = None,
+    retry_after: RetryAfter = None,
+    retry_exponential: RetryExponential = None,
     cluster: Cluster = None,
     broker: Broker = None,
     dry_run: DryRun = False,
     json: Json = False,
 ) -> None:
     """Change settings of a group; settings you do not give stay as they are."""
-    change, out = _change(consume, broadcast, orderly, retries, retry_queues), Output(json)
+    policy, out = _policy(retry_after, retry_exponential), Output(json)
+    change = _change(consume, broadcast, orderly, retries, retry_queues, policy)
     if change == GroupChange():
         raise BadValue("nothing to change: give at least one setting")
     with connected(namesrv, profile) as admin:
@@ -339,6 +366,7 @@ def _change(
     orderly: bool | None,
     retries: int | None,
     retry_queues: int | None,
+    policy: RetryPolicy | None,
 ) -> GroupChange:
     return GroupChange(
         consume_enable=consume,
@@ -346,7 +374,52 @@ def _change(
         consume_message_orderly=orderly,
         retry_max_times=retries,
         retry_queue_nums=retry_queues,
+        group_retry_policy=policy,
     )
+
+
+def _policy(after: str | None, exponential: str | None) -> RetryPolicy | None:
+    """What the options say; None if they say nothing."""
+    if after is not None and exponential is not None:
+        raise BadValue("got --retry-after and --retry-exponential: give only one of them")
+    if after is not None:
+        if after.strip().lower() == "default":
+            return RetryPolicy()
+        policy = RetryPolicy(customized=Customized.after(_spans_ms("--retry-after", after.split(","))))
+    elif exponential is not None:
+        first, *rest = exponential.split(",")
+        factor = rest.pop().strip() if len(rest) == 2 else "2"
+        if len(rest) != 1 or not (factor.isascii() and factor.isdigit()):
+            raise BadValue(
+                f"--retry-exponential {exponential}: expected FIRST,MAX or FIRST,MAX,FACTOR, as in 1s,10m,2"
+            )
+        least_ms, most_ms = _spans_ms("--retry-exponential", [first, *rest])
+        kind = RetryPolicyType.EXPONENTIAL
+        policy = RetryPolicy(kind, exponential=Exponential(least_ms, most_ms, int(factor)))
+    else:
+        return None
+    try:
+        policy.check()
+    except InvalidParameter as error:
+        raise BadValue(str(error)) from None
+    return policy
+
+
+def _spans_ms(option: str, words: Sequence[str]) -> tuple[int, ...]:
+    try:
+        return tuple(parse_span_ms(word) for word in words)
+    except ConfigError as error:
+        raise BadValue(f"{option}: {error}") from None
+
+
+def _policy_text(policy: RetryPolicy) -> str:
+    """How long failed messages wait, in one cell."""
+    chosen = policy.chosen
+    if chosen is None:
+        return "default"
+    if isinstance(chosen, Exponential):
+        return f"{short_span(chosen.initial_ms)} x{chosen.multiplier} to {short_span(chosen.max_ms)}"
+    return ",".join(short_span(delay_ms) for delay_ms in chosen.delays_ms)
 
 
 def _is_there(admin: Admin, group: str) -> bool:

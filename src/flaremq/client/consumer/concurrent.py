@@ -8,7 +8,7 @@ from typing import Final
 
 from flaremq.client.consumer.delivery import Delivery, HandlerFailures
 from flaremq.client.consumer.member import GroupMember
-from flaremq.client.consumer.outcome import level_of
+from flaremq.client.consumer.outcome import Verdict, verdict_of
 from flaremq.client.consumer.processqueue import MessageRun, ProcessQueue
 from flaremq.client.message import ReceivedMessage
 
@@ -35,23 +35,23 @@ class Concurrent:
 
     def settle(self, run: MessageRun, failures: HandlerFailures) -> None:
         if failures:
-            self._failed(run, {each: level_of(error) for batch, error in failures for each in batch})
+            self._failed(run, {each: verdict_of(error) for batch, error in failures for each in batch})
         run.queue.done(run)
 
-    def _failed(self, run: MessageRun, levels: Mapping[ReceivedMessage, int]) -> None:
+    def _failed(self, run: MessageRun, verdicts: Mapping[ReceivedMessage, Verdict]) -> None:
         held = run.queue
         if held.dropped:
             return
         if not self._member.is_clustering:
             log.warning(
                 "group %s: %d failed message%s dropped: broadcast messages are not redelivered",
-                *(self._member.group, len(levels), "" if len(levels) == 1 else "s"),
+                *(self._member.group, len(verdicts), "" if len(verdicts) == 1 else "s"),
             )
-            held.done(run, list(levels))
+            held.done(run, list(verdicts))
             return
-        parted = held.part(run, levels)
+        parted = held.part(run, verdicts)
         if parted is not None:
-            self._delivery.give_back(parted, levels)
+            self._delivery.give_back(parted, verdicts)
 
     def stuck(self, run: MessageRun) -> None:
         parted = run.queue.part(run, run.unbegun())
@@ -67,4 +67,5 @@ class Concurrent:
             "group %s: the handler of %s has held message %s for more than %g s: sending it back",
             *(self._member.group, late[0].topic, late[0].message_id, limit_s),
         )
-        self._failed(run, dict.fromkeys(late, _TIMEOUT_LEVEL))
+        why = f"the handler held it for more than {limit_s:g} s"
+        self._failed(run, dict.fromkeys(late, Verdict(_TIMEOUT_LEVEL, why)))

@@ -58,7 +58,7 @@ from typing import Final, Protocol
 
 from flaremq.base.lifecycle import Owned, repeat
 from flaremq.client.consumer.member import GroupMember
-from flaremq.client.consumer.outcome import DEAD, Later
+from flaremq.client.consumer.outcome import Later, Verdict
 from flaremq.client.consumer.processqueue import MessageRun, ProcessQueue
 from flaremq.client.consumer.sendback import Returns
 from flaremq.client.consumer.workers import (
@@ -321,29 +321,29 @@ class Delivery:
 
     # Giving back.
 
-    def give_back(self, run: MessageRun, levels: Mapping[ReceivedMessage, int]) -> None:
+    def give_back(self, run: MessageRun, verdicts: Mapping[ReceivedMessage, Verdict]) -> None:
         """Send the run back to a broker; messages that none accepts are delivered here again."""
-        self._spawn("give-back", lambda: self._give_back(run, levels))
+        self._spawn("give-back", lambda: self._give_back(run, verdicts))
 
-    async def _give_back(self, run: MessageRun, levels: Mapping[ReceivedMessage, int]) -> None:
+    async def _give_back(self, run: MessageRun, verdicts: Mapping[ReceivedMessage, Verdict]) -> None:
         held = run.queue
         for message in run.left:
             if held.dropped:
                 return  # The new owner of the queue gets them again.
-            if await self._returns.give_back(message, levels.get(message, 0)):
+            if await self._returns.give_back(message, verdicts[message]):
                 held.done(run, [message])
         if len(run):
             self.later(AGAIN_S, run)
 
-    def bury(self, run: MessageRun, dead: list[ReceivedMessage]) -> None:
+    def bury(self, run: MessageRun, dead: list[ReceivedMessage], reason: str) -> None:
         """Make dead letters of these messages, then deliver what is left of their run."""
-        self._spawn("bury", lambda: self._bury(run, dead))
+        self._spawn("bury", lambda: self._bury(run, dead, reason))
 
-    async def _bury(self, run: MessageRun, dead: list[ReceivedMessage]) -> None:
+    async def _bury(self, run: MessageRun, dead: list[ReceivedMessage], reason: str) -> None:
         """The queue continues after them, but not before the broker has them."""
         delay_s = 0.0
         for message in dead:
-            if await self._returns.give_back(message, DEAD):
+            if await self._returns.bury(message, reason):
                 run.queue.done(run, [message])
             else:
                 delay_s = AGAIN_S

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from flaremq.client.consumer.delivery import Delivery, HandlerFailures
 from flaremq.client.consumer.member import GroupMember
-from flaremq.client.consumer.outcome import DEAD, level_of
+from flaremq.client.consumer.outcome import DEAD, Verdict, verdict_of
 from flaremq.client.consumer.processqueue import MessageRun, ProcessQueue
 from flaremq.client.message import ReceivedMessage
 from flaremq.model.message import MessageQueue
@@ -60,21 +60,21 @@ class Orderly:
             run, [each for each in run.left if each.queue_offset not in unfinished] if unfinished else None
         )
         if failed and not held.dropped:
-            self._failed(run, failed, level_of(failures[0][1]))
+            self._failed(run, failed, verdict_of(failures[0][1]))
             return
         if unfinished:
             held.hand_back(run)
         self._free(held.queue)
 
-    def _failed(self, run: MessageRun, failed: list[ReceivedMessage], level: int) -> None:
+    def _failed(self, run: MessageRun, failed: list[ReceivedMessage], verdict: Verdict) -> None:
         """Retry after a pause, or make dead letters after too many attempts or if the handler says so."""
         settings = self._member.settings
         most = settings.attempts_max
-        dead = [each for each in failed if level == DEAD or 0 <= most <= each.reconsume_times + 1]
+        dead = [each for each in failed if verdict.level == DEAD or 0 <= most <= each.reconsume_times + 1]
         for message in failed:
             message.tried_again()
         if dead and self._member.is_clustering:
-            self._delivery.bury(run, dead)
+            self._delivery.bury(run, dead, verdict.reason)
         else:
             self._delivery.later(settings.suspend_s, run)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
+
+from flaremq.model.properties import one_line
 
 DEAD: Final = -1
 """The delay level that sends a message to the dead-letter queue."""
@@ -26,5 +28,15 @@ def reject(why: str = "") -> Later:
     return Later(why or "rejected", delay_level=DEAD)
 
 
-def level_of(error: BaseException) -> int:
-    return error.delay_level if isinstance(error, Later) else 0
+class Verdict(NamedTuple):
+    """What follows from a failure."""
+
+    level: int
+    """A delay level; 0 leaves the choice to the broker."""
+    reason: str
+
+
+def verdict_of(error: BaseException) -> Verdict:
+    if isinstance(error, Later):
+        return Verdict(error.delay_level, one_line(str(error)))
+    return Verdict(0, one_line(f"{type(error).__name__}: {error}".removesuffix(": ")))

@@ -114,3 +114,12 @@ class ConsumerSendMsgBackRequestHeader(RpcHeader):
     origin_topic: str | None = None
     unit_mode: bool = False
     max_reconsume_times: int | None = None
+    failure_reason: str | None = None
+    """Why it failed. RocketMQ's brokers ignore it, and do not say in their answer that they stored it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerSendMsgBackResponseHeader(Header):
+    """Only of answers to requests with a reason."""
+
+    reason_stored: bool = False

@@ -7,7 +7,6 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any
 
 from flaremq.admin import sync
-from flaremq.admin.values.messages import FoundMessage, Scan
 
 
 class Unblocked:
@@ -17,7 +16,8 @@ class Unblocked:
         self.topics = _Part(admin.topics)
         self.groups = _Part(admin.groups)
         self.brokers = _Part(admin.brokers)
-        self.messages = _Messages(admin.messages)
+        self.messages = _Scanned(admin.messages)
+        self.dead_letters = _Scanned(admin.dead_letters)
         self.namesrvs = _Part(admin.namesrvs)
         self.health = _Part(admin.health)
 
@@ -35,8 +35,8 @@ class _Part:
         return call
 
 
-class _Messages(_Part):
-    async def scan(self, wanted: Scan) -> AsyncGenerator[FoundMessage, None]:
+class _Scanned(_Part):
+    async def scan(self, wanted: object) -> AsyncGenerator[Any, None]:
         found = self._part.scan(wanted)
         while (message := await asyncio.to_thread(next, found, None)) is not None:
             yield message

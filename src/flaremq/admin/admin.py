@@ -1,4 +1,4 @@
-"""Operating a cluster from a program: topics, groups, brokers, messages, NameServers, health.
+"""Operating a cluster from a program: topics, groups, brokers, messages, dead letters, NameServers, health.
 
     async with Admin("127.0.0.1:9876") as admin:
         await admin.topics.create("orders", TopicSettings(read_queues=4, write_queues=4))
@@ -14,6 +14,7 @@ import random
 from typing import Self
 
 from flaremq.admin.brokers import Brokers
+from flaremq.admin.deadletters import DeadLetterQueues
 from flaremq.admin.groups import Groups
 from flaremq.admin.health import Checkups
 from flaremq.admin.messages import Messages
@@ -45,6 +46,7 @@ class Admin:
         self.groups = Groups(servers)
         self.brokers = Brokers(servers)
         self.messages = Messages(servers)
+        self.dead_letters = DeadLetterQueues(servers)
         self.namesrvs = Namesrvs(servers)
         self.health = Checkups(servers)
 

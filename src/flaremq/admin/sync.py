@@ -13,17 +13,20 @@ from typing import Generic, TypeVar, cast
 
 from flaremq.admin import admin as core
 from flaremq.admin.brokers import Brokers as AsyncBrokers
+from flaremq.admin.deadletters import DeadLetterQueues as AsyncDeadLetterQueues
 from flaremq.admin.groups import Groups as AsyncGroups
 from flaremq.admin.health import Checkups as AsyncCheckups
 from flaremq.admin.messages import Messages as AsyncMessages
 from flaremq.admin.namesrvs import Namesrvs as AsyncNamesrvs
 from flaremq.admin.topics import Topics as AsyncTopics
+from flaremq.admin.values.deadletters import DeadLetter, LetterFilter
 from flaremq.admin.values.messages import FoundMessage, Scan
 from flaremq.client.blocking import Blocking, LoopThread, blocking, inside
 from flaremq.client.client import settings_of
 from flaremq.client.settings import ClientSettings
 
 T = TypeVar("T")
+U = TypeVar("U")
 
 
 class Admin(Blocking[core.Admin]):
@@ -36,6 +39,7 @@ class Admin(Blocking[core.Admin]):
         self.groups = Groups(self, "groups")
         self.brokers = Brokers(self, "brokers")
         self.messages = Messages(self, "messages")
+        self.dead_letters = DeadLetterQueues(self, "dead_letters")
         self.namesrvs = Namesrvs(self, "namesrvs")
         self.health = Checkups(self, "health")
 
@@ -54,6 +58,19 @@ class BlockingPart(Generic[T]):
     def _inside(self) -> tuple[LoopThread, T]:
         thread, admin = inside(self._admin)
         return thread, cast(T, getattr(admin, self._name))
+
+    def _each(self, thread: LoopThread, found: AsyncGenerator[U, None]) -> Generator[U, None, None]:
+        """What an async generator of the core yields."""
+        try:
+            while (each := thread.run(_next(found))) is not None:
+                yield each
+        finally:
+            if self._admin.is_at(thread):  # Else it ended with its loop.
+                thread.run(found.aclose())
+
+
+async def _next(found: AsyncGenerator[U, None]) -> U | None:
+    return await anext(found, None)
 
 
 class Topics(BlockingPart[AsyncTopics]):
@@ -123,17 +140,18 @@ class Messages(BlockingPart[AsyncMessages]):
     def scan(self, wanted: Scan) -> Generator[FoundMessage, None, None]:
         """Messages of a topic, queue by queue and in order; at most `count_max` of them."""
         thread, messages = self._inside()
-        found = messages.scan(wanted)
-        try:
-            while (message := thread.run(_next(found))) is not None:
-                yield message
-        finally:
-            if self._admin.is_at(thread):  # Else it ended with its loop.
-                thread.run(found.aclose())
+        yield from self._each(thread, messages.scan(wanted))
 
 
-async def _next(found: AsyncGenerator[FoundMessage, None]) -> FoundMessage | None:
-    return await anext(found, None)
+class DeadLetterQueues(BlockingPart[AsyncDeadLetterQueues]):
+    list = blocking(AsyncDeadLetterQueues.list)
+    resend = blocking(AsyncDeadLetterQueues.resend)
+    purge = blocking(AsyncDeadLetterQueues.purge)
+
+    def scan(self, chosen: LetterFilter) -> Generator[DeadLetter, None, None]:
+        """Such dead letters, group by group and oldest first."""
+        thread, letters = self._inside()
+        yield from self._each(thread, letters.scan(chosen))
 
 
 class Namesrvs(BlockingPart[AsyncNamesrvs]):

@@ -37,6 +37,7 @@ COMMANDS: Final[Mapping[str, Row]] = {
     "send": Row("flaremq.cli.messages.send", "Send messages.", MESSAGES),
     "tail": Row("flaremq.cli.messages.tail", "Print the messages of a topic as they arrive.", MESSAGES),
     "message": Row("flaremq.cli.messages.message", "Find, inspect and redeliver messages.", MESSAGES),
+    "dlq": Row("flaremq.cli.messages.dlq", "Dead letters: list, resend, export and purge.", MESSAGES),
     "topic": Row("flaremq.cli.admin.topic", "List, create, inspect and delete topics.", ADMIN),
     "group": Row("flaremq.cli.admin.group", "Consumer groups: lag, members and offsets.", ADMIN),
     "cluster": Row(

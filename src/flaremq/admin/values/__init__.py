@@ -1,9 +1,10 @@
 """What admin methods return.
 
-brokers   brokers, clusters and NameServers
-groups    consumer groups
-health    findings about a cluster
-messages  single messages
-outcome   results of asking several servers, with failures
-topics    topics
+brokers      brokers, clusters and NameServers
+deadletters  messages that groups gave up
+groups       consumer groups
+health       findings about a cluster
+messages     single messages
+outcome      results of asking several servers, with failures
+topics       topics
 """

@@ -1,5 +1,6 @@
 """Commands about messages.
 
+dlq      flaremq dlq
 lines    a message on one line, safe for a terminal
 message  flaremq message
 send     flaremq send

@@ -174,7 +174,6 @@ SMALL: dict[str, str] = {
     "broker.storage": "a feature",
     "broker.tables.deletedtopics": "a table and its file",
     "cli.admin.offsets": "how offsets are read and shown",
-    "cli.commands": "help and completion read this table alone",
     "cli.demo.plots": "needs matplotlib, which is optional",
     "client.consumer.concurrent": "one of two ways to deliver",
     "filter.tags": "one of two kinds of filters",

@@ -18,6 +18,7 @@ class Unblocked:
         self.brokers = _Part(admin.brokers)
         self.messages = _Scanned(admin.messages)
         self.dead_letters = _Scanned(admin.dead_letters)
+        self.transactions = _Part(admin.transactions)
         self.namesrvs = _Part(admin.namesrvs)
         self.health = _Part(admin.health)
 

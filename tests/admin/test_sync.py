@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from flaremq.admin import brokers, deadletters, groups, health, messages, namesrvs, sync, topics
+from flaremq.admin import brokers, deadletters, groups, health, messages, namesrvs, sync, topics, transactions
 from flaremq.admin.values.messages import Scan
 from flaremq.admin.values.topics import TopicSettings
 from flaremq.base.errors import ConfigError, NoNameServer
@@ -30,6 +30,7 @@ PARTS = [
     (brokers.Brokers, sync.Brokers),
     (messages.Messages, sync.Messages),
     (deadletters.DeadLetterQueues, sync.DeadLetterQueues),
+    (transactions.Halves, sync.Halves),
     (namesrvs.Namesrvs, sync.Namesrvs),
     (health.Checkups, sync.Checkups),
 ]

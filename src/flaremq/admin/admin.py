@@ -1,4 +1,4 @@
-"""Operating a cluster from a program: topics, groups, brokers, messages, dead letters, NameServers, health.
+"""Operating a cluster from a program: topics, groups, messages, transactions, brokers, NameServers, health.
 
     async with Admin("127.0.0.1:9876") as admin:
         await admin.topics.create("orders", TopicSettings(read_queues=4, write_queues=4))
@@ -21,6 +21,7 @@ from flaremq.admin.messages import Messages
 from flaremq.admin.namesrvs import Namesrvs
 from flaremq.admin.servers import ServerCalls
 from flaremq.admin.topics import Topics
+from flaremq.admin.transactions import Halves
 from flaremq.base.errors import UsageError
 from flaremq.client import forks
 from flaremq.client.api import Api
@@ -47,6 +48,7 @@ class Admin:
         self.brokers = Brokers(servers)
         self.messages = Messages(servers)
         self.dead_letters = DeadLetterQueues(servers)
+        self.transactions = Halves(servers)
         self.namesrvs = Namesrvs(servers)
         self.health = Checkups(servers)
 

@@ -19,6 +19,7 @@ from flaremq.admin.health import Checkups as AsyncCheckups
 from flaremq.admin.messages import Messages as AsyncMessages
 from flaremq.admin.namesrvs import Namesrvs as AsyncNamesrvs
 from flaremq.admin.topics import Topics as AsyncTopics
+from flaremq.admin.transactions import Halves as AsyncHalves
 from flaremq.admin.values.deadletters import DeadLetter, LetterFilter
 from flaremq.admin.values.messages import FoundMessage, Scan
 from flaremq.client.blocking import Blocking, LoopThread, blocking, inside
@@ -40,6 +41,7 @@ class Admin(Blocking[core.Admin]):
         self.brokers = Brokers(self, "brokers")
         self.messages = Messages(self, "messages")
         self.dead_letters = DeadLetterQueues(self, "dead_letters")
+        self.transactions = Halves(self, "transactions")
         self.namesrvs = Namesrvs(self, "namesrvs")
         self.health = Checkups(self, "health")
 
@@ -152,6 +154,14 @@ class DeadLetterQueues(BlockingPart[AsyncDeadLetterQueues]):
         """Such dead letters, group by group and oldest first."""
         thread, letters = self._inside()
         yield from self._each(thread, letters.scan(chosen))
+
+
+class Halves(BlockingPart[AsyncHalves]):
+    list = blocking(AsyncHalves.list)
+    get = blocking(AsyncHalves.get)
+    resume = blocking(AsyncHalves.resume)
+    commit = blocking(AsyncHalves.commit)
+    roll_back = blocking(AsyncHalves.roll_back)
 
 
 class Namesrvs(BlockingPart[AsyncNamesrvs]):

@@ -38,6 +38,9 @@ COMMANDS: Final[Mapping[str, Row]] = {
     "tail": Row("flaremq.cli.messages.tail", "Print the messages of a topic as they arrive.", MESSAGES),
     "message": Row("flaremq.cli.messages.message", "Find, inspect and redeliver messages.", MESSAGES),
     "dlq": Row("flaremq.cli.messages.dlq", "Dead letters: list, resend, export and purge.", MESSAGES),
+    "transaction": Row(
+        "flaremq.cli.messages.transaction", "Transactions that have not ended: list and decide.", MESSAGES
+    ),
     "topic": Row("flaremq.cli.admin.topic", "List, create, inspect and delete topics.", ADMIN),
     "group": Row("flaremq.cli.admin.group", "Consumer groups: lag, members and offsets.", ADMIN),
     "cluster": Row(

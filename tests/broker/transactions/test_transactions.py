@@ -204,8 +204,28 @@ async def test_after_the_last_check_a_message_is_parked_and_can_be_brought_back(
         assert asked == [1, 1, 1, 0, 0, 0]
         (parked,) = scene.of(PARKED)
         assert (parked.body, scene.bodies()) == (b"7", [])
+        assert parked.properties["TRANSACTION_CHECK_TIMES"] == "3"
         assert (await scene.resume(parked.message_id)).code == ResponseCode.SUCCESS
         assert len(await scene.check(30 * SECOND)) == 1
+        again = scene.of(HALF)[-1]
+        place = {
+            "tranStateTableOffset": str(again.queue_offset),
+            "commitLogOffset": str(again.physical_offset),
+        }
+        assert code_of(await scene.end(7, COMMIT, **place)) == ResponseCode.SUCCESS
+        assert scene.bodies() == [b"7"]
+
+
+async def test_a_message_without_room_for_another_property_is_parked_and_brought_back(tmp_path: Path) -> None:
+    async with a_scene(tmp_path, broker={"transaction_checks_max": 1}) as scene:
+        scene.joins()
+        room = 32_767
+        while code_of(await scene.prepare(7, fill="x" * room)) != ResponseCode.SUCCESS:
+            room -= 1
+        for _ in range(2):
+            await scene.check(30 * SECOND)
+        (parked,) = scene.of(PARKED)
+        assert (await scene.resume(parked.message_id)).code == ResponseCode.SUCCESS
         again = scene.of(HALF)[-1]
         place = {
             "tranStateTableOffset": str(again.queue_offset),

@@ -1,10 +1,11 @@
 """What admin methods return.
 
-brokers      brokers, clusters and NameServers
-deadletters  messages that groups gave up
-groups       consumer groups
-health       findings about a cluster
-messages     single messages
-outcome      results of asking several servers, with failures
-topics       topics
+brokers       brokers, clusters and NameServers
+deadletters   messages that groups gave up
+groups        consumer groups
+health        findings about a cluster
+messages      single messages
+outcome       results of asking several servers, with failures
+topics        topics
+transactions  transactions that have not ended
 """

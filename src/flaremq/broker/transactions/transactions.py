@@ -22,7 +22,7 @@ from dataclasses import replace
 from typing import Final, TypeAlias
 
 from flaremq.base.clock import Clock
-from flaremq.base.errors import FlareError, Malformed, TopicNotFound
+from flaremq.base.errors import FlareError, Malformed, PropertiesTooLong, TopicNotFound
 from flaremq.base.lifecycle import Sleep
 from flaremq.base.live import Live
 from flaremq.base.logs import fields, logger
@@ -297,7 +297,7 @@ class Transactions(Feature):
             log.error("a prepared message is no longer in the log", extra=fields(key=half.key))
             self.ledger.end([half.queue_offset])
         elif too_old or half.checks >= self._live.now.transaction_checks_max:
-            self._park(stored)
+            self._park(stored, half.checks)
         elif self._ask(half, stored, bytes(record)):
             half.checks += 1
 
@@ -321,9 +321,14 @@ class Transactions(Feature):
         clientcalls.check_transaction(member.peer, header, readdressed(record, topic.encode(), queue_id))
         return True
 
-    def _park(self, stored: StoredMessage) -> None:
+    def _park(self, stored: StoredMessage, checks: int) -> None:
         self._tables.topics.ensure(PARKED_TOPIC.decode(), 1)
-        self._end(stored, replace(copy_of(stored), topic=PARKED_TOPIC, queue_id=0), committed=False)
+        parked = replace(copy_of(stored), topic=PARKED_TOPIC, queue_id=0)
+        known = {**stored.properties, properties.TRANSACTION_CHECK_TIMES: str(checks)}
+        try:
+            self._end(stored, replace(parked, properties=encode_properties(known)), committed=False)
+        except PropertiesTooLong:
+            self._end(stored, parked, committed=False)
         log.warning(
             "nobody could say how a transaction ended: its message is parked in topic %s",
             PARKED_TOPIC.decode(),
@@ -335,7 +340,11 @@ class Transactions(Feature):
         stored = self._stored(physical_offset)
         if stored is None or stored.topic.encode() not in (PARKED_TOPIC, HALF_TOPIC):
             return None
-        known = {**stored.properties, properties.TRANSACTION_CHECK_TIMES: "0"}
+        known = stored.properties
+        if (
+            properties.TRANSACTION_CHECK_TIMES in known
+        ):  # Else it counts as 0, and there may be no room for it.
+            known = {**known, properties.TRANSACTION_CHECK_TIMES: "0"}
         put = replace(copy_of(stored), topic=HALF_TOPIC, queue_id=0, properties=encode_properties(known))
         result = self._store.put(put, wait=False)
         self.ledger.reopened(stored.unique_key or "")

@@ -1,9 +1,10 @@
 """Commands about messages.
 
-dlq      flaremq dlq
-lines    a message on one line, safe for a terminal
-message  flaremq message
-send     flaremq send
-tail     flaremq tail
-waiting  flaremq message waiting and cancel
+dlq          flaremq dlq
+lines        a message on one line, safe for a terminal
+message      flaremq message
+send         flaremq send
+tail         flaremq tail
+transaction  flaremq transaction
+waiting      flaremq message waiting and cancel
 """

@@ -85,12 +85,21 @@ PLANS: dict[str, list[Runs | RunsOn | Watches | Shown]] = {
         Runs(r"^1$"),
         RunsOn(r"Orders: consumed in \d+\.\d ms"),
     ],
+    "dead-letters.md": [
+        RunsOn(r"billed \('o-18',\)"),
+        Runs(r"1s x2 to 10m"),
+        Runs(
+            r"billing +1 (?s:.*)there is no such customer(?s:.*)would resend 1 dead letter of group billing to"
+            r"(?s:.*)1 dead letter written to letters.jsonl"
+        ),
+        Runs(r"^billing 1 \{'there is no such customer': 1\}\n1 sent, 0 failed$"),
+    ],
     "delay.md": [
         Runs(r"^cancelled$"),
         Runs(r"OK(?s:.*)WITHIN_A_MINUTE(?s:.*)Orders(?s:.*)WAITS_FOR(?s:.*)timer"),
     ],
     "request.md": [Runs("^42$")],
-    "transactions.md": [Runs("was not needed")],
+    "transactions.md": [Runs("was not needed"), Runs("No transactions are open or parked")],
     "maintain.md": [
         Runs(),
         Runs("is sound: 1 record"),

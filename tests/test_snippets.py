@@ -89,8 +89,8 @@ PLANS: dict[str, list[Runs | RunsOn | Watches | Shown]] = {
         RunsOn(r"billed \('o-18',\)"),
         Runs(r"1s x2 to 10m"),
         Runs(
-            r"billing +1 (?s:.*)there is no such customer(?s:.*)would resend 1 dead letter of group billing to"
-            r"(?s:.*)1 dead letter written to letters.jsonl"
+            r"billing +1 (?s:.*)there is no such customer(?s:.*)would resend 1 dead letter of group billing"
+            r" to the topic it came from\n1 dead letter written to letters.jsonl"
         ),
         Runs(r"^billing 1 \{'there is no such customer': 1\}\n1 sent, 0 failed$"),
     ],

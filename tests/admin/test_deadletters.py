@@ -9,11 +9,11 @@ from tests.admin.test_messages import send
 
 from flaremq.admin import deadletters
 from flaremq.admin.admin import Admin
-from flaremq.admin.deadletters import MARKS_TOPIC
 from flaremq.admin.values.deadletters import DeadLetter, LetterFilter, kind_of
 from flaremq.admin.values.messages import FoundMessage, Scan, TimeRange
-from flaremq.admin.values.topics import TopicSettings
+from flaremq.admin.values.topics import TopicKind, TopicSettings
 from flaremq.base.errors import CallTimeout, InvalidParameter
+from flaremq.model.names import DLQ_MARKS_TOPIC
 from flaremq.protocol.codes import RequestCode
 from flaremq.protocol.headers.send import ConsumerSendMsgBackRequestHeader
 from flaremq.testing.cluster import eventually
@@ -186,6 +186,8 @@ async def test_what_is_purged_is_found_no_more_but_stays_in_its_topic(admin: Adm
     assert await bodies(admin) == numbered(0, 1, 3, 5)
     assert await bodies(admin, LetterFilter(group="other")) == numbered(9)
     assert len([each async for each in admin.messages.scan(Scan(topic="%DLQ%billing"))]) == 6
+    kinds = {each.name: each.kind for each in await admin.topics.list()}
+    assert kinds[DLQ_MARKS_TOPIC] is TopicKind.SYSTEM
 
 
 @pytest.mark.usefixtures("letters")
@@ -207,7 +209,7 @@ async def test_messages_of_others_in_the_topic_of_marks_do_no_harm(
 ) -> None:
     await admin.dead_letters.purge(LetterFilter(group=GROUP, reason="KeyError"))
     for body in (b"hello", b"[]", b'{"offsets": 7}', json.dumps({"offsets": ["x", None]}).encode()):
-        await wire.send(servers.addresses[0], MARKS_TOPIC, 0, body)
+        await wire.send(servers.addresses[0], DLQ_MARKS_TOPIC, 0, body)
     assert await bodies(admin) == numbered(2, 3, 4, 5)
 
 

@@ -401,6 +401,11 @@ class JavaClients:
         fields = {"namesrv": self.namesrv, "topic": topic, "brokerName": broker_name, "timeoutMs": ROUTE_MS}
         self._jvm.ask("awaitRoute", LIMIT_S, **fields)
 
+    def resume_half(self, topic: str, message_id: str) -> bool:
+        """Have producers asked again about a parked transaction."""
+        fields = {"namesrv": self.namesrv, "topic": topic, "messageId": message_id}
+        return bool(self._jvm.ask("resumeHalf", LIMIT_S, **fields))
+
     def mqadmin(self, *words: str) -> Printed:
         answer = self._jvm.ask("mqadmin", LIMIT_S, args=[*words, "-n", self.namesrv])
         return Printed(answer["out"], answer["err"])

@@ -28,7 +28,7 @@ LIMIT_S = 90.0
 LIMIT_MS = 90_000
 SOON = {
     **FOR_TESTS,
-    "transactionCheckInterval": 2000,
+    "transactionCheckInterval": 5000,
     "transactionTimeOut": 1000,
     "transactionCheckMax": 2,
 }
@@ -190,4 +190,31 @@ def test_a_java_consumer_waits_as_the_policy_of_its_group_says(java: JavaClients
         received = java.push("Orders", "hasty", how={"refuseFirst": 1}).received(2, LIMIT_MS)
         assert [each.reconsume_times for each in received] == [0, 1]
         assert time.monotonic() - began_s < 9, "the first delay level would be 10 s"
+        java.stop_all()
+
+
+def test_javas_admin_resumes_a_parked_transaction_at_our_broker(java: JavaClients, tmp_path: Path) -> None:
+    told: dict[bytes, bool] = {}
+    with Peers(tmp_path) as peers:
+        namesrv = peers.namesrv(Flare())
+        options = {**SOON, "transactionCheckInterval": 1000}
+        broker = peers.broker(Flare(), namesrv.address, options=options)
+        there = Place(namesrv.address, broker.address)
+        java.namesrv = namesrv.address
+        java.create_topic("Paid", broker.address, broker.name, 1)
+        with TransactionProducer(
+            "buyers", namesrv.address, checker=lambda message: told.get(message.body)
+        ) as producer:
+            producer.send(Message("Paid", b"one"), lambda _: None)
+
+            def parked() -> list[dict[str, Any]]:
+                found: list[dict[str, Any]] = ours(there, "transaction", "list", "--parked")["transactions"]
+                return found
+
+            wait("it is parked", lambda: len(parked()) == 1)
+            told[b"one"] = True
+            assert java.resume_half("TRANS_CHECK_MAX_TIME_TOPIC", parked()[0]["offset_id"])
+            wait("it has ended", lambda: ours(there, "transaction", "list")["transactions"] == [])
+        (message,) = java.push("Paid").received(1, LIMIT_MS)
+        assert message.body == b"one"
         java.stop_all()

@@ -26,11 +26,9 @@ from flaremq.admin.values.outcome import Answers
 from flaremq.admin.values.topics import TopicKind, TopicSettings
 from flaremq.base.errors import FlareError, Incomplete, InvalidParameter, NoRoute, TopicNotFound
 from flaremq.model.message import MessageQueue
-from flaremq.model.names import DLQ_PREFIX, check_group, check_topic, dlq_topic, is_dlq
+from flaremq.model.names import DLQ_MARKS_TOPIC, DLQ_PREFIX, check_group, check_topic, dlq_topic, is_dlq
 from flaremq.protocol.bodies.route import MASTER_ID
 
-MARKS_TOPIC: Final = "FLAREMQ_DLQ_MARKS"
-"""Notes which dead letters were sent again or purged."""
 MARKED_AT_ONCE: Final = 32
 """How many dead letters are sent again before they are marked."""
 _PURGED_AT_ONCE: Final = 1000
@@ -170,11 +168,11 @@ class _Marks:
         return letter.message.stored.physical_offset in self._known[broker]
 
     async def _read(self, broker: str) -> set[int]:
-        having = await self._servers.of_topic_or_none(MARKS_TOPIC) or ()
+        having = await self._servers.of_topic_or_none(DLQ_MARKS_TOPIC) or ()
         server = next((each for each in having if each.name == broker), None)
         if server is None:
             return set()
-        queue, api = MessageQueue(MARKS_TOPIC, broker, 0), self._servers.api
+        queue, api = MessageQueue(DLQ_MARKS_TOPIC, broker, 0), self._servers.api
         begin = max(0, await api.min_offset(server.address, queue))
         end = await api.max_offset(server.address, queue)
         found: set[int] = set()
@@ -192,10 +190,10 @@ class _Marks:
             raise NoRoute(
                 f"broker {broker!r} has no master now, to note what is done with dead letters there"
             )
-        having = await self._servers.of_topic_or_none(MARKS_TOPIC) or ()
+        having = await self._servers.of_topic_or_none(DLQ_MARKS_TOPIC) or ()
         if broker not in (each.name for each in having):
             await self._topics.create(
-                MARKS_TOPIC, TopicSettings(read_queues=1, write_queues=1), broker=broker
+                DLQ_MARKS_TOPIC, TopicSettings(read_queues=1, write_queues=1), broker=broker
             )
         self._writable[broker] = server
 
@@ -214,7 +212,7 @@ class _Marks:
         offsets = self._added.pop(broker, [])
         if offsets:
             body = json.dumps({"version": 1, "done": what, "offsets": offsets}).encode()
-            queue = MessageQueue(MARKS_TOPIC, broker, 0)
+            queue = MessageQueue(DLQ_MARKS_TOPIC, broker, 0)
             await send_to(self._servers, self._writable[broker], queue, body)
 
 

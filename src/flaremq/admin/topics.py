@@ -321,7 +321,9 @@ def _kind(topic: str, own_names: frozenset[str]) -> TopicKind:
         return TopicKind.RETRY
     if names.is_dlq(topic):
         return TopicKind.DLQ
-    return TopicKind.SYSTEM if names.is_system(topic) or topic in own_names else TopicKind.NORMAL
+    if names.is_system(topic) or topic in own_names or topic == names.DLQ_MARKS_TOPIC:
+        return TopicKind.SYSTEM
+    return TopicKind.NORMAL
 
 
 def _route_of(topic: str, data: TopicRouteData) -> TopicRoute:

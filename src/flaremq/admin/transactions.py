@@ -9,6 +9,9 @@ which makes a new record in the half topic, and that is ended at once. So the ne
 message is dealt with: it is undecided if no prepared message with its id lies behind it in the log. Nothing
 else needs to be remembered, and a crash between the two steps leaves an open transaction, to decide again.
 
+RocketMQ's brokers note an end up to three seconds late, and make a copy of an open message whenever they ask
+about it. A copy made in those seconds would stay open, so it is rolled back too, which delivers nothing.
+
 Only requests that RocketMQ has are used. An end that named the parked record itself would be accepted by
 RocketMQ's brokers, but also end whichever transaction has the same number in the half topic.
 """
@@ -18,6 +21,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -48,6 +52,7 @@ _CHECKER: Final = "CID_RMQ_SYS_TRANS"  # The group under which brokers keep how 
 _COPIES_MAX: Final = 64
 _TIME_MAX: Final = (1 << 63) - 1
 _LOOK_AGAIN_S: Final = 0.05
+_SETTLED_S: Final = 10.0  # RocketMQ's brokers note ends every three seconds.
 
 
 @dataclass(slots=True)
@@ -114,12 +119,15 @@ class Halves:
                 f"transaction {message_id} is not parked: its producers are being asked, and decide it"
             )
         record = halves.parked[key]
-        was_committed = await self._was_committed(halves.server, record)
-        if was_committed:
-            if committed:
-                return False
-            raise IllegalOperation(f"transaction {message_id} was committed before: its message is delivered")
         half = halves.open.get(key)
+        if await self._was_committed(halves.server, record):
+            if not committed:
+                raise IllegalOperation(
+                    f"transaction {message_id} was committed before: its message is delivered"
+                )
+            if half is not None:
+                await self._settle(halves.server, half)
+            return False
         if half is None:
             if await self._parked(halves, key) is None:
                 if committed:
@@ -130,6 +138,7 @@ class Halves:
                 return False
             half = await self._resume(halves.server, record)
         await self._end(halves.server, half, committed=committed)
+        await self._settle(halves.server, half)
         return True
 
     async def _resume(self, server: ServerAddress, parked: FoundMessage) -> FoundMessage:
@@ -169,6 +178,17 @@ class Halves:
         )
         await self._servers.api.ask(server.address, RequestCode.END_TRANSACTION, header)
 
+    async def _settle(self, server: ServerAddress, half: FoundMessage) -> None:
+        """Wait until the broker has noted the end of a transaction, and end copies that it made meanwhile."""
+        ended = {half.queue_offset}
+        with suppress(TimeoutError):  # The decision stands: what is left is listed.
+            async with asyncio.timeout(_SETTLED_S):
+                while (left := (await self._of(server)).open.get(half.message_id)) is not None:
+                    if left.queue_offset not in ended and _is_same(left, half):
+                        ended.add(left.queue_offset)
+                        await self._end(server, left, committed=False)
+                    await asyncio.sleep(_LOOK_AGAIN_S)
+
     async def _was_committed(self, server: ServerAddress, parked: FoundMessage) -> bool:
         topic = parked.get(properties.REAL_TOPIC) or ""
         return any(
@@ -205,6 +225,8 @@ class Halves:
         place = record.stored.physical_offset
         if any(each.stored.physical_offset > place and _is_same(each, record) for each in copies):
             return None
+        if await self._was_committed(halves.server, record):
+            return None  # A copy that RocketMQ made while it had not noted the end.
         return HalfMessage(HalfState.PARKED, record, True)
 
     async def _since(self, server: ServerAddress, parked: FoundMessage) -> Sequence[FoundMessage]:

@@ -30,6 +30,8 @@ SELF_TEST_TOPIC: Final = "SELF_TEST_TOPIC"
 OFFSET_MOVED_EVENT_TOPIC: Final = "OFFSET_MOVED_EVENT"
 ROCKSDB_OFFSET_TOPIC: Final = "CHECKPOINT_TOPIC"
 TIMER_TOPIC: Final = SYSTEM_TOPIC_PREFIX + "wheel_timer"
+DLQ_MARKS_TOPIC: Final = "FLAREMQ_DLQ_MARKS"
+"""Notes which dead letters were resent or purged. An ordinary topic, which any broker can have."""
 UNDELIVERED_TOPIC: Final = SYSTEM_TOPIC_PREFIX + "undelivered"
 """Delayed messages that could not be delivered to their own topic. RocketMQ would drop them."""
 

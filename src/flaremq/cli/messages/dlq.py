@@ -173,9 +173,8 @@ def resend(
         raise BadValue("got --to and --to-group: give only one of them")
     with connected(namesrv, profile) as admin:
         number = _number(admin, chosen)
-        where = (
-            "that group alone" if to_group else "the topics they came from" if to is None else f"topic {to}"
-        )
+        origin = "the topic it came from" if number == 1 else "the topics they came from"
+        where = "that group alone" if to_group else origin if to is None else f"topic {to}"
         what = f"resend {count(number, 'dead letter')} of group {group} to {where}"
         if dry_run or not number:
             _nothing_done(out, group, what, number, dry_run)

@@ -56,6 +56,12 @@ final class Admin {
         return waitForRoute(args);
     }
 
+    /** Has producers asked again about a parked transaction; mqadmin has no command for it. */
+    Object resumeHalf(Args args) throws Exception {
+        args.only("namesrv", "topic", "messageId");
+        return admin(args).resumeCheckHalfMessage(args.text("topic"), args.text("messageId"));
+    }
+
     private Object waitForRoute(Args args) throws Exception {
         long end = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(args.number("timeoutMs"));
         while (!isRouted(args)) {

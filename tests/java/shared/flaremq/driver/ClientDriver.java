@@ -54,6 +54,7 @@ public final class ClientDriver {
             case "query" -> pulls.query(args);
             case "createTopic" -> admin.createTopic(args);
             case "awaitRoute" -> admin.awaitRoute(args);
+            case "resumeHalf" -> admin.resumeHalf(args);
             case "mqadmin" -> admin.mqadmin(args);
             default -> throw new IllegalArgumentException("unknown command " + command);
         };

@@ -36,7 +36,7 @@ SOON = {
 
 def wait(what: str, is_so: Callable[[], bool]) -> None:
     async def check() -> bool:
-        return is_so()
+        return await asyncio.to_thread(is_so)  # Commands have event loops of their own.
 
     asyncio.run(eventually(what, check, LIMIT_S))
 

@@ -259,6 +259,11 @@ async def test_a_retry_and_a_dead_letter_say_why(servers: EmbeddedThread, topic:
     ):
         await send(producer, topic, [b"one"])
         (letter,) = await letters(servers, group, 1)
+        reader = Seen()
+        async with joined(servers, f"R-{topic}", dlq_topic(group), reader):
+            await reader.count(1)
+    (dead_letter,) = reader.messages
+    assert dead_letter.failure is not None and dead_letter.failure.reason == "KeyError"
     failures = [message.failure for message in seen.messages]
     reasons = [None if each is None else each.reason for each in failures]
     assert reasons == [None, "ValueError: no price in line 7", "the shop is closed"]

@@ -95,7 +95,7 @@ class SendBackHandlers:
         message = self._found(header.offset)
         is_dead = header.delay_level < 0 or message.reconsume_times >= _times_max(request, header, group)
         stored, copy = self._put(self._copies(message, header, group, retry, is_dead=is_dead))
-        self._count(header.group, copy)
+        self._count(header.group, copy, has_room=copy.is_dead == is_dead)
         # The consumer forgets the message once it has its answer, so the copy must be as safe as a send. A
         # copy that is late to be safe is stored all the same: an error would make the consumer store another.
         if await self._acks.safe(stored.end) == ResponseCode.SYSTEM_ERROR:
@@ -200,14 +200,15 @@ class SendBackHandlers:
             return stored, copy
         raise too_long
 
-    def _count(self, group: str, copy: _Copy) -> None:
+    def _count(self, group: str, copy: _Copy, *, has_room: bool) -> None:
         known = copy.known
         origin = known[properties.RETRY_TOPIC]
         self._stats.sent_back(group, origin)
         if copy.is_dead:
             self._stats.sent_to_dlq(group, origin)
+            what = "has failed too often" if has_room else "has no room for the properties of a retry"
             log.warning(
-                "a message has failed too often and goes to the dead-letter topic",
+                f"a message {what} and goes to the dead-letter topic",
                 extra=logged(group=group, topic=origin, key=known.get(properties.UNIQ_KEY, ""),
                              times=copy.message.reconsume_times,
                              why=known.get(properties.FAILURE_REASON, "not known")),

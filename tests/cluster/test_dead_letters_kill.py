@@ -17,7 +17,7 @@ from flaremq.model.message import StoredMessage
 from flaremq.testing.cluster import Cluster, eventually
 from flaremq.testing.fakes.wireclient import WireClient
 
-COUNT = 400
+COUNT = 250
 TOPIC, GROUP = "Orders", "billing"
 
 

@@ -126,3 +126,18 @@ def test_a_group_without_dead_letters_is_told_so(ask: Ask) -> None:
     ask("group", "create", "lucky")
     assert ask("dlq", "list", "-g", "lucky").out == "No dead letters found.\n"
     assert ask("dlq", "show", "lucky").out == "Group lucky has no such dead letters.\n"
+
+
+def test_without_a_broker_the_rest_is_shown_and_told_to_be_a_part(ask: Ask, servers: EmbeddedThread) -> None:
+    dead(ask, servers, "parts", "parted", ["x"])
+    assert "incomplete" not in ask("dlq", "list").err
+    servers.stop("broker-b")
+    try:
+        for words in (("dlq", "list", "-g", "parted"), ("dlq", "show", "parted"), ("transaction", "list")):
+            ended = ask(*words)
+            assert ended.status == 0
+            assert "incomplete: broker-b is not registered now" in ended.err, words
+        (found,) = ask("dlq", "show", "parted", "--json").document["missing"]
+        assert found["broker"] == "broker-b"
+    finally:
+        servers.start("broker-b")

@@ -13,7 +13,8 @@ from flaremq.admin.documents import failures_document, message_document
 from flaremq.admin.sync import Admin
 from flaremq.admin.values.deadletters import DeadLetter, LetterFilter, LetterSummary
 from flaremq.admin.values.messages import TimeRange
-from flaremq.base.errors import ConfigError, GroupNotFound
+from flaremq.admin.values.outcome import Failed
+from flaremq.base.errors import ConfigError, GroupNotFound, Incomplete
 from flaremq.base.files import replace_whole
 from flaremq.base.text import count
 from flaremq.base.units import parse_span_ms
@@ -21,6 +22,7 @@ from flaremq.cli.connect import connected, note_failures
 from flaremq.cli.names import group_names, topic_names
 from flaremq.cli.options import DryRun, GroupName, Json, Namesrv, Profile, Yes
 from flaremq.cli.render import BadValue, Output, confirm, dumps, note, worded_error
+from flaremq.cli.sightings import look_around, missing_documents, note_missing
 from flaremq.cli.times import local
 
 app = typer.Typer(
@@ -72,16 +74,19 @@ def list_letters(
         found = admin.dead_letters.list(chosen)
         if not found and not found.failed:
             _check_group(admin, group)
+        missing = look_around(admin)
 
     def for_people() -> None:
         rows = [row for each in found for row in _rows(each)]
         heads = ("group", ">count", "oldest", "newest", ">of them", "reason")
         out.table(heads, rows, empty="No dead letters found.")
         note_failures(found.failed)
+        note_missing(missing)
 
     document = {
         "groups": [each.document() for each in found],
         "failed": failures_document(found.failed),
+        "missing": missing_documents(missing),
     }
     out.show(document, for_people)
 
@@ -117,9 +122,8 @@ def show_letters(
     """Show the dead letters of a group: where they came from, and why they failed."""
     out, chosen = Output(json), _filter(group, reason, older_than, newer_than, limit)
     with connected(namesrv, profile) as admin:
-        letters = list(admin.dead_letters.scan(chosen))
-        if not letters:
-            _check_group(admin, group)
+        letters, failed = _read(admin, chosen)
+        missing = look_around(admin)
 
     def for_people() -> None:
         rows = [
@@ -133,8 +137,16 @@ def show_letters(
         out.table(heads, rows, empty=f"Group {group} has no such dead letters.")
         if len(letters) == limit:
             note(f"these are the first {limit:,}: --limit shows more")
+        note_failures(failed)
+        note_missing(missing)
 
-    out.show({"group": group, "letters": [_document(each) for each in letters]}, for_people)
+    document = {
+        "group": group,
+        "letters": [_document(each) for each in letters],
+        "failed": failures_document(failed),
+        "missing": missing_documents(missing),
+    }
+    out.show(document, for_people)
 
 
 @app.command("resend")
@@ -289,6 +301,18 @@ def _span_ms(option: str, text: str) -> int:
         return parse_span_ms(text)
     except ConfigError as error:
         raise BadValue(f"{option}: {error}") from None
+
+
+def _read(admin: Admin, chosen: LetterFilter) -> tuple[list[DeadLetter], Failed]:
+    """Those of the brokers that answer, and which of them do not."""
+    letters: list[DeadLetter] = []
+    try:
+        letters.extend(admin.dead_letters.scan(chosen))
+    except Incomplete as error:
+        return letters, error.failed
+    if not letters:
+        _check_group(admin, chosen.group)
+    return letters, {}
 
 
 def _number(admin: Admin, chosen: LetterFilter) -> int:

@@ -14,6 +14,7 @@ from flaremq.cli.connect import connected, note_failures
 from flaremq.cli.messages.message import body_text
 from flaremq.cli.options import DryRun, Json, Namesrv, Profile, Yes
 from flaremq.cli.render import Output, confirm, dumps
+from flaremq.cli.sightings import look_around, missing_documents, note_missing
 from flaremq.cli.times import local
 
 app = typer.Typer(
@@ -40,6 +41,7 @@ def list_transactions(
     out = Output(json)
     with connected(namesrv, profile) as admin:
         found = admin.transactions.list(HalfState.PARKED if parked else None)
+        missing = look_around(admin)
     now_ms = time.time_ns() // 1_000_000
 
     def for_people() -> None:
@@ -54,10 +56,12 @@ def list_transactions(
         empty = "No transactions are parked." if parked else "No transactions are open or parked."
         out.table(heads, rows, empty=empty)
         note_failures(found.failed)
+        note_missing(missing)
 
     document = {
         "transactions": [each.document() for each in found],
         "failed": failures_document(found.failed),
+        "missing": missing_documents(missing),
     }
     out.show(document, for_people)
 

@@ -64,10 +64,13 @@ class _Halves:
     """By id, the newest copy of each."""
     parked: dict[str, FoundMessage] = field(default_factory=dict)
     """By id, the newest record of each, decided or not."""
+    are_ends_known: bool = True
+    """RocketMQ 4.9 notes ends at once, where no client can read them: a half is open until the next check."""
 
 
 class Halves:
-    """RocketMQ's brokers note ends every three seconds: until then, ended transactions are listed as open."""
+    """Ended transactions are listed as open until the broker has noted their end: RocketMQ's do so every three
+    seconds, those of 4.9 with the next check, FlareMQ's at once."""
 
     def __init__(self, servers: ServerCalls) -> None:
         self._servers = servers
@@ -183,7 +186,10 @@ class Halves:
         ended = {half.queue_offset}
         with suppress(TimeoutError):  # The decision stands: what is left is listed.
             async with asyncio.timeout(_SETTLED_S):
-                while (left := (await self._of(server)).open.get(half.message_id)) is not None:
+                while (halves := await self._of(server)).are_ends_known:
+                    left = halves.open.get(half.message_id)
+                    if left is None:
+                        return
                     if left.queue_offset not in ended and _is_same(left, half):
                         ended.add(left.queue_offset)
                         await self._end(server, left, committed=False)
@@ -260,16 +266,18 @@ class Halves:
     async def _of(self, server: ServerAddress) -> _Halves:
         halves = _Halves(server)
         ended: set[int] = set()
-        for message in await self._read(server, names.TRANS_OP_HALF_TOPIC, _CHECKER):
+        ops = await self._read(server, names.TRANS_OP_HALF_TOPIC, _CHECKER)
+        halves.are_ends_known = ops is not None
+        for message in ops or ():
             text = message.body.decode("ascii", "replace")
             ended.update(int(each) for each in text.split(",") if each.isascii() and each.isdigit())
-        for message in await self._read(server, names.TRANS_HALF_TOPIC, _CHECKER):
+        for message in await self._read(server, names.TRANS_HALF_TOPIC, _CHECKER) or ():
             # A copy that RocketMQ makes at each check stands for the ones before it.
             if message.queue_offset in ended:
                 halves.open.pop(message.message_id, None)
             else:
                 halves.open[message.message_id] = message
-        for message in await self._read(server, names.TRANS_CHECK_MAX_TIME_TOPIC):
+        for message in await self._read(server, names.TRANS_CHECK_MAX_TIME_TOPIC) or ():
             halves.parked[message.message_id] = message
         for key, parked in halves.parked.items():
             half = halves.open.get(key)
@@ -279,17 +287,17 @@ class Halves:
 
     async def _read(
         self, server: ServerAddress, topic: str, group: str | None = None
-    ) -> Sequence[FoundMessage]:
-        """The messages of a topic, from the offset of a group on if it has one."""
+    ) -> Sequence[FoundMessage] | None:
+        """The messages of a topic, from the offset of a group on if it has one; None if it cannot be read."""
         queue, api = MessageQueue(topic, server.name, 0), self._servers.api
         try:
             end = await api.max_offset(server.address, queue)
             begin = max(0, await api.min_offset(server.address, queue))
             if group is not None:
                 begin = max(begin, await api.committed(server.address, group, queue) or 0)
+            return [each async for each in scans.between(self._servers, server, queue, begin, end)]
         except TopicNotFound:
-            return []  # It is made with the first message.
-        return [each async for each in scans.between(self._servers, server, queue, begin, end)]
+            return None
 
 
 def _is_same(half: FoundMessage, parked: FoundMessage) -> bool:

@@ -31,6 +31,7 @@ cdef int D_RECONSUME = Draft.RECONSUME_TIMES, S_WIDTH = Send.WIDTH, S_FRAME = Se
 cdef int S_TARGET = Send.TARGET, S_SERIALIZE = Send.SERIALIZE, S_OPAQUE = Send.OPAQUE, S_ONE_WAY = Send.ONE_WAY
 cdef int S_GROUP = Send.GROUP_AT, S_DEFAULT_TOPIC = Send.DEFAULT_TOPIC_AT, S_WAIT = Send.WAIT
 cdef int S_QUEUE_NUMS = Send.DEFAULT_TOPIC_QUEUE_NUMS, S_UNIQUE_KEY = Send.UNIQUE_KEY_AT, T_ROWS = Target.ROWS
+cdef int S_PRODUCER = Send.PRODUCER_AT, S_SEQUENCE = Send.SEQUENCE
 cdef int T_WIDTH = Target.WIDTH, T_TOPIC = Target.TOPIC_AT, T_QUEUE_ID = Target.QUEUE_ID, T_FIRST = Target.FIRST
 
 cdef enum:
@@ -70,6 +71,10 @@ cdef extern from "protocol/bulk/_scan.h":
     uint8_t* put_utf8(uint8_t* p, int32_t code) nogil
 
 
+cdef extern from "model/_sequence.h":
+    int64_t sequence_of(const uint8_t* p, int64_t size, int64_t* id_size) nogil
+
+
 cdef struct Tables:
     # What a call works on, and the places where it goes on writing.
     const uint8_t* data
@@ -96,6 +101,9 @@ cdef struct Properties:
     int64_t unique_key_at
     int64_t unique_key_size
     int64_t wait
+    int64_t producer_at
+    int64_t producer_size
+    int64_t sequence  # -1: none.
     uint64_t seen  # A bit for each name; two names may have the same.
 
 
@@ -242,6 +250,12 @@ cdef bint add(Tables* t, int64_t row, int64_t* f) except -1:
     s[S_UNIQUE_KEY] = at + properties.unique_key_at
     s[S_UNIQUE_KEY + 1] = properties.unique_key_size
     s[S_WAIT] = properties.wait
+    s[S_PRODUCER] = s[S_PRODUCER + 1] = 0
+    s[S_SEQUENCE] = -1
+    if properties.sequence >= 0 and not numbers[RECONSUME]:
+        s[S_PRODUCER] = at + properties.producer_at
+        s[S_PRODUCER + 1] = properties.producer_size
+        s[S_SEQUENCE] = properties.sequence
     t.rows += 1
     return True
 
@@ -292,6 +306,8 @@ cdef bint read_properties(Tables* t, const int64_t* place, Properties* into) noe
     cdef bint escaped = place[4] & KIND_ESCAPED, wide = place[4] & KIND_WIDE
     into.unique_key_at = into.unique_key_size = 0
     into.wait = 1
+    into.producer_at = into.producer_size = 0
+    into.sequence = -1
     into.seen = 0
     if place[4] & KIND_BARE:
         return False
@@ -334,6 +350,10 @@ cdef bint read_properties(Tables* t, const int64_t* place, Properties* into) noe
     into.size = out - begin
     if into.size + t.tail_size > PROPERTIES_MAX or (wide and not utf8_valid(begin, into.size)):
         return False
+    if into.sequence >= 0:  # A copy of another message is not compared.
+        for pairs in range(pairs):
+            if sizes[pairs] == 10 and memcmp(names[pairs], b"REAL_TOPIC", 10) == 0:
+                return False
     return into.unique_key_size > 0
 
 
@@ -357,6 +377,10 @@ cdef bint note_property(uint8_t** names, const int64_t* sizes, int n, const uint
     if size == 4 and memcmp(name, b"WAIT", 4) == 0:
         into.wait = value_size == 4 and memcmp(value, b"true", 4) == 0
         return into.wait or (value_size == 5 and memcmp(value, b"false", 5) == 0)
+    if size == 12 and memcmp(name, b"PRODUCER_SEQ", 12) == 0:
+        into.producer_at = value - begin
+        into.sequence = sequence_of(value, value_size, &into.producer_size)
+        return into.sequence >= 0
     return not is_plain_property(name, size)
 
 

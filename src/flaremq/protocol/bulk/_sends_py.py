@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from flaremq.model import layout
+from flaremq.model._sequences_py import parse_sequence
 from flaremq.model.columns import Bytes
 from flaremq.protocol.bulk._burst_py import check_tables, fields_of, is_text, number_of
 from flaremq.protocol.bulk.columns import Chunk, Frame, Kind, Plain, Send, Target
@@ -51,6 +52,8 @@ PLAIN_PROPERTIES: Final = frozenset(
 )
 """Properties that a broker acts on, removes or sets itself."""
 PLAIN_PREFIXES: Final = (b"TIMER_", b"INNER_", b"__RMQ.TRANSIENT.")
+
+_NO_SEQUENCE: Final = (0, 0, -1)
 
 _ESCAPE: Final = re.compile(rb'\\(?:u([0-9a-fA-F]{4})|(["\\/bfnrt])|)')
 _SHORT: Final = dict(zip(b'"\\/bfnrt', (b'"', b"\\", b"/", b"\b", b"\f", b"\n", b"\r", b"\t"), strict=True))
@@ -112,7 +115,7 @@ class _Made:
         properties = _properties(data, found[_PROPERTIES], len(self._tail))
         if properties is None:
             return False
-        raw, key_at, key_size, wait = properties
+        raw, key_at, key_size, wait, (producer_at, producer_size, sequence) = properties
         f, c = row * Frame.WIDTH, frames[row * Frame.WIDTH + Frame.CHUNK] * Chunk.WIDTH
         at, size = len(self._heads), len(raw) + len(self._tail)
         self._heads += raw + self._tail
@@ -128,6 +131,8 @@ class _Made:
         self.sends.extend((frames[f + Frame.SERIALIZE], frames[f + Frame.OPAQUE], one_way))
         self.sends.extend((*found[_GROUP][:2], *found[_DEFAULT_TOPIC][:2], numbers[_QUEUE_NUMS]))
         self.sends.extend((at + key_at, key_size, wait))
+        is_compared = sequence >= 0 and not numbers[_RECONSUME]  # A message that is sent back is not new.
+        self.sends.extend((at + producer_at, producer_size, sequence) if is_compared else _NO_SEQUENCE)
         return True
 
     def _target(self, topic: bytes, queue_id: int) -> int:
@@ -172,8 +177,9 @@ def _texts(data: bytes, found: dict[int, tuple[int, int, int]]) -> list[bytes] |
 
 def _properties(
     data: bytes, place: tuple[int, int, int], tail_size: int
-) -> tuple[bytes, int, int, int] | None:
-    """The terminated string, the place of the unique key in it, whether to wait; None if not ordinary."""
+) -> tuple[bytes, int, int, int, tuple[int, int, int]] | None:
+    """The terminated string, the place of the unique key in it, whether to wait, the place of the producer id
+    and the sequence; None if not ordinary."""
     at, size, kind = place
     raw = data[at : at + size] if not kind & Kind.ESCAPED else _unescaped(data[at : at + size])
     if raw is None or kind & Kind.BARE:
@@ -186,7 +192,7 @@ def _properties(
     if len(raw) + tail_size > layout.PROPERTIES_SIZE_MAX:
         return None
     seen: set[bytes] = set()
-    at, key_at, key_size, wait = 0, 0, 0, 1
+    at, key_at, key_size, wait, numbered = 0, 0, 0, 1, _NO_SEQUENCE
     for pair in raw[:-1].split(b"\x02"):
         name, _, value = pair.partition(b"\x01")
         if not name or not value or name in seen or len(seen) == PROPERTY_COUNT_MAX:
@@ -201,9 +207,16 @@ def _properties(
             if value not in (b"true", b"false"):
                 return None
             wait = int(value == b"true")
+        elif name == b"PRODUCER_SEQ":
+            found = parse_sequence(value)
+            if found is None:
+                return None
+            numbered = at + len(name) + 1, len(found[0]), found[1]
         seen.add(name)
         at += len(pair) + 1
-    return (raw, key_at, key_size, wait) if key_size else None
+    if numbered is not _NO_SEQUENCE and b"REAL_TOPIC" in seen:  # A copy of another message.
+        return None
+    return (raw, key_at, key_size, wait, numbered) if key_size else None
 
 
 def _unescaped(raw: bytes) -> bytes | None:

@@ -105,8 +105,11 @@ class Send:
     UNIQUE_KEY_AT: Final = 11  # In `heads`. Always there, without characters that JSON would escape.
     UNIQUE_KEY_SIZE: Final = 12
     WAIT: Final = 13  # 0: answer without waiting for flush or slaves.
+    PRODUCER_AT: Final = 14  # In `heads`: the id in PRODUCER_SEQ.
+    PRODUCER_SIZE: Final = 15
+    SEQUENCE: Final = 16  # The number in PRODUCER_SEQ; -1: not to be compared with others.
 
-    WIDTH: Final = 14
+    WIDTH: Final = 17
 
 
 class Target:

@@ -49,6 +49,7 @@ from flaremq.broker.pull.lane import PullLane
 from flaremq.broker.registration import Registration
 from flaremq.broker.routing import Families
 from flaremq.broker.send.acks import Acks, Mark
+from flaremq.broker.send.deduplication import Deduplication
 from flaremq.broker.send.lane import SendLane
 from flaremq.broker.send.plain import PlainSends
 from flaremq.broker.send.rewrites import DeadLetters, Delays, need_key
@@ -195,8 +196,10 @@ class Broker:
         pulls = PullLane(live, self.store, tables, self.stats, self._offload, self._config.families)
         delayed, timers = self._waiting()
         moments = TimerRewrite(self.store, timers, self._clock, self._rng)
-        plain = self._plain(moments)
-        sends = self._sends(plain, acks, overload, pulls, registration)
+        folder = self._config.store.root / CONFIG_FOLDER
+        once = Deduplication(live, self.store, folder, self._offload, self._clock)
+        plain = self._plain(moments, once)
+        sends = self._sends(plain, acks, once, overload, pulls, registration)
         transactions = self._transactions(moments)
         storage.listener = pulls.parked
         slow = SlowConsumers(
@@ -210,10 +213,10 @@ class Broker:
         recalls = TimerRequests(
             live, self.store, timers, tables.topics, acks, self._offload, self._clock, self._host
         )
-        served = self._requests(families, plain, acks, [delayed.figures, timers.figures])
+        served = self._requests(families, plain, acks, [delayed.figures, timers.figures, once.figures])
         requests = _Requests(served, families)
         inner: list[Feature] = [
-            *(self._offload, storage, tables, _Calls(caller), _Lanes(pulls, acks)),
+            *(self._offload, storage, once, tables, _Calls(caller), _Lanes(pulls, acks)),
             *(requests, self.stats, slow, delayed, timers, recalls),
             *(transactions, TransactionRequests(transactions, acks)),
         ]
@@ -241,7 +244,7 @@ class Broker:
         if self.store.settings.flush_disk is FlushDisk.SYNC_FLUSH:
             yield Mark(self.store.flushed, late=ResponseCode.FLUSH_DISK_TIMEOUT)
 
-    def _plain(self, moments: TimerRewrite) -> PlainSends:
+    def _plain(self, moments: TimerRewrite, once: Deduplication) -> PlainSends:
         return PlainSends(
             self._settings,
             self.store,
@@ -252,6 +255,7 @@ class Broker:
                 *(DeadLetters(self.tables), need_key, HalfRewrite(self._settings)),
                 *(Delays(self.store), moments),
             ),
+            once=once,
             rng=self._rng,
         )
 
@@ -259,6 +263,7 @@ class Broker:
         self,
         plain: PlainSends,
         acks: Acks,
+        once: Deduplication,
         overload: Overload,
         pulls: PullLane,
         registration: Registration,
@@ -270,6 +275,7 @@ class Broker:
             plain,
             Derived(self._settings, lambda now: SendAnswers(self._host, now.region.encode(), now.trace_on)),
             acks=acks,
+            once=once,
             stats=self.stats,
             overload=overload,
             age_max_ms=families.send_age_ms if families.fast_failure else _NO_AGE,

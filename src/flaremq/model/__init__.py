@@ -16,7 +16,6 @@ properties   message properties as text and as bytes
 queuekey     a queue written as topic@broker:queueId
 record       record bytes into rows and values (twin)
 retrypolicy  how long a failed message waits for its next attempt
-sequences    which numbered messages of producers are stored (twin)
 sysflag      bits of a record's sysFlag
 tags         Java's String.hashCode (twin)
 timers       moments of timer messages, and the handles that cancel them

@@ -70,7 +70,7 @@ class Fact:
 
 
 class WindowHead:
-    """The first numbers of a producer's window. Rows of Seen follow."""
+    """The first numbers of a producer's window. Rows of Remembered follow."""
 
     NEWEST: Final = 0  # The greatest sequence; -1 without any.
     USED_MS: Final = 1  # When it last stored a message.
@@ -80,7 +80,7 @@ class WindowHead:
     WIDTH: Final = 4
 
 
-class Seen:
+class Remembered:
     """Columns of a message that a window remembers, at the place of sequence % capacity."""
 
     SEQUENCE: Final = 0  # -1: none.

@@ -1,8 +1,10 @@
 """Sends, from frames to answers.
 
-acks      answers held until their messages are safe
-lane      all ordinary sends of a turn
-plain     all others, one by one
-rewrites  rules that change a message on its way into the log, or keep it out
-rows      a turn's sends, and what is known of their topics
+acks           answers held until their messages are safe
+deduplication  numbered messages that are sent again, and not stored again
+lane           all ordinary sends of a turn
+plain          all others, one by one
+rewrites       rules that change a message on its way into the log, or keep it out
+rows           a turn's sends, and what is known of their topics
+windows        which numbered messages of producers are stored (twin)
 """

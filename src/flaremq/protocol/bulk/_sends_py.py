@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from flaremq.model import layout
-from flaremq.model._sequences_py import parse_sequence
 from flaremq.model.columns import Bytes
+from flaremq.model.properties import parse_sequence
 from flaremq.protocol.bulk._burst_py import check_tables, fields_of, is_text, number_of
 from flaremq.protocol.bulk.columns import Chunk, Frame, Kind, Plain, Send, Target
 from flaremq.protocol.codes import ONE_WAY, RESPONSE, RequestCode

@@ -10,17 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flaremq.base.errors import ConfigError
+from flaremq.broker.send.windows import WAITING
 from flaremq.model import properties, sysflag
-from flaremq.model.columns import Check, Draft, Drafts, Fact, Seen, WindowHead, facts_table
+from flaremq.model.columns import Check, Draft, Drafts, Fact, Remembered, WindowHead, facts_table
 from flaremq.model.encode import Encoder
-from flaremq.model.properties import encode_properties
+from flaremq.model.properties import SEQUENCE_MAX, encode_properties, parse_sequence
 from flaremq.model.record import walk
-from flaremq.model.sequences import SEQUENCE_MAX, check_producer_id, parse_sequence
+from flaremq.protocol.bulk.columns import Send
 from flaremq.testing.twins import twin_name, twins
 
-TWINS = twins("flaremq.model._sequences")
-WIDTH, COLUMN = 5, 1
+TWINS = twins("flaremq.broker.send._windows")
 HOST = bytes((127, 0, 0, 1)) + (10911).to_bytes(4, "big")
 
 
@@ -30,7 +29,7 @@ def twin(request: pytest.FixtureRequest) -> Any:
 
 
 def windows(twin: Any, *, count: int = 64, span_ms: int = 1000, producers: int = 100) -> Any:
-    made = twin.Windows(width=WIDTH, column=COLUMN)
+    made = twin.Windows()
     made.count_max, made.span_ms, made.producers_max = count, span_ms, producers
     return made
 
@@ -39,7 +38,9 @@ def table(sent: Iterable[tuple[bytes, int]]) -> tuple[bytes, array[int]]:
     """Rows for (producer id, sequence); a sequence of -1 is a message without any."""
     heads, rows = b"#", array("q")
     for producer, sequence in sent:
-        rows.extend((0, len(heads), len(producer), sequence, 0))
+        row = array("q", bytes(8 * Send.WIDTH))
+        row[Send.PRODUCER_AT : Send.PRODUCER_AT + 3] = array("q", (len(heads), len(producer), sequence))
+        rows += row
         heads += producer
     return heads, rows
 
@@ -57,7 +58,7 @@ def stored(made: Any, sent: Sequence[tuple[bytes, int]], now_ms: int = 10_000) -
     """Store what is new up to the first message that is not; how many those were."""
     heads, rows = table(sent)
     end = made.sift(heads, rows, 0)
-    made.note(heads, rows[: end * WIDTH], drafts_at(range(100, 100 + end)), now_ms)
+    made.note(heads, rows[: end * Send.WIDTH], drafts_at(range(100, 100 + end)), now_ms)
     return int(end)
 
 
@@ -65,7 +66,7 @@ def test_new_messages_pass_together_and_are_remembered(twin: Any) -> None:
     made = windows(twin)
     assert stored(made, [(b"a", 0), (b"b", 0), (b"", -1), (b"a", 1)]) == 4
     assert made.find(b"a", 1) == (1, 103, 103 % 7, 103 // 7, 10_000)
-    assert made.find(b"b", 0)[Seen.PHYSICAL_OFFSET] == 101
+    assert made.find(b"b", 0)[Remembered.PHYSICAL_OFFSET] == 101
     assert (made.newest(b"a"), made.newest(b"b"), made.newest(b"c")) == (1, 0, -1)
 
 
@@ -84,28 +85,28 @@ def test_one_that_repeats_another_of_the_same_turn_is_not_stored_with_it(twin: A
 def test_what_the_window_has_moved_beyond_is_not_new(twin: Any) -> None:
     made = windows(twin, span_ms=0)
     stored(made, [(b"a", n) for n in range(65)])
-    assert made.find(b"a", 0)[Seen.SEQUENCE] == 64
+    assert made.find(b"a", 0)[Remembered.SEQUENCE] == 64
     assert stored(made, [(b"a", 0)]) == 0
 
 
 def test_a_window_grows_rather_than_drop_a_young_message(twin: Any) -> None:
     made = windows(twin, count=256)
     stored(made, [(b"a", n) for n in range(200)])
-    assert all(made.find(b"a", n)[Seen.SEQUENCE] == n for n in range(200))
-    assert len(made.by_id[b"a"]) == WindowHead.WIDTH + 256 * Seen.WIDTH
+    assert all(made.find(b"a", n)[Remembered.SEQUENCE] == n for n in range(200))
+    assert len(made.by_id[b"a"]) == WindowHead.WIDTH + 256 * Remembered.WIDTH
 
 
 def test_a_window_does_not_grow_for_the_sake_of_an_old_message(twin: Any) -> None:
     made = windows(twin, count=256)
     stored(made, [(b"a", n) for n in range(64)], now_ms=1_000)
     stored(made, [(b"a", 64)], now_ms=2_000)
-    assert len(made.by_id[b"a"]) == WindowHead.WIDTH + 64 * Seen.WIDTH
+    assert len(made.by_id[b"a"]) == WindowHead.WIDTH + 64 * Remembered.WIDTH
 
 
 def test_a_window_has_a_limit(twin: Any) -> None:
     made = windows(twin, count=128)
     stored(made, [(b"a", n) for n in range(1000)])
-    assert [made.find(b"a", n)[Seen.SEQUENCE] == n for n in (871, 872, 999)] == [False, True, True]
+    assert [made.find(b"a", n)[Remembered.SEQUENCE] == n for n in (871, 872, 999)] == [False, True, True]
 
 
 def test_a_producer_beyond_the_limit_gets_no_window(twin: Any) -> None:
@@ -150,8 +151,8 @@ def test_within_the_window_each_message_is_stored_once(
             for producer, sequence in sent[first:end]:
                 if sequence >= 0:
                     row = made.find(producer, sequence)
-                    assert row[Seen.SEQUENCE] < sequence
-            part = rows[first * WIDTH : end * WIDTH]
+                    assert row[Remembered.SEQUENCE] < sequence
+            part = rows[first * Send.WIDTH : end * Send.WIDTH]
             made.note(heads, part, drafts_at(range(offset, offset + end - first)), now_ms)
             for place, (producer, sequence) in enumerate(sent[first:end]):
                 if sequence >= 0:
@@ -160,9 +161,9 @@ def test_within_the_window_each_message_is_stored_once(
             if end == first:  # Not new: it is known, with its first place, or the window is beyond it.
                 producer, sequence = sent[first]
                 row = made.find(producer, sequence)
-                assert row[Seen.SEQUENCE] >= sequence
-                if row[Seen.SEQUENCE] == sequence:
-                    assert row[Seen.PHYSICAL_OFFSET] == model[producer, sequence]
+                assert row[Remembered.SEQUENCE] >= sequence
+                if row[Remembered.SEQUENCE] == sequence:
+                    assert row[Remembered.PHYSICAL_OFFSET] == model[producer, sequence]
                 end += 1
             first = end
 
@@ -214,7 +215,7 @@ def test_a_window_is_rebuilt_from_the_log(twin: Any) -> None:
     assert made.find(b"a", 2) == (2, facts[2 * Fact.WIDTH], 2, 7, facts[Fact.STORE_TIMESTAMP])
 
 
-COPIES = {
+COPIES: dict[str, dict[str, Any]] = {
     "delivered": {"properties": numbered("a:1", REAL_TOPIC="Orders")},
     "committed": {"properties": numbered("a:1"), "sys_flag": sysflag.TRANSACTION_COMMIT},
     "rolled timer": {"topic": b"rmq_sys_wheel_timer", "properties": numbered("a:1", TIMER_ROLL_TIMES="1")},
@@ -237,7 +238,7 @@ def test_copies_are_not_taken_for_what_a_producer_sent(twin: Any, kind: str) -> 
     assert made.by_id == {}
 
 
-@pytest.mark.parametrize("topic", [b"SCHEDULE_TOPIC_XXXX", b"rmq_sys_wheel_timer", b"RMQ_SYS_TRANS_HALF_TOPIC"])
+@pytest.mark.parametrize("topic", WAITING)
 def test_a_message_that_waits_is_what_a_producer_sent(twin: Any, topic: bytes) -> None:
     made = windows(twin)
     made.recall(*a_log([{"topic": topic, "properties": numbered("a:1", REAL_TOPIC="Orders")}]), 0)
@@ -248,7 +249,7 @@ def test_the_first_of_two_equal_records_counts(twin: Any) -> None:
     view, facts, count = a_log([{"properties": numbered("a:1")}] * 2)
     made = windows(twin)
     made.recall(view, facts, count, 0)
-    assert made.find(b"a", 1)[Seen.PHYSICAL_OFFSET] == 0
+    assert made.find(b"a", 1)[Remembered.PHYSICAL_OFFSET] == 0
 
 
 def test_records_from_before_the_window_are_left_out(twin: Any) -> None:
@@ -263,7 +264,7 @@ def test_records_from_before_the_window_are_left_out(twin: Any) -> None:
     st.lists(
         st.fixed_dictionaries(
             {
-                "topic": st.sampled_from((b"T", b"%RETRY%g", b"rmq_sys_wheel_timer", b"RMQ_SYS_TRANS_HALF_TOPIC")),
+                "topic": st.sampled_from((b"T", b"%RETRY%g", *WAITING)),
                 "sys_flag": st.sampled_from((0, 4, 8, 12)),
                 "times": st.sampled_from((0, 0, 1)),
                 "properties": st.dictionaries(
@@ -294,13 +295,18 @@ def test_a_value_names_a_producer_and_a_number(value: bytes) -> None:
 
 @pytest.mark.parametrize(
     "value",
-    [b"", b"a", b":1", b"a:", b"a:-1", b"a:01", b"a:9223372036854775808", b"a b:1", b"x" * 65 + b":1", b"a:1 "],
+    [
+        b"",
+        b"a",
+        b":1",
+        b"a:",
+        b"a:-1",
+        b"a:01",
+        b"a:9223372036854775808",
+        b"a b:1",
+        b"a:1 ",
+        b"x" * 65 + b":1",
+    ],
 )
 def test_other_values_are_not_understood(value: bytes) -> None:
     assert parse_sequence(value) is None
-
-
-@pytest.mark.parametrize("producer_id", ["", "a b", "x" * 65, "a:b", 7, None])
-def test_an_id_that_cannot_be_used_is_refused_with_what_was_expected(producer_id: object) -> None:
-    with pytest.raises(ConfigError, match="expected 1 to 64 letters"):
-        check_producer_id(producer_id)

@@ -1,5 +1,5 @@
 # cython: boundscheck=False, wraparound=False, cdivision=True
-"""Compiled twin of _sequences_py: same names, same errors, same columns. Read that one first."""
+"""Compiled twin of _windows_py: same names, same errors, same columns. Read that one first."""
 
 from cpython cimport array
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -7,20 +7,22 @@ from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int64_t, uint8_t
 from libc.string cimport memcmp, memset
 
-from flaremq.model import _sequences_py, sysflag
-from flaremq.model.columns import Draft, Fact, Seen, WindowHead
-
+from flaremq.broker.send import _windows_py
+from flaremq.model import sysflag
+from flaremq.model.columns import Draft, Fact, Remembered, WindowHead
+from flaremq.protocol.bulk.columns import Send
 
 # The constants live in columns alone; these are their C copies.
 cdef int P_WIDTH = WindowHead.WIDTH, P_NEWEST = WindowHead.NEWEST, P_USED = WindowHead.USED_MS, P_PART = WindowHead.PART
-cdef int P_IN_PART = WindowHead.IN_PART, S_WIDTH = Seen.WIDTH, S_OFFSET = Seen.PHYSICAL_OFFSET
-cdef int S_QUEUE_ID = Seen.QUEUE_ID, S_QUEUE_OFFSET = Seen.QUEUE_OFFSET, S_STORE_MS = Seen.STORE_MS
+cdef int P_IN_PART = WindowHead.IN_PART, S_WIDTH = Remembered.WIDTH, S_OFFSET = Remembered.PHYSICAL_OFFSET
+cdef int S_QUEUE_ID = Remembered.QUEUE_ID, S_QUEUE_OFFSET = Remembered.QUEUE_OFFSET, S_STORE_MS = Remembered.STORE_MS
 cdef int D_WIDTH = Draft.WIDTH, D_OFFSET = Draft.PHYSICAL_OFFSET, D_QUEUE_ID = Draft.QUEUE_ID
 cdef int D_QUEUE_OFFSET = Draft.QUEUE_OFFSET, F_WIDTH = Fact.WIDTH, F_STORED = Fact.STORE_TIMESTAMP
 cdef int F_OFFSET = Fact.OFFSET, F_QUEUE_ID = Fact.QUEUE_ID, F_QUEUE_OFFSET = Fact.QUEUE_OFFSET, F_FLAG = Fact.SYS_FLAG
 cdef int F_TOPIC = Fact.TOPIC_AT, F_PROPERTIES = Fact.PROPERTIES_AT, F_BODY = Fact.BODY_AT
+cdef int N_WIDTH = Send.WIDTH, N_PRODUCER = Send.PRODUCER_AT  # Then its size, and the sequence.
 cdef int64_t TRANSACTION_MASK = sysflag.TRANSACTION_MASK, COMMIT = sysflag.TRANSACTION_COMMIT
-cdef bytes SCHEDULE = _sequences_py.WAITING[0], WHEEL = _sequences_py.WAITING[1], HALF = _sequences_py.WAITING[2]
+cdef bytes SCHEDULE = _windows_py.WAITING[0], WHEEL = _windows_py.WAITING[1], HALF = _windows_py.WAITING[2]
 
 
 cdef extern from "model/_sequence.h":
@@ -52,14 +54,14 @@ cdef void use(Current* c, array.array window, const uint8_t* id, int64_t size) n
     c.mask = (len(window) - P_WIDTH) // S_WIDTH - 1
 
 
-class Windows(_sequences_py.Windows):
-    __doc__ = _sequences_py.Windows.__doc__
+class Windows(_windows_py.Windows):
+    __doc__ = _windows_py.Windows.__doc__
 
-    def sift(self, heads not None, array.array rows not None, int64_t first):
+    def sift(self, heads not None, array.array sends not None, int64_t first):
         cdef Py_buffer held
         cdef Current c
-        cdef int64_t width = self.width, column = self.column, row, part, count = len(rows) // width
-        cdef const int64_t* r = <const int64_t*>rows.data.as_voidptr + column
+        cdef int64_t width = N_WIDTH, row, part, count = len(sends) // N_WIDTH
+        cdef const int64_t* r = <const int64_t*>sends.data.as_voidptr + N_PRODUCER
         cdef int64_t sequence
         cdef const uint8_t* id
         memset(&c, 0, sizeof(c))
@@ -93,12 +95,12 @@ class Windows(_sequences_py.Windows):
         finally:
             PyBuffer_Release(&held)
 
-    def note(self, heads not None, array.array rows not None, array.array drafts not None, int64_t now_ms):
+    def note(self, heads not None, array.array sends not None, array.array drafts not None, int64_t now_ms):
         cdef Py_buffer held
         cdef Current c
-        cdef int64_t width = self.width, column = self.column, row, count = len(rows) // width
+        cdef int64_t width = N_WIDTH, row, count = len(sends) // N_WIDTH
         cdef int64_t count_max = self.count_max, young_ms = now_ms - self.span_ms
-        cdef const int64_t* r = <const int64_t*>rows.data.as_voidptr + column
+        cdef const int64_t* r = <const int64_t*>sends.data.as_voidptr + N_PRODUCER
         cdef const uint8_t* id
         cdef const int64_t* d = <const int64_t*>drafts.data.as_voidptr
         memset(&c, 0, sizeof(c))
@@ -164,7 +166,7 @@ cdef int find(windows, Current* c, const uint8_t* id, int64_t size) except -1:
     cdef bytes producer = PyBytes_FromStringAndSize(<const char*>id, size)
     window = windows.by_id.get(producer)
     if window is None:
-        window = windows.by_id[producer] = _sequences_py.empty(min(_sequences_py.CAPACITY, windows.count_max))
+        window = windows.by_id[producer] = _windows_py.empty(min(_windows_py.CAPACITY, windows.count_max))
     use(c, window, id, size)
     return 0
 
@@ -175,7 +177,7 @@ cdef int put(windows, Current* c, int64_t sequence, int64_t offset, int64_t queu
     cdef bytes producer
     while row[0] != -1 and row[0] != sequence and row[S_STORE_MS] > young_ms and c.mask + 1 < count_max:
         producer = PyBytes_FromStringAndSize(<const char*>c.id, c.size)
-        window = windows.by_id[producer] = _sequences_py.doubled(windows.by_id[producer])
+        window = windows.by_id[producer] = _windows_py.doubled(windows.by_id[producer])
         use(c, window, c.id, c.size)
         row = place(c, sequence)
     row[0] = sequence

@@ -1,7 +1,7 @@
-"""Windows of producers: the reference twin. _sequences_c.pyx agrees with it on any rows.
+"""Windows of producers: the reference twin. _windows_c.pyx agrees with it on any rows.
 
-A window is one int64 array: the columns of WindowHead, then rows of Seen, a power of two of them. The row of a
-sequence is at sequence % capacity:
+A window is one int64 array: the columns of WindowHead, then a power of two of rows of Remembered. A sequence
+has its row at sequence % capacity:
 
     it holds the same sequence      the message is stored already
     it holds none or a smaller one  the message is new
@@ -12,40 +12,32 @@ A window begins small. It doubles rather than drop a row that is younger than th
 
 from __future__ import annotations
 
-import re
 from array import array
 from typing import Final
 
 from flaremq.model import sysflag
-from flaremq.model.columns import Bytes, Draft, Fact, Seen, WindowHead
-from flaremq.model.properties import PRODUCER_SEQ, REAL_TOPIC, TIMER_ROLL_TIMES, TRANSACTION_CHECK_TIMES
+from flaremq.model.columns import Bytes, Draft, Fact, Remembered, WindowHead
+from flaremq.model.properties import (
+    PRODUCER_SEQ,
+    REAL_TOPIC,
+    TIMER_ROLL_TIMES,
+    TRANSACTION_CHECK_TIMES,
+    parse_sequence,
+)
+from flaremq.protocol.bulk.columns import Send
 
 CAPACITY: Final = 64
 """Rows of a new window."""
-SEQUENCE_MAX: Final = 2**63 - 1
-_VALUE: Final = re.compile(rb"([A-Za-z0-9._-]{1,64}):(0|[1-9][0-9]{0,18})")
 WAITING: Final = (b"SCHEDULE_TOPIC_XXXX", b"rmq_sys_wheel_timer", b"RMQ_SYS_TRANS_HALF_TOPIC")
 """Topics in which a message waits that a producer sent."""
 _TIMES_BEFORE_BODY: Final = 16
 
 
-def parse_sequence(value: bytes) -> tuple[bytes, int] | None:
-    """The producer id and the sequence in a value of PRODUCER_SEQ; None if it is not written as it must be."""
-    found = _VALUE.fullmatch(value)
-    if found is None or int(found[2]) > SEQUENCE_MAX:
-        return None
-    return found[1], int(found[2])
-
-
 class Windows:
     """The windows of all producers, by id."""
 
-    def __init__(self, *, width: int, column: int) -> None:
-        """For tables with rows of this width, in which this column and the two behind it say where the id is
-        in `heads`, how long it is, and the sequence; -1 is none."""
+    def __init__(self) -> None:
         self.by_id: dict[bytes, array[int]] = {}
-        self.width = width
-        self.column = column
         self.count_max = CAPACITY
         self.span_ms = 0
         self.producers_max = 1
@@ -53,15 +45,15 @@ class Windows:
 
     # Many messages.
 
-    def sift(self, heads: Bytes, rows: array[int], first: int) -> int:
-        """The end of the rows, from `first` on, that are new and can be stored together.
+    def sift(self, heads: Bytes, sends: array[int], first: int) -> int:
+        """The end of the rows of Send, from `first` on, that are new and can be stored together.
 
         `first` itself means that this one is not new, or that its producer has no window and gets none.
         Otherwise the rows of one producer ascend, so that none can repeat or displace an earlier one.
         """
         self.part += 1
-        for row in range(first, len(rows) // self.width):
-            at, size, sequence = rows[row * self.width + self.column :][:3]
+        for row in range(first, len(sends) // Send.WIDTH):
+            at, size, sequence = _number(sends, row)
             if sequence < 0:
                 continue
             window = self.window(bytes(heads[at : at + size]))
@@ -72,21 +64,17 @@ class Windows:
             if sequence <= window[WindowHead.IN_PART] or window[place(window, sequence)] >= sequence:
                 return row
             window[WindowHead.IN_PART] = sequence
-        return len(rows) // self.width
+        return len(sends) // Send.WIDTH
 
-    def note(self, heads: Bytes, rows: array[int], drafts: array[int], now_ms: int) -> None:
+    def note(self, heads: Bytes, sends: array[int], drafts: array[int], now_ms: int) -> None:
         """Remember rows that were stored, with where the encoder put them."""
-        for row in range(len(rows) // self.width):
-            at, size, sequence = rows[row * self.width + self.column :][:3]
+        for row in range(len(sends) // Send.WIDTH):
+            at, size, sequence = _number(sends, row)
             if sequence < 0:
                 continue
-            d = row * Draft.WIDTH
-            self.put(
-                bytes(heads[at : at + size]),
-                sequence,
-                (drafts[d + Draft.PHYSICAL_OFFSET], drafts[d + Draft.QUEUE_ID], drafts[d + Draft.QUEUE_OFFSET]),
-                now_ms,
-            )
+            draft = drafts[row * Draft.WIDTH : (row + 1) * Draft.WIDTH]
+            stored = draft[Draft.PHYSICAL_OFFSET], draft[Draft.QUEUE_ID], draft[Draft.QUEUE_OFFSET]
+            self.put(bytes(heads[at : at + size]), sequence, stored, now_ms)
 
     def recall(self, view: Bytes, facts: array[int], count: int, since_ms: int) -> None:
         """Remember stored records that producers sent, from `since_ms` on. What is known already stays, and
@@ -123,12 +111,12 @@ class Windows:
         at = place(window, sequence)
         while (
             window[at] not in (-1, sequence)
-            and window[at + Seen.STORE_MS] > store_ms - self.span_ms
+            and window[at + Remembered.STORE_MS] > store_ms - self.span_ms
             and capacity(window) < self.count_max
         ):
             window = self.by_id[producer] = doubled(window)
             at = place(window, sequence)
-        window[at : at + Seen.WIDTH] = array("q", (sequence, *stored, store_ms))
+        window[at : at + Remembered.WIDTH] = array("q", (sequence, *stored, store_ms))
         window[WindowHead.NEWEST] = max(window[WindowHead.NEWEST], sequence)
         window[WindowHead.USED_MS] = max(window[WindowHead.USED_MS], store_ms)
 
@@ -136,9 +124,9 @@ class Windows:
         """The row at the place of a sequence; its first column says whether it is this one."""
         window = self.by_id.get(producer)
         if window is None:
-            return (-1,) * Seen.WIDTH
+            return (-1,) * Remembered.WIDTH
         at = place(window, sequence)
-        return tuple(window[at : at + Seen.WIDTH])
+        return tuple(window[at : at + Remembered.WIDTH])
 
     def newest(self, producer: bytes) -> int:
         """The greatest sequence of a producer; -1 without any."""
@@ -147,35 +135,42 @@ class Windows:
 
     def forget(self, before_ms: int) -> None:
         """Forget producers that have stored nothing since then."""
-        for producer in [each for each, window in self.by_id.items() if window[WindowHead.USED_MS] < before_ms]:
-            del self.by_id[producer]
+        for producer, window in list(self.by_id.items()):
+            if window[WindowHead.USED_MS] < before_ms:
+                del self.by_id[producer]
+
+
+def _number(sends: array[int], row: int) -> array[int]:
+    """Where the producer id of a row is in `heads`, its size, and the sequence."""
+    at = row * Send.WIDTH + Send.PRODUCER_AT
+    return sends[at : at + 3]
 
 
 def empty(rows: int) -> array[int]:
     """A window without any message."""
-    window = array("q", bytes(8 * (WindowHead.WIDTH + rows * Seen.WIDTH)))
+    window = array("q", bytes(8 * (WindowHead.WIDTH + rows * Remembered.WIDTH)))
     window[WindowHead.NEWEST] = -1
-    window[WindowHead.WIDTH :: Seen.WIDTH] = array("q", (-1,)) * rows
+    window[WindowHead.WIDTH :: Remembered.WIDTH] = array("q", (-1,)) * rows
     return window
 
 
 def capacity(window: array[int]) -> int:
-    return (len(window) - WindowHead.WIDTH) // Seen.WIDTH
+    return (len(window) - WindowHead.WIDTH) // Remembered.WIDTH
 
 
 def place(window: array[int], sequence: int) -> int:
     """Where the row of a sequence begins."""
-    return WindowHead.WIDTH + (sequence & (capacity(window) - 1)) * Seen.WIDTH
+    return WindowHead.WIDTH + (sequence & (capacity(window) - 1)) * Remembered.WIDTH
 
 
 def doubled(window: array[int]) -> array[int]:
     """The same in a window of twice the size: no two rows come to one place."""
     made = empty(2 * capacity(window))
     made[: WindowHead.WIDTH] = window[: WindowHead.WIDTH]
-    for at in range(WindowHead.WIDTH, len(window), Seen.WIDTH):
+    for at in range(WindowHead.WIDTH, len(window), Remembered.WIDTH):
         if window[at] >= 0:
             to = place(made, window[at])
-            made[to : to + Seen.WIDTH] = window[at : at + Seen.WIDTH]
+            made[to : to + Remembered.WIDTH] = window[at : at + Remembered.WIDTH]
     return made
 
 
@@ -201,7 +196,5 @@ def _first_hand(view: memoryview, facts: array[int], f: int) -> tuple[bytes, int
 
 def _first_value(raw: bytes, name: str) -> bytes | None:
     start = name.encode() + b"\x01"
-    pairs = raw.split(b"\x02")
-    return next((pair[len(start) :] for pair in pairs if len(pair) > len(start) and pair.startswith(start)), None)
-
-
+    values = (pair[len(start) :] for pair in raw.split(b"\x02") if pair.startswith(start))
+    return next((value for value in values if value), None)

@@ -42,6 +42,8 @@ class InFlight(NamedTuple):
     queue: MessageQueue
     sent_s: float
     """When it was written, by the loop's clock."""
+    number: str = ""
+    """PRODUCER_SEQ; empty if it is not numbered."""
 
 
 class PipelineSender(Protocol):
@@ -49,7 +51,10 @@ class PipelineSender(Protocol):
 
     frames: FrameMaker
     hooks: SendHooks | None
+    is_numbered: bool
+    """Whether its messages are numbered, so that each is stored once."""
 
+    def number(self, message: Message | PackedMessage) -> str: ...
     def next_ids(self, count: int) -> list[str]: ...
     def now_ms(self) -> int: ...
     def placed_nowait(
@@ -114,6 +119,10 @@ class SendPipeline:
     ) -> None:
         """Write these messages once the window has room; it must be large enough for all of them."""
         await self._until(self._window - len(part))
+        if self._failed and self._sends.is_numbered:
+            # At once: they keep their order, and the broker's window does not move on without them.
+            await self._until(0)
+            await self._again(to)
         await self._write(part, to)
 
     async def finish(self, to: MessageQueue | QueueSelector | None = None) -> None:
@@ -151,7 +160,8 @@ class SendPipeline:
                     message, to, message_id
                 )
                 line = lines.get(connection) or self._line(connection)
-                line.add(InFlight(place, message, message_id, queue, sent_s), sends.frames, born_ms)
+                number = sends.number(message)
+                line.add(InFlight(place, message, message_id, queue, sent_s, number), sends.frames, born_ms)
             except FlareError as error:
                 self._gave_up(place, error)  # It was never sent, so there is nothing to retry.
             place += 1
@@ -249,8 +259,9 @@ class SendPipeline:
 
     def _limit_s(self, line: Line) -> float:
         """How long a line may be silent: not the whole time of its messages, if another broker could still
-        take them."""
-        return self._timeout_s / 2 if self._sends.has_other(line.topic) else self._timeout_s
+        take them, or this one would recognise them."""
+        may_repeat = self._sends.is_numbered or self._sends.has_other(line.topic)
+        return self._timeout_s / 2 if may_repeat else self._timeout_s
 
     # What failed.
 
@@ -313,7 +324,9 @@ class Line:
         pending = self.connection.pending
         opaque = pending.next_opaque()
         self.frames.append(
-            frames.frame(in_flight.message, in_flight.queue, in_flight.message_id, born_ms, opaque)
+            frames.frame(
+                in_flight.message, in_flight.queue, in_flight.message_id, born_ms, opaque, in_flight.number
+            )
         )
         if not self._in_flight:
             self.quiet_since_s, self.topic = in_flight.sent_s, in_flight.message.topic

@@ -50,6 +50,10 @@ class RetryingProducer:
         self._patience_s = patience_s
         self.frames = producer.frames
         self.hooks = producer.hooks
+        self.is_numbered = producer.is_numbered
+
+    def number(self, message: Message | PackedMessage) -> str:
+        return self._producer.number(message)
 
     def next_ids(self, count: int) -> list[str]:
         return self._producer.next_ids(count)

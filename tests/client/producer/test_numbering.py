@@ -133,6 +133,18 @@ def test_a_later_run_has_greater_numbers() -> None:
     assert later > numbers[-1] + 1_000_000
 
 
+def test_numbers_are_given_with_all_messages_or_with_none() -> None:
+    plain, given = Message("T", b"x"), Message("T", b"x", sequence=7)
+    own, made = Numbering("p", ManualClock()), Numbering("p", ManualClock())
+    assert own.text(given) == "p:7"
+    with pytest.raises(UsageError, match="all messages a sequence, or none"):
+        own.text(plain)
+    number = made.text(plain)
+    with pytest.raises(UsageError, match="all messages a sequence, or none"):
+        made.text(given)
+    assert made.text(Message("T", b"x", sequence=int(number[2:]))) == number, "sent again"
+
+
 async def test_messages_that_wait_are_stored_once(servers: EmbeddedThread, topic: str) -> None:
     later = Message(topic, b"later", delay_s=3600, sequence=1)
     async with Producer("PID_once", servers.namesrv, producer_id="waits") as producer:

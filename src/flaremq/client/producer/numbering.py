@@ -28,18 +28,34 @@ _SHARE_MIN_S: Final = 0.2
 
 
 class Numbering:
-    """The numbers of one producer. Those of a later run are greater, unless the clock goes back."""
+    """The numbers of one producer: those of its messages, or else its own. The latter are greater in a later
+    run, unless the clock goes back. Both at once would be far apart, and push each other out of the window.
+    """
 
     def __init__(self, producer_id: str, clock: Clock) -> None:
         check_producer_id(producer_id)
         self._id = producer_id
-        self._next = clock.now_ms() << _RUN_BITS
+        self._first = self._next = clock.now_ms() << _RUN_BITS
+        self._is_given = False
 
     def text(self, message: Message | PackedMessage | None) -> str:
-        """The value of PRODUCER_SEQ: with the message's own number, or else with the next one."""
+        """The value of PRODUCER_SEQ for a message."""
         if isinstance(message, Message) and message.sequence is not None:
-            return f"{self._id}:{message.sequence}"
-        number, self._next = self._next, self._next + 1
+            number = message.sequence
+            if not self._first <= number < self._next:  # Else it is sent again.
+                if self._first < self._next:
+                    raise UsageError(
+                        f"a message has sequence={number}, but producer {self._id!r} has numbered others "
+                        "itself: give all messages a sequence, or none"
+                    )
+                self._is_given = True
+        elif self._is_given:
+            raise UsageError(
+                f"a message has no sequence, but others of producer {self._id!r} have one: give all messages "
+                "a sequence, or none"
+            )
+        else:
+            number, self._next = self._next, self._next + 1
         return f"{self._id}:{number}"
 
 
@@ -53,6 +69,11 @@ def number_of(numbering: Numbering | None, message: Message | PackedMessage | No
             'for example producer_id="billing-1"'
         )
     return ""
+
+
+def pauses(client: Client, limit_s: float) -> Backoff:
+    """Pauses between attempts for a numbered message."""
+    return Backoff(_PAUSE_S, _PAUSE_MAX_S, timeout_s=limit_s, now_s=client.clock.monotonic_s)
 
 
 class NumberedSender(Protocol):
@@ -90,7 +111,7 @@ class Attempts:
         self._limit_s = limit_s
         self._now_s, self._sleep = client.clock.monotonic_s, client.sleep
         self._deadline_s = self._now_s() + limit_s
-        self._backoff = Backoff(_PAUSE_S, _PAUSE_MAX_S, timeout_s=limit_s, now_s=self._now_s)
+        self._backoff = pauses(client, limit_s)
         self._at = at
         self._until_safe = until_safe
         self._failures: list[FlareError] = []

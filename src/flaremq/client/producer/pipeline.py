@@ -65,6 +65,11 @@ class PipelineSender(Protocol):
     async def placed(
         self, message: Message | PackedMessage, to: MessageQueue | QueueSelector | None
     ) -> tuple[MessageQueue, Connection]: ...
+    async def placed_late(
+        self, message: Message | PackedMessage, to: MessageQueue | QueueSelector | None
+    ) -> tuple[MessageQueue, Connection]:
+        """The same, but waits for a broker that is away for a moment."""
+
     def receipt(
         self, answer: Command, queue: MessageQueue, address: str, code: int, message_id: str
     ) -> Receipt: ...
@@ -174,8 +179,10 @@ class SendPipeline:
     async def _placed(
         self, message: Message | PackedMessage, to: MessageQueue | QueueSelector | None, message_id: str
     ) -> tuple[MessageQueue, Connection]:
+        # A stream of numbered messages waits for a broker that restarts; once only, if it does not come back.
+        is_patient = self._sends.is_numbered and not self._errors
         try:
-            return await self._sends.placed(message, to)
+            return await (self._sends.placed_late if is_patient else self._sends.placed)(message, to)
         except FlareError as error:
             hooks = self._hooks
             if hooks is not None:

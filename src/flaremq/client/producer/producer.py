@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Iterable, Sequence
 from dataclasses import replace
 from typing import Final, Self, TypeVar
 
+from flaremq.base.backoff import retry
 from flaremq.base.errors import FlareError, SendFailed, Unreachable, UsageError
 from flaremq.client.client import Client, client_of
 from flaremq.client.errors import error_for
@@ -19,7 +20,7 @@ from flaremq.client.hooks import SendHook, SendHooks
 from flaremq.client.message import Recall, Receipt, ReceivedMessage, Reply, SendStatus
 from flaremq.client.producer import requests
 from flaremq.client.producer.balance import Balance, Health, QueueSelector
-from flaremq.client.producer.numbering import Attempts, Numbering, number_of
+from flaremq.client.producer.numbering import Attempts, Numbering, number_of, pauses
 from flaremq.client.producer.packing import (
     FrameMaker,
     PackedMessage,
@@ -446,6 +447,17 @@ class Producer:
             message.topic, to, message, deadline_s, not_at=queue.broker_name
         )
         return queue, await self.client.caller.connected(address, deadline_s - self._now_s())
+
+    async def placed_late(
+        self, message: Message | PackedMessage, to: MessageQueue | QueueSelector | None
+    ) -> tuple[MessageQueue, Connection]:
+        """The same, but waits for a broker that is away for a moment."""
+        return await retry(
+            lambda: self.placed(message, to),
+            pauses(self.client, self.settings.timeout_s),
+            may_pass=lambda error: error.retriable,
+            sleep=self.client.sleep,
+        )
 
     def has_other(self, topic: str) -> bool:
         return self._placement.has_other(topic)

@@ -71,6 +71,11 @@ class RetryingProducer:
     ) -> tuple[MessageQueue, Connection]:
         return await patiently(lambda: self._producer.placed(message, to), self._patience_s)
 
+    async def placed_late(
+        self, message: Message | PackedMessage, to: MessageQueue | QueueSelector | None
+    ) -> tuple[MessageQueue, Connection]:
+        return await self.placed(message, to)
+
     def has_other(self, topic: str) -> bool:
         return self._producer.has_other(topic)
 

@@ -18,8 +18,9 @@ QUEUES = 4
 FIRST = 1 << 40
 
 
-@pytest.mark.parametrize("how", ["kill", "stop"])
-@pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
+@pytest.mark.parametrize(
+    ("how", "flush"), [("kill", "ASYNC_FLUSH"), ("kill", "SYNC_FLUSH"), ("stop", "ASYNC_FLUSH")]
+)
 async def test_sends_that_a_restart_interrupts_are_stored_once(tmp_path: Path, how: str, flush: str) -> None:
     with Cluster(tmp_path) as cluster:
         namesrv = await asyncio.to_thread(cluster.namesrv)

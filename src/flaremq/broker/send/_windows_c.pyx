@@ -5,7 +5,7 @@ from cpython cimport array
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int64_t, uint8_t
-from libc.string cimport memcmp, memset
+from libc.string cimport memcmp, memcpy, memset
 
 from flaremq.broker.send import _windows_py
 from flaremq.model import sysflag
@@ -177,7 +177,7 @@ cdef int put(windows, Current* c, int64_t sequence, int64_t offset, int64_t queu
     cdef bytes producer
     while row[0] != -1 and row[0] != sequence and row[S_STORE_MS] > young_ms and c.mask + 1 < count_max:
         producer = PyBytes_FromStringAndSize(<const char*>c.id, c.size)
-        window = windows.by_id[producer] = _windows_py.doubled(windows.by_id[producer])
+        window = windows.by_id[producer] = doubled(windows.by_id[producer])
         use(c, window, c.id, c.size)
         row = place(c, sequence)
     row[0] = sequence
@@ -188,6 +188,22 @@ cdef int put(windows, Current* c, int64_t sequence, int64_t offset, int64_t queu
     c.window[P_NEWEST] = max(c.window[P_NEWEST], sequence)
     c.window[P_USED] = max(c.window[P_USED], store_ms)
     return 0
+
+
+cdef array.array doubled(array.array window):
+    """The same in a window of twice the size."""
+    cdef int64_t rows = (len(window) - P_WIDTH) // S_WIDTH, row
+    cdef array.array made = array.clone(window, P_WIDTH + 2 * rows * S_WIDTH, zero=True)
+    cdef const int64_t* old = <const int64_t*>window.data.as_voidptr
+    cdef int64_t* new = <int64_t*>made.data.as_voidptr
+    memcpy(new, old, 8 * P_WIDTH)
+    for row in range(2 * rows):
+        new[P_WIDTH + row * S_WIDTH] = -1
+    for row in range(rows):
+        if old[P_WIDTH + row * S_WIDTH] >= 0:
+            memcpy(new + P_WIDTH + (old[P_WIDTH + row * S_WIDTH] & (2 * rows - 1)) * S_WIDTH,
+                   old + P_WIDTH + row * S_WIDTH, 8 * S_WIDTH)
+    return made
 
 
 cdef int64_t first_hand(const uint8_t* view, const int64_t* f, const uint8_t** id, int64_t* id_size) noexcept:

@@ -101,8 +101,6 @@ class Deduplication(Feature):
         self._marked = -1
         self.walked = 0
         """Records that the start has read."""
-        self.repeated = 0
-        """Sends that were answered with the receipt of an earlier one."""
 
     @property
     def is_on(self) -> bool:
@@ -222,16 +220,13 @@ class Deduplication(Feature):
 
     def figures(self) -> dict[str, str]:
         """For the runtime information."""
-        return {
-            "deduplicationRepeatedTotal": str(self.repeated),
-            "deduplicationProducers": str(len(self._windows.by_id)),
-        }
+        return {"deduplicationProducers": str(len(self._windows.by_id))}
 
     # Starting, stopping and in between.
 
     async def start(self) -> None:
         if self.is_on:
-            await self._offload.run(self._rebuild)
+            await self._offload.run(self.rebuild)
 
     async def stop(self) -> None:
         if self.is_on:
@@ -273,7 +268,7 @@ class Deduplication(Feature):
         except FlareError as error:
             log.warning("the next start reads more of the log", extra=fields(why=error))
 
-    def _rebuild(self) -> None:
+    def rebuild(self) -> None:
         """Read the windows from the log. Blocks."""
         first, since_ms = self._begin()
         marked = self._load_mark()

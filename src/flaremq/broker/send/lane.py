@@ -334,7 +334,9 @@ class SendLane:
             self._stats.put_times.add((self._now_s() - began_s) * 1000, 1)
             self._stats.put_failed(1)
             return
-        if not taken.is_repeated:
+        if taken.is_repeated:
+            self._stats.put_repeated(taken.count)
+        else:
             self._stats.put(taken.topic, taken.count, taken.size)
         # As in RocketMQ: once a producer has the answer to its first message, it finds the topic's route.
         told = self._told() if taken.is_first and request.wants_answer else None

@@ -294,7 +294,6 @@ class PlainSends:
             recall_handle=handle,
         ))  # fmt: skip
         answer = replace(answer, ext_fields={**answer.fields, REPEATED: "true"})
-        self._once.repeated += 1
         wait_for = self._once.safe_end(firsts) if known.get(properties.WAIT, "true") == "true" else 0
         return StoredSend(answer, header.topic, len(firsts), 0, wait_for, is_repeated=True)
 

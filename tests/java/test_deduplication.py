@@ -15,7 +15,7 @@ from tests.java.toolchain import Toolchain
 
 from flaremq.client.sync import Message, Producer
 from flaremq.model.message import StoredMessage
-from flaremq.testing.cluster import eventually
+from flaremq.testing.cluster import Cluster, eventually
 from flaremq.testing.fakes.network import HOST, BadNetwork
 from flaremq.testing.fakes.wireclient import WireClient
 
@@ -76,16 +76,14 @@ def test_what_java_sends_again_with_a_number_is_stored_once(clients: JavaClients
 
 
 def test_javas_own_retries_store_a_message_once(clients: JavaClients, tmp_path: Path) -> None:
-    with Peers(tmp_path) as peers:
-        namesrv = peers.namesrv(Flare())
+    with Cluster(tmp_path) as cluster:
+        namesrv = cluster.namesrv()
         clients.namesrv = namesrv.address
-        broker = peers.broker(Flare(), namesrv.address, options={**FOR_TESTS, "brokerIP1": HOST})
-        port = int(broker.address.rpartition(":")[2])
-        address = f"127.0.0.1:{port}"
-        with network(port) as between:
-            clients.create_topic(TOPIC, address, broker.name)
-            options = {"sendMsgTimeout": 20_000, "retryTimesWhenSendFailed": 10}
-            producer = clients.producer(options=options)
+        broker = cluster.broker("broker-a", namesrv.address, brokerIP1=HOST)
+        address = f"127.0.0.1:{broker.port}"
+        with network(broker.port) as between:
+            asyncio.run(_make_topic(address))
+            producer = clients.producer(sendMsgTimeout=20_000, retryTimesWhenSendFailed=10)
             producer.send([draft("java-2:1", b"one")])
             between.loses_answers = True
 

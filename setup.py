@@ -22,8 +22,10 @@ def extensions() -> list[Extension]:
             depends=[
                 "src/flaremq/model/_bytes.h",
                 "src/flaremq/model/_pairs.h",
+                "src/flaremq/model/_sequence.h",
                 "src/flaremq/protocol/bulk/_fieldnames.pxi",
                 "src/flaremq/protocol/bulk/_framecheck.pxi",
+                "src/flaremq/protocol/bulk/_sendproperties.pxi",
                 "src/flaremq/protocol/bulk/_scan.h",
             ],
             include_dirs=["src/flaremq"],

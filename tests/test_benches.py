@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benches import clients, measure, wire
+from benches import clients, dedup, measure, wire
 
 from flaremq.testing.embedded import Embedded
 
@@ -33,6 +33,14 @@ def test_a_bench_runs_and_counts_its_messages(
     assert answer["messages"] == given.get("messages", given.get("queues"))
     assert answer["rate"] > 0
     assert list(tmp_path.iterdir()) == []
+
+
+async def test_deduplication_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BENCH_FOLDER", str(tmp_path))
+    figures = await dedup.measure(2)
+    assert figures["numbered_us"] > 0
+    messages = 2 * dedup.CONNECTIONS * dedup.MESSAGES * dedup.ROUNDS
+    assert figures["rebuild_records"] == messages * len(dedup.KINDS)
 
 
 def test_a_broker_is_measured_over_the_wire(tmp_path: Path) -> None:

@@ -72,6 +72,16 @@ OBEYED = {
     "startAcceptSendRequestTimeStamp": (
         "broker/test_options.py::test_sends_before_the_time_that_was_set_are_refused"
     ),
+    "deduplicationWindowCount": (
+        "broker/send/test_deduplication.py::test_a_message_from_before_the_window_is_refused"
+    ),
+    "deduplicationWindowSec": (
+        "broker/send/test_deduplication.py::test_the_log_is_walked_from_the_first_message_that_is_needed"
+    ),
+    "deduplicationProducersMax": (
+        "broker/send/test_deduplication.py::"
+        "test_producers_beyond_the_limit_are_refused_until_an_idle_one_is_forgotten"
+    ),
     "rejectTransactionMessage": (
         "broker/tables/test_producers.py::test_producers_are_not_noted_where_nobody_needs_them"
     ),

@@ -100,6 +100,7 @@ PLANS: dict[str, list[Runs | RunsOn | Watches | Shown]] = {
     ],
     "request.md": [Runs("^42$")],
     "transactions.md": [Runs("was not needed"), Runs("No transactions are open or parked")],
+    "once.md": [Runs("^each of them is stored once$"), Runs(r"^\d+ new\n\d+ new\n\d+ again\n\d+ again$")],
     "maintain.md": [
         Runs(),
         Runs("is sound: 1 record"),

@@ -44,6 +44,9 @@ PROPERTIES = (
     "UNIQ_KEY\x01U\x02UNIQ_KEY\x01V\x02",
     "UNIQ_KEY\x01U\x02__RMQ.TRANSIENT.x\x01y\x02",
     "\x01\x02UNIQ_KEY\x01U\x02\x02",
+    *(f"UNIQ_KEY\x01U3\x02PRODUCER_SEQ\x01{value}\x02" for value in ("p:1", "p:2", "p:70", "q:1", "p:x")),
+    "PRODUCER_SEQ\x01p:3\x02UNIQ_KEY\x01U4\x02DELAY\x013\x02",
+    "PRODUCER_SEQ\x01p:4\x02UNIQ_KEY\x01U5\x02REAL_TOPIC\x01Other\x02",
     "",
 )
 FIELDS = {

@@ -2,7 +2,7 @@ import pytest
 
 from flaremq.base.errors import InvalidName
 from flaremq.model import names
-from flaremq.model.names import check_group, check_topic
+from flaremq.model.names import check_group, check_producer_id, check_topic
 
 
 @pytest.mark.parametrize(
@@ -80,3 +80,13 @@ def test_some_system_topics_take_no_sends() -> None:
 def test_groups_of_the_system_have_a_prefix() -> None:
     assert names.is_system_group("CID_RMQ_SYS_TRANS")
     assert not names.is_system_group("my_group")
+
+
+@pytest.mark.parametrize("name", ["", "a b", "x" * 65, "a:b", "ä", 7, None])
+def test_a_producer_id_that_cannot_be_used_is_refused(name: object) -> None:
+    with pytest.raises(InvalidName, match="expected 1 to 64 letters"):
+        check_producer_id(name)
+
+
+def test_a_producer_id_has_letters_digits_and_a_few_signs() -> None:
+    check_producer_id("billing-1.eu_west")

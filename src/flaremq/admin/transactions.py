@@ -69,8 +69,8 @@ class _Halves:
 
 
 class Halves:
-    """Ended transactions are listed as open until the broker has noted their end: RocketMQ's do so every three
-    seconds, those of 4.9 with the next check, FlareMQ's at once."""
+    """A transaction is listed as open until its broker has noted its end: FlareMQ's do so at once, RocketMQ's
+    every three seconds, those of 4.9 with the next check."""
 
     def __init__(self, servers: ServerCalls) -> None:
         self._servers = servers

@@ -59,7 +59,7 @@ also has its `address` and `remark`.
 
 from collections.abc import Mapping, Sequence
 from enum import Enum
-from typing import Self
+from typing import Any, Self
 
 
 class Hint(Enum):
@@ -315,6 +315,16 @@ class SendFailed(PeerError):
             last = attempts[-1]
             self.response_code, self.remark, self.address = last.response_code, last.remark, last.address
             self.retriable = last.retriable
+
+
+class OutcomeUnknown(SendFailed):
+    """No attempt to send a numbered message was answered. Sending it again with its number is harmless."""
+
+    def __init__(self, what: str, attempts: Sequence[FlareError], *, sequence: int, queue: Any) -> None:
+        super().__init__(what, attempts)
+        self.sequence = sequence
+        self.queue = queue
+        """The queue in which it may be stored: send it there again."""
 
 
 class ManyFailed(PeerError):

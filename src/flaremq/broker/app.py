@@ -50,6 +50,7 @@ from flaremq.broker.registration import Registration
 from flaremq.broker.routing import Families
 from flaremq.broker.send.acks import Acks, Mark
 from flaremq.broker.send.bulkrewrites import BulkRewrites
+from flaremq.broker.send.deduplication import Deduplication
 from flaremq.broker.send.lane import SendLane
 from flaremq.broker.send.plain import PlainSends
 from flaremq.broker.send.replies import ReplyLane
@@ -205,9 +206,11 @@ class Broker:
         pulls = PullLane(live, self.store, tables, self.stats, self._offload, self._config.families)
         delayed, timers = self._waiting()
         moments = TimerRewrite(self.store, timers, self._clock, self._rng)
-        plain = self._plain(moments)
+        folder = self._config.store.root / CONFIG_FOLDER
+        once = Deduplication(live, self.store, folder, self._offload, self._clock)
+        plain = self._plain(moments, once)
         rewrites = BulkRewrites(live, self.store, self._clock, slot_count=timers.slot_count)
-        sends = self._sends(plain, rewrites, acks, overload, pulls, registration)
+        sends = self._sends(plain, rewrites, acks, once, overload, pulls, registration)
         transactions = self._transactions(moments)
         storage.listener = pulls.parked
         slow = SlowConsumers(
@@ -221,10 +224,11 @@ class Broker:
         recalls = TimerRequests(
             live, self.store, timers, tables.topics, acks, self._offload, self._clock, self._host
         )
-        served = self._requests(families, plain, acks, moments, [delayed.figures, timers.figures])
+        figures = [delayed.figures, timers.figures, once.figures]
+        served = self._requests(families, plain, acks, moments, figures)
         requests = _Requests(served, families)
         inner: list[Feature] = [
-            *(self._offload, storage, tables, _Calls(caller), _Lanes(pulls, acks)),
+            *(self._offload, storage, once, tables, _Calls(caller), _Lanes(pulls, acks)),
             *(requests, self.stats, slow, delayed, timers, recalls),
             *(transactions, TransactionRequests(transactions, acks)),
         ]
@@ -257,7 +261,7 @@ class Broker:
         if self.store.settings.flush_disk is FlushDisk.SYNC_FLUSH:
             yield Mark(self.store.flushed, late=ResponseCode.FLUSH_DISK_TIMEOUT)
 
-    def _plain(self, moments: TimerRewrite) -> PlainSends:
+    def _plain(self, moments: TimerRewrite, once: Deduplication) -> PlainSends:
         return PlainSends(
             self._settings,
             self.store,
@@ -268,6 +272,7 @@ class Broker:
                 *(DeadLetters(self.tables), need_key, HalfRewrite(self._settings)),
                 *(Delays(self.store), moments),
             ),
+            once=once,
             rng=self._rng,
         )
 
@@ -276,6 +281,7 @@ class Broker:
         plain: PlainSends,
         rewrites: BulkRewrites,
         acks: Acks,
+        once: Deduplication,
         overload: Overload,
         pulls: PullLane,
         registration: Registration,
@@ -287,6 +293,7 @@ class Broker:
             plain,
             Derived(self._settings, lambda now: SendAnswers(self._host, now.region.encode(), now.trace_on)),
             acks=acks,
+            once=once,
             stats=self.stats,
             overload=overload,
             rewrites=rewrites,

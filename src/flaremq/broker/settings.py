@@ -69,6 +69,10 @@ class BrokerSettings:
 
     # Sending and pulling.
     accept_sends_from_ms: int = option("startAcceptSendRequestTimeStamp", 0, minimum=0)
+    deduplication_count: int = option("deduplicationWindowCount", 16_384, minimum=0, maximum=1 << 24)
+    """How many numbered messages of a producer are remembered, rounded up to a power of two; 0: none."""
+    deduplication_span_s: int = option("deduplicationWindowSec", 600, minimum=1, maximum=DAY_MS)
+    deduplication_producers_max: int = option("deduplicationProducersMax", 1000, minimum=1)
     reject_transactions: bool = option("rejectTransactionMessage", False)
     store_replies: bool = option("storeReplyMessageEnable", True)
     transaction_timeout_ms: int = option("transactionTimeOut", 6_000, minimum=0, unit="span_ms")

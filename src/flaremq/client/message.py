@@ -63,6 +63,8 @@ class Receipt(NamedTuple):
     status: SendStatus = SendStatus.OK
     recall_handle: str | None = None
     """What cancels a message that waits for its moment (`producer.recall`); None for others."""
+    is_repeated: bool = False
+    """Whether an earlier send had stored it, by its number (`producer_id`): this is the first receipt."""
 
 
 class Reply(NamedTuple):

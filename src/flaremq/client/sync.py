@@ -85,9 +85,17 @@ class Producer(Blocking[AsyncProducer]):
         settings: ProducerSettings | None = None,
         client: Client | ClientSettings | None = None,
         hooks: Sequence[SendHook] = (),
+        producer_id: str | None = None,
     ) -> None:
         super().__init__(
-            lambda: AsyncProducer(group, namesrv, settings=settings, client=_core(client), hooks=hooks),
+            lambda: AsyncProducer(
+                group,
+                namesrv,
+                settings=settings,
+                client=_core(client),
+                hooks=hooks,
+                producer_id=producer_id,
+            ),
             f"flaremq-producer-{group}",
             _shared(client),
         )
@@ -125,11 +133,18 @@ class TransactionProducer(Blocking[AsyncTransactionProducer]):
         settings: ProducerSettings | None = None,
         client: Client | ClientSettings | None = None,
         hooks: Sequence[SendHook] = (),
+        producer_id: str | None = None,
     ) -> None:
         """`checker` runs in a thread of its own, so it needs its own database connection."""
         super().__init__(
             lambda: AsyncTransactionProducer(
-                group, namesrv, checker=checker, settings=settings, client=_core(client), hooks=hooks
+                group,
+                namesrv,
+                checker=checker,
+                settings=settings,
+                client=_core(client),
+                hooks=hooks,
+                producer_id=producer_id,
             ),
             f"flaremq-transactions-{group}",
             _shared(client),

@@ -69,6 +69,29 @@ class Fact:
     WIDTH: Final = 20
 
 
+class WindowHead:
+    """The first numbers of a producer's window. Rows of Remembered follow."""
+
+    NEWEST: Final = 0  # The greatest sequence; -1 without any.
+    USED_MS: Final = 1  # When it last stored a message.
+    PART: Final = 2  # The last part of a turn in which it had messages,
+    IN_PART: Final = 3  # and the greatest sequence among those.
+
+    WIDTH: Final = 4
+
+
+class Remembered:
+    """Columns of a message that a window remembers, at the place of sequence % capacity."""
+
+    SEQUENCE: Final = 0  # -1: none.
+    PHYSICAL_OFFSET: Final = 1
+    QUEUE_ID: Final = 2
+    QUEUE_OFFSET: Final = 3
+    STORE_MS: Final = 4
+
+    WIDTH: Final = 5
+
+
 class Odd:
     """Properties that need more than plain dispatch."""
 

@@ -47,6 +47,9 @@ class Message:
     """Wait for the flush and the replicas that the broker is configured for."""
     sharding_key: str | None = None
     """Messages of one sharding key stay in order."""
+    sequence: int | None = None
+    """Your own number for it, for example its row: a producer with an id stores it once, however often it is
+    sent. Default: the producer numbers its messages itself."""
 
     def __post_init__(self) -> None:
         # Made by the million: absent fields are not checked twice.
@@ -64,6 +67,8 @@ class Message:
             _check_content(self)
         elif self.flag or self.delay_level or self.delay_s is not None or self.deliver_at is not None:
             _check_numbers(self)
+        if self.sequence is not None:
+            _check_sequence(self.sequence)
         if keys or properties or self.sharding_key:
             _check_words(self)
         elif self.tags:
@@ -156,6 +161,11 @@ def check_span(what: str, value: object, expected: str) -> None:
         raise MessageIllegal(f"{what} {value!r}: expected {expected}")
 
 
+def _check_sequence(sequence: object) -> None:
+    if type(sequence) is not int or not 0 <= sequence <= names.SEQUENCE_MAX:
+        raise MessageIllegal(f"sequence {sequence!r}: expected a number from 0 to {names.SEQUENCE_MAX}")
+
+
 def _check_words(message: Message) -> None:
     for key in message.keys:
         check_word("key", key)
@@ -172,6 +182,8 @@ def _check_words(message: Message) -> None:
         check_word(f"value of property {name!r}", value)
         if name in names.RESERVED:
             raise MessageIllegal(f"property {name!r} is reserved: choose another name")
+        if name == names.PRODUCER_SEQ:
+            raise MessageIllegal(f"property {name!r}: use Message(sequence=...), and a producer with an id")
     other = message.properties.get(names.SHARDING_KEY)
     if message.sharding_key and other not in (None, message.sharding_key):
         raise MessageIllegal(

@@ -50,6 +50,7 @@ NO_SEND_TOPICS: Final = frozenset(
 )
 """Clients may not send to them."""
 
+_PRODUCER_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _WRONG: Final = re.compile(r"[^%|a-zA-Z0-9_-]")
 
 
@@ -61,6 +62,14 @@ def check_topic(name: str) -> None:
 
 def check_group(name: str) -> None:
     _check("group", name, GROUP_LENGTH_MAX)
+
+
+def check_producer_id(name: object) -> None:
+    """Raises InvalidName unless messages can be numbered under it (PRODUCER_SEQ)."""
+    if not isinstance(name, str) or not _PRODUCER_ID.fullmatch(name):
+        raise InvalidName(
+            f"producer id {name!r}: expected 1 to 64 letters, digits, dots, hyphens or underscores"
+        )
 
 
 def _check(what: str, name: str, length_max: int) -> None:

@@ -84,6 +84,8 @@ FAILURE_REASON: Final = "FAILURE_REASON"
 FAILURE_TIME: Final = "FAILURE_TIME"
 RESENT_FROM: Final = "RESENT_FROM"
 """Offset id of the dead letter that a message was sent again from. RocketMQ has no such property."""
+PRODUCER_SEQ: Final = "PRODUCER_SEQ"
+"""Ours: <producer id>:<sequence>. A broker stores a message with it once (broker/send/deduplication.py)."""
 TRANSIENT_PREFIX: Final = "__RMQ.TRANSIENT."
 """Names with this prefix are never stored."""
 TRANSIENT_TOPIC_SYS_FLAG: Final = TRANSIENT_PREFIX + "TOPIC_SYS_FLAG"
@@ -105,6 +107,8 @@ RESERVED: Final = frozenset(
 )
 """Names that a user may not set."""
 
+SEQUENCE_MAX: Final = 2**63 - 1
+_SEQUENCE: Final = re.compile(rb"([A-Za-z0-9._-]{1,64}):(0|[1-9][0-9]{0,18})")
 _PAIR_END_BYTE: Final = 0x02
 _LIKE_JAVA: Final = "flaremq-like-java"
 _SURROGATE: Final = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
@@ -140,6 +144,14 @@ def find_property(raw: bytes, name: bytes) -> bytes | None:
                 return value
         end = at + len(needle) - 1
     return None
+
+
+def parse_sequence(value: bytes) -> tuple[bytes, int] | None:
+    """The producer id and the sequence in a value of PRODUCER_SEQ; None if it has another form."""
+    found = _SEQUENCE.fullmatch(value)
+    if found is None or int(found[2]) > SEQUENCE_MAX:
+        return None
+    return found[1], int(found[2])
 
 
 def decode_text(raw: bytes) -> str:

@@ -11,6 +11,8 @@ from tests.broker.clients import Desk, desk
 from tests.protocol.samples import a_send
 
 from flaremq.base.errors import NotServed
+from flaremq.broker.offload import Offload
+from flaremq.broker.send.deduplication import Deduplication
 from flaremq.broker.send.plain import PlainSends
 from flaremq.broker.send.rewrites import Arrival, Rewrite
 from flaremq.model.record import decode_many
@@ -29,7 +31,8 @@ def made(tmp_path: Path) -> Iterator[Desk]:
 
 
 def sends(made: Desk, *rewrites: Rewrite) -> PlainSends:
-    return PlainSends(made.live, made.store, HOST, made.tables, made.clock, rewrites=rewrites)
+    once = Deduplication(made.live, made.store, made.store.settings.root, Offload(1), made.clock)
+    return PlainSends(made.live, made.store, HOST, made.tables, made.clock, rewrites=rewrites, once=once)
 
 
 def stored(made: Desk) -> list[tuple[str, int, dict[str, str]]]:

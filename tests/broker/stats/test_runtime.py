@@ -41,6 +41,7 @@ EVERY_KEY = [
     "putMessageEntireTimeMax",
     "putMessageTimesTotal",
     "putMessageFailedTimes",
+    "putMessageRepeatedTimes",
     "putMessageSizeTotal",
     "putMessageDistributeTime",
     "putMessageAverageSize",

@@ -123,6 +123,45 @@ def test_the_other_half_tells_who_sent_it_and_how_to_answer(twin: Any) -> None:
     assert parsed.send(0, Send.WAIT) == 1
 
 
+def test_the_number_that_a_producer_gave_is_told(twin: Any) -> None:
+    keyed = "UNIQ_KEY\x01U1\x02"
+    values = ("", "a-1:0", "b.2:9223372036854775807")
+    sends = [a_send(i=keyed + (f"PRODUCER_SEQ\x01{value}\x02" if value else "")) for value in values]
+    parsed = Parsed(twin, *map(encode_frame, sends))
+    ids = [parsed.send(row, Send.PRODUCER_AT) for row in range(3)]
+    sizes = [parsed.send(row, Send.PRODUCER_SIZE) for row in range(3)]
+    found = [bytes(parsed.heads[at : at + size]) for at, size in zip(ids, sizes, strict=True)]
+    assert found == [b"", b"a-1", b"b.2"]
+    assert [parsed.send(row, Send.SEQUENCE) for row in range(3)] == [-1, 0, 2**63 - 1]
+
+
+def test_a_message_that_is_sent_back_has_no_number_to_compare(twin: Any) -> None:
+    parsed = Parsed(twin, encode_frame(a_send(j="1", i="UNIQ_KEY\x01U1\x02PRODUCER_SEQ\x01a:1\x02")))
+    assert parsed.send(0, Send.SEQUENCE) == -1
+
+
+@pytest.mark.parametrize(
+    "more",
+    ["PRODUCER_SEQ\x01a\x02", "PRODUCER_SEQ\x01a:01\x02", "PRODUCER_SEQ\x01a:1\x02REAL_TOPIC\x01T\x02"],
+)
+def test_a_number_that_makes_no_sense_is_left_to_the_plain_lane(twin: Any, more: str) -> None:
+    parsed = Parsed(twin, encode_frame(a_send(i=f"UNIQ_KEY\x01U1\x02{more}")))
+    assert (len(parsed), parsed.plain) == (0, [Plain.FIELDS])
+
+
+numbers = st.text("ab:.-_ 0129", max_size=24) | st.integers(0, 2**64).map(lambda number: f"p:{number}")
+
+
+@settings(max_examples=200)
+@given(st.lists(numbers.filter(bool), max_size=4))
+def test_both_twins_read_numbers_alike(values: list[str]) -> None:
+    frames = b"".join(
+        encode_frame(a_send(i=f"UNIQ_KEY\x01U1\x02PRODUCER_SEQ\x01{value}\x02")) for value in values
+    )
+    results = [Parsed(twin, frames).result() for twin in TWINS]
+    assert all(result == results[0] for result in results)
+
+
 def test_drafts_can_be_stored_as_they_are(twin: Any) -> None:
     parsed = Parsed(twin, encode_frame(a_send()))
     parsed.drafts[Draft.QUEUE] = 0

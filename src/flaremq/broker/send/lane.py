@@ -22,6 +22,7 @@ from flaremq.base.live import Derived
 from flaremq.broker.overload import Overload, late_remark
 from flaremq.broker.send.acks import Acks
 from flaremq.broker.send.bulkrewrites import BulkRewrites
+from flaremq.broker.send.deduplication import Deduplication
 from flaremq.broker.send.plain import PlainSends, StoredSend
 from flaremq.broker.send.rows import NONE, SendRows, TopicState
 from flaremq.broker.settings import BrokerSettings
@@ -69,6 +70,7 @@ class SendLane:
         answers: Derived[BrokerSettings, SendAnswers],
         *,
         acks: Acks,
+        once: Deduplication,
         stats: Stats,
         overload: Overload,
         rewrites: BulkRewrites,
@@ -85,6 +87,7 @@ class SendLane:
         self._plain = plain
         self._answers = answers
         self._acks = acks
+        self._once = once
         self._now_s = now_s
         self._stats = stats
         self._overload = overload
@@ -192,11 +195,11 @@ class SendLane:
             for each in plain:
                 before = bisect_left(frames, each.row)
                 if before > done:
-                    self._append(batch, parsed.part(done, before))
+                    self._store_new(batch, parsed.part(done, before))
                     done = before
                 self._take(batch, each)
         if parsed.count > done:
-            self._append(batch, parsed.part(done, parsed.count))
+            self._store_new(batch, parsed.part(done, parsed.count))
         elif not plain:
             return
         self.dispatch_soon()
@@ -223,6 +226,23 @@ class SendLane:
         self._counted.clear()
         self._store.show(wait=False)  # A queue that needs a new file gets it in a thread of the store.
 
+    def _store_new(self, batch: Batch, rows: SendRows) -> None:
+        """Store the rows, except messages that a producer sends again: the plain lane has their answer."""
+        if not self._once.is_on:
+            self._append(batch, rows)
+            return
+        first = 0
+        while first < rows.count:
+            end = self._once.sift(batch.heads, rows.sends, first)
+            if end > first:
+                self._append(batch, rows.part(first, end))
+                first = end
+                continue
+            frame, chunk = rows.sends[first * _SEND + Send.FRAME], rows.sends[first * _SEND + Send.CHUNK]
+            request = command_of(batch.data, batch.frames, frame)
+            self._take(batch, PlainRow(frame, chunk, batch.sources[chunk], request))
+            first += 1
+
     def _append(self, batch: Batch, rows: SendRows) -> None:
         began_s = self._now_s()
         try:
@@ -244,6 +264,8 @@ class SendLane:
             self._stored(batch, rows, began_s)
 
     def _stored(self, batch: Batch, rows: SendRows, began_s: float) -> None:
+        if self._once.is_on:
+            self._once.note_many(batch.heads, rows.sends, rows.drafts)
         by_topic = rows.by_topic()
         for known, count, size in by_topic:
             if not known.count:
@@ -318,7 +340,10 @@ class SendLane:
             self._stats.put_times.add((self._now_s() - began_s) * 1000, 1)
             self._stats.put_failed(1)
             return
-        self._stats.put(taken.topic, taken.count, taken.size)
+        if taken.is_repeated:
+            self._stats.put_repeated(taken.count)
+        else:
+            self._stats.put(taken.topic, taken.count, taken.size)
         # As in RocketMQ: once a producer has the answer to its first message, it finds the topic's route.
         told = self._told() if taken.is_first and request.wants_answer else None
         if told is not None or (self._acks.needed and taken.wait_for):

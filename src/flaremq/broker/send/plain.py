@@ -28,6 +28,7 @@ from flaremq.base.errors import (
     TopicNotFound,
 )
 from flaremq.base.live import Derived, Live
+from flaremq.broker.send.deduplication import Deduplication, FirstSend
 from flaremq.broker.send.rewrites import Arrival, Rewrite
 from flaremq.broker.settings import BrokerSettings
 from flaremq.broker.tables.tables import Tables
@@ -38,15 +39,21 @@ from flaremq.model.msgid import UniqueIds
 from flaremq.model.properties import decode_properties, encode_properties
 from flaremq.model.timers import WHEEL_TOPIC, Handle
 from flaremq.model.topic import PERM_WRITE, TopicConfig, TopicFilterType
-from flaremq.protocol.codes import ResponseCode, SerializeType
+from flaremq.protocol.codes import RequestCode, ResponseCode, SerializeType
 from flaremq.protocol.command import Command, response_to
 from flaremq.protocol.fields import encode
-from flaremq.protocol.headers.send import SendMessageRequestHeader, SendMessageResponseHeader, decode_send
+from flaremq.protocol.headers.send import (
+    REPEATED,
+    SendMessageRequestHeader,
+    SendMessageResponseHeader,
+    decode_send,
+)
 from flaremq.store.api import PutResult
 from flaremq.store.drafts import NewMessage
 from flaremq.store.store import MessageStore
 
 _BATCH_TOPIC_MAX: Final = 127
+_COMPARED: Final = frozenset({RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2})
 _HALF_TOPIC: Final = names.TRANS_HALF_TOPIC.encode()
 
 
@@ -67,6 +74,8 @@ class StoredSend:
     """0: the answer may be sent at once."""
     is_first: bool = False
     """Whether it created its topic."""
+    is_repeated: bool = False
+    """Whether it was stored already, by an earlier send."""
 
 
 class PlainSends:
@@ -79,6 +88,7 @@ class PlainSends:
         clock: Clock,
         *,
         rewrites: Sequence[Rewrite],
+        once: Deduplication,
         rng: random.Random | None = None,
     ) -> None:
         """`rewrites` are applied in order; the first that raises keeps the message out of the log."""
@@ -86,6 +96,7 @@ class PlainSends:
         self._tables = tables
         self._clock = clock
         self._rewrites = tuple(rewrites)
+        self._once = once
         self._rng = rng or random.Random()
         address = str(ipaddress.ip_address(store_host[:-4]))
         self._ids = UniqueIds(clock, ip=address, pid=os.getpid(), salt=self._rng.getrandbits(32))
@@ -183,6 +194,12 @@ class PlainSends:
     ) -> StoredSend:
         known = decode_properties((header.properties or "").encode("utf-8", "replace"))
         message = self._message(host, request, header, config)
+        # A reply is not compared: the client that asked has one request for each.
+        numbered = self._once.asked(header, known) if request.code in _COMPARED else None
+        if numbered is not None:
+            first = self._once.first(numbered, header.topic, message.body, message.sys_flag)
+            if first is not None:
+                return self._take_again(request, header, known, [first])
         arrival = Arrival(header, request.version, config)
         key = known.get(properties.UNIQ_KEY)
         if key is None:
@@ -191,10 +208,12 @@ class PlainSends:
             message = rewrite(message, known, arrival)
         message = replace(message, properties=self._stored_properties(known))
         result = self._store.put(message, wait=False)
+        if numbered is not None:
+            self._once.note(numbered, result.physical_offset, message.queue_id, result.queue_offset)
         answer = self._answer(request, SendMessageResponseHeader(
-            msg_id=self._offset_id(result), queue_id=_asked_queue(message, known),
+            msg_id=self._offset_id(result), queue_id=_asked_queue(message.topic, message.queue_id, known),
             queue_offset=result.queue_offset, transaction_id=key,
-            recall_handle=self._recall_handle(message, known, key),
+            recall_handle=self._recall_handle(message.topic, known, key),
         ))  # fmt: skip
         wait_for = result.end if known.get(properties.WAIT, "true") == "true" else 0
         return StoredSend(answer, message.topic.decode(), 1, result.size, wait_for)
@@ -227,9 +246,27 @@ class PlainSends:
             raise MessageIllegal(f"batch request does not support retry group {topic}")
         outer = decode_properties((header.properties or "").encode("utf-8", "replace"))
         batch = self._message(host, request, header, config)
-        if config.is_batch_queue and properties.UNIQ_KEY in outer:
-            return self._take_inner_batch(request, batch, outer)
+        is_inner = config.is_batch_queue and properties.UNIQ_KEY in outer
+        numbered = self._once.asked_of_batch(header, outer, batch.body, whole=is_inner)
+        firsts = [self._once.first(each, topic, body, batch.sys_flag) for each, body in numbered]
+        found = [first for first in firsts if first is not None]
+        if found and len(found) == len(firsts):
+            return self._take_again(request, header, outer, found)
+        if found:
+            raise MessageIllegal(
+                f"{len(found)} of the {len(firsts)} messages of a batch are stored already: send the others "
+                "without them, because a batch is stored as a whole or not at all"
+            )
+        if is_inner:
+            if numbered:
+                outer[properties.PRODUCER_SEQ] = numbered[0][0].text
+            taken, stored = self._take_inner_batch(request, batch, outer)
+            if numbered:
+                self._once.note(numbered[0][0], stored.physical_offset, batch.queue_id, stored.queue_offset)
+            return taken
         result = self._store.put_batch(batch, wait=False)
+        for row, (each, _) in enumerate(numbered):
+            self._once.note(each, result.physical_offsets[row], batch.queue_id, result.queue_offset + row)
         header_out = SendMessageResponseHeader(
             msg_id=self._offset_ids(result.physical_offsets),
             queue_id=batch.queue_id,
@@ -240,7 +277,34 @@ class PlainSends:
         count = len(result.physical_offsets)
         return StoredSend(self._answer(request, header_out), topic, count, result.size, wait_for)
 
-    def _take_inner_batch(self, request: Command, base: NewMessage, outer: dict[str, str]) -> StoredSend:
+    def _take_again(
+        self,
+        request: Command,
+        header: SendMessageRequestHeader,
+        known: dict[str, str],
+        firsts: Sequence[FirstSend],
+    ) -> StoredSend:
+        """Answer a repeated send as the first one was answered."""
+        record = firsts[0].record
+        stored = known if record is None else record.properties
+        key, queue_id, handle = stored.get(properties.UNIQ_KEY), firsts[0].queue_id, None
+        if record is not None and not header.batch:
+            queue_id = _asked_queue(record.topic.encode(), record.queue_id, stored)
+            handle = self._recall_handle(record.topic.encode(), stored, key or "")
+        answer = self._answer(request, SendMessageResponseHeader(
+            msg_id=self._offset_ids(array("q", [each.physical_offset for each in firsts])),
+            queue_id=queue_id, queue_offset=firsts[0].queue_offset,
+            transaction_id=known.get(properties.UNIQ_KEY) if header.batch else key,
+            batch_uniq_id=key if stored.get(properties.INNER_NUM) else None,
+            recall_handle=handle,
+        ))  # fmt: skip
+        answer = replace(answer, ext_fields={**answer.fields, REPEATED: "true"})
+        wait_for = self._once.safe_end(firsts) if known.get(properties.WAIT, "true") == "true" else 0
+        return StoredSend(answer, header.topic, len(firsts), 0, wait_for, is_repeated=True)
+
+    def _take_inner_batch(
+        self, request: Command, base: NewMessage, outer: dict[str, str]
+    ) -> tuple[StoredSend, PutResult]:
         """A batch topic keeps many messages in one record, which consumers split."""
         count = len(split_batch(base.body))
         if not count:
@@ -260,7 +324,8 @@ class PlainSends:
             batch_uniq_id=outer[properties.UNIQ_KEY],
         )
         wait_for = result.end if outer.get(properties.WAIT, "true") == "true" else 0
-        return StoredSend(self._answer(request, header), base.topic.decode(), count, result.size, wait_for)
+        topic = base.topic.decode()
+        return StoredSend(self._answer(request, header), topic, count, result.size, wait_for), result
 
     # Parts of records and answers.
 
@@ -271,10 +336,10 @@ class PlainSends:
         kept = {n: v for n, v in known.items() if not n.startswith(properties.TRANSIENT_PREFIX)}
         return encode_properties(kept) + self.tail
 
-    def _recall_handle(self, message: NewMessage, known: dict[str, str], key: str) -> str | None:
+    def _recall_handle(self, stored_in: bytes, known: dict[str, str], key: str) -> str | None:
         """What cancels a timer message; its moment is inside its slot, not at the edge. None for others."""
         topic = known.get(properties.REAL_TOPIC, "")
-        if message.topic != WHEEL_TOPIC or names.is_retry(topic):
+        if stored_in != WHEEL_TOPIC or names.is_retry(topic):
             return None
         moment_ms = int(known[properties.TIMER_OUT_MS]) + 1
         return str(Handle(topic, self._live.now.broker_name, moment_ms, key))
@@ -294,10 +359,10 @@ class PlainSends:
         return response_to(request, ResponseCode.SUCCESS, ext_fields={**in_order, **found})
 
 
-def _asked_queue(message: NewMessage, known: dict[str, str]) -> int:
+def _asked_queue(stored_in: bytes, queue_id: int, known: dict[str, str]) -> int:
     """The queue that the answer names: for a delayed message, the one to which it will be delivered."""
-    waits = message.topic in (SCHEDULE_TOPIC, WHEEL_TOPIC, _HALF_TOPIC)
-    return int(known[properties.REAL_QUEUE_ID]) if waits else message.queue_id
+    waits = stored_in in (SCHEDULE_TOPIC, WHEEL_TOPIC, _HALF_TOPIC)
+    return int(known[properties.REAL_QUEUE_ID]) if waits else queue_id
 
 
 def _sys_flag(header: SendMessageRequestHeader, config: TopicConfig) -> int:

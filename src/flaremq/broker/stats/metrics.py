@@ -75,6 +75,8 @@ class _Look:
     consumers: Mapping[tuple[str, str, str, str], int]
     places: Sequence[_Place]
     waiting: Mapping[str, int]
+    repeated: int
+    """Messages that were sent again, and not stored again."""
 
 
 class BrokerMetrics:
@@ -147,6 +149,7 @@ class BrokerMetrics:
             ),
             places=list(_places(tables.offsets)),
             waiting={_PROCESSORS.get(name, name): family.waiting for name, family in self._families.items()},
+            repeated=self._stats.rates.put_repeated,
         )
 
     def _write(self, look: _Look) -> str:
@@ -179,6 +182,8 @@ class BrokerMetrics:
                 for topic, value in look.totals[name]
             )
             page.counters(total, text, ("topic", "message_type", "is_system"), rows)
+        text = "Messages that were sent again, and not stored again"
+        page.counters("rocketmq_messages_repeated_total", text, (), [((), look.repeated)])
         for name, total, text in (
             (Name.GROUP_GET_NUMS, "rocketmq_messages_out_total", "Messages sent to consumers"),
             (Name.GROUP_GET_SIZE, "rocketmq_throughput_out_total", "Bytes sent to consumers"),

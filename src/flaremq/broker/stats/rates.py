@@ -46,7 +46,7 @@ class Rates:
     """Counters since the start, and their samples of the last ten minutes."""
 
     def __init__(self, now_ms: int) -> None:
-        self.put = self.put_size = self.put_failed = 0
+        self.put = self.put_size = self.put_failed = self.put_repeated = 0
         self.found = self.missed = self.transferred = 0
         self._width = len(Rate) + 1
         self._samples = array("q", (now_ms, *[0] * len(Rate)))

@@ -93,6 +93,7 @@ class Runtime:
             "putTps": self._tps(Rate.PUT),
             "putMessageTimesTotal": str(rates.put),
             "putMessageFailedTimes": str(rates.put_failed),
+            "putMessageRepeatedTimes": str(rates.put_repeated),
             "putMessageSizeTotal": str(rates.put_size),
             "putMessageAverageSize": java_double(rates.put_size / max(1, rates.put)),
             "putMessageEntireTimeMax": str(times.longest_ms),

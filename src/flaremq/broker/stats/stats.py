@@ -179,6 +179,10 @@ class Stats(Feature):
         """Messages were refused, could not be stored, or are stored but not known to be on the disk."""
         self.rates.put_failed += count
 
+    def put_repeated(self, count: int) -> None:
+        """Messages were not stored, because an earlier send had stored them (PRODUCER_SEQ)."""
+        self.rates.put_repeated += count
+
     def put_took(self, topic: str, elapsed_ms: float, count: int) -> None:
         """How long these messages took from the append to their answer, whatever the answer. All messages
         of a turn have the same time, so the key is the topic without a queue."""

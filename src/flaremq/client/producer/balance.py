@@ -31,6 +31,11 @@ def by_hash(key: str) -> QueueSelector:
     return select
 
 
+def by_number(queues: Sequence[MessageQueue], message: Message) -> MessageQueue:
+    """Always the same queue for the same number while the topic has the same queues."""
+    return queues[(message.sequence or 0) % len(queues)]
+
+
 class Health:
     """Which brokers to avoid, and until when."""
 

@@ -6,7 +6,7 @@ to send a message back for redelivery.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
@@ -27,7 +27,12 @@ from flaremq.protocol.bulk.frames import send_frame
 from flaremq.protocol.codes import CURRENT_VERSION, ONE_WAY, LanguageCode, RequestCode
 from flaremq.protocol.command import Command
 from flaremq.protocol.fastjson import quote
-from flaremq.protocol.headers.send import SendMessageRequestHeader, SendMessageResponseHeader, encode_send
+from flaremq.protocol.headers.send import (
+    REPEATED,
+    SendMessageRequestHeader,
+    SendMessageResponseHeader,
+    encode_send,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +50,8 @@ class Parcel:
     """UNIQ_KEY; for a batch all of them, separated by commas."""
     made_of: tuple[Message | PackedMessage, ...] = field(default=(), compare=False, repr=False)
     """The messages as hooks see them."""
+    number: str = ""
+    """PRODUCER_SEQ, for a batch that of its first message. Empty: it is not numbered."""
 
     @property
     def code(self) -> RequestCode:
@@ -95,7 +102,10 @@ def as_message(source: Message | PackedMessage) -> Message:
         source.body,
         tags=found.get(names.TAGS),
         keys=keys.split(names.KEY_SEPARATOR) if keys else (),
-        properties={name: found[name] for name in found.keys() - names.RESERVED - {names.SHARDING_KEY}},
+        properties={
+            name: found[name]
+            for name in found.keys() - names.RESERVED - {names.SHARDING_KEY, names.PRODUCER_SEQ}
+        },
         delay_level=int(found.get(names.DELAY, 0)),
         delay_s=int(found[names.TIMER_DELAY_MS]) / 1000 if names.TIMER_DELAY_MS in found else None,
         deliver_at=int(found[names.TIMER_DELIVER_MS]) / 1000 if names.TIMER_DELIVER_MS in found else None,
@@ -112,19 +122,31 @@ def shown(parcel: Parcel) -> tuple[list[Message], list[str]]:
 class Packer:
     """Makes parcels of messages for one producer."""
 
-    def __init__(self, settings: ProducerSettings, ids: UniqueIds) -> None:
+    def __init__(
+        self,
+        settings: ProducerSettings,
+        ids: UniqueIds,
+        number: Callable[[Message | PackedMessage | None], str] = lambda _message: "",
+    ) -> None:
+        """`number` returns PRODUCER_SEQ for a message, empty if it is not numbered."""
         self._settings = settings
         self._ids = ids
+        self.number = number
         self._checked: set[str] = set()  # Topics whose names are valid.
 
-    def pack(self, message: Message | PackedMessage, message_id: str | None = None) -> Parcel:
-        """Raises MessageIllegal or InvalidName."""
+    def pack(
+        self, message: Message | PackedMessage, message_id: str | None = None, number: str | None = None
+    ) -> Parcel:
+        """Raises MessageIllegal or InvalidName. `number`: the one that it was sent with before."""
         self.check(message)
+        number = self.number(message) if number is None else number
         if isinstance(message, PackedMessage):
             properties, message_id = decode_properties(message.text.encode()), message.message_id
         else:
             properties = message.property_map()
         message_id = properties[names.UNIQ_KEY] = message_id or self._ids.next()
+        if number:
+            properties[names.PRODUCER_SEQ] = number
         body, sys_flag = self.squeezed(message.body)
         return Parcel(
             message.topic,
@@ -134,6 +156,7 @@ class Packer:
             sys_flag,
             message_id=message_id,
             made_of=(message,),
+            number=number,
         )
 
     def pack_half(self, message: Message, group: str) -> Parcel:
@@ -147,7 +170,12 @@ class Packer:
         message_id = parcel.properties.get(names.UNIQ_KEY) or self._ids.next()
         body, sys_flag = (parcel.body, parcel.sys_flag) if parcel.sys_flag else self.squeezed(parcel.body)
         properties = {**parcel.properties, names.UNIQ_KEY: message_id}
-        return replace(parcel, body=body, sys_flag=sys_flag, properties=properties, message_id=message_id)
+        number = "" if parcel.is_reply or is_retry(parcel.topic) else self.number(None)
+        if number:
+            properties[names.PRODUCER_SEQ] = number
+        return replace(
+            parcel, body=body, sys_flag=sys_flag, properties=properties, message_id=message_id, number=number
+        )
 
     def pack_batch(self, messages: Sequence[Message]) -> Parcel:
         """Many messages of one topic in one request; they are stored together or not at all."""
@@ -155,9 +183,10 @@ class Packer:
         ids = self._ids.take(len(messages))
         for message in messages:
             self.check(message)
+        numbers = [self.number(message) for message in messages]
         body = join_batch(
             [message.body for message in messages],
-            list(map(message_text, messages, ids)),
+            list(map(message_text, messages, ids, numbers)),
             [message.flag for message in messages],
         )
         if len(body) > self._settings.message_size_max:
@@ -173,6 +202,7 @@ class Packer:
             is_batch=True,
             message_id=",".join(ids),
             made_of=tuple(messages),
+            number=numbers[0],
         )
 
     def pack_ready(self, messages: Sequence[PackedMessage]) -> Parcel:
@@ -299,9 +329,11 @@ def property_text(properties: dict[str, str]) -> str:
     return _checked("".join([f"{name}\x01{value}\x02" for name, value in properties.items()]))
 
 
-def message_text(message: Message, message_id: str) -> str:
-    """The same for a message with this id, without making a dictionary."""
+def message_text(message: Message, message_id: str, number: str = "") -> str:
+    """The same for a message with this id and number, without making a dictionary."""
     text = f"WAIT\x01{'true' if message.wait_store else 'false'}\x02UNIQ_KEY\x01{message_id}\x02"
+    if number:
+        text = f"{text}PRODUCER_SEQ\x01{number}\x02"
     if message.tags:
         text = f"TAGS\x01{message.tags}\x02{text}"
     if message.keys:
@@ -329,13 +361,15 @@ def receipt_of(answer: Command, queue: MessageQueue, message_id: str) -> Receipt
     """The receipt in the answer to a successful send."""
     found = fields.decode(SendMessageResponseHeader, answer.fields)
     landed = queue if found.queue_id == queue.queue_id else replace(queue, queue_id=found.queue_id)
+    is_repeated = REPEATED in answer.fields
     return Receipt(
-        message_id,
+        (found.transaction_id or message_id) if is_repeated else message_id,
         landed,
         found.queue_offset,
         found.msg_id,
         SendStatus(answer.code),
         found.recall_handle,
+        is_repeated,
     )
 
 
@@ -358,12 +392,16 @@ class FrameMaker:
         message_id: str,
         born_ms: int,
         opaque: int,
+        number: str = "",
     ) -> bytes:
         """Raises MessageIllegal or InvalidName for a message that no broker would accept."""
         self._packer.check(message)
         template = self._templates.get(queue) or self._template(queue)
         body, sys_flag = self._packer.squeezed(message.body)
-        text = message.text if isinstance(message, PackedMessage) else message_text(message, message_id)
+        if isinstance(message, PackedMessage):
+            text = f"{message.text}PRODUCER_SEQ\x01{number}\x02" if number else message.text
+        else:
+            text = message_text(message, message_id, number)
         return send_frame(template, text, body, (sys_flag, born_ms, message.flag, opaque))
 
     def parcel_frame(self, parcel: Parcel, queue: MessageQueue, born_ms: int, opaque: int) -> bytes:

@@ -42,6 +42,8 @@ class InFlight(NamedTuple):
     queue: MessageQueue
     sent_s: float
     """When it was written, by the loop's clock."""
+    number: str = ""
+    """PRODUCER_SEQ; empty if it is not numbered."""
 
 
 class PipelineSender(Protocol):
@@ -49,7 +51,10 @@ class PipelineSender(Protocol):
 
     frames: FrameMaker
     hooks: SendHooks | None
+    is_numbered: bool
+    """Whether its messages are numbered, so that each is stored once."""
 
+    def number(self, message: Message | PackedMessage) -> str: ...
     def next_ids(self, count: int) -> list[str]: ...
     def now_ms(self) -> int: ...
     def placed_nowait(
@@ -60,6 +65,11 @@ class PipelineSender(Protocol):
     async def placed(
         self, message: Message | PackedMessage, to: MessageQueue | QueueSelector | None
     ) -> tuple[MessageQueue, Connection]: ...
+    async def placed_late(
+        self, message: Message | PackedMessage, to: MessageQueue | QueueSelector | None
+    ) -> tuple[MessageQueue, Connection]:
+        """The same, but waits for a broker that is away for a moment."""
+
     def receipt(
         self, answer: Command, queue: MessageQueue, address: str, code: int, message_id: str
     ) -> Receipt: ...
@@ -114,6 +124,10 @@ class SendPipeline:
     ) -> None:
         """Write these messages once the window has room; it must be large enough for all of them."""
         await self._until(self._window - len(part))
+        if self._failed and self._sends.is_numbered:
+            # At once: they keep their order, and the broker's window does not move on without them.
+            await self._until(0)
+            await self._again(to)
         await self._write(part, to)
 
     async def finish(self, to: MessageQueue | QueueSelector | None = None) -> None:
@@ -151,7 +165,8 @@ class SendPipeline:
                     message, to, message_id
                 )
                 line = lines.get(connection) or self._line(connection)
-                line.add(InFlight(place, message, message_id, queue, sent_s), sends.frames, born_ms)
+                number = sends.number(message)
+                line.add(InFlight(place, message, message_id, queue, sent_s, number), sends.frames, born_ms)
             except FlareError as error:
                 self._gave_up(place, error)  # It was never sent, so there is nothing to retry.
             place += 1
@@ -164,8 +179,10 @@ class SendPipeline:
     async def _placed(
         self, message: Message | PackedMessage, to: MessageQueue | QueueSelector | None, message_id: str
     ) -> tuple[MessageQueue, Connection]:
+        # A stream of numbered messages waits for a broker that restarts; once only, if it does not come back.
+        is_patient = self._sends.is_numbered and not self._errors
         try:
-            return await self._sends.placed(message, to)
+            return await (self._sends.placed_late if is_patient else self._sends.placed)(message, to)
         except FlareError as error:
             hooks = self._hooks
             if hooks is not None:
@@ -249,8 +266,9 @@ class SendPipeline:
 
     def _limit_s(self, line: Line) -> float:
         """How long a line may be silent: not the whole time of its messages, if another broker could still
-        take them."""
-        return self._timeout_s / 2 if self._sends.has_other(line.topic) else self._timeout_s
+        take them, or this one would recognise them."""
+        may_repeat = self._sends.is_numbered or self._sends.has_other(line.topic)
+        return self._timeout_s / 2 if may_repeat else self._timeout_s
 
     # What failed.
 
@@ -313,7 +331,9 @@ class Line:
         pending = self.connection.pending
         opaque = pending.next_opaque()
         self.frames.append(
-            frames.frame(in_flight.message, in_flight.queue, in_flight.message_id, born_ms, opaque)
+            frames.frame(
+                in_flight.message, in_flight.queue, in_flight.message_id, born_ms, opaque, in_flight.number
+            )
         )
         if not self._in_flight:
             self.quiet_since_s, self.topic = in_flight.sent_s, in_flight.message.topic

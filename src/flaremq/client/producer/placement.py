@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from flaremq.base.errors import NoNameServer, NoRoute, UsageError
 from flaremq.client.client import Client
-from flaremq.client.producer.balance import Balance, QueueSelector, by_hash, chosen_by
+from flaremq.client.producer.balance import Balance, QueueSelector, by_hash, by_number, chosen_by
 from flaremq.client.producer.packing import PackedMessage
 from flaremq.client.routes import Route
 from flaremq.model.message import Message, MessageQueue
@@ -17,10 +17,13 @@ SendTarget: TypeAlias = MessageQueue | QueueSelector | None
 
 
 def target_of(message: Message | PackedMessage, to: SendTarget) -> SendTarget:
-    """The queue or selector that the program chose: by `to`, with a packed message, or by a sharding key."""
+    """The queue or selector that the program chose: by `to`, with a packed message, by a sharding key, or by
+    the message's own number, so that it comes to the same broker if it is sent again."""
     if isinstance(message, PackedMessage):
         return message.to
-    return by_hash(message.sharding_key) if to is None and message.sharding_key else to
+    if to is None and message.sharding_key:
+        return by_hash(message.sharding_key)
+    return by_number if to is None and message.sequence is not None else to
 
 
 class QueuePlacement:

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Iterable, Sequence
 from dataclasses import replace
 from typing import Final, Self, TypeVar
 
+from flaremq.base.backoff import retry
 from flaremq.base.errors import FlareError, SendFailed, Unreachable, UsageError
 from flaremq.client.client import Client, client_of
 from flaremq.client.errors import error_for
@@ -19,6 +20,7 @@ from flaremq.client.hooks import SendHook, SendHooks
 from flaremq.client.message import Recall, Receipt, ReceivedMessage, Reply, SendStatus
 from flaremq.client.producer import requests
 from flaremq.client.producer.balance import Balance, Health, QueueSelector
+from flaremq.client.producer.numbering import Attempts, Numbering, number_of, pauses
 from flaremq.client.producer.packing import (
     FrameMaker,
     PackedMessage,
@@ -63,13 +65,20 @@ class Producer:
         settings: ProducerSettings | None = None,
         client: Client | ClientSettings | None = None,
         hooks: Sequence[SendHook] = (),
+        producer_id: str | None = None,
     ) -> None:
-        """Without a client it makes its own, for the NameServers at `namesrv`. Hooks observe every send."""
+        """Without a client it makes its own, for the NameServers at `namesrv`. Hooks observe every send.
+
+        `producer_id`: messages are numbered under this id, and FlareMQ's brokers store each of them once,
+        however often it is sent. No other producer may use the id at the same time.
+        """
         check_group(group)
         self.group = group
         self.settings = settings or ProducerSettings()
         self.client, self._owns_client = client_of(namesrv, client)
-        self._packer = Packer(self.settings, self.client.message_ids)
+        self._numbering = None if producer_id is None else Numbering(producer_id, self.client.clock)
+        self.is_numbered = producer_id is not None
+        self._packer = Packer(self.settings, self.client.message_ids, self.number)
         self._sender = Sender(group, self.settings.topic_queues)
         self._health = Health(self.client.clock) if self.settings.avoid_slow else None
         balance = Balance(self._health, self.client.rng)
@@ -145,7 +154,7 @@ class Producer:
         """Send without waiting for an answer; there is no receipt."""
         parcel = self._packer.pack(message)
         deadline_s = self._now_s() + self.settings.timeout_s
-        queue, address = await self._find(parcel, target_of(message, to), message, deadline_s)
+        queue, address = await self.find(parcel, target_of(message, to), message, deadline_s)
         request = self._sender.request(parcel, queue, self.client.clock.now_ms(), is_oneway=True)
         written = self.client.caller.send_oneway(address, request, deadline_s - self._now_s())
         if self.hooks is not None:
@@ -260,26 +269,29 @@ class Producer:
         to: MessageQueue | QueueSelector | None,
         limit_s: float,
         message: Message | PackedMessage | None,
+        at: MessageQueue | None = None,
     ) -> Receipt:
+        """`at`: a numbered message may be in this queue already."""
+        if parcel.number:
+            until_safe = self.settings.retry_not_stored
+            numbered = Attempts(self, parcel, limit_s, self.client, at=at, until_safe=until_safe)
+            return await numbered.run(to, message, self.settings.attempts)
         deadline_s = self._now_s() + limit_s
         attempts = self.settings.attempts if to is None else 1
         failures: list[FlareError] = []
         not_at: str | None = None
         for attempt in range(attempts):
-            queue, address = await self._find(parcel, to, message, deadline_s, not_at)
+            queue, address = await self.find(parcel, to, message, deadline_s, not_at)
             left_s = deadline_s - self._now_s()
             if left_s <= 0:
                 break
             # Another broker may still take it, so this one does not get all of the time.
             share_s = left_s / 2 if attempt + 1 < attempts and self.has_other(parcel.topic) else left_s
             try:
-                request = self._request(parcel, queue, address, share_s)
-                receipt = await (
-                    request if self.hooks is None else self._observed(request, parcel, queue, address)
-                )
+                receipt = await self.attempt(parcel, queue, address, share_s)
             except FlareError as error:
                 failures.append(error)
-                if not self._may_go_on(error, queue, parcel.topic):
+                if not self.may_go_on(error, queue, parcel.topic):
                     break
             else:
                 if receipt.status is SendStatus.OK or not self.settings.retry_not_stored:
@@ -287,12 +299,17 @@ class Producer:
                 if attempt + 1 == attempts:
                     return receipt
             not_at = queue.broker_name
-        failed = self._failed(parcel, failures, limit_s)
+        failed = self.failed(parcel, failures, limit_s)
         if not failures:
             self._unplaced(parcel, failed)
         raise failed
 
-    async def _find(
+    async def attempt(self, parcel: Parcel, queue: MessageQueue, address: str, limit_s: float) -> Receipt:
+        """One attempt, which hooks see. For the attempts of numbered messages too."""
+        request = self._request(parcel, queue, address, limit_s)
+        return await (request if self.hooks is None else self._observed(request, parcel, queue, address))
+
+    async def find(
         self,
         parcel: Parcel,
         to: MessageQueue | QueueSelector | None,
@@ -363,7 +380,7 @@ class Producer:
             raise error_for(address, code, answer)
         return receipt_of(answer, queue, message_id)
 
-    def _may_go_on(self, error: FlareError, queue: MessageQueue, topic: str) -> bool:
+    def may_go_on(self, error: FlareError, queue: MessageQueue, topic: str) -> bool:
         """Note a failed attempt. Returns whether another one makes sense."""
         if isinstance(error, Unreachable):
             if self._health is not None:
@@ -379,7 +396,7 @@ class Producer:
         log.debug("a send to %s is retried at another broker: %s", topic, error)
         return True
 
-    def _failed(self, parcel: Parcel, failures: Sequence[FlareError], limit_s: float) -> FlareError:
+    def failed(self, parcel: Parcel, failures: Sequence[FlareError], limit_s: float) -> FlareError:
         if len(failures) == 1 and not isinstance(failures[0], Unreachable):
             return failures[0]  # A single failure needs no summary.
         if not failures:
@@ -392,6 +409,10 @@ class Producer:
         )
 
     # For pipelines.
+
+    def number(self, message: Message | PackedMessage | None) -> str:
+        """PRODUCER_SEQ for a message: empty without a producer id."""
+        return number_of(self._numbering, message)
 
     def next_ids(self, count: int) -> list[str]:
         return self.client.message_ids.take(count)
@@ -419,13 +440,24 @@ class Producer:
         try:
             return queue, await self.client.caller.connected(address, left_s / 2 if has_other else left_s)
         except Unreachable as error:
-            self._may_go_on(error, queue, message.topic)
+            self.may_go_on(error, queue, message.topic)
             if to is not None:
                 raise
         queue, address = await self._placement.find(
             message.topic, to, message, deadline_s, not_at=queue.broker_name
         )
         return queue, await self.client.caller.connected(address, deadline_s - self._now_s())
+
+    async def placed_late(
+        self, message: Message | PackedMessage, to: MessageQueue | QueueSelector | None
+    ) -> tuple[MessageQueue, Connection]:
+        """The same, but waits for a broker that is away for a moment."""
+        return await retry(
+            lambda: self.placed(message, to),
+            pauses(self.client, self.settings.timeout_s),
+            may_pass=lambda error: error.retriable,
+            sleep=self.client.sleep,
+        )
 
     def has_other(self, topic: str) -> bool:
         return self._placement.has_other(topic)
@@ -440,16 +472,20 @@ class Producer:
         """Make another attempt for a message whose first one failed. Raises that error if another makes no
         sense or no time is left."""
         to = target_of(in_flight.message, to)
-        may_go_on = self._may_go_on(error, in_flight.queue, in_flight.message.topic)
-        if not may_go_on or to is not None or timeout_s <= 0:
+        may_go_on = self.may_go_on(error, in_flight.queue, in_flight.message.topic)
+        is_safe = to is None or bool(in_flight.number)
+        if not may_go_on or not is_safe or timeout_s <= 0:
             raise error
         return await self.resend(in_flight, to, timeout_s)
 
     async def resend(
         self, in_flight: InFlight, to: MessageQueue | QueueSelector | None, timeout_s: float
     ) -> Receipt:
-        parcel = self._packer.pack(in_flight.message, in_flight.message_id)
-        return await self._attempts(parcel, target_of(in_flight.message, to), timeout_s, in_flight.message)
+        """A numbered message may be stored already: it goes to the same queue."""
+        parcel = self._packer.pack(in_flight.message, in_flight.message_id, in_flight.number)
+        at = in_flight.queue if in_flight.number else None
+        to = target_of(in_flight.message, to)
+        return await self._attempts(parcel, to, timeout_s, in_flight.message, at)
 
     def _now_s(self) -> float:
         return self.client.clock.monotonic_s()

@@ -40,6 +40,8 @@ async def request(producer: Requester, message: Message, timeout_s: float) -> Re
         raise UsageError(
             "a request cannot wait for its moment: send it without delay_s, deliver_at, delay_level"
         )
+    if message.sequence is not None:
+        raise UsageError("a request cannot have a sequence of its own: each request waits for its own reply")
     correlation_id = f"{client.rng.getrandbits(128):032x}"
     known = {
         **message.property_map(),

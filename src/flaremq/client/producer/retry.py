@@ -50,6 +50,10 @@ class RetryingProducer:
         self._patience_s = patience_s
         self.frames = producer.frames
         self.hooks = producer.hooks
+        self.is_numbered = producer.is_numbered
+
+    def number(self, message: Message | PackedMessage) -> str:
+        return self._producer.number(message)
 
     def next_ids(self, count: int) -> list[str]:
         return self._producer.next_ids(count)
@@ -66,6 +70,11 @@ class RetryingProducer:
         self, message: Message | PackedMessage, to: MessageQueue | QueueSelector | None
     ) -> tuple[MessageQueue, Connection]:
         return await patiently(lambda: self._producer.placed(message, to), self._patience_s)
+
+    async def placed_late(
+        self, message: Message | PackedMessage, to: MessageQueue | QueueSelector | None
+    ) -> tuple[MessageQueue, Connection]:
+        return await self.placed(message, to)
 
     def has_other(self, topic: str) -> bool:
         return self._producer.has_other(topic)

@@ -92,10 +92,14 @@ class TransactionProducer:
         settings: ProducerSettings | None = None,
         client: Client | ClientSettings | None = None,
         hooks: Sequence[SendHook] = (),
+        producer_id: str | None = None,
     ) -> None:
-        """`checker` may be asked about transactions of other producers of the group, also of dead ones."""
+        """`checker` may be asked about transactions of other producers of the group, also of dead ones.
+        With a `producer_id`, each message is prepared once, as by a Producer with an id."""
         self.group = group
-        self.producer = Producer(group, namesrv, settings=settings, client=client, hooks=hooks)
+        self.producer = Producer(
+            group, namesrv, settings=settings, client=client, hooks=hooks, producer_id=producer_id
+        )
         self._checker = checker
         self._running: set[str] = set()  # Ids of transactions in progress, and of checks.
 

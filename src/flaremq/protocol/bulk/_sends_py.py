@@ -13,6 +13,7 @@ from typing import Final
 
 from flaremq.model import layout
 from flaremq.model.columns import Bytes
+from flaremq.model.properties import parse_sequence
 from flaremq.protocol.bulk._burst_py import check_tables, fields_of, is_text, number_of
 from flaremq.protocol.bulk.columns import Chunk, Frame, Kind, Plain, Send, SendKind, Target
 from flaremq.protocol.codes import ONE_WAY, RESPONSE, RequestCode
@@ -62,6 +63,8 @@ _WISHES: Final[Mapping[bytes, tuple[int, int]]] = {
 """Properties that ask for something that this lane can do: the kind, and a factor of its value."""
 _CLAIMS: Final = frozenset({b"REAL_TOPIC", b"REAL_QID", b"__transactionId__"})
 """Properties that the broker gives to a message that waits."""
+
+_NO_SEQUENCE: Final = (0, 0, -1)
 
 _ESCAPE: Final = re.compile(rb'\\(?:u([0-9a-fA-F]{4})|(["\\/bfnrt])|)')
 _SHORT: Final = dict(zip(b'"\\/bfnrt', (b'"', b"\\", b"/", b"\b", b"\f", b"\n", b"\r", b"\t"), strict=True))
@@ -125,10 +128,9 @@ class _Made:
         properties = _properties(data, found[_PROPERTIES], len(self._tail))
         if properties is None:
             return False
-        raw, key_at, key_size, wait, kind, value = properties
-        if (kind and numbers[_RECONSUME]) or (
-            numbers[_SYS_FLAG] & _TRANSACTION and kind != SendKind.PREPARED
-        ):
+        raw, key_at, key_size, wait, kind, value, (producer_at, producer_size, sequence) = properties
+        prepared = kind == SendKind.PREPARED
+        if (kind and numbers[_RECONSUME]) or (numbers[_SYS_FLAG] & _TRANSACTION and not prepared):
             return False
         f, c = row * Frame.WIDTH, frames[row * Frame.WIDTH + Frame.CHUNK] * Chunk.WIDTH
         at, size = len(self._heads), len(raw) + len(self._tail)
@@ -146,6 +148,8 @@ class _Made:
         self.sends.extend((frames[f + Frame.SERIALIZE], frames[f + Frame.OPAQUE], one_way))
         self.sends.extend((*found[_GROUP][:2], *found[_DEFAULT_TOPIC][:2], numbers[_QUEUE_NUMS]))
         self.sends.extend((at + key_at, key_size, wait, numbers[_QUEUE_ID], kind, value, 0, 0))
+        is_compared = sequence >= 0 and not numbers[_RECONSUME]  # A message that is sent back is not new.
+        self.sends.extend((at + producer_at, producer_size, sequence) if is_compared else _NO_SEQUENCE)
         return True
 
     def _target(self, topic: bytes, queue_id: int) -> int:
@@ -190,9 +194,9 @@ def _texts(data: bytes, found: dict[int, tuple[int, int, int]]) -> list[bytes] |
 
 def _properties(
     data: bytes, place: tuple[int, int, int], tail_size: int
-) -> tuple[bytes, int, int, int, int, int] | None:
-    """The terminated string, the place of the unique key in it, whether to wait, the kind and its value; None
-    if it is not ordinary."""
+) -> tuple[bytes, int, int, int, int, int, tuple[int, int, int]] | None:
+    """The terminated string, the place of the unique key in it, whether to wait, the kind and its value, the
+    place of the producer id and the sequence; None if it is not ordinary."""
     at, size, kind = place
     raw = data[at : at + size] if not kind & Kind.ESCAPED else _unescaped(data[at : at + size])
     if raw is None or kind & Kind.BARE:
@@ -205,7 +209,7 @@ def _properties(
     if len(raw) + tail_size > layout.PROPERTIES_SIZE_MAX:
         return None
     known: dict[bytes, bytes] = {}
-    at, key_at = 0, 0
+    at, key_at, numbered = 0, 0, _NO_SEQUENCE
     for pair in raw[:-1].split(b"\x02"):
         name, _, value = pair.partition(b"\x01")
         if not name or not value or name in known or len(known) == PROPERTY_COUNT_MAX:
@@ -214,12 +218,19 @@ def _properties(
             return None
         if name == b"UNIQ_KEY":
             key_at = at + len(name) + 1
+        elif name == b"PRODUCER_SEQ":
+            found = parse_sequence(value)
+            if found is None:
+                return None
+            numbered = at + len(name) + 1, len(found[0]), found[1]
         known[name] = value
         at += len(pair) + 1
     key, wait, wish = known.get(b"UNIQ_KEY", b""), known.get(b"WAIT", b"true"), _wish(known)
     if not _SAFE.fullmatch(key) or wait not in (b"true", b"false") or wish is None:
         return None
-    return raw, key_at, len(key), int(wait == b"true"), *wish
+    if numbered is not _NO_SEQUENCE and b"REAL_TOPIC" in known:  # A copy of another message.
+        return None
+    return raw, key_at, len(key), int(wait == b"true"), *wish, numbered
 
 
 def _wish(known: Mapping[bytes, bytes]) -> tuple[int, int] | None:

@@ -110,8 +110,11 @@ class Send:
     VALUE: Final = 16  # What that kind asks for.
     HANDLE_AT: Final = 17  # Filled in by the broker, in `heads`: what cancels the message.
     HANDLE_SIZE: Final = 18  # 0: the answer has none.
+    PRODUCER_AT: Final = 19  # In `heads`: the id in PRODUCER_SEQ.
+    PRODUCER_SIZE: Final = 20
+    SEQUENCE: Final = 21  # The number in PRODUCER_SEQ; -1: not to be compared with others.
 
-    WIDTH: Final = 19
+    WIDTH: Final = 22
 
 
 class SendKind:

@@ -68,6 +68,10 @@ def encode_send(code: int, header: SendMessageRequestHeader) -> dict[str, str]:
     return (_V2 if code in LETTERED else _V1).encode(header)
 
 
+REPEATED: Final = "repeated"
+"""Ours: a field of the answer to a send that was stored before (PRODUCER_SEQ). Other clients ignore it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendMessageResponseHeader(Header):
     """Of every answer that says that the message is stored, even with a late flush or a missing slave."""

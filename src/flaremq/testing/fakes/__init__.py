@@ -2,5 +2,6 @@
 
 builders    small valid values
 disk        disks that fail
+network     a bad network between clients and a broker
 wireclient  a minimal client of the wire protocol
 """

@@ -179,12 +179,9 @@ class Deduplication(Feature):
             self._check_room(asked)
             return None
         record = self._record(row[Remembered.PHYSICAL_OFFSET])
-        size_max = self._store.settings.message_size_max
-        if record is not None and not _is_same(record, topic, body, sys_flag, size_max):
-            raise MessageIllegal(
-                f"{asked} is stored already, with another body or for another topic ({_topic_of(record)}): "
-                "expected a number for each message"
-            )
+        if record is not None:
+            size_max = self._store.settings.message_size_max
+            _check_same(asked, record, topic, body, sys_flag, size_max)
         return FirstSend(
             row[Remembered.PHYSICAL_OFFSET], row[Remembered.QUEUE_ID], row[Remembered.QUEUE_OFFSET], record
         )
@@ -343,9 +340,20 @@ def _topic_of(record: StoredMessage) -> str:
     return (record.get(properties.REAL_TOPIC) if waits else None) or record.topic
 
 
-def _is_same(record: StoredMessage, topic: str, body: bytes, sys_flag: int, size_max: int) -> bool:
+def _check_same(
+    asked: Numbered, record: StoredMessage, topic: str, body: bytes, sys_flag: int, size_max: int
+) -> None:
+    """Raise MessageIllegal if another message is stored with the number."""
+    differs = None
     if _topic_of(record) != topic:
-        return False
+        differs = f"for topic {_topic_of(record)}"
+    elif not _is_same_body(record, body, sys_flag, size_max):
+        differs = "with another body"
+    if differs is not None:
+        raise MessageIllegal(f"{asked} is stored already, {differs}: expected a number for each message")
+
+
+def _is_same_body(record: StoredMessage, body: bytes, sys_flag: int, size_max: int) -> bool:
     if record.body == body:
         return True
     try:  # A body can be compressed in more than one way.

@@ -251,6 +251,12 @@ async def test_a_batch_that_cannot_be_compared_is_refused(desk: DeskBench, batch
     assert len(sent(desk)) == 2
 
 
+async def test_a_batch_without_numbers_is_not_compared(desk: DeskBench) -> None:
+    batch = a_batch((None, b"a PRODUCER_SEQ in a body"), (None, b"b"))
+    answers = await desk.ask(batch, batch)
+    assert len({answer.fields["msgId"] for answer in answers}) == 2
+
+
 async def test_a_batch_that_is_stored_as_one_record_goes_by_its_first_message(tmp_path: Path) -> None:
     batch = a_batch(("p:1", b"a"), ("p:2", b"b"), i="UNIQ_KEY\x01B\x02")
     async with a_desk(tmp_path) as desk:

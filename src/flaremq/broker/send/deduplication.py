@@ -140,14 +140,18 @@ class Deduplication(Feature):
     def asked_of_batch(
         self, header: SendMessageRequestHeader, outer: dict[str, str], body: bytes, *, whole: bool
     ) -> list[tuple[Numbered, bytes]]:
-        """The same for the messages of a batch, with the body of each: all of them, or none if they are not
-        to be compared. A batch that is stored `whole`, as one record, goes by its first message."""
-        if not self._is_compared(header) or (properties.PRODUCER_SEQ not in outer and _NAME not in body):
+        """The same for the messages of a batch, with the body of each: all of them, or none if the first has
+        no number. A batch that is stored `whole`, as one record, goes by its first message."""
+        first_size = int.from_bytes(
+            body[:4], "big"
+        )  # A search through all of them would cost more than this.
+        is_numbered = properties.PRODUCER_SEQ in outer or body.find(_NAME, 0, first_size) >= 0
+        if not is_numbered or not self._is_compared(header):
             return []
         parts = split_batch(body)
         values = [find_property(part.raw_properties, _NAME) for part in parts]
-        if all(value is None for value in values) and properties.PRODUCER_SEQ not in outer:
-            return []
+        if values[:1] == [None] and properties.PRODUCER_SEQ not in outer:
+            return []  # The name was in the body of the first.
         if any(value is None for value in values):
             raise MessageIllegal(
                 f"only some parts of a batch have {properties.PRODUCER_SEQ}: expected it in the properties "

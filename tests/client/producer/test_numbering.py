@@ -16,7 +16,7 @@ from tests.client.either import Either
 from flaremq.base.errors import InvalidName, ManyFailed, MessageIllegal, OutcomeUnknown, UsageError
 from flaremq.client import sync
 from flaremq.client.consumer.push import PushConsumer
-from flaremq.client.message import ReceivedMessage
+from flaremq.client.message import Receipt, ReceivedMessage
 from flaremq.client.producer.numbering import Numbering
 from flaremq.client.producer.producer import Producer
 from flaremq.client.producer.transaction import TransactionProducer
@@ -255,6 +255,26 @@ async def test_a_send_without_any_answer_says_that_its_outcome_is_unknown(tmp_pa
         assert receipt.is_repeated
         assert len(unknown.attempts) > 1
         assert bodies(await stored(servers.namesrv, TOPIC)) == [1]
+
+
+async def test_a_numbered_send_waits_for_a_broker_that_restarts(tmp_path: Path) -> None:
+    async with Embedded(tmp_path) as servers:
+        settings = ProducerSettings(timeout_s=20)
+        async with Producer("g", servers.namesrv, producer_id="p", settings=settings) as producer:
+            first = await producer.send(Message(TOPIC, b"1", sequence=1))
+            await servers.stop("broker-a")
+            sending = [
+                asyncio.create_task(producer.send(Message(TOPIC, b"1", sequence=1))),
+                asyncio.create_task(
+                    producer.send_many([Message(TOPIC, b"%d" % n, sequence=n) for n in (2, 3)])
+                ),
+            ]
+            await asyncio.sleep(0)
+            await servers.start("broker-a")
+            again, _ = await asyncio.gather(*sending)
+        assert isinstance(again, Receipt)
+        assert (again.is_repeated, again.offset_id) == (True, first.offset_id)
+        assert bodies(await stored(servers.namesrv, TOPIC)) == [1, 2, 3]
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -7,6 +7,7 @@ import json
 import zlib
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from inspect import isawaitable
 from pathlib import Path
 
 import pytest
@@ -250,6 +251,12 @@ async def test_a_batch_that_cannot_be_compared_is_refused(desk: DeskBench, batch
     assert len(sent(desk)) == 2
 
 
+async def test_a_batch_without_numbers_is_not_compared(desk: DeskBench) -> None:
+    batch = a_batch((None, b"a PRODUCER_SEQ in a body"), (None, b"b"))
+    answers = await desk.ask(batch, batch)
+    assert len({answer.fields["msgId"] for answer in answers}) == 2
+
+
 async def test_a_batch_that_is_stored_as_one_record_goes_by_its_first_message(tmp_path: Path) -> None:
     batch = a_batch(("p:1", b"a"), ("p:2", b"b"), i="UNIQ_KEY\x01B\x02")
     async with a_desk(tmp_path) as desk:
@@ -310,7 +317,17 @@ MESSAGES = [
 ]
 
 
-@pytest.mark.parametrize("marker", ["kept", "lost", "damaged", "of another log"])
+MARKERS = {
+    "kept": '{"walkFrom": 0}',
+    "lost": None,
+    "damaged": '{"walkFrom": 7',
+    "of another kind": '{"walkFrom": "0"}',
+    "between records": '{"walkFrom": 7}',
+    "beyond the log": '{"walkFrom": 1000000000}',
+}
+
+
+@pytest.mark.parametrize("marker", MARKERS)
 async def test_the_window_survives_a_restart(tmp_path: Path, marker: str) -> None:
     clock = ManualClock()
     async with a_desk(tmp_path, clock=clock) as desk:
@@ -318,10 +335,11 @@ async def test_the_window_survives_a_restart(tmp_path: Path, marker: str) -> Non
         firsts = await desk.ask(*MESSAGES)
     path = tmp_path / "config" / MARKER
     assert json.loads(path.read_text()) == {"walkFrom": 0}
-    if marker == "lost":
+    text = MARKERS[marker]
+    if text is None:
         path.unlink()
-    elif marker != "kept":
-        path.write_text('{"walkFrom": 7' + ("}" if marker == "of another log" else ""))
+    else:
+        path.write_text(text)
     async with a_desk(tmp_path, clock=clock) as desk:
         again = await desk.ask(*MESSAGES)
         assert list(map(place, again)) == list(map(place, firsts))
@@ -348,6 +366,34 @@ async def test_the_log_is_walked_from_the_first_message_that_is_needed(tmp_path:
     async with a_desk(tmp_path, clock=clock, broker={"deduplication_span_s": 10}) as desk:
         assert windows_of(desk).walked == 2
         assert is_repeated((await desk.ask(numbered("p:2")))[0])
+
+
+async def test_once_all_producers_are_forgotten_a_start_walks_nothing(tmp_path: Path) -> None:
+    clock = ManualClock()
+    async with a_desk(tmp_path, clock=clock) as desk:
+        desk.tables.topics.put(TopicConfig(TOPIC, 4, 4))
+        await desk.ask(numbered("p:1"))
+        clock.advance_ms(600_001)
+        (task,) = windows_of(desk).tasks()
+        work = task.work()
+        assert isawaitable(work)
+        await work
+        path, end = tmp_path / "config" / MARKER, desk.store.log.end
+        assert json.loads(path.read_text()) == {"walkFrom": end}
+        (new,) = await desk.ask(numbered("p:1"))
+        assert not is_repeated(new)
+
+
+async def test_a_marker_that_cannot_be_written_harms_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "config" / MARKER).mkdir(parents=True)
+    for repeated in (False, True):
+        async with a_desk(tmp_path) as desk:
+            desk.tables.topics.put(TopicConfig(TOPIC, 4, 4))
+            (answer,) = await desk.ask(numbered("p:1"))
+            assert is_repeated(answer) is repeated
+    assert "the next start reads more of the log" in caplog.text
 
 
 async def test_a_message_that_has_left_the_log_is_answered_from_the_window(desk: DeskBench) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,7 +15,8 @@ from tests.client.either import Either
 
 from flaremq.base.errors import InvalidName, ManyFailed, MessageIllegal, OutcomeUnknown, UsageError
 from flaremq.client import sync
-from flaremq.client.message import ReceivedMessage
+from flaremq.client.consumer.push import PushConsumer
+from flaremq.client.message import Receipt, ReceivedMessage
 from flaremq.client.producer.numbering import Numbering
 from flaremq.client.producer.producer import Producer
 from flaremq.client.producer.transaction import TransactionProducer
@@ -168,6 +170,38 @@ async def test_a_transaction_is_prepared_once(servers: EmbeddedThread, topic: st
     assert [each.body for each in await stored(servers.namesrv, topic)] == [b"paid"]
 
 
+async def test_copies_that_brokers_and_consumers_make_are_all_delivered(
+    servers: EmbeddedThread, topic: str
+) -> None:
+    """Delayed, timed and committed messages, and retries: none is taken for a repeated send."""
+    came: Counter[bytes] = Counter()
+    consumer = PushConsumer(f"GID_{topic[-3:]}", namesrv=servers.namesrv)
+
+    @consumer.subscribe(topic)
+    async def fails_once(message: ReceivedMessage) -> None:
+        came[message.body] += 1
+        if came[message.body] == 1:
+            raise RuntimeError("later")
+
+    def checker(_message: ReceivedMessage) -> None: ...
+
+    id_of, given = f"copies{topic[-3:]}", [Message(topic, b"now"), Message(topic, b"later", delay_level=1)]
+    async with (
+        Producer("PID_once", servers.namesrv, producer_id=id_of) as producer,
+        TransactionProducer(
+            "PID_once_tx", servers.namesrv, checker=checker, producer_id=f"{id_of}-paid"
+        ) as buyer,
+    ):
+        await producer.send_many([*given, Message(topic, b"soon", delay_s=0.1)])
+        await buyer.send(Message(topic, b"paid"), lambda _transaction: True)
+
+        async def all_came_again() -> bool:
+            return came == {b"now": 2, b"later": 2, b"soon": 2, b"paid": 2}
+
+        async with consumer:
+            await eventually("all came, and came again", all_came_again)
+
+
 # A bad network.
 
 
@@ -221,6 +255,26 @@ async def test_a_send_without_any_answer_says_that_its_outcome_is_unknown(tmp_pa
         assert receipt.is_repeated
         assert len(unknown.attempts) > 1
         assert bodies(await stored(servers.namesrv, TOPIC)) == [1]
+
+
+async def test_a_numbered_send_waits_for_a_broker_that_restarts(tmp_path: Path) -> None:
+    async with Embedded(tmp_path) as servers:
+        settings = ProducerSettings(timeout_s=20)
+        async with Producer("g", servers.namesrv, producer_id="p", settings=settings) as producer:
+            first = await producer.send(Message(TOPIC, b"1", sequence=1))
+            await servers.stop("broker-a")
+            sending = [
+                asyncio.create_task(producer.send(Message(TOPIC, b"1", sequence=1))),
+                asyncio.create_task(
+                    producer.send_many([Message(TOPIC, b"%d" % n, sequence=n) for n in (2, 3)])
+                ),
+            ]
+            await asyncio.sleep(0)
+            await servers.start("broker-a")
+            again, _ = await asyncio.gather(*sending)
+        assert isinstance(again, Receipt)
+        assert (again.is_repeated, again.offset_id) == (True, first.offset_id)
+        assert bodies(await stored(servers.namesrv, TOPIC)) == [1, 2, 3]
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -140,14 +140,18 @@ class Deduplication(Feature):
     def asked_of_batch(
         self, header: SendMessageRequestHeader, outer: dict[str, str], body: bytes, *, whole: bool
     ) -> list[tuple[Numbered, bytes]]:
-        """The same for the messages of a batch, with the body of each: all of them, or none if they are not
-        to be compared. A batch that is stored `whole`, as one record, goes by its first message."""
-        if not self._is_compared(header) or (properties.PRODUCER_SEQ not in outer and _NAME not in body):
+        """The same for the messages of a batch, with the body of each: all of them, or none if the first has
+        no number. A batch that is stored `whole`, as one record, goes by its first message."""
+        first_size = int.from_bytes(
+            body[:4], "big"
+        )  # A search through all of them would cost more than this.
+        is_numbered = properties.PRODUCER_SEQ in outer or body.find(_NAME, 0, first_size) >= 0
+        if not is_numbered or not self._is_compared(header):
             return []
         parts = split_batch(body)
         values = [find_property(part.raw_properties, _NAME) for part in parts]
-        if all(value is None for value in values) and properties.PRODUCER_SEQ not in outer:
-            return []
+        if values[:1] == [None] and properties.PRODUCER_SEQ not in outer:
+            return []  # The name was in the body of the first.
         if any(value is None for value in values):
             raise MessageIllegal(
                 f"only some parts of a batch have {properties.PRODUCER_SEQ}: expected it in the properties "
@@ -179,12 +183,9 @@ class Deduplication(Feature):
             self._check_room(asked)
             return None
         record = self._record(row[Remembered.PHYSICAL_OFFSET])
-        size_max = self._store.settings.message_size_max
-        if record is not None and not _is_same(record, topic, body, sys_flag, size_max):
-            raise MessageIllegal(
-                f"{asked} is stored already, with another body or for another topic ({_topic_of(record)}): "
-                "expected a number for each message"
-            )
+        if record is not None:
+            size_max = self._store.settings.message_size_max
+            _check_same(asked, record, topic, body, sys_flag, size_max)
         return FirstSend(
             row[Remembered.PHYSICAL_OFFSET], row[Remembered.QUEUE_ID], row[Remembered.QUEUE_OFFSET], record
         )
@@ -343,9 +344,20 @@ def _topic_of(record: StoredMessage) -> str:
     return (record.get(properties.REAL_TOPIC) if waits else None) or record.topic
 
 
-def _is_same(record: StoredMessage, topic: str, body: bytes, sys_flag: int, size_max: int) -> bool:
+def _check_same(
+    asked: Numbered, record: StoredMessage, topic: str, body: bytes, sys_flag: int, size_max: int
+) -> None:
+    """Raise MessageIllegal if another message is stored with the number."""
+    differs = None
     if _topic_of(record) != topic:
-        return False
+        differs = f"for topic {_topic_of(record)}"
+    elif not _is_same_body(record, body, sys_flag, size_max):
+        differs = "with another body"
+    if differs is not None:
+        raise MessageIllegal(f"{asked} is stored already, {differs}: expected a number for each message")
+
+
+def _is_same_body(record: StoredMessage, body: bytes, sys_flag: int, size_max: int) -> bool:
     if record.body == body:
         return True
     try:  # A body can be compressed in more than one way.

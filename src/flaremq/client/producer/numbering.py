@@ -12,7 +12,14 @@ from typing import Final, Protocol
 
 from flaremq.base.backoff import Backoff
 from flaremq.base.clock import Clock
-from flaremq.base.errors import CallTimeout, ConnectionLost, FlareError, OutcomeUnknown, UsageError
+from flaremq.base.errors import (
+    CallTimeout,
+    ConnectionLost,
+    FlareError,
+    OutcomeUnknown,
+    Unreachable,
+    UsageError,
+)
 from flaremq.client.client import Client
 from flaremq.client.message import Receipt, SendStatus
 from flaremq.client.producer.balance import QueueSelector
@@ -122,8 +129,8 @@ class Attempts:
         message: Message | PackedMessage | None,
         attempts_max: int,
     ) -> Receipt:
-        """`attempts_max` counts as long as it is stored nowhere for sure. Raises OutcomeUnknown if it may
-        be stored, and otherwise the error for which it is not."""
+        """`attempts_max` is for refusals, as long as it is stored nowhere for sure; a broker that is away is
+        waited for. Raises OutcomeUnknown if it may be stored, and otherwise the error for which it is not."""
         not_at: str | None = None
         while True:
             queue: MessageQueue | None = self._at
@@ -138,7 +145,7 @@ class Attempts:
                 self._note(error, queue)
                 not_at = queue.broker_name
                 may_go_on = self._sends.may_go_on(error, queue, self._parcel.topic)
-                is_last = not may_go_on or (self._at is None and len(self._failures) >= attempts_max)
+                is_last = not may_go_on or (self._at is None and self._refusals >= attempts_max)
                 pause_s = None if is_last else self._backoff.pause_s()
                 if pause_s is None:
                     raise self._error() from None
@@ -149,6 +156,10 @@ class Attempts:
                 if pause_s is None:
                     return receipt
             await self._sleep(pause_s)
+
+    @property
+    def _refusals(self) -> int:
+        return sum(not isinstance(error, Unreachable) for error in self._failures)
 
     def _note(self, error: FlareError, queue: MessageQueue) -> None:
         self._failures.append(error)

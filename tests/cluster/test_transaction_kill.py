@@ -7,6 +7,8 @@ from collections import Counter
 from pathlib import Path
 
 from flaremq import Decision, Message, PushConsumer, ReceivedMessage, TransactionProducer
+from flaremq.admin.admin import Admin
+from flaremq.admin.values.transactions import HalfState
 from flaremq.base.errors import FlareError
 from flaremq.testing.cluster import Cluster, eventually
 from flaremq.testing.fakes.wireclient import WireClient
@@ -68,3 +70,33 @@ async def test_a_kill_between_prepare_and_end_loses_and_doubles_nothing(tmp_path
     assert keys.keys() == paid
     assert not {key for key, times in keys.items() if times > 1}, "a message is stored once"
     assert len(paid) > COUNT // 3
+
+
+async def test_a_decision_about_a_parked_transaction_survives_a_kill(tmp_path: Path) -> None:
+    with Cluster(tmp_path) as cluster:
+        namesrv = await asyncio.to_thread(cluster.namesrv)
+        options = {"transactionCheckInterval": 500, "transactionTimeOut": 500, "transactionCheckMax": 1}
+        broker = await asyncio.to_thread(cluster.broker, "broker-a", namesrv.address, **options)
+        async with WireClient() as wire, Admin(namesrv.address) as admin:
+            await wire.create_topic(broker.address, TOPIC, 1)
+            async with TransactionProducer("buyers", namesrv.address, checker=lambda _: None) as producer:
+                for body in (b"yes", b"no", b"later"):
+                    await producer.send(Message(TOPIC, body, keys=[body.decode()]), lambda _: None)
+
+                async def are_parked() -> bool:
+                    return len(await admin.transactions.list(HalfState.PARKED)) == 3
+
+                await eventually("all are parked", are_parked)
+            parked = await admin.transactions.list(HalfState.PARKED)
+            ids = {each.message.keys[0]: each.message_id for each in parked}
+            assert await admin.transactions.commit(ids["yes"])
+            assert await admin.transactions.roll_back(ids["no"])
+            await asyncio.to_thread(broker.kill)
+            broker = await asyncio.to_thread(cluster.again, broker)
+            left = await admin.transactions.list()
+            assert [each.message_id for each in left] == [ids["later"]]
+            assert not await admin.transactions.commit(ids["yes"])
+            assert not await admin.transactions.roll_back(ids["no"])
+            assert await admin.transactions.commit(ids["later"])
+            found = await wire.read_all(broker.address, TOPIC, 0)
+            assert [each.body for each in found] == [b"yes", b"later"]

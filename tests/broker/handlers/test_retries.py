@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 from tests.broker.desks import DeskBench, a_desk
 from tests.broker.handlers.test_sendback import GROUP, give_back
+from tests.broker.nobody import Nobody
 from tests.protocol.samples import a_send
 
 from flaremq.base.units import DAY_MS, HOUR_MS, MINUTE_MS, MiB
@@ -20,7 +22,8 @@ from flaremq.model.layout import PROPERTIES_SIZE_MAX
 from flaremq.model.message import StoredMessage
 from flaremq.model.retrypolicy import Customized, Exponential, RetryPolicy, RetryPolicyType
 from flaremq.model.topic import GroupConfig, TopicConfig
-from flaremq.protocol.codes import ResponseCode
+from flaremq.protocol.codes import RequestCode, ResponseCode
+from flaremq.protocol.command import Command
 
 RETRY, DLQ = f"%RETRY%{GROUP}", f"%DLQ%{GROUP}"
 SECOND = 1_000
@@ -225,3 +228,32 @@ async def test_the_largest_body_passes_every_stage(tmp_path: Path) -> None:
         (retry,) = await scene.after(10 * SECOND)
         await give_back(scene.desk, retry, delayLevel="-1", failureReason="r" * 1000)
         assert [len(each.body) for each in scene.of(DLQ)] == [4096]
+
+
+# Crashes.
+
+
+async def test_a_dead_letter_topic_that_a_crash_has_lost_is_made_again(tmp_path: Path) -> None:
+    """Topics are saved a moment after they are made: a kill may come before."""
+    async with a_scene(tmp_path) as scene:
+        await give_back(scene.desk, scene.desk.messages()[0], delayLevel="-1")
+        await scene.desk.run()
+    file = tmp_path / "config" / "topics.json"
+    saved = json.loads(file.read_text())
+    del saved["topicConfigTable"][DLQ]
+    file.write_text(json.dumps(saved))
+    async with a_desk(tmp_path, commitlog_file_size=MiB) as desk:
+        config = desk.tables.topics.get(DLQ)
+        assert config is not None and (config.read_queue_nums, config.perm) == (1, 6)
+        assert [each.body for each in desk.messages() if each.topic == DLQ] == [b"order 17"]
+
+
+async def test_a_dead_letter_topic_that_was_deleted_stays_deleted(tmp_path: Path) -> None:
+    async with a_scene(tmp_path) as scene:
+        await give_back(scene.desk, scene.desk.messages()[0], delayLevel="-1")
+        await scene.desk.run()
+        request = Command(code=RequestCode.DELETE_TOPIC_IN_BROKER, ext_fields={"topic": DLQ})
+        answer = await scene.desk.router().answer(Nobody(), request)
+        assert answer is not None and answer.code == ResponseCode.SUCCESS
+    async with a_desk(tmp_path, commitlog_file_size=MiB) as desk:
+        assert desk.tables.topics.get(DLQ) is None

@@ -8,6 +8,7 @@ from pathlib import Path
 from flaremq.base.clock import Clock
 from flaremq.base.lifecycle import Owned
 from flaremq.base.live import Live
+from flaremq.base.logs import fields, logger
 from flaremq.broker.features import Feature
 from flaremq.broker.offload import Offload
 from flaremq.broker.settings import BrokerSettings
@@ -23,8 +24,17 @@ from flaremq.broker.tables.queuelocks import QueueLocks
 from flaremq.broker.tables.subscriptiongroups import SubscriptionGroups
 from flaremq.broker.tables.topics import TopicConfigs
 from flaremq.broker.tasks import MINUTE_S, Task
+from flaremq.model import names
 from flaremq.remoting.router import Peer
 from flaremq.store.store import MessageStore
+
+log = logger("broker.tables")
+
+
+def _is_own(topic: str) -> bool:
+    """Whether brokers make this topic themselves, when they have a message for it."""
+    own = (names.TRANS_CHECK_MAX_TIME_TOPIC, names.UNDELIVERED_TOPIC)
+    return names.is_dlq(topic) or names.is_retry(topic) or topic in own
 
 
 class Tables(Feature):
@@ -49,6 +59,7 @@ class Tables(Feature):
         self.locks = QueueLocks(clock)
         self._live = settings
         self._broadcast: BroadcastOffsets | None = None
+        self._store: MessageStore | None = None
         self._saves: tuple[Autosave, ...] = ()
 
     @property
@@ -58,6 +69,7 @@ class Tables(Feature):
 
     def attach(self, store: MessageStore) -> None:
         """Create what needs the tables and the store."""
+        self._store = store
         self._broadcast = BroadcastOffsets(self._live, self.offsets, self.groups, store, self._clock)
 
     async def start(self) -> None:
@@ -69,6 +81,21 @@ class Tables(Feature):
         topics, groups = self._saves
         self.topics.listeners.append(lambda _changed: topics.changed())
         self.subscriptions.listeners.append(groups.changed)
+        self._restore_topics()
+
+    def _restore_topics(self) -> None:
+        """Make topics again that the broker made for itself just before a crash, and had not saved yet.
+
+        Their messages are there, and without the topic no one could read them.
+        """
+        counts: dict[str, int] = {}
+        for (name, queue_id), queue in self._store.queues.items() if self._store is not None else ():
+            topic = name.decode("utf-8", "replace")
+            if _is_own(topic) and self.topics.get(topic) is None and queue.max_offset > queue.min_offset:
+                counts[topic] = max(counts.get(topic, 0), queue_id + 1)
+        for topic, queues in counts.items():
+            log.warning("a topic that a crash has lost is made again", extra=fields(topic=topic))
+            self.topics.ensure(topic, queues)
 
     async def stop(self) -> None:
         for save in self._saves:

@@ -208,7 +208,9 @@ class Messages:
         """Cancel a message that waits for its moment, by its recall handle."""
         parsed = Handle.parse(handle)
         server = await self._servers.one(parsed.broker_name)
-        return await self._servers.api.recall(server.address, handle, READER, self._servers.api.timeout_s)
+        api = self._servers.api
+        outcome, _ = await api.recall(server.address, handle, READER, api.timeout_s)
+        return outcome
 
     # Consumption.
 

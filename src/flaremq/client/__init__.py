@@ -13,4 +13,5 @@ namesrvs  the NameServers, one in use at a time
 routes    topic routes, cached and refreshed
 settings  the options of clients
 sync      the blocking clients: same names, no await
+trace     what happens to messages, recorded in the trace topic
 """

@@ -25,7 +25,7 @@ from typing import Final, Protocol, TypeVar
 
 from flaremq.base.clock import Clock
 from flaremq.base.logs import Seldom
-from flaremq.client.message import Receipt, ReceivedMessage
+from flaremq.client.message import Decision, Recall, Receipt, ReceivedMessage
 from flaremq.model.message import Message, MessageQueue
 
 log = logging.getLogger(__name__)
@@ -57,6 +57,8 @@ class SendContext:
     """Why the attempt failed."""
     took_s: float = 0.0
     """From before the request was written until the answer or the error; set in `after_send`."""
+    is_half: bool = False
+    """Whether the message is prepared by a transaction."""
 
 
 class SendHook(Protocol):
@@ -65,6 +67,8 @@ class SendHook(Protocol):
     Called once per attempt: a send that is retried at another broker calls the hook again, with the same
     message ids. A batch is one attempt with many messages; `send_many` makes one attempt for each message.
     A message that is refused before it is sent (an illegal name, an empty body) is not an attempt.
+
+    It may also have the methods of `TransactionHook` and `RecallHook`.
     """
 
     def before_send(self, send: SendContext) -> None:
@@ -72,6 +76,50 @@ class SendHook(Protocol):
 
     def after_send(self, send: SendContext) -> None:
         """`receipt` or `error` is set; neither for a one-way send that was written."""
+
+
+@dataclass(slots=True, eq=False)
+class EndContext:
+    """The end of a transaction, as the producer tells the broker."""
+
+    group: str
+    topic: str
+    tags: str | None
+    keys: Sequence[str]
+    message_id: str
+    decision: Decision
+    from_check: bool
+    """The broker had asked for it."""
+    address: str | None
+    """The broker's; None if it has no master at the moment."""
+    region: str | None
+    """The broker's region if the message is traced; None otherwise."""
+
+
+class TransactionHook(Protocol):
+    """Observes the transactions of a TransactionProducer. For a SendHook that wants to know of them."""
+
+    def after_end(self, end: EndContext) -> None:
+        """The step or the checker has decided, and the broker is told; not of UNKNOWN, unless it asked."""
+
+
+@dataclass(slots=True, eq=False)
+class RecallContext:
+    """An attempt to cancel a message that waits for its moment, as the broker answered it."""
+
+    group: str
+    topic: str
+    message_id: str
+    outcome: Recall
+    region: str | None
+    """The broker's region if it says one."""
+
+
+class RecallHook(Protocol):
+    """Observes `producer.recall`. For a SendHook that wants to know of it."""
+
+    def after_recall(self, recall: RecallContext) -> None:
+        """The broker has answered."""
 
 
 @dataclass(slots=True, eq=False)
@@ -142,6 +190,8 @@ class SendHooks:
         self._shield = _Shield(clock)
         self._before = [hook.before_send for hook in hooks]
         self._after = [hook.after_send for hook in reversed(hooks)]
+        self._ended: list[Callable[[EndContext], None]] = _optional(hooks, "after_end")
+        self._recalled: list[Callable[[RecallContext], None]] = _optional(hooks, "after_recall")
 
     def begin(
         self,
@@ -151,9 +201,11 @@ class SendHooks:
         address: str | None,
         *,
         is_oneway: bool = False,
+        is_half: bool = False,
     ) -> SendContext:
         now_s = self._clock.monotonic_s()
         send = SendContext(self._group, messages, message_ids, queue, address, is_oneway, now_s)
+        send.is_half = is_half
         for method in self._before:
             self._shield.call(method, send)
         return send
@@ -166,6 +218,20 @@ class SendHooks:
             send.error = outcome
         for method in self._after:
             self._shield.call(method, send)
+
+    def ended(self, end: EndContext) -> None:
+        for method in self._ended:
+            self._shield.call(method, end)
+
+    def recalled(self, recall: RecallContext) -> None:
+        for method in self._recalled:
+            self._shield.call(method, recall)
+
+
+def _optional(hooks: Sequence[object], name: str) -> list[Callable[..., None]]:
+    """A method that not every hook has."""
+    found = [getattr(hook, name, None) for hook in reversed(hooks)]
+    return [method for method in found if method is not None]
 
 
 class ConsumeHooks:

@@ -51,6 +51,15 @@ class Recall(Enum):
     """The broker has never seen it."""
 
 
+class Decision(Enum):
+    """How a transaction has ended."""
+
+    COMMIT = sysflag.TRANSACTION_COMMIT
+    ROLLBACK = sysflag.TRANSACTION_ROLLBACK
+    UNKNOWN = sysflag.TRANSACTION_NONE
+    """Not known yet: the broker asks again later."""
+
+
 class Receipt(NamedTuple):
     """Confirms that a message is stored, and says where."""
 
@@ -63,6 +72,8 @@ class Receipt(NamedTuple):
     status: SendStatus = SendStatus.OK
     recall_handle: str | None = None
     """What cancels a message that waits for its moment (`producer.recall`); None for others."""
+    region: str | None = None
+    """The broker's region if messages of this broker are traced; None otherwise."""
 
 
 class Reply(NamedTuple):

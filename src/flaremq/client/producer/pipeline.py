@@ -325,14 +325,17 @@ class Line:
         self.connection.send_bytes(b"".join(self.frames))
         self.frames.clear()
 
-    def stored(self, opaque: int, queue_id: int, queue_offset: int, offset_id: str) -> None:
+    def stored(
+        self, opaque: int, queue_id: int, queue_offset: int, offset_id: str, region: str | None
+    ) -> None:
         in_flight = self._in_flight.pop(opaque, None)
         if in_flight is not None:
             self.quiet_since_s = self._time()
             queue = in_flight.queue
             if queue.queue_id != queue_id:
                 queue = replace(queue, queue_id=queue_id)
-            self._pipeline.stored(in_flight, Receipt(in_flight.message_id, queue, queue_offset, offset_id))
+            receipt = Receipt(in_flight.message_id, queue, queue_offset, offset_id, region=region)
+            self._pipeline.stored(in_flight, receipt)
 
     def answered(self, opaque: int, response: Command) -> None:
         in_flight = self._in_flight.pop(opaque, None)
@@ -362,8 +365,8 @@ class Line:
             self.connection.pending.forget(opaque)
 
 
-StoredPosition: TypeAlias = tuple[int, int, str]
-"""Where a message was stored: queue, offset and offset id."""
+StoredPosition: TypeAlias = tuple[int, int, str, str | None]
+"""Where a message was stored: queue, offset, offset id, and the region if it is to be traced."""
 
 
 class Single:
@@ -374,9 +377,11 @@ class Single:
     def __init__(self) -> None:
         self.answer: asyncio.Future[StoredPosition | Command] = asyncio.get_running_loop().create_future()
 
-    def stored(self, _opaque: int, queue_id: int, queue_offset: int, offset_id: str) -> None:
+    def stored(
+        self, _opaque: int, queue_id: int, queue_offset: int, offset_id: str, region: str | None
+    ) -> None:
         if not self.answer.done():
-            self.answer.set_result((queue_id, queue_offset, offset_id))
+            self.answer.set_result((queue_id, queue_offset, offset_id, region))
 
     def answered(self, _opaque: int, response: Command) -> None:
         if not self.answer.done():

@@ -15,7 +15,7 @@ from typing import Final, Self, TypeVar
 from flaremq.base.errors import FlareError, SendFailed, Unreachable, UsageError
 from flaremq.client.client import Client, client_of
 from flaremq.client.errors import error_for
-from flaremq.client.hooks import SendHook, SendHooks
+from flaremq.client.hooks import RecallContext, SendHook, SendHooks
 from flaremq.client.message import Recall, Receipt, ReceivedMessage, Reply, SendStatus
 from flaremq.client.producer import requests
 from flaremq.client.producer.balance import Balance, Health, QueueSelector
@@ -30,7 +30,9 @@ from flaremq.client.producer.packing import (
 )
 from flaremq.client.producer.pipeline import InFlight, SendPipeline, StoredPosition, ask
 from flaremq.client.producer.placement import QueuePlacement, target_of
-from flaremq.client.settings import ClientSettings, ProducerSettings
+from flaremq.client.settings import ClientSettings, ProducerSettings, Trace
+from flaremq.client.trace import SEND_TIMEOUT_S, SendTracer, TraceDispatcher, inner_group
+from flaremq.model import sysflag
 from flaremq.model.message import Message, MessageQueue
 from flaremq.model.names import check_group, is_retry
 from flaremq.model.timers import Handle
@@ -63,8 +65,10 @@ class Producer:
         settings: ProducerSettings | None = None,
         client: Client | ClientSettings | None = None,
         hooks: Sequence[SendHook] = (),
+        trace: bool | Trace = False,
     ) -> None:
-        """Without a client it makes its own, for the NameServers at `namesrv`. Hooks observe every send."""
+        """Without a client it makes its own, for the NameServers at `namesrv`. Hooks observe every send, and
+        `trace` records it in the trace topic."""
         check_group(group)
         self.group = group
         self.settings = settings or ProducerSettings()
@@ -75,6 +79,9 @@ class Producer:
         balance = Balance(self._health, self.client.rng)
         self._placement = QueuePlacement(self.client, balance, self.settings.topic_queues)
         self.frames = FrameMaker(self._sender, self._packer)
+        self._traces = trace_dispatcher(trace, self.client, group, "PRODUCE")
+        if self._traces is not None:
+            hooks = [*hooks, SendTracer(self._traces)]
         self.hooks = SendHooks(hooks, group, self.client.clock) if hooks else None
         self._under_way: set[asyncio.Task[object]] = set()
         self._started = self._stopped = False
@@ -89,6 +96,8 @@ class Producer:
         if not self._started:
             self._started = True
             self.client.add_producer(self.group)
+            if self._traces is not None:
+                await self._traces.start()
 
     async def stop(self) -> None:
         """Wait for sends in progress, then unregister."""
@@ -98,6 +107,8 @@ class Producer:
         under_way = self._under_way - {asyncio.current_task()}
         if under_way:
             await asyncio.wait(under_way, timeout=self.settings.wait_at_stop_s)
+        if self._traces is not None:
+            await self._traces.stop()
         if self._started:
             await self.client.remove_producer(self.group)
         if self._owns_client:
@@ -194,7 +205,11 @@ class Producer:
         deadline_s = self._now_s() + limit_s
         to = MessageQueue(handle.topic, handle.broker_name, 0)
         _, address = await self._placement.find(handle.topic, to, None, deadline_s)
-        return await self.client.api.recall(address, text, self.group, deadline_s - self._now_s())
+        left_s = deadline_s - self._now_s()
+        outcome, region = await self.client.api.recall(address, text, self.group, left_s)
+        if self.hooks is not None:
+            self.hooks.recalled(RecallContext(self.group, handle.topic, handle.unique_key, outcome, region))
+        return outcome
 
     async def request(self, message: Message, timeout_s: float = 3.0) -> Reply:
         """Send a message and wait for the reply of the consumer that gets it.
@@ -325,7 +340,8 @@ class Producer:
         hooks = self.hooks
         assert hooks is not None
         messages, ids = shown(parcel)
-        send = hooks.begin(messages, ids, queue, address, is_oneway=is_oneway)
+        is_half = sysflag.transaction_type(parcel.sys_flag) == sysflag.TRANSACTION_PREPARED
+        send = hooks.begin(messages, ids, queue, address, is_oneway=is_oneway, is_half=is_half)
         try:
             outcome = await request
         except BaseException as error:
@@ -351,9 +367,9 @@ class Producer:
             self._health.took(queue.broker_name, self._now_s() - began_s)
         if isinstance(answer, Command):
             return self.receipt(answer, queue, address, parcel.code, parcel.message_id)
-        queue_id, queue_offset, offset_id = answer
+        queue_id, queue_offset, offset_id, region = answer
         landed = queue if queue.queue_id == queue_id else replace(queue, queue_id=queue_id)
-        return Receipt(parcel.message_id, landed, queue_offset, offset_id)
+        return Receipt(parcel.message_id, landed, queue_offset, offset_id, region=region)
 
     def receipt(
         self, answer: Command, queue: MessageQueue, address: str, code: int, message_id: str
@@ -459,3 +475,17 @@ class Producer:
             raise UsageError(
                 f"the producer of {self.group!r} is not running: use `async with`, or call start() first"
             )
+
+
+_INNER: Final = ProducerSettings(timeout_s=SEND_TIMEOUT_S, compress_level=1)
+
+
+def trace_dispatcher(trace: bool | Trace, client: Client, group: str, kind: str) -> TraceDispatcher | None:
+    """Sends trace records of a group with a producer of its own; None if nothing is traced."""
+    if trace is False:
+        return None
+    if trace is not True and not isinstance(trace, Trace):
+        raise UsageError(f"trace={trace!r}: expected True, False or Trace(topic=...)")
+    settings = trace if isinstance(trace, Trace) else Trace()
+    inner = Producer(inner_group(group, kind), client=client, settings=_INNER)
+    return TraceDispatcher(settings, client, group, inner)

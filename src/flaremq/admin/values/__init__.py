@@ -6,4 +6,5 @@ health    findings about a cluster
 messages  single messages
 outcome   results of asking several servers, with failures
 topics    topics
+trace     the journey of a message
 """

@@ -6,6 +6,7 @@ client    connections, routes and heartbeats shared by producers and consumers
 errors    server responses as exceptions
 forks     sockets closed in forked children
 hooks     your code around each send and each handler call
+inbox     messages handled once, in your own database
 incoming  requests that brokers make of clients
 members   the producers and consumers of a client
 message   receipts and received messages

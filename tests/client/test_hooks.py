@@ -489,3 +489,36 @@ async def test_a_handler_without_hooks_is_called_as_it_is(servers: EmbeddedThrea
         consumer.subscribe(topic, handler)
         callee = consumer._handlers[topic]
         assert callee is not None and callee.handler is handler
+
+
+# Properties that hooks add.
+
+
+class Stamps(Sends):
+    """A hook that adds properties."""
+
+    def __init__(self, **added: str) -> None:
+        super().__init__()
+        self.added = added
+
+    def inject(self, message: Message) -> dict[str, str]:
+        return self.added
+
+
+async def test_a_hook_may_add_properties_but_change_none(make: Callable[..., Any], topic: str) -> None:
+    first, second = Stamps(a="1", own="not mine"), Stamps(b="2")
+    async with make(first, second) as producer:
+        await producer.send(Message(topic, b"x", properties={"own": "mine"}))
+        await producer.send_many([Message(topic, b"y", properties={"own": "mine"})])
+    for each in first.ended:
+        assert dict(each.messages[0].properties) == {"a": "1", "b": "2", "own": "mine"}
+
+
+async def test_properties_that_cannot_be_added_do_not_fail_the_send(
+    make: Callable[..., Any], topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    hook = Stamps(KEYS="reserved")
+    async with make(hook) as producer:
+        await producer.send(Message(topic, b"x"))
+    assert dict(hook.ended[0].messages[0].properties) == {}
+    assert "property 'KEYS' is reserved" in caplog.text

@@ -11,6 +11,7 @@ incoming  requests that brokers make of clients
 members   the producers and consumers of a client
 message   receipts and received messages
 namesrvs  the NameServers, one in use at a time
+otel      spans for OpenTelemetry
 routes    topic routes, cached and refreshed
 settings  the options of clients
 sync      the blocking clients: same names, no await

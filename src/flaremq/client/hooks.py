@@ -9,19 +9,20 @@
 
     Producer("orders", "127.0.0.1:9876", hooks=[Slow()])
 
-A hook observes: it cannot change a message or its outcome. Every call of a `before` method is followed by one
-of the `after` method with the same context, which is hashable, so that a hook can use it as a key for what it
-needs in between. `before` methods are called in the order in which the hooks are given, `after` methods in
-reverse. An exception that a hook raises is logged, at most once a minute, and goes no further.
+A hook observes: it cannot change a message or its outcome, except that an `InjectHook` adds properties.
+Every call of a `before` method is followed by one of the `after` method with the same context, which is
+hashable, so that a hook can use it as a key for what it needs in between. `before` methods are called in the
+order in which the hooks are given, `after` methods in reverse. An exception that a hook raises is logged, at
+most once a minute, and goes no further.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Final, Protocol, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, Protocol, TypeVar
 
 from flaremq.base.clock import Clock
 from flaremq.base.logs import Seldom
@@ -68,7 +69,7 @@ class SendHook(Protocol):
     message ids. A batch is one attempt with many messages; `send_many` makes one attempt for each message.
     A message that is refused before it is sent (an illegal name, an empty body) is not an attempt.
 
-    It may also have the methods of `TransactionHook` and `RecallHook`.
+    It may also have the methods of `InjectHook`, `TransactionHook` and `RecallHook`.
     """
 
     def before_send(self, send: SendContext) -> None:
@@ -76,6 +77,14 @@ class SendHook(Protocol):
 
     def after_send(self, send: SendContext) -> None:
         """`receipt` or `error` is set; neither for a one-way send that was written."""
+
+
+class InjectHook(Protocol):
+    """Adds properties to messages on their way out. For a SendHook that lets consumers know of something."""
+
+    def inject(self, message: Message) -> Mapping[str, str]:
+        """Properties to add; those that the message has already win. Called once per message, before it is
+        packed; `before_send` and `after_send` see the message with them."""
 
 
 @dataclass(slots=True, eq=False)
@@ -171,6 +180,14 @@ class _Shield:
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - Hooks only observe.
             self._failed(getattr(method, "__qualname__", repr(method)), error)
 
+    def result(self, function: Callable[[T], T], given: T, name: str) -> T:
+        """What a function makes of a value; the value itself if it fails."""
+        try:
+            return function(given)
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - A hook must not fail a send.
+            self._failed(name, error)
+            return given
+
     def _failed(self, name: str, error: BaseException) -> None:
         seldom = self._seldom.get(name)
         if seldom is None:
@@ -190,8 +207,20 @@ class SendHooks:
         self._shield = _Shield(clock)
         self._before = [hook.before_send for hook in hooks]
         self._after = [hook.after_send for hook in reversed(hooks)]
+        self._injecting: list[Callable[[Message], Mapping[str, str]]] = _optional(hooks, "inject")
         self._ended: list[Callable[[EndContext], None]] = _optional(hooks, "after_end")
         self._recalled: list[Callable[[RecallContext], None]] = _optional(hooks, "after_recall")
+
+    def injected(self, message: Message) -> Message:
+        """The message with what hooks add to it."""
+        for method in self._injecting:
+
+            def add(message: Message, method: Callable[[Message], Mapping[str, str]] = method) -> Message:
+                added = method(message)
+                return replace(message, properties={**added, **message.properties}) if added else message
+
+            message = self._shield.result(add, message, getattr(method, "__qualname__", repr(method)))
+        return message
 
     def begin(
         self,
@@ -228,7 +257,7 @@ class SendHooks:
             self._shield.call(method, recall)
 
 
-def _optional(hooks: Sequence[object], name: str) -> list[Callable[..., None]]:
+def _optional(hooks: Sequence[object], name: str) -> list[Callable[..., Any]]:
     """A method that not every hook has."""
     found = [getattr(hook, name, None) for hook in reversed(hooks)]
     return [method for method in found if method is not None]

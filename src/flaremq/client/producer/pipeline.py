@@ -140,7 +140,9 @@ class SendPipeline:
     async def _write(
         self, part: Sequence[Message | PackedMessage], to: MessageQueue | QueueSelector | None
     ) -> None:
-        sends, lines, place = self._sends, self._lines, self._fed
+        sends, lines, place, hooks = self._sends, self._lines, self._fed, self._hooks
+        if hooks is not None:
+            part = [hooks.injected(each) if isinstance(each, Message) else each for each in part]
         born_ms, ids, sent_s = sends.now_ms(), self._ids(part), self._now_s()
         self._fed += len(part)
         if self._keeps:

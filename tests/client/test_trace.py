@@ -32,7 +32,6 @@ from flaremq.client.trace import (
     BODY_SIZE_MAX,
     KEYS_SIZE_MAX,
     TraceDispatcher,
-    WaitingRecord,
     inner_group,
     pack_records,
 )
@@ -405,7 +404,7 @@ async def test_any_thread_may_append() -> None:
 
 
 def test_a_trace_message_has_records_of_one_topic() -> None:
-    records = [WaitingRecord(topic, a_pub(f"{n}").text(), f"{n}", None) for n, topic in enumerate("ABAB")]
+    records = [(topic, a_pub(f"{n}")) for n, topic in enumerate("ABAB")]
     packed = pack_records("Trace", records)
     assert [[record.message_id for record in read_records(each.body)] for each, _ in packed] == [
         ["0", "2"],
@@ -420,7 +419,7 @@ many_keys = st.lists(st.text("aä€😀 ", max_size=4000), max_size=8).map(" ".
 
 @given(st.lists(st.tuples(ids, st.none() | many_keys), max_size=40))
 def test_no_trace_message_is_too_large_and_no_record_is_lost(given: list[tuple[str, str | None]]) -> None:
-    records = [WaitingRecord("T", a_pub(i, keys).text(), i, keys) for i, keys in given]
+    records = [("T", a_pub(i, keys)) for i, keys in given]
     packed = pack_records("Trace", records)
     assert [r.message_id for each, _ in packed for r in read_records(each.body)] == [i for i, _ in given]
     assert sum(count for _, count in packed) == len(given)

@@ -79,6 +79,20 @@ class SendHook(Protocol):
         """`receipt` or `error` is set; neither for a one-way send that was written."""
 
 
+class OutcomeHook(Protocol):
+    """Sees how each message of `send_many` ended, and nothing before. If it is the only hook, no context is
+    made for each message, which would cost more than all else that it does."""
+
+    def outcome(
+        self,
+        message: Message,
+        message_id: str,
+        address: str | None,
+        took_s: float,
+        outcome: Receipt | BaseException,
+    ) -> None: ...
+
+
 class InjectHook(Protocol):
     """Adds properties to messages on their way out. For a SendHook that lets consumers know of something."""
 
@@ -178,17 +192,17 @@ class _Shield:
         try:
             method(context)
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - Hooks only observe.
-            self._failed(getattr(method, "__qualname__", repr(method)), error)
+            self.failed(getattr(method, "__qualname__", repr(method)), error)
 
     def result(self, function: Callable[[T], T], given: T, name: str) -> T:
         """What a function makes of a value; the value itself if it fails."""
         try:
             return function(given)
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - A hook must not fail a send.
-            self._failed(name, error)
+            self.failed(name, error)
             return given
 
-    def _failed(self, name: str, error: BaseException) -> None:
+    def failed(self, name: str, error: BaseException) -> None:
         seldom = self._seldom.get(name)
         if seldom is None:
             seldom = self._seldom[name] = Seldom(_LOGGED_EVERY_S, now_s=self._clock.monotonic_s)
@@ -207,6 +221,9 @@ class SendHooks:
         self._shield = _Shield(clock)
         self._before = [hook.before_send for hook in hooks]
         self._after = [hook.after_send for hook in reversed(hooks)]
+        outcomes = _optional(hooks, "outcome")
+        self.outcome: Callable[..., None] | None = outcomes[0] if len(hooks) == len(outcomes) == 1 else None
+        """An OutcomeHook's method, if that is the only hook."""
         self._injecting: list[Callable[[Message], Mapping[str, str]]] = _optional(hooks, "inject")
         self._ended: list[Callable[[EndContext], None]] = _optional(hooks, "after_end")
         self._recalled: list[Callable[[RecallContext], None]] = _optional(hooks, "after_recall")
@@ -247,6 +264,20 @@ class SendHooks:
             send.error = outcome
         for method in self._after:
             self._shield.call(method, send)
+
+    def end_quickly(
+        self,
+        message: Message,
+        message_id: str,
+        address: str | None,
+        took_s: float,
+        outcome: Receipt | BaseException,
+    ) -> None:
+        """Instead of `begin` and `end`, if there is only an OutcomeHook."""
+        try:
+            self.outcome(message, message_id, address, took_s, outcome)  # type: ignore[misc]
+        except Exception as error:  # noqa: BLE001 - Hooks only observe.
+            self._shield.failed(repr(self.outcome), error)
 
     def ended(self, end: EndContext) -> None:
         for method in self._ended:

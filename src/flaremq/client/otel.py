@@ -118,9 +118,9 @@ class Telemetry:
 
     def _origin(self, carriers: Sequence[Mapping[str, str]]) -> tuple[Context | None, list[Link]]:
         """Where messages come from: the parent of a single one, links to those of a batch."""
-        if len(carriers) == 1 and TRACEPARENT in carriers[0]:
+        if len(carriers) == 1:
             return self._propagate.extract(dict(carriers[0])), []
-        return None, [*self._links(carriers)] if len(carriers) > 1 else []
+        return None, [*self._links(carriers)]
 
     def _links(self, carriers: Iterable[Mapping[str, str]]) -> Iterable[Link]:
         for carrier in carriers:

@@ -29,7 +29,7 @@ import math
 from collections import deque
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol, TypeAlias
 
 from flaremq.base.errors import FlareError, ManyFailed, MessageIllegal
 from flaremq.base.lifecycle import Owned, repeat
@@ -78,6 +78,10 @@ def inner_group(group: str, kind: str) -> str:
     return f"{_INNER_PREFIX}-{group}"[: GROUP_LENGTH_MAX - len(end)] + end
 
 
+WaitingRecord: TypeAlias = tuple[str, TraceRecord]
+"""A record, and the topic of the message that it is about."""
+
+
 class TraceSender(Protocol):
     """The inner producer, as a dispatcher needs it."""
 
@@ -88,14 +92,6 @@ class TraceSender(Protocol):
     ) -> list[Receipt]: ...
 
 
-class WaitingRecord(NamedTuple):
-    topic: str
-    """Of the message that it is about."""
-    text: str
-    message_id: str
-    keys: str | None
-
-
 class TraceDispatcher:
     """Sends the records of one producer or consumer. `append` may be called by any thread."""
 
@@ -104,9 +100,9 @@ class TraceDispatcher:
         self.client = client
         self.dropped = 0
         """Records that were not sent: the queue was full, or brokers did not take them."""
-        self._group = group
+        self.group = group
         self._sender = sender
-        self._waiting: deque[WaitingRecord] = deque()
+        self._waiting: deque[WaitingRecord] = deque()  # Text is made of them when they are sent.
         self._due = asyncio.Event()
         self._is_due = False
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -147,7 +143,7 @@ class TraceDispatcher:
         if len(waiting) >= self.trace.queue_max:
             self._drop(1, f"The limit of {self.trace.queue_max:,} waiting records is reached")
             return
-        waiting.append(WaitingRecord(topic, record.text(), record.message_id, record.keys))
+        waiting.append((topic, record))
         if len(waiting) >= self.trace.batch and not self._is_due:
             self._is_due, loop = True, self._loop
             if loop is not None:
@@ -208,43 +204,41 @@ class TraceDispatcher:
             log.warning(
                 "group %s: trace records dropped so far: %d. %s. If topic %s does not exist, create it, or "
                 "set traceTopicEnable=true at the brokers",
-                *(self._group, self.dropped, why, self.trace.topic),
+                *(self.group, self.dropped, why, self.trace.topic),
             )
 
 
 def pack_records(topic: str, records: Iterable[WaitingRecord]) -> list[tuple[Message, int]]:
     """Trace messages, and how many records each holds. One message has records of one data topic."""
-    by_topic: dict[str, list[WaitingRecord]] = {}
-    for record in records:
-        by_topic.setdefault(record.topic, []).append(record)
+    by_topic: dict[str, list[TraceRecord]] = {}
+    for data_topic, record in records:
+        by_topic.setdefault(data_topic, []).append(record)
     return [packed for same in by_topic.values() for packed in _pack_topic(topic, same)]
 
 
-def _pack_topic(topic: str, records: Sequence[WaitingRecord]) -> Iterable[tuple[Message, int]]:
+def _pack_topic(topic: str, records: Sequence[TraceRecord]) -> Iterable[tuple[Message, int]]:
     texts: list[str] = []
     words: dict[str, None] = {}
     size = keys_size = 0
     for record in records:
-        own = _words(record)
-        more, more_keys = _size(record.text), sum(_size(word) + 1 for word in own if word not in words)
+        text, own = record.text(), _words(record)
+        more, more_keys = _size(text), _size(own) + 1  # Words that are there already count again: no harm.
         if texts and (size + more > BODY_SIZE_MAX or keys_size + more_keys > KEYS_SIZE_MAX):
             yield _packed(topic, texts, words), len(texts)
             texts, words, size, keys_size = [], {}, 0, 0
-            more_keys = sum(_size(word) + 1 for word in own)
-        texts.append(record.text)
-        words.update(dict.fromkeys(own))
+        texts.append(text)
+        words.update(dict.fromkeys(own.split()))
         size, keys_size = size + more, keys_size + more_keys
     if texts:
         yield _packed(topic, texts, words), len(texts)
 
 
-def _words(record: WaitingRecord) -> list[str]:
+def _words(record: TraceRecord) -> str:
     """Its id and its keys. Keys that are too long to be looked up all together are left out."""
-    if not record.keys:
-        return [record.message_id]
-    if _size(record.keys) + len(record.message_id) > KEYS_SIZE_MAX - 1:
-        return [record.message_id]
-    return [record.message_id, *dict.fromkeys(record.keys.split())]
+    keys, message_id = record.keys, record.message_id
+    if not keys or (len(keys) + len(message_id)) * 4 > KEYS_SIZE_MAX - 2 < _size(keys) + len(message_id):
+        return message_id
+    return f"{message_id} {keys}"
 
 
 def _packed(topic: str, texts: Sequence[str], words: Iterable[str]) -> Message:
@@ -264,6 +258,8 @@ class SendTracer:
 
     def __init__(self, dispatcher: TraceDispatcher) -> None:
         self._dispatcher = dispatcher
+        self._group = dispatcher.group
+        self._not_traced = dispatcher.trace.topic
         self._now_ms = dispatcher.client.clock.now_ms
         self._region: str | None = None  # In the last answer: a failed attempt is traced if trace is on.
 
@@ -272,26 +268,58 @@ class SendTracer:
 
     def after_send(self, send: SendContext) -> None:
         receipt = send.receipt
-        if receipt is not None:
-            self._region = region = receipt.region
-        elif send.is_oneway:
+        if receipt is None and send.is_oneway:
             return
-        else:
-            region = self._region
-        if region is None or not send.messages or not self._dispatcher.is_traced(send.messages[0].topic):
-            return
-        cost_ms = int(send.took_s * 1000)
-        began_ms = self._now_ms() - cost_ms
-        is_stored = receipt is not None and receipt.status is SendStatus.OK
         offset_ids = _offset_ids(receipt, len(send.messages))
         for message, message_id, offset_id in zip(send.messages, send.message_ids, offset_ids, strict=True):
-            record = PubRecord(
-                *(began_ms, region, send.group, message.topic, message_id, message.tags),
-                " ".join(message.keys) if message.keys else None,
-                *(send.address, len(message.body), cost_ms, _type(message, send.is_half)),
-                *(offset_id, is_stored),
-            )
-            self._dispatcher.append(message.topic, record)
+            self._note(message, message_id, offset_id, send.address, send.took_s, receipt, send.is_half)
+
+    def outcome(
+        self,
+        message: Message,
+        message_id: str,
+        address: str | None,
+        took_s: float,
+        outcome: Receipt | BaseException,
+    ) -> None:
+        """The same for a message of `send_many`."""
+        receipt = outcome if isinstance(outcome, Receipt) else None
+        self._note(
+            message, message_id, receipt and receipt.offset_id, address, took_s, receipt, is_half=False
+        )
+
+    def _note(
+        self,
+        message: Message,
+        message_id: str,
+        offset_id: str | None,
+        address: str | None,
+        took_s: float,
+        receipt: Receipt | None,
+        is_half: bool,
+    ) -> None:
+        if receipt is not None:
+            self._region = receipt.region
+        region, topic, keys = self._region, message.topic, message.keys
+        if region is None or topic.startswith(self._not_traced):
+            return
+        cost_ms = int(took_s * 1000)
+        record = PubRecord(
+            self._now_ms() - cost_ms,
+            region,
+            self._group,
+            topic,
+            message_id,
+            message.tags,
+            " ".join(keys) if keys else None,
+            address,
+            len(message.body),
+            cost_ms,
+            _type(message, is_half),
+            offset_id,
+            receipt is not None and receipt.status is SendStatus.OK,
+        )
+        self._dispatcher.append(topic, record)
 
     def after_end(self, end: EndContext) -> None:
         if end.region is None or not self._dispatcher.is_traced(end.topic):
@@ -318,7 +346,7 @@ class SendTracer:
 
 
 def _type(message: Message, is_half: bool) -> TracedType:
-    if message.waits:
+    if message.waits is not None:
         return TracedType.DELAY
     return TracedType.HALF if is_half else TracedType.NORMAL
 

@@ -159,7 +159,7 @@ def check_span(what: str, value: object, expected: str) -> None:
 def _check_words(message: Message) -> None:
     for key in message.keys:
         check_word("key", key)
-        if any(char.isspace() for char in key):
+        if key.split() != [key]:
             raise MessageIllegal(f"key {key!r} contains whitespace, which separates keys: replace it")
     if message.tags:
         check_word("tags", message.tags)

@@ -26,7 +26,7 @@ _ENDS: Final = {
 }
 _CODES: Final = {
     "EXCEPTION": "the handler raised",
-    "FAILED": "the handler asked for another delivery",
+    "FAILED": "the handler did not accept it",
     "TIME_OUT": "the handler took too long",
     "RETURN_NULL": "the handler returned nothing",
 }

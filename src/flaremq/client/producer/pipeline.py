@@ -83,6 +83,7 @@ class SendPipeline:
         """Without `keeps` no receipts are kept, so that it can be fed endlessly; `check` raises failures."""
         self._sends = sends
         self._hooks = sends.hooks
+        self._is_quick = sends.hooks is not None and sends.hooks.outcome is not None
         self._observed: dict[int, SendContext] = {}  # By place; empty without hooks.
         self._window = window
         self._timeout_s = timeout_s
@@ -141,7 +142,7 @@ class SendPipeline:
         self, part: Sequence[Message | PackedMessage], to: MessageQueue | QueueSelector | None
     ) -> None:
         sends, lines, place, hooks = self._sends, self._lines, self._fed, self._hooks
-        if hooks is not None:
+        if hooks is not None and not self._is_quick:
             part = [hooks.injected(each) if isinstance(each, Message) else each for each in part]
         born_ms, ids, sent_s = sends.now_ms(), self._ids(part), self._now_s()
         self._fed += len(part)
@@ -170,7 +171,9 @@ class SendPipeline:
             return await self._sends.placed(message, to)
         except FlareError as error:
             hooks = self._hooks
-            if hooks is not None:
+            if hooks is not None and self._is_quick:
+                hooks.end_quickly(as_message(message), message_id, None, 0.0, error)
+            elif hooks is not None:
                 hooks.end(hooks.begin([as_message(message)], [message_id], None, None), error)
             raise
 
@@ -187,20 +190,27 @@ class SendPipeline:
     def sent(self, in_flight: InFlight, address: str) -> None:
         """A message will be written with the next run."""
         self._outstanding += 1
-        if self._hooks is not None:
+        if self._hooks is not None and not self._is_quick:
             self._observed[in_flight.place] = self._hooks.begin(
                 [as_message(in_flight.message)], [in_flight.message_id], in_flight.queue, address
             )
+
+    def _observe(self, in_flight: InFlight, address: str, outcome: Receipt | BaseException) -> None:
+        if not self._is_quick:
+            self._observe_end(in_flight.place, outcome)
+        elif self._hooks is not None:
+            message, took_s = as_message(in_flight.message), self._now_s() - in_flight.sent_s
+            self._hooks.end_quickly(message, in_flight.message_id, address, took_s, outcome)
 
     def _observe_end(self, place: int, outcome: Receipt | BaseException) -> None:
         send = self._observed.pop(place, None)
         if send is not None and self._hooks is not None:
             self._hooks.end(send, outcome)
 
-    def stored(self, in_flight: InFlight, receipt: Receipt) -> None:
+    def stored(self, in_flight: InFlight, address: str, receipt: Receipt) -> None:
         self._outstanding -= 1
         if self._hooks is not None:
-            self._observe_end(in_flight.place, receipt)
+            self._observe(in_flight, address, receipt)
         if self._keeps:
             self._results[in_flight.place] = receipt
         self._progress.set()
@@ -212,17 +222,17 @@ class SendPipeline:
         try:
             receipt = self._sends.receipt(answer, in_flight.queue, address, code, in_flight.message_id)
         except FlareError as error:
-            self._observe_end(in_flight.place, error)
+            self._observe(in_flight, address, error)
             self._failed.append((in_flight, error, self._now_s() - in_flight.sent_s))
         else:
-            self._observe_end(in_flight.place, receipt)
+            self._observe(in_flight, address, receipt)
             if self._keeps:
                 self._results[in_flight.place] = receipt
 
-    def lost(self, in_flight: InFlight, error: FlareError) -> None:
+    def lost(self, in_flight: InFlight, address: str, error: FlareError) -> None:
         self._outstanding -= 1
         self._progress.set()
-        self._observe_end(in_flight.place, error)
+        self._observe(in_flight, address, error)
         self._failed.append((in_flight, error, self._now_s() - in_flight.sent_s))
 
     async def _until(self, at_most: int) -> None:
@@ -337,7 +347,7 @@ class Line:
             if queue.queue_id != queue_id:
                 queue = replace(queue, queue_id=queue_id)
             receipt = Receipt(in_flight.message_id, queue, queue_offset, offset_id, region=region)
-            self._pipeline.stored(in_flight, receipt)
+            self._pipeline.stored(in_flight, self._address, receipt)
 
     def answered(self, opaque: int, response: Command) -> None:
         in_flight = self._in_flight.pop(opaque, None)
@@ -349,7 +359,7 @@ class Line:
         in_flight = self._in_flight.pop(opaque, None)
         if in_flight is not None:
             assert isinstance(error, FlareError)
-            self._pipeline.lost(in_flight, error)
+            self._pipeline.lost(in_flight, self._address, error)
 
     def give_up(self, timeout_s: float) -> None:
         """No answer has arrived for too long. Everything else that waits on this connection fails too."""

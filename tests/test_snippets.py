@@ -91,6 +91,12 @@ PLANS: dict[str, list[Runs | RunsOn | Watches | Shown]] = {
     ],
     "request.md": [Runs("^42$")],
     "transactions.md": [Runs("was not needed")],
+    "once.md": [Runs(r"^billed o-17$")],
+    "trace.md": [
+        Runs(r"^billed: True$"),
+        Runs(r"sent by orders(?s:.*)attempt 1: failed(?s:.*)attempt 2: ok"),
+        Runs(r"^SendStatus.OK$"),
+    ],
     "maintain.md": [
         Runs(),
         Runs("is sound: 1 record"),

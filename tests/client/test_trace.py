@@ -193,6 +193,31 @@ async def test_the_end_of_a_transaction_is_recorded(
     assert (commit.type, commit.store_host in servers.addresses) == (TracedType.COMMIT, True)
 
 
+async def test_a_request_is_recorded_and_its_reply_is_not(
+    servers: EmbeddedThread, topic: str, trace: Trace, caplog: pytest.LogCaptureFixture
+) -> None:
+    consumer = PushConsumer(f"GID-{topic}", servers.namesrv, settings=quick())
+    async with Producer("PID_trace", servers.namesrv, trace=trace) as producer:
+
+        @consumer.subscribe(topic)
+        async def answer(message: ReceivedMessage) -> None:
+            await producer.reply(message, b"42")
+
+        async with consumer:
+            assert (await producer.request(Message(topic, b"6 * 7"), timeout_s=20)).body == b"42"
+    (record,) = await records_of(servers, trace.topic, 1)
+    assert isinstance(record, PubRecord) and (record.topic, record.body_size) == (topic, 5)
+    assert "hook" not in caplog.text
+
+
+async def test_records_after_the_stop_are_counted_as_dropped() -> None:
+    dispatcher = a_dispatcher(FakeSender())
+    await dispatcher.start()
+    await dispatcher.stop()
+    dispatcher.append("T", a_pub())
+    assert dispatcher.dropped == 1
+
+
 # Consumption.
 
 

@@ -11,7 +11,7 @@
 The properties are like any others: retries, delayed messages, dead letters and committed transactions keep
 them, and clients of other languages can read them. A message that has a `traceparent` already keeps it.
 
-Spans go to the OpenTelemetry API (`pip install flaremq[otel]`), and from there to the SDK that your program
+Spans go to the OpenTelemetry API (`pip install '.[otel]'`), and from there to the SDK that your program
 has set up. Where the API is not installed, this hook does nothing.
 """
 

@@ -104,7 +104,7 @@ class TraceDispatcher:
         self._sender = sender
         self._waiting: deque[WaitingRecord] = deque()  # Text is made of them when they are sent.
         self._due = asyncio.Event()
-        self._is_due = False
+        self._is_due = self._is_closed = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._sending = asyncio.Lock()
         self._tasks = Owned()
@@ -135,10 +135,14 @@ class TraceDispatcher:
                 len(self._waiting), f"They were not sent within {self.trace.wait_at_stop_s:g} s of the stop"
             )
             self._waiting.clear()
+        self._is_closed = True
         await self._sender.stop()
 
     def append(self, topic: str, record: TraceRecord) -> None:
         """Queue a record about a message of this topic. Never waits, never raises."""
+        if self._is_closed:
+            self.dropped += 1
+            return
         waiting = self._waiting
         if len(waiting) >= self.trace.queue_max:
             self._drop(1, f"The limit of {self.trace.queue_max:,} waiting records is reached")
@@ -268,7 +272,7 @@ class SendTracer:
 
     def after_send(self, send: SendContext) -> None:
         receipt = send.receipt
-        if receipt is None and send.is_oneway:
+        if not send.messages or (receipt is None and send.is_oneway):
             return
         offset_ids = _offset_ids(receipt, len(send.messages))
         for message, message_id, offset_id in zip(send.messages, send.message_ids, offset_ids, strict=True):

@@ -136,7 +136,7 @@ class Producer:
         chooses the queue, or queues take turns. A send to a chosen queue is not retried, because another
         queue would change the order. Raises SendFailed, or at once an error that no retry can help.
         """
-        message = self._injected(message)
+        message = self.injected(message)
         return await self._sent(self._packer.pack(message), target_of(message, to), timeout_s, message)
 
     async def send_batch(
@@ -150,13 +150,13 @@ class Producer:
 
         Use `split_batches` to make such batches of any number of messages.
         """
-        messages = [self._injected(message) for message in messages]
+        messages = [self.injected(message) for message in messages]
         parcel = self._packer.pack_batch(messages)
         return await self._sent(parcel, target_of(messages[0], to), timeout_s, messages[0])
 
     async def send_oneway(self, message: Message, *, to: MessageQueue | QueueSelector | None = None) -> None:
         """Send without waiting for an answer; there is no receipt."""
-        message = self._injected(message)
+        message = self.injected(message)
         parcel = self._packer.pack(message)
         deadline_s = self._now_s() + self.settings.timeout_s
         queue, address = await self._find(parcel, target_of(message, to), message, deadline_s)
@@ -236,7 +236,7 @@ class Producer:
         self, message: Message, to: MessageQueue | QueueSelector | None, timeout_s: float | None
     ) -> Receipt:
         """Prepare a message for a transaction. For TransactionProducer."""
-        message = self._injected(message)
+        message = self.injected(message)
         parcel = self._packer.pack_half(message, self.group)
         return await self._sent(parcel, target_of(message, to), timeout_s, message)
 
@@ -254,7 +254,8 @@ class Producer:
         self._check_started()
         return (await self.client.routes.get_for_send(topic, self.settings.topic_queues)).writable
 
-    def _injected(self, message: Message) -> Message:
+    def injected(self, message: Message) -> Message:
+        """The message with the properties that hooks add."""
         return message if self.hooks is None else self.hooks.injected(message)
 
     # One message, and its attempts.

@@ -28,6 +28,7 @@ class Requester(Protocol):
 
     client: Client
 
+    def injected(self, message: Message) -> Message: ...
     async def queues(self, topic: str) -> tuple[MessageQueue, ...]: ...
     async def send_parcel(
         self, parcel: Parcel, timeout_s: float | None = None, to: MessageQueue | None = None
@@ -40,6 +41,7 @@ async def request(producer: Requester, message: Message, timeout_s: float) -> Re
         raise UsageError(
             "a request cannot wait for its moment: send it without delay_s, deliver_at, delay_level"
         )
+    message = producer.injected(message)
     correlation_id = f"{client.rng.getrandbits(128):032x}"
     known = {
         **message.property_map(),
@@ -53,7 +55,8 @@ async def request(producer: Requester, message: Message, timeout_s: float) -> Re
         async with asyncio.timeout(timeout_s):
             await producer.queues(message.topic)
             await client.be_known()
-            await producer.send_parcel(Parcel(message.topic, message.body, known, message.flag), timeout_s)
+            parcel = Parcel(message.topic, message.body, known, message.flag, made_of=(message,))
+            await producer.send_parcel(parcel, timeout_s)
             return await answered
     except TimeoutError:
         raise NoReply(

@@ -1,4 +1,4 @@
-"""The journey of a message, from the records of all who traced it."""
+"""The journey of a message, from the records of all its producers and consumers."""
 
 from __future__ import annotations
 

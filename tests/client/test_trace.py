@@ -1,4 +1,4 @@
-"""Message trace: what producers and consumers record, and that nobody waits for it."""
+"""Message trace: what producers and consumers record, and that no send waits for it."""
 
 from __future__ import annotations
 
@@ -146,6 +146,15 @@ async def test_trace_messages_are_not_traced(servers: EmbeddedThread, topic: str
         await producer.send(Message(f"{trace.topic}-of-others", b"x"))
         receipt = await producer.send(Message(topic, b"x"))
     (record,) = await records_of(servers, trace.topic, 1)
+    assert isinstance(record, PubRecord) and record.message_id == receipt.message_id
+
+
+async def test_the_trace_topic_of_cloud_clients_can_be_written(servers: EmbeddedThread, topic: str) -> None:
+    """Java's clients of 5.3.0 send there, whatever their access channel."""
+    cloud = Trace(topic="rmq_sys_TRACE_DATA_DefaultRegion")
+    async with Producer("PID_trace", servers.namesrv, trace=cloud) as producer:
+        receipt = await producer.send(Message(topic, b"x"))
+    (record,) = await records_of(servers, cloud.topic, 1)
     assert isinstance(record, PubRecord) and record.message_id == receipt.message_id
 
 

@@ -92,7 +92,7 @@ def _draw(journey: Journey) -> None:
     about += [f"keys {' '.join(journey.keys)}"] if journey.keys else []
     lines = _lines(journey)
     if not sys.stdout.isatty():
-        typer.echo(safe(f"Message {journey.message_id} {', '.join(about)}"))
+        typer.echo(safe(f"Message {journey.message_id} {', '.join(about)}".rstrip()))
         for moment, pause, step in lines:
             typer.echo(safe(f"{moment}  {pause:>9}  {_words(step)}"))
         return

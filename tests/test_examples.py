@@ -4,14 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from examples import broadcast, filters, in_a_test, many, operate, orderly, producer, pull, retries
+from examples import (
+    broadcast,
+    filters,
+    in_a_test,
+    many,
+    operate,
+    orderly,
+    outbox_sqlite,
+    producer,
+    pull,
+    retries,
+)
+from tests.client.inboxworker import a_received
+from tests.postgres import running_postgres
 
+from flaremq import ConsumeFromWhere, ConsumerSettings, PushConsumer, ReceivedMessage
 from flaremq.testing.cluster import eventually
 from flaremq.testing.embedded import EmbeddedThread
 
@@ -63,6 +79,84 @@ def test_messages_can_be_asked_for(namesrv: str) -> None:
 
 async def test_what_fails_is_tried_again_or_buried(namesrv: str) -> None:
     assert await retries.main(namesrv) == (2, [b"nonsense"])
+
+
+async def test_an_order_and_its_message_are_stored_together(namesrv: str, tmp_path: Path) -> None:
+    assert await asyncio.to_thread(outbox_sqlite.main, namesrv, tmp_path / "shop.db") == 2
+    seen: list[str] = []
+    settings = ConsumerSettings(start_from=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
+    consumer = PushConsumer("readers", namesrv, settings=settings)
+
+    @consumer.subscribe("Sold")
+    async def note(message: ReceivedMessage) -> None:
+        seen.append(message.body.decode())
+
+    async def have_come() -> bool:
+        return len(seen) >= 2
+
+    async with consumer:
+        await eventually("what was sold has come", have_come)
+    assert sorted(seen) == ["one book", "two pens"]
+
+
+def test_a_checker_finds_what_was_stored_and_nothing_else(namesrv: str, tmp_path: Path) -> None:
+    shop = outbox_sqlite.Shop(tmp_path / "shop.db", namesrv)
+    with sqlite3.connect(tmp_path / "shop.db") as db:
+        db.execute("INSERT INTO orders VALUES ('o', 'x', 'known')")
+    assert shop.was_stored(a_received(message_id="known"))
+    assert not shop.was_stored(a_received(message_id="lost"))
+
+
+DIES = """
+import os, signal, sqlite3, sys
+from pathlib import Path
+from examples.outbox_sqlite import Shop
+from flaremq.client.sync import Transaction
+namesrv, database, when, order = sys.argv[1:]
+shop = Shop(Path(database), namesrv)
+die = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+if when == "before-its-commit":
+    Transaction.id = property(die)  # It is asked for in the statement that stores the order.
+else:
+    shop.producer.end = die
+with shop.producer:
+    shop.sell(order, order)
+"""
+
+
+@pytest.mark.slow
+async def test_a_shop_that_is_killed_sends_what_it_has_stored_and_nothing_else(tmp_path: Path) -> None:
+    soon = {"transactionCheckInterval": "500", "transactionTimeOut": "1000"}
+    database, seen = tmp_path / "shop.db", list[str]()
+    settings = ConsumerSettings(start_from=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
+    with EmbeddedThread(tmp_path / "servers", options=soon) as servers:
+        for when in ("before-its-commit", "after-its-commit"):
+            words = [sys.executable, "-c", DIES, servers.namesrv, str(database), when, when]
+            done = await asyncio.to_thread(
+                subprocess.run, words, cwd=EXAMPLES.parent, timeout=60, check=False
+            )
+            assert done.returncode == -signal.SIGKILL
+        consumer = PushConsumer("readers", servers.namesrv, settings=settings)
+
+        @consumer.subscribe("Sold")
+        async def note(message: ReceivedMessage) -> None:
+            seen.append(message.body.decode())
+
+        async def has_come() -> bool:
+            return "last" in seen and len(seen) >= 2
+
+        shop = outbox_sqlite.Shop(database, servers.namesrv)
+        with shop.producer:
+            await asyncio.to_thread(shop.sell, "last", "last")  # The broker asks producers that it knows.
+            async with consumer:
+                await eventually("the stored order has come", has_come, 60)
+    assert sorted(seen) == ["after-its-commit", "last"]
+
+
+def test_orders_are_sold_and_billed_once_in_postgresql(namesrv: str) -> None:
+    with running_postgres() as database:
+        outbox_postgres = importlib.import_module("examples.outbox_postgres")
+        assert outbox_postgres.main(namesrv, database) == [("o-1", "one book"), ("o-2", "two pens")]
 
 
 def test_a_cluster_is_operated_by_a_program(namesrv: str) -> None:

@@ -100,7 +100,16 @@ PLANS: dict[str, list[Runs | RunsOn | Watches | Shown]] = {
     ],
     "request.md": [Runs("^42$")],
     "transactions.md": [Runs("was not needed"), Runs("No transactions are open or parked")],
-    "once.md": [Runs("^each of them is stored once$"), Runs(r"^\d+ new\n\d+ new\n\d+ again\n\d+ again$")],
+    "once.md": [
+        Runs("^each of them is stored once$"),
+        Runs(r"^\d+ new\n\d+ new\n\d+ again\n\d+ again$"),
+        Runs(r"^billed o-17$"),
+    ],
+    "trace.md": [
+        Runs(r"^billed: True$"),
+        Runs(r"sent by orders(?s:.*)attempt 1: failed(?s:.*)attempt 2: ok"),
+        Runs(r"^SendStatus.OK$"),
+    ],
     "maintain.md": [
         Runs(),
         Runs("is sound: 1 record"),

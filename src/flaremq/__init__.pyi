@@ -11,6 +11,7 @@ from flaremq.client.hooks import ConsumeContext as ConsumeContext
 from flaremq.client.hooks import ConsumeHook as ConsumeHook
 from flaremq.client.hooks import SendContext as SendContext
 from flaremq.client.hooks import SendHook as SendHook
+from flaremq.client.message import Decision as Decision
 from flaremq.client.message import Recall as Recall
 from flaremq.client.message import Receipt as Receipt
 from flaremq.client.message import ReceivedMessage as ReceivedMessage
@@ -18,12 +19,12 @@ from flaremq.client.message import SendStatus as SendStatus
 from flaremq.client.producer.balance import by_hash as by_hash
 from flaremq.client.producer.packing import split_batches as split_batches
 from flaremq.client.producer.producer import Producer as Producer
-from flaremq.client.producer.transaction import Decision as Decision
 from flaremq.client.producer.transaction import Transaction as Transaction
 from flaremq.client.producer.transaction import TransactionProducer as TransactionProducer
 from flaremq.client.settings import ClientSettings as ClientSettings
 from flaremq.client.settings import ConsumerSettings as ConsumerSettings
 from flaremq.client.settings import ProducerSettings as ProducerSettings
+from flaremq.client.settings import Trace as Trace
 from flaremq.model.message import Message as Message
 from flaremq.model.message import MessageQueue as MessageQueue
 from flaremq.protocol.bodies.group import ConsumeFromWhere as ConsumeFromWhere
@@ -52,6 +53,7 @@ __all__ = [
     "SendContext",
     "SendHook",
     "SendStatus",
+    "Trace",
     "Transaction",
     "TransactionProducer",
     "by_hash",

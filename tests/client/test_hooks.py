@@ -489,3 +489,87 @@ async def test_a_handler_without_hooks_is_called_as_it_is(servers: EmbeddedThrea
         consumer.subscribe(topic, handler)
         callee = consumer._handlers[topic]
         assert callee is not None and callee.handler is handler
+
+
+# Properties that hooks add.
+
+
+class Stamps(Sends):
+    """A hook that adds properties."""
+
+    def __init__(self, **added: str) -> None:
+        super().__init__()
+        self.added = added
+
+    def inject(self, message: Message) -> dict[str, str]:
+        return self.added
+
+
+async def test_a_hook_may_add_properties_but_change_none(make: Callable[..., Any], topic: str) -> None:
+    first, second = Stamps(a="1", own="not mine"), Stamps(b="2")
+    async with make(first, second) as producer:
+        await producer.send(Message(topic, b"x", properties={"own": "mine"}))
+        await producer.send_many([Message(topic, b"y", properties={"own": "mine"})])
+    for each in first.ended:
+        assert dict(each.messages[0].properties) == {"a": "1", "b": "2", "own": "mine"}
+
+
+async def test_properties_that_cannot_be_added_do_not_fail_the_send(
+    make: Callable[..., Any], topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    hook = Stamps(KEYS="reserved")
+    async with make(hook) as producer:
+        await producer.send(Message(topic, b"x"))
+    assert dict(hook.ended[0].messages[0].properties) == {}
+    assert "property 'KEYS' is reserved" in caplog.text
+
+
+# Hooks that only see outcomes.
+
+
+@dataclass
+class Outcomes(Sends):
+    """A hook that needs no contexts for `send_many`."""
+
+    seen: list[tuple[bytes, str, str | None, object]] = field(default_factory=list)
+    error: Exception | None = None
+
+    def outcome(
+        self, message: Message, message_id: str, address: str | None, took_s: float, outcome: object
+    ) -> None:
+        assert took_s >= 0
+        self.seen.append((message.body, message_id, address, outcome))
+        if self.error is not None:
+            raise self.error
+
+
+async def test_a_hook_for_outcomes_alone_sees_each_message_of_send_many(
+    make: Callable[..., Any], servers: EmbeddedThread, topic: str
+) -> None:
+    hook = Outcomes()
+    async with make(hook) as producer:
+        receipts = await producer.send_many([Message(topic, b"%d" % n) for n in range(100)])
+    by_id = {message_id: (body, outcome) for body, message_id, _, outcome in hook.seen}
+    assert by_id == {receipt.message_id: (b"%d" % n, receipt) for n, receipt in enumerate(receipts)}
+    assert {address for _, _, address, _ in hook.seen} <= set(servers.addresses)
+    assert not hook.begun
+
+
+async def test_it_sees_failures_and_its_own_failure_goes_no_further(
+    make: Callable[..., Any], topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    hook = Outcomes(error=RuntimeError("no"))
+    async with make(hook) as producer:
+        await producer.send_many([Message(topic, b"x")])
+        queue = (await producer.queues(topic))[0]
+        with pytest.raises(ManyFailed):
+            await producer.send_many([Message(topic, b"y")], to=MessageQueue(topic, queue.broker_name, 99))
+    assert [type(outcome).__name__ for *_, outcome in hook.seen] == ["Receipt", "InvalidParameter"]
+    assert "RuntimeError: no" in caplog.text
+
+
+async def test_beside_another_hook_it_is_an_ordinary_one(make: Callable[..., Any], topic: str) -> None:
+    hook, other = Outcomes(), Sends()
+    async with make(hook, other) as producer:
+        await producer.send_many([Message(topic, b"x")] * 3)
+    assert (len(hook.ended), len(other.ended), hook.seen) == (3, 3, [])

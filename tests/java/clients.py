@@ -334,15 +334,20 @@ class JavaClients:
     def __exit__(self, *_: object) -> None:
         self._jvm.kill()
 
-    def producer(self, group: str = "", **options: object) -> Producer:
-        """`options` are those of RocketMQ's class, by the names of its setters; so are all below."""
-        return Producer(*self._start("producer", group, {}, options))
+    def producer(self, group: str = "", *, trace: str | None = None, **options: object) -> Producer:
+        """`options` are those of RocketMQ's class, by the names of its setters; so are all below. `trace` is
+        the topic for trace records."""
+        return Producer(*self._start("producer", group, {"trace": trace}, options))
 
     def transactional(
-        self, group: str, steps: Mapping[str, str], checks: Mapping[str, str] | None = None
+        self,
+        group: str,
+        steps: Mapping[str, str],
+        checks: Mapping[str, str] | None = None,
+        trace: str | None = None,
     ) -> Producer:
         """How transactions end, and what is told when a broker asks, by the bodies of the messages."""
-        how = {"steps": dict(steps), "checks": dict(checks or {})}
+        how = {"steps": dict(steps), "checks": dict(checks or {}), "trace": trace}
         return Producer(*self._start("producer", group, how, {}))
 
     def push(
@@ -353,8 +358,8 @@ class JavaClients:
         how: Mapping[str, object] | None = None,
         **options: Any,
     ) -> PushConsumer:
-        """`how` may hold tags, sql, orderly, refuseFirst, retryLevel and replyBy. Consumes from the first
-        message unless told otherwise."""
+        """`how` may hold tags, sql, orderly, refuseFirst, retryLevel, replyBy and trace. Consumes from the
+        first message unless told otherwise."""
         options = {**CONSUMER_OPTIONS, **options}
         return PushConsumer(*self._start("push", group, {"topic": topic, **(how or {})}, options))
 

@@ -12,8 +12,7 @@ from tests.java.clients import Draft, JavaClients, bodies
 from tests.java.peers import FOR_TESTS, Apache, Flare, Kind, Peers
 from tests.java.toolchain import Toolchain
 
-from flaremq.client.message import ReceivedMessage
-from flaremq.client.producer.transaction import Decision
+from flaremq.client.message import Decision, ReceivedMessage
 from flaremq.client.sync import TransactionProducer
 from flaremq.model.message import Message
 from flaremq.testing.cluster import eventually

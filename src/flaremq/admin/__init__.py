@@ -17,6 +17,7 @@ scans         messages read without a group
 servers       several servers asked at once
 sync          the blocking Admin
 topics        topics on all their brokers
+traces        the journey of a message, from trace records
 transactions  those that have not ended: listed, and decided if they are parked
 waiting       messages that wait to be delivered
 wording       texts of servers parsed into values

@@ -6,13 +6,14 @@ import asyncio
 from collections.abc import AsyncGenerator, Iterable
 from typing import Final
 
-from flaremq.admin import progress, scans
+from flaremq.admin import progress, scans, traces
 from flaremq.admin import resend as resends
 from flaremq.admin import waiting as waitings
 from flaremq.admin.members import MEMBER_TIMEOUT_S, Rosters, members_of
 from flaremq.admin.scans import READER
 from flaremq.admin.servers import ServerAddress, ServerCalls
 from flaremq.admin.topics import Topics
+from flaremq.admin.traces import TRACES_MAX
 from flaremq.admin.values.groups import GroupMembers
 from flaremq.admin.values.messages import (
     FOUND_MAX,
@@ -28,6 +29,7 @@ from flaremq.admin.values.messages import (
 )
 from flaremq.admin.values.outcome import Answers
 from flaremq.admin.values.topics import TopicKind
+from flaremq.admin.values.trace import Journey
 from flaremq.admin.waiting import WAITING_MAX
 from flaremq.base.errors import (
     ConsumerOffline,
@@ -43,7 +45,7 @@ from flaremq.client.api import body_of
 from flaremq.client.message import Recall
 from flaremq.model.message import MessageQueue
 from flaremq.model.msgid import OffsetId, decode_offset_id
-from flaremq.model.names import check_group, check_topic
+from flaremq.model.names import TRACE_TOPIC, check_group, check_topic
 from flaremq.model.timers import Handle
 from flaremq.protocol.bodies.group import (
     TAG,
@@ -208,7 +210,32 @@ class Messages:
         """Cancel a message that waits for its moment, by its recall handle."""
         parsed = Handle.parse(handle)
         server = await self._servers.one(parsed.broker_name)
-        return await self._servers.api.recall(server.address, handle, READER, self._servers.api.timeout_s)
+        api = self._servers.api
+        outcome, _ = await api.recall(server.address, handle, READER, api.timeout_s)
+        return outcome
+
+    async def trace(
+        self,
+        message_id: str,
+        topic: str | None = None,
+        trace_topic: str = TRACE_TOPIC,
+        within: TimeRange | None = None,
+        *,
+        count_max: int = TRACES_MAX,
+    ) -> Journey:
+        """What happened to a message, as producers and consumers that trace have recorded it.
+
+        `topic` keeps only records about messages of that topic; `within` is when records were stored. Reads
+        at most `count_max` trace messages of each broker. Raises MessageNotFound if there is no record.
+        """
+        try:
+            found = await self.by_key(trace_topic, message_id, within, count_max=count_max)
+        except TopicNotFound:
+            raise MessageNotFound(
+                f"message {message_id} has no trace: topic {trace_topic!r} does not exist; producers and "
+                "consumers with trace=True create it, if brokers allow that"
+            ) from None
+        return await traces.journey_of(message_id, topic, found, self.by_unique_key, trace_topic)
 
     # Consumption.
 

@@ -135,6 +135,7 @@ class Messages(BlockingPart[AsyncMessages]):
     by_offset = blocking(AsyncMessages.by_offset)
     waiting = blocking(AsyncMessages.waiting)
     recall = blocking(AsyncMessages.recall)
+    trace = blocking(AsyncMessages.trace)
     track = blocking(AsyncMessages.track)
     consume_directly = blocking(AsyncMessages.consume_directly)
     resend = blocking(AsyncMessages.resend)

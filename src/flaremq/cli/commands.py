@@ -62,7 +62,7 @@ _ALIASES: Final = {
     "groups": "updateSubGroup deleteSubGroup consumerProgress consumerStatus getConsumerConfig "
     "consumerConnection producerConnection resetOffsetByTime cloneGroupOffset skipAccumulatedMessage",
     "messages": "queryMsgById queryMsgByKey queryMsgByUniqueKey queryMsgByOffset printMsg printMsgByQueue "
-    "sendMessage consumeMessage",
+    "sendMessage consumeMessage queryMsgTraceById",
     "brokers": "clusterList brokerStatus getBrokerConfig updateBrokerConfig cleanExpiredCQ cleanUnusedTopic "
     "deleteExpiredCommitLog wipeWritePerm addWritePerm getNamesrvConfig updateNamesrvConfig "
     "updateKvConfig deleteKvConfig",

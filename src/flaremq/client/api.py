@@ -14,6 +14,7 @@ from flaremq.client.errors import error_for
 from flaremq.client.message import Recall
 from flaremq.client.namesrvs import NameServerPool
 from flaremq.model.message import MessageQueue
+from flaremq.model.properties import MSG_REGION
 from flaremq.model.timers import Handle
 from flaremq.protocol import beans, fields
 from flaremq.protocol.bodies.cluster import ClusterInfo
@@ -186,15 +187,18 @@ class Api:
 
     # Offsets.
 
-    async def recall(self, address: str, handle: str, group: str, timeout_s: float) -> Recall:
-        """Cancel a message that waits for its moment. Raises InvalidParameter for a handle that is none."""
+    async def recall(
+        self, address: str, handle: str, group: str, timeout_s: float
+    ) -> tuple[Recall, str | None]:
+        """Cancel a message that waits for its moment. Returns the outcome, and the broker's region if it is
+        told. Raises InvalidParameter for a handle that is none."""
         topic, code = Handle.parse(handle).topic, RequestCode.RECALL_MESSAGE
         header = RecallMessageRequestHeader(producer_group=group, topic=topic, recall_handle=handle)
         answer = await self.caller.call(address, _request(code, header, None), timeout_s)
         recall = _RECALLS.get(answer.code)
         if recall is None:
             raise error_for(address, code, answer)
-        return recall
+        return recall, answer.fields.get(MSG_REGION)
 
     async def max_offset(self, address: str, queue: MessageQueue) -> int:
         header = pulls.GetMaxOffsetRequestHeader(

@@ -9,23 +9,24 @@
 
     Producer("orders", "127.0.0.1:9876", hooks=[Slow()])
 
-A hook observes: it cannot change a message or its outcome. Every call of a `before` method is followed by one
-of the `after` method with the same context, which is hashable, so that a hook can use it as a key for what it
-needs in between. `before` methods are called in the order in which the hooks are given, `after` methods in
-reverse. An exception that a hook raises is logged, at most once a minute, and goes no further.
+A hook observes: it cannot change a message or its outcome, except that an `InjectHook` adds properties.
+Every call of a `before` method is followed by one of the `after` method with the same context, which is
+hashable, so that a hook can use it as a key for what it needs in between. `before` methods are called in the
+order in which the hooks are given, `after` methods in reverse. An exception that a hook raises is logged, at
+most once a minute, and goes no further.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Final, Protocol, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, Protocol, TypeVar
 
 from flaremq.base.clock import Clock
 from flaremq.base.logs import Seldom
-from flaremq.client.message import Receipt, ReceivedMessage
+from flaremq.client.message import Decision, Recall, Receipt, ReceivedMessage
 from flaremq.model.message import Message, MessageQueue
 
 log = logging.getLogger(__name__)
@@ -57,6 +58,8 @@ class SendContext:
     """Why the attempt failed."""
     took_s: float = 0.0
     """From before the request was written until the answer or the error; set in `after_send`."""
+    is_half: bool = False
+    """Whether the message is prepared by a transaction."""
 
 
 class SendHook(Protocol):
@@ -65,6 +68,8 @@ class SendHook(Protocol):
     Called once per attempt: a send that is retried at another broker calls the hook again, with the same
     message ids. A batch is one attempt with many messages; `send_many` makes one attempt for each message.
     A message that is refused before it is sent (an illegal name, an empty body) is not an attempt.
+
+    It may also have the methods of `InjectHook`, `TransactionHook` and `RecallHook`.
     """
 
     def before_send(self, send: SendContext) -> None:
@@ -72,6 +77,72 @@ class SendHook(Protocol):
 
     def after_send(self, send: SendContext) -> None:
         """`receipt` or `error` is set; neither for a one-way send that was written."""
+
+
+class OutcomeHook(Protocol):
+    """Sees how each message of `send_many` ended, and nothing before. If it is the only hook, no context is
+    made for each message, which would cost more than all else that it does."""
+
+    def outcome(
+        self,
+        message: Message,
+        message_id: str,
+        address: str | None,
+        took_s: float,
+        outcome: Receipt | BaseException,
+    ) -> None: ...
+
+
+class InjectHook(Protocol):
+    """Adds properties to messages on their way out. For a SendHook that lets consumers know of something."""
+
+    def inject(self, message: Message) -> Mapping[str, str]:
+        """Properties to add; those that the message has already win. Called once per message, before it is
+        packed; `before_send` and `after_send` see the message with them."""
+
+
+@dataclass(slots=True, eq=False)
+class EndContext:
+    """The end of a transaction, as the producer tells the broker."""
+
+    group: str
+    topic: str
+    tags: str | None
+    keys: Sequence[str]
+    message_id: str
+    decision: Decision
+    from_check: bool
+    """The broker had asked for it."""
+    address: str | None
+    """The broker's; None if it has no master at the moment."""
+    region: str | None
+    """The broker's region if the message is traced; None otherwise."""
+
+
+class TransactionHook(Protocol):
+    """Observes the transactions of a TransactionProducer. For a SendHook that wants to know of them."""
+
+    def after_end(self, end: EndContext) -> None:
+        """The step or the checker has decided, and the broker is told; not of UNKNOWN, unless it asked."""
+
+
+@dataclass(slots=True, eq=False)
+class RecallContext:
+    """An attempt to cancel a message that waits for its moment, as the broker answered it."""
+
+    group: str
+    topic: str
+    message_id: str
+    outcome: Recall
+    region: str | None
+    """The broker's region if it says one."""
+
+
+class RecallHook(Protocol):
+    """Observes `producer.recall`. For a SendHook that wants to know of it."""
+
+    def after_recall(self, recall: RecallContext) -> None:
+        """The broker has answered."""
 
 
 @dataclass(slots=True, eq=False)
@@ -121,9 +192,17 @@ class _Shield:
         try:
             method(context)
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - Hooks only observe.
-            self._failed(getattr(method, "__qualname__", repr(method)), error)
+            self.failed(getattr(method, "__qualname__", repr(method)), error)
 
-    def _failed(self, name: str, error: BaseException) -> None:
+    def result(self, function: Callable[[T], T], given: T, name: str) -> T:
+        """What a function makes of a value; the value itself if it fails."""
+        try:
+            return function(given)
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - A hook must not fail a send.
+            self.failed(name, error)
+            return given
+
+    def failed(self, name: str, error: BaseException) -> None:
         seldom = self._seldom.get(name)
         if seldom is None:
             seldom = self._seldom[name] = Seldom(_LOGGED_EVERY_S, now_s=self._clock.monotonic_s)
@@ -142,6 +221,23 @@ class SendHooks:
         self._shield = _Shield(clock)
         self._before = [hook.before_send for hook in hooks]
         self._after = [hook.after_send for hook in reversed(hooks)]
+        outcomes = _optional(hooks, "outcome")
+        self.outcome: Callable[..., None] | None = outcomes[0] if len(hooks) == len(outcomes) == 1 else None
+        """An OutcomeHook's method, if that is the only hook."""
+        self._injecting: list[Callable[[Message], Mapping[str, str]]] = _optional(hooks, "inject")
+        self._ended: list[Callable[[EndContext], None]] = _optional(hooks, "after_end")
+        self._recalled: list[Callable[[RecallContext], None]] = _optional(hooks, "after_recall")
+
+    def injected(self, message: Message) -> Message:
+        """The message with what hooks add to it."""
+        for method in self._injecting:
+
+            def add(message: Message, method: Callable[[Message], Mapping[str, str]] = method) -> Message:
+                added = method(message)
+                return replace(message, properties={**added, **message.properties}) if added else message
+
+            message = self._shield.result(add, message, getattr(method, "__qualname__", repr(method)))
+        return message
 
     def begin(
         self,
@@ -151,9 +247,11 @@ class SendHooks:
         address: str | None,
         *,
         is_oneway: bool = False,
+        is_half: bool = False,
     ) -> SendContext:
         now_s = self._clock.monotonic_s()
         send = SendContext(self._group, messages, message_ids, queue, address, is_oneway, now_s)
+        send.is_half = is_half
         for method in self._before:
             self._shield.call(method, send)
         return send
@@ -166,6 +264,34 @@ class SendHooks:
             send.error = outcome
         for method in self._after:
             self._shield.call(method, send)
+
+    def end_quickly(
+        self,
+        message: Message,
+        message_id: str,
+        address: str | None,
+        took_s: float,
+        outcome: Receipt | BaseException,
+    ) -> None:
+        """Instead of `begin` and `end`, if there is only an OutcomeHook."""
+        try:
+            self.outcome(message, message_id, address, took_s, outcome)  # type: ignore[misc]
+        except Exception as error:  # noqa: BLE001 - Hooks only observe.
+            self._shield.failed(repr(self.outcome), error)
+
+    def ended(self, end: EndContext) -> None:
+        for method in self._ended:
+            self._shield.call(method, end)
+
+    def recalled(self, recall: RecallContext) -> None:
+        for method in self._recalled:
+            self._shield.call(method, recall)
+
+
+def _optional(hooks: Sequence[object], name: str) -> list[Callable[..., Any]]:
+    """A method that not every hook has."""
+    found = [getattr(hook, name, None) for hook in reversed(hooks)]
+    return [method for method in found if method is not None]
 
 
 class ConsumeHooks:

@@ -51,6 +51,15 @@ class Recall(Enum):
     """The broker has never seen it."""
 
 
+class Decision(Enum):
+    """How a transaction has ended."""
+
+    COMMIT = sysflag.TRANSACTION_COMMIT
+    ROLLBACK = sysflag.TRANSACTION_ROLLBACK
+    UNKNOWN = sysflag.TRANSACTION_NONE
+    """Not known yet: the broker asks again later."""
+
+
 class Receipt(NamedTuple):
     """Confirms that a message is stored, and says where."""
 
@@ -65,6 +74,8 @@ class Receipt(NamedTuple):
     """What cancels a message that waits for its moment (`producer.recall`); None for others."""
     is_repeated: bool = False
     """Whether an earlier send had stored it, by its number (`producer_id`): this is the first receipt."""
+    region: str | None = None
+    """The broker's region if messages of this broker are traced; None otherwise."""
 
 
 class Reply(NamedTuple):

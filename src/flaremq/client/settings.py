@@ -12,6 +12,7 @@ from flaremq.base.errors import ConfigError
 from flaremq.base.units import MiB
 from flaremq.model import sysflag
 from flaremq.model.allocate import Average, Strategy
+from flaremq.model.names import TRACE_TOPIC, check_topic
 from flaremq.protocol.bodies.group import ConsumeFromWhere
 from flaremq.remoting.tls import client_tls
 
@@ -110,6 +111,26 @@ class ProducerSettings:
     def compression_type(self) -> int:
         """Bits of the sysFlag."""
         return _COMPRESSIONS[self.compression]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trace:
+    """How a producer or consumer traces its messages: `Producer(..., trace=Trace(topic="MyTrace"))`."""
+
+    topic: str = TRACE_TOPIC
+    """Where records are sent. Messages of topics whose name begins with this one are not traced."""
+    batch: int = 10
+    """Records are sent as soon as there are so many ..."""
+    interval_s: float = 5.0
+    """... or so long after the last were sent."""
+    queue_max: int = 10_000
+    """Records that may wait; more are dropped and counted. Java's clients drop from 2048 on."""
+    wait_at_stop_s: float = 5.0
+    """How long a stop waits for records that are not sent yet."""
+
+    def __post_init__(self) -> None:
+        check_topic(self.topic)
+        _positive(self, "batch", "interval_s", "queue_max", "wait_at_stop_s")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

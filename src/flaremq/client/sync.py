@@ -22,13 +22,13 @@ from flaremq.client.consumer.litepull import LitePullConsumer as AsyncLitePullCo
 from flaremq.client.consumer.outcome import Later, reject
 from flaremq.client.consumer.push import PushConsumer as AsyncPushConsumer
 from flaremq.client.hooks import ConsumeContext, ConsumeHook, SendContext, SendHook
-from flaremq.client.message import Recall, Receipt, ReceivedMessage, SendStatus
+from flaremq.client.message import Decision, Recall, Receipt, ReceivedMessage, SendStatus
 from flaremq.client.producer.balance import QueueSelector, by_hash
 from flaremq.client.producer.packing import split_batches
 from flaremq.client.producer.producer import Producer as AsyncProducer
-from flaremq.client.producer.transaction import Checker, Decision, Transaction, decision_of
+from flaremq.client.producer.transaction import Checker, Transaction, decision_of
 from flaremq.client.producer.transaction import TransactionProducer as AsyncTransactionProducer
-from flaremq.client.settings import ClientSettings, ConsumerSettings, ProducerSettings
+from flaremq.client.settings import ClientSettings, ConsumerSettings, ProducerSettings, Trace
 from flaremq.model.message import Message, MessageQueue
 
 __all__ = [
@@ -52,6 +52,7 @@ __all__ = [
     "SendContext",
     "SendHook",
     "SendStatus",
+    "Trace",
     "Transaction",
     "TransactionProducer",
     "by_hash",
@@ -86,6 +87,7 @@ class Producer(Blocking[AsyncProducer]):
         client: Client | ClientSettings | None = None,
         hooks: Sequence[SendHook] = (),
         producer_id: str | None = None,
+        trace: bool | Trace = False,
     ) -> None:
         super().__init__(
             lambda: AsyncProducer(
@@ -95,6 +97,7 @@ class Producer(Blocking[AsyncProducer]):
                 client=_core(client),
                 hooks=hooks,
                 producer_id=producer_id,
+                trace=trace,
             ),
             f"flaremq-producer-{group}",
             _shared(client),
@@ -134,6 +137,7 @@ class TransactionProducer(Blocking[AsyncTransactionProducer]):
         client: Client | ClientSettings | None = None,
         hooks: Sequence[SendHook] = (),
         producer_id: str | None = None,
+        trace: bool | Trace = False,
     ) -> None:
         """`checker` runs in a thread of its own, so it needs its own database connection."""
         super().__init__(
@@ -145,6 +149,7 @@ class TransactionProducer(Blocking[AsyncTransactionProducer]):
                 client=_core(client),
                 hooks=hooks,
                 producer_id=producer_id,
+                trace=trace,
             ),
             f"flaremq-transactions-{group}",
             _shared(client),
@@ -199,12 +204,15 @@ class PushConsumer(Blocking[AsyncPushConsumer]):
         settings: ConsumerSettings | None = None,
         client: Client | ClientSettings | None = None,
         hooks: Sequence[ConsumeHook] = (),
+        trace: bool | Trace = False,
     ) -> None:
         self._subscribed: dict[str, tuple[Callable[..., Any] | None, str | None, str | None]] = {}
         self._asked_to_stop = threading.Event()
 
         def make() -> AsyncPushConsumer:
-            made = AsyncPushConsumer(group, namesrv, settings=settings, client=_core(client), hooks=hooks)
+            made = AsyncPushConsumer(
+                group, namesrv, settings=settings, client=_core(client), hooks=hooks, trace=trace
+            )
             for topic, (handler, tags, sql) in self._subscribed.items():
                 made.subscribe(topic, handler, tags=tags, sql=sql)
             return made
@@ -301,11 +309,12 @@ class LitePullConsumer(Blocking[AsyncLitePullConsumer]):
         *,
         settings: ConsumerSettings | None = None,
         client: Client | ClientSettings | None = None,
+        trace: bool | Trace = False,
     ) -> None:
         self._subscribed: dict[str, tuple[str | None, str | None]] = {}
 
         def make() -> AsyncLitePullConsumer:
-            made = AsyncLitePullConsumer(group, namesrv, settings=settings, client=_core(client))
+            made = AsyncLitePullConsumer(group, namesrv, settings=settings, client=_core(client), trace=trace)
             for topic, (tags, sql) in self._subscribed.items():
                 made.subscribe(topic, tags=tags, sql=sql)
             return made

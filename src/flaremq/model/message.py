@@ -169,7 +169,7 @@ def _check_sequence(sequence: object) -> None:
 def _check_words(message: Message) -> None:
     for key in message.keys:
         check_word("key", key)
-        if any(char.isspace() for char in key):
+        if key.split() != [key]:
             raise MessageIllegal(f"key {key!r} contains whitespace, which separates keys: replace it")
     if message.tags:
         check_word("tags", message.tags)

@@ -10,4 +10,5 @@ fastjson_reader  the same, read
 fields           custom headers from and to dataclasses
 frame            frame boundaries
 json_header      the JSON header format
+tracerecord      the records of the trace topic
 """

@@ -227,10 +227,14 @@ def take_receipts(batch: Batch) -> int:
     rows = parse_receipts(batch.data, batch.chunks, batch.frames, batch.pairs)
     data, frames, taken = batch.data, batch.frames, 0
     for at in range(0, len(rows), _WIDTH):
-        frame, chunk, opaque, queue_id, queue_offset, id_at, id_size = rows[at : at + _WIDTH]
+        frame, chunk, opaque, queue_id, queue_offset, id_at, id_size, region_at, region_size = rows[
+            at : at + _WIDTH
+        ]
         taker = cast(Connection, sources[chunk]).pending.taken_by.pop(opaque, None)
         if taker is not None:
-            taker.stored(opaque, queue_id, queue_offset, str(data[id_at : id_at + id_size], "utf-8"))
+            offset_id = str(data[id_at : id_at + id_size], "utf-8")
+            region = str(data[region_at : region_at + region_size], "utf-8") if region_size else None
+            taker.stored(opaque, queue_id, queue_offset, offset_id, region)
             frames[frame * _FRAME_WIDTH + _PLAIN] = Plain.TAKEN
             taken += 1
     return taken

@@ -14,7 +14,9 @@ class Taker(Protocol):
 
     def answered(self, opaque: int, response: Command) -> None: ...
 
-    def stored(self, opaque: int, queue_id: int, queue_offset: int, offset_id: str) -> None:
+    def stored(
+        self, opaque: int, queue_id: int, queue_offset: int, offset_id: str, region: str | None
+    ) -> None:
         """Like `answered`, for an answer that only says where a message was stored."""
 
     def lost(self, opaque: int, error: Exception) -> None:

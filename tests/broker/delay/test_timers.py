@@ -254,6 +254,15 @@ async def test_a_message_can_be_cancelled_at_once_though_its_queue_has_no_file_y
         assert await scene.after(10 * SECOND) == []
 
 
+async def test_every_answer_to_a_recall_names_the_region(tmp_path: Path) -> None:
+    async with a_scene(tmp_path) as scene:
+        handle = handle_of(await scene.send(1, DELAY_SEC=5))
+        for code in (ResponseCode.SUCCESS, ResponseCode.ILLEGAL_OPERATION):
+            answer = await scene.recall(handle)
+            assert (answer.code, answer.fields["MSG_REGION"]) == (code, "DefaultRegion")
+            await scene.after(6000)
+
+
 async def test_a_message_can_be_cancelled_until_its_second_is_over(tmp_path: Path) -> None:
     async with a_scene(tmp_path) as scene:
         handle = handle_of(await scene.send(DELAY_SEC=5))

@@ -108,7 +108,7 @@ async def test_an_answer_that_makes_no_sense_is_a_failure_and_a_late_one_is_noth
             line.ask(what, PullFrames(header("T")), 0, 1)
         bare, stored, forgotten = line.connection.pending.taken_by
         line.answered(bare, Command(code=ResponseCode.SUCCESS, opaque=bare, flag=RESPONSE))
-        line.stored(stored, 0, 0, "id")
+        line.stored(stored, 0, 0, "id", None)
         line.forget()
         line.answered(forgotten, Command(code=ResponseCode.SUCCESS, opaque=forgotten, flag=RESPONSE))
         line.lost(forgotten, ConnectionLost("gone"))

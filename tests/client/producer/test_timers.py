@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 from tests.client.consumer.tools import Seen, a_topic, joined
@@ -15,7 +16,7 @@ from flaremq.client.producer.producer import Producer
 from flaremq.model.message import Message
 from flaremq.model.timers import Handle
 from flaremq.testing.clock import MovableClock
-from flaremq.testing.embedded import EmbeddedThread
+from flaremq.testing.embedded import Embedded, EmbeddedThread
 
 HOUR_S = 3600
 
@@ -107,3 +108,9 @@ def test_the_blocking_producer_does_the_same(servers: EmbeddedThread, topic: str
     with sync.Producer("blocking", servers.namesrv) as producer:
         receipt = producer.send(Message(topic, b"x", delay_s=HOUR_S))
         assert producer.recall(receipt) is Recall.CANCELLED
+
+
+async def test_the_first_message_that_a_broker_lets_wait_can_be_cancelled_at_once(tmp_path: Path) -> None:
+    async with Embedded(tmp_path) as fresh, Producer("PID_fresh", fresh.namesrv) as producer:
+        receipt = await producer.send(Message("Fresh", b"x", delay_s=HOUR_S))
+        assert await producer.recall(receipt) is Recall.CANCELLED

@@ -13,8 +13,8 @@ from tests.client.consumer.tools import Seen, a_topic, joined
 
 from flaremq.base.errors import UsageError
 from flaremq.client import sync
-from flaremq.client.message import ReceivedMessage
-from flaremq.client.producer.transaction import Checker, Decision, Transaction, TransactionProducer
+from flaremq.client.message import Decision, ReceivedMessage
+from flaremq.client.producer.transaction import Checker, Transaction, TransactionProducer
 from flaremq.model.message import Message
 from flaremq.testing.clock import MovableClock
 from flaremq.testing.cluster import eventually

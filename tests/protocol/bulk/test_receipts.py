@@ -61,6 +61,22 @@ def test_an_answer_becomes_a_row(twin: Any, serialize: SerializeType) -> None:
     assert list(row[:5]) == [1, 1, 7, 3, 4294967296]
     at, size = row[Stored.ID_AT], row[Stored.ID_SIZE]
     assert turn.data[at : at + size].decode() == FIELDS["msgId"]
+    at, size = row[Stored.REGION_AT], row[Stored.REGION_SIZE]
+    assert turn.data[at : at + size].decode() == "DefaultRegion"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"MSG_REGION": None},
+        {"MSG_REGION": ""},
+        {"TRACE_ON": "false"},
+        {"TRACE_ON": "false", "MSG_REGION": None},
+    ],
+)
+def test_an_answer_without_region_or_with_trace_off_has_none(twin: Any, changes: dict[str, Any]) -> None:
+    row = parsed(twin, a_turn(burst, an_answer(**changes)))
+    assert (row[Stored.REGION_AT], row[Stored.REGION_SIZE]) == (0, 0)
 
 
 @pytest.mark.parametrize(
@@ -76,6 +92,7 @@ def test_an_answer_becomes_a_row(twin: Any, serialize: SerializeType) -> None:
         an_answer(queueOffset="99999999999999999999"),
         an_answer(recallHandle="djEg"),
         an_answer(msgId='"'),
+        an_answer(MSG_REGION='"'),
     ],
 )
 def test_an_answer_that_says_more_or_less_is_left_to_the_plain_way(twin: Any, frame: bytes) -> None:
@@ -85,7 +102,19 @@ def test_an_answer_that_says_more_or_less_is_left_to_the_plain_way(twin: Any, fr
 
 
 @settings(max_examples=300)
-@given(st.lists(spoiled(st.sampled_from([*REAL, an_answer(), an_answer(serialize=SerializeType.ROCKETMQ)]))))
+@given(
+    st.lists(
+        spoiled(
+            st.sampled_from(
+                [
+                    *REAL,
+                    *(an_answer(), an_answer(serialize=SerializeType.ROCKETMQ), an_answer(TRACE_ON="false")),
+                    an_answer(MSG_REGION="", serialize=SerializeType.ROCKETMQ),
+                ]
+            )
+        )
+    )
+)
 def test_both_twins_read_the_same_rows_out_of_anything(delivered: list[bytes]) -> None:
     turns = [a_turn(burst, *delivered) for _ in TWINS]
     rows = [parsed(twin, turn) for twin, turn in zip(TWINS, turns, strict=True)]

@@ -7,5 +7,6 @@ health        findings about a cluster
 messages      single messages
 outcome       results of asking several servers, with failures
 topics        topics
+trace         the journey of a message
 transactions  transactions that have not ended
 """

@@ -15,7 +15,7 @@ from flaremq.broker.offload import Offload
 from flaremq.broker.send.acks import Acks
 from flaremq.broker.settings import BrokerSettings
 from flaremq.broker.tables.topics import TopicConfigs
-from flaremq.model import timers
+from flaremq.model import properties, timers
 from flaremq.model.timers import WHEEL_TOPIC, Handle
 from flaremq.model.topic import PERM_WRITE
 from flaremq.protocol import beans, fields
@@ -58,7 +58,17 @@ class TimerRequests(Feature):
         )
 
     async def recall(self, _peer: Peer, request: Command) -> Command:
-        """Cancel a message that waits. Success means that it will not be delivered."""
+        """Cancel a message that waits. All answers name the region: without it, no client traces a recall."""
+        region = {properties.MSG_REGION: self._live.now.region}
+        try:
+            message_id = await self._recalled(request)
+        except FlareError as error:
+            return response_to(request, error.response_code, str(error), ext_fields=region)
+        answer = fields.encode(RecallMessageResponseHeader(msg_id=message_id))
+        return response_to(request, ext_fields={**region, **answer})
+
+    async def _recalled(self, request: Command) -> str:
+        """Returns the id of a message that will not be delivered."""
         header = fields.decode(RecallMessageRequestHeader, request.fields)
         handle = self._checked(header)
         if not await self._was_seen(handle):
@@ -78,8 +88,7 @@ class TimerRequests(Feature):
         self._store.show(wait=False)
         if await self._acks.safe(stored.end) == ResponseCode.SYSTEM_ERROR:
             raise FlareError("the disk failed: the message may be delivered or not")
-        answer = RecallMessageResponseHeader(msg_id=handle.unique_key)
-        return response_to(request, ext_fields=fields.encode(answer))
+        return handle.unique_key
 
     def _checked(self, header: RecallMessageRequestHeader) -> Handle:
         settings = self._live.now

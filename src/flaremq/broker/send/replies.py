@@ -127,7 +127,9 @@ class _Pushes:
     def answered(self, opaque: int, response: Command) -> None:
         self.acknowledged(opaque, response.code)
 
-    def stored(self, opaque: int, _queue_id: int, _queue_offset: int, _offset_id: str) -> None:
+    def stored(
+        self, opaque: int, _queue_id: int, _queue_offset: int, _offset_id: str, _region: str | None
+    ) -> None:
         self.acknowledged(opaque, ResponseCode.SUCCESS)
 
     def lost(self, opaque: int, error: Exception) -> None:

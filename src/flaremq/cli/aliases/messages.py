@@ -8,13 +8,15 @@ from typing import Annotated
 import typer
 
 from flaremq.admin.documents import message_document
+from flaremq.admin.traces import TRACES_MAX
 from flaremq.admin.values.messages import Scan
 from flaremq.cli.aliases.options import Begin, End, Namesrv, RouteCluster, Topic, truth
 from flaremq.cli.connect import connected
-from flaremq.cli.messages import message, send
+from flaremq.cli.messages import message, send, trace
 from flaremq.cli.messages.lines import line_of
 from flaremq.cli.options import Json
 from flaremq.cli.render import BadValue, Output, dumps
+from flaremq.model.names import TRACE_TOPIC
 
 _ALL = (1 << 31) - 1
 _CONSUMED_MAX = 128
@@ -113,6 +115,26 @@ def query_msg_by_offset(
 ) -> None:
     """Show the message at an offset."""
     message.at_offset(topic, broker, queue, offset, namesrv, json=json)
+
+
+def query_msg_trace_by_id(
+    message_id: Annotated[str, typer.Option("-i", "--msgId", metavar="ID", help="Message id.")],
+    trace_topic: Annotated[
+        str, typer.Option("-t", "--traceTopic", metavar="TOPIC", help="Topic of the trace records.")
+    ] = TRACE_TOPIC,
+    begin: Annotated[
+        str | None, typer.Option("-b", "--beginTimestamp", metavar="TIME", help="Earliest store time.")
+    ] = None,
+    end: End = None,
+    limit: Annotated[
+        int, typer.Option("-c", "--maxNum", min=1, metavar="N", help="Maximum number of trace messages.")
+    ] = TRACES_MAX,
+    namesrv: Namesrv = None,
+    json: Json = False,
+) -> None:
+    """Show what happened to a message."""
+    within = message.within(begin, end)
+    trace.show_trace(message_id, None, trace_topic, namesrv, within=within, limit=limit, json=json)
 
 
 def print_msg(

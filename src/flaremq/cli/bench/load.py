@@ -209,7 +209,8 @@ class Timed(SendPipeline):
         if unplaced:
             await asyncio.sleep(_REST_S)  # No broker to send to: nothing else would wait.
 
-    def stored(self, under: InFlight, receipt: Receipt) -> None:  # noqa: ARG002 - Only when it came matters.
+    def stored(self, under: InFlight, address: str, receipt: Receipt) -> None:  # noqa: ARG002
+        """Only when it came matters."""
         self._outstanding -= 1
         self._progress.set()
         self._outcome.note(1, self._begun[under.place])
@@ -221,8 +222,8 @@ class Timed(SendPipeline):
             self._outcome.note(1, self._begun[under.place])
         self._count_failures()
 
-    def lost(self, under: InFlight, error: FlareError) -> None:
-        super().lost(under, error)
+    def lost(self, under: InFlight, address: str, error: FlareError) -> None:
+        super().lost(under, address, error)
         self._count_failures()
 
     def _count_failures(self) -> None:

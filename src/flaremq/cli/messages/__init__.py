@@ -5,6 +5,7 @@ lines        a message on one line, safe for a terminal
 message      flaremq message
 send         flaremq send
 tail         flaremq tail
+trace        flaremq message trace
 transaction  flaremq transaction
 waiting      flaremq message waiting and cancel
 """

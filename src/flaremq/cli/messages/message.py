@@ -17,7 +17,7 @@ from flaremq.admin.values.messages import FOUND_MAX, FoundMessage, Scan, TimeRan
 from flaremq.admin.values.outcome import Failed
 from flaremq.base.text import count
 from flaremq.cli.connect import connected, note_failures
-from flaremq.cli.messages import waiting
+from flaremq.cli.messages import trace, waiting
 from flaremq.cli.messages.lines import shown_body
 from flaremq.cli.names import group_names, topic_names
 from flaremq.cli.options import Broker, DryRun, Json, Namesrv, Profile, TopicName, Yes
@@ -29,6 +29,7 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, help="Find, inspec
 
 app.command("waiting")(waiting.waiting)
 app.command("cancel")(waiting.cancel)
+app.command("trace")(trace.trace)
 
 BODY_SHOWN = 60
 

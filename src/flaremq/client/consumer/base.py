@@ -17,6 +17,7 @@ from flaremq.client.consumer.pull import PullKind
 from flaremq.client.consumer.rebalance import Rebalancer
 from flaremq.client.consumer.runninginfo import running_info
 from flaremq.client.settings import ConsumerSettings
+from flaremq.client.trace import TraceDispatcher
 from flaremq.model.message import MessageQueue
 from flaremq.protocol.bodies.group import CheckClientRequestBody, ConsumeMessageDirectlyResult, ConsumerData
 from flaremq.protocol.bodies.running import ConsumerRunningInfo
@@ -28,10 +29,17 @@ class Consumer:
     """One member of a consumer group, from `start` to `stop`; `async with` does both."""
 
     def __init__(
-        self, member: GroupMember, consumption: Consumption, kind: PullKind, *, owns_client: bool
+        self,
+        member: GroupMember,
+        consumption: Consumption,
+        kind: PullKind,
+        *,
+        owns_client: bool,
+        traces: TraceDispatcher | None = None,
     ) -> None:
         self._member = member
         self._owns_client = owns_client
+        self._traces = traces
         offsets = RemoteBrokerOffsetStore(member) if member.is_clustering else LocalFileOffsetStore(member)
         self._assignment = Assignment(member, offsets, consumption, kind)
         self._rebalancer = Rebalancer(member, self._assignment)
@@ -74,6 +82,8 @@ class Consumer:
         try:
             await self._check_expressions()
             self._check_not_stopped()  # It may have been stopped during the requests.
+            if self._traces is not None:
+                await self._traces.start()
             self._begin()
             self._assignment.start()
             settled = await self._rebalancer.round()
@@ -131,6 +141,8 @@ class Consumer:
             await self._finish()
         finally:
             await self._assignment.close()
+            if self._traces is not None:
+                await self._traces.stop()
             await self.client.remove_consumer(self.group)
 
     async def __aenter__(self) -> Self:

@@ -128,7 +128,9 @@ class PullLine(Generic[T]):
             return
         self._taker.pulled(what, pulled)
 
-    def stored(self, opaque: int, _queue_id: int, _queue_offset: int, _offset_id: str) -> None:
+    def stored(
+        self, opaque: int, _queue_id: int, _queue_offset: int, _offset_id: str, _region: str | None
+    ) -> None:
         """An answer to a send, which is never expected here."""
         if opaque in self._under:
             self._taker.failed(self._under.pop(opaque), Malformed(f"{self.address} answers a pull as a send"))

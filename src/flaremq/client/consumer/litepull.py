@@ -21,10 +21,14 @@ from flaremq.base.errors import UsageError
 from flaremq.client.client import Client, client_of
 from flaremq.client.consumer.base import Consumer
 from flaremq.client.consumer.member import GroupMember
+from flaremq.client.consumer.outcome import Later
 from flaremq.client.consumer.processqueue import ProcessQueue
 from flaremq.client.consumer.pull import LITE
+from flaremq.client.hooks import ConsumeHooks
 from flaremq.client.message import ReceivedMessage
-from flaremq.client.settings import ClientSettings, ConsumerSettings
+from flaremq.client.producer.producer import trace_dispatcher
+from flaremq.client.settings import ClientSettings, ConsumerSettings, Trace
+from flaremq.client.trace import ConsumeTracer
 from flaremq.model.message import MessageQueue
 from flaremq.model.names import check_group
 from flaremq.protocol.bodies.group import ConsumeType
@@ -94,8 +98,10 @@ class LitePullConsumer(Consumer):
         *,
         settings: ConsumerSettings | None = None,
         client: Client | ClientSettings | None = None,
+        trace: bool | Trace = False,
     ) -> None:
-        """Without a client it makes its own, for the NameServers at `namesrv`."""
+        """Without a client it makes its own, for the NameServers at `namesrv`. `trace` records each message
+        that a poll returns in the trace topic."""
         check_group(group)
         settings = settings or ConsumerSettings()
         if settings.orderly:
@@ -105,7 +111,11 @@ class LitePullConsumer(Consumer):
         used, is_own = client_of(namesrv, client, broadcasting=settings.broadcasting)
         member = GroupMember(used, group, settings, ConsumeType.CONSUME_ACTIVELY)
         self._shelf = Shelf()
-        super().__init__(member, self._shelf, LITE, owns_client=is_own)
+        traces = trace_dispatcher(trace, used, group, "CONSUME")
+        self._hooks = (
+            None if traces is None else ConsumeHooks([ConsumeTracer(traces, Later)], group, used.clock)
+        )
+        super().__init__(member, self._shelf, LITE, owns_client=is_own, traces=traces)
 
     # Topics and queues.
 
@@ -157,7 +167,11 @@ class LitePullConsumer(Consumer):
             raise UsageError(f"max_count={max_count}: expected at least 1")
         if self.settings.auto_commit:
             self._acknowledge()
-        return await self._shelf.take(max_count, timeout_s)
+        found = await self._shelf.take(max_count, timeout_s)
+        if self._hooks is not None and found:
+            # As in Java, a message counts as consumed when it is handed out: no outcome is known here.
+            self._hooks.end(self._hooks.begin(found), None)
+        return found
 
     def __aiter__(self) -> Self:
         """Messages one by one; asking for the next acknowledges the last. Ends when the consumer stops."""

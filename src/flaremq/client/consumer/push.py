@@ -35,7 +35,9 @@ from flaremq.client.consumer.sendback import Returns
 from flaremq.client.consumer.workers import Callee
 from flaremq.client.hooks import ConsumeHook, ConsumeHooks
 from flaremq.client.message import ReceivedMessage
-from flaremq.client.settings import ClientSettings, ConsumerSettings
+from flaremq.client.producer.producer import trace_dispatcher
+from flaremq.client.settings import ClientSettings, ConsumerSettings, Trace
+from flaremq.client.trace import ConsumeTracer
 from flaremq.model.names import check_group, retry_topic
 from flaremq.protocol.bodies.group import ConsumeMessageDirectlyResult
 
@@ -53,9 +55,10 @@ class PushConsumer(Consumer):
         settings: ConsumerSettings | None = None,
         client: Client | ClientSettings | None = None,
         hooks: Sequence[ConsumeHook] = (),
+        trace: bool | Trace = False,
     ) -> None:
         """Without a client it makes its own, for the NameServers at `namesrv`. Hooks observe every handler
-        call."""
+        call, and `trace` records it in the trace topic."""
         check_group(group)
         settings = settings or ConsumerSettings()
         used, is_own = client_of(namesrv, client, broadcasting=settings.broadcasting)
@@ -64,13 +67,16 @@ class PushConsumer(Consumer):
                 "auto_commit=False is for pull consumers: push consumers commit what handlers acknowledge"
             )
         member = GroupMember(used, group, settings)
+        traces = trace_dispatcher(trace, used, group, "CONSUME")
+        if traces is not None:
+            hooks = [*hooks, ConsumeTracer(traces, Later, settings.consume_timeout_s)]
         self._hooks = ConsumeHooks(hooks, group, used.clock) if hooks else None
         self._handlers: dict[str, Callee | None] = {}
         self._returns = Returns(member)
         discipline = Orderly if member.settings.orderly else Concurrent
         self._delivery = Delivery(member, self._handlers, self._returns, discipline)
         self._reader = MessageReader(self._delivery, self._hooks)
-        super().__init__(member, self._delivery, PUSH, owns_client=is_own)
+        super().__init__(member, self._delivery, PUSH, owns_client=is_own, traces=traces)
 
     # Subscriptions.
 

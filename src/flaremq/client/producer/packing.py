@@ -6,7 +6,7 @@ to send a message back for redelivery.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
@@ -370,7 +370,13 @@ def receipt_of(answer: Command, queue: MessageQueue, message_id: str) -> Receipt
         SendStatus(answer.code),
         found.recall_handle,
         is_repeated,
+        traced_region(answer.fields),
     )
+
+
+def traced_region(answered: Mapping[str, str]) -> str | None:
+    """The region in an answer; None if messages are not to be traced."""
+    return answered.get(names.MSG_REGION) or None if answered.get(names.TRACE_ON) != "false" else None
 
 
 _BEHIND: Final = f',"serializeTypeCurrentRPC":"JSON","version":{int(CURRENT_VERSION)}}}'.encode()

@@ -93,6 +93,7 @@ class SendPipeline:
         """Without `keeps` no receipts are kept, so that it can be fed endlessly; `check` raises failures."""
         self._sends = sends
         self._hooks = sends.hooks
+        self._is_quick = sends.hooks is not None and sends.hooks.outcome is not None
         self._observed: dict[int, SendContext] = {}  # By place; empty without hooks.
         self._window = window
         self._timeout_s = timeout_s
@@ -154,7 +155,9 @@ class SendPipeline:
     async def _write(
         self, part: Sequence[Message | PackedMessage], to: MessageQueue | QueueSelector | None
     ) -> None:
-        sends, lines, place = self._sends, self._lines, self._fed
+        sends, lines, place, hooks = self._sends, self._lines, self._fed, self._hooks
+        if hooks is not None and not self._is_quick:
+            part = [hooks.injected(each) if isinstance(each, Message) else each for each in part]
         born_ms, ids, sent_s = sends.now_ms(), self._ids(part), self._now_s()
         self._fed += len(part)
         if self._keeps:
@@ -185,7 +188,9 @@ class SendPipeline:
             return await (self._sends.placed_late if is_patient else self._sends.placed)(message, to)
         except FlareError as error:
             hooks = self._hooks
-            if hooks is not None:
+            if hooks is not None and self._is_quick:
+                hooks.end_quickly(as_message(message), message_id, None, 0.0, error)
+            elif hooks is not None:
                 hooks.end(hooks.begin([as_message(message)], [message_id], None, None), error)
             raise
 
@@ -202,20 +207,27 @@ class SendPipeline:
     def sent(self, in_flight: InFlight, address: str) -> None:
         """A message will be written with the next run."""
         self._outstanding += 1
-        if self._hooks is not None:
+        if self._hooks is not None and not self._is_quick:
             self._observed[in_flight.place] = self._hooks.begin(
                 [as_message(in_flight.message)], [in_flight.message_id], in_flight.queue, address
             )
+
+    def _observe(self, in_flight: InFlight, address: str, outcome: Receipt | BaseException) -> None:
+        if not self._is_quick:
+            self._observe_end(in_flight.place, outcome)
+        elif self._hooks is not None:
+            message, took_s = as_message(in_flight.message), self._now_s() - in_flight.sent_s
+            self._hooks.end_quickly(message, in_flight.message_id, address, took_s, outcome)
 
     def _observe_end(self, place: int, outcome: Receipt | BaseException) -> None:
         send = self._observed.pop(place, None)
         if send is not None and self._hooks is not None:
             self._hooks.end(send, outcome)
 
-    def stored(self, in_flight: InFlight, receipt: Receipt) -> None:
+    def stored(self, in_flight: InFlight, address: str, receipt: Receipt) -> None:
         self._outstanding -= 1
         if self._hooks is not None:
-            self._observe_end(in_flight.place, receipt)
+            self._observe(in_flight, address, receipt)
         if self._keeps:
             self._results[in_flight.place] = receipt
         self._progress.set()
@@ -227,17 +239,17 @@ class SendPipeline:
         try:
             receipt = self._sends.receipt(answer, in_flight.queue, address, code, in_flight.message_id)
         except FlareError as error:
-            self._observe_end(in_flight.place, error)
+            self._observe(in_flight, address, error)
             self._failed.append((in_flight, error, self._now_s() - in_flight.sent_s))
         else:
-            self._observe_end(in_flight.place, receipt)
+            self._observe(in_flight, address, receipt)
             if self._keeps:
                 self._results[in_flight.place] = receipt
 
-    def lost(self, in_flight: InFlight, error: FlareError) -> None:
+    def lost(self, in_flight: InFlight, address: str, error: FlareError) -> None:
         self._outstanding -= 1
         self._progress.set()
-        self._observe_end(in_flight.place, error)
+        self._observe(in_flight, address, error)
         self._failed.append((in_flight, error, self._now_s() - in_flight.sent_s))
 
     async def _until(self, at_most: int) -> None:
@@ -345,14 +357,17 @@ class Line:
         self.connection.send_bytes(b"".join(self.frames))
         self.frames.clear()
 
-    def stored(self, opaque: int, queue_id: int, queue_offset: int, offset_id: str) -> None:
+    def stored(
+        self, opaque: int, queue_id: int, queue_offset: int, offset_id: str, region: str | None
+    ) -> None:
         in_flight = self._in_flight.pop(opaque, None)
         if in_flight is not None:
             self.quiet_since_s = self._time()
             queue = in_flight.queue
             if queue.queue_id != queue_id:
                 queue = replace(queue, queue_id=queue_id)
-            self._pipeline.stored(in_flight, Receipt(in_flight.message_id, queue, queue_offset, offset_id))
+            receipt = Receipt(in_flight.message_id, queue, queue_offset, offset_id, region=region)
+            self._pipeline.stored(in_flight, self._address, receipt)
 
     def answered(self, opaque: int, response: Command) -> None:
         in_flight = self._in_flight.pop(opaque, None)
@@ -364,7 +379,7 @@ class Line:
         in_flight = self._in_flight.pop(opaque, None)
         if in_flight is not None:
             assert isinstance(error, FlareError)
-            self._pipeline.lost(in_flight, error)
+            self._pipeline.lost(in_flight, self._address, error)
 
     def give_up(self, timeout_s: float) -> None:
         """No answer has arrived for too long. Everything else that waits on this connection fails too."""
@@ -382,8 +397,8 @@ class Line:
             self.connection.pending.forget(opaque)
 
 
-StoredPosition: TypeAlias = tuple[int, int, str]
-"""Where a message was stored: queue, offset and offset id."""
+StoredPosition: TypeAlias = tuple[int, int, str, str | None]
+"""Where a message was stored: queue, offset, offset id, and the region if it is to be traced."""
 
 
 class Single:
@@ -394,9 +409,11 @@ class Single:
     def __init__(self) -> None:
         self.answer: asyncio.Future[StoredPosition | Command] = asyncio.get_running_loop().create_future()
 
-    def stored(self, _opaque: int, queue_id: int, queue_offset: int, offset_id: str) -> None:
+    def stored(
+        self, _opaque: int, queue_id: int, queue_offset: int, offset_id: str, region: str | None
+    ) -> None:
         if not self.answer.done():
-            self.answer.set_result((queue_id, queue_offset, offset_id))
+            self.answer.set_result((queue_id, queue_offset, offset_id, region))
 
     def answered(self, _opaque: int, response: Command) -> None:
         if not self.answer.done():

@@ -16,7 +16,7 @@ from flaremq.base.backoff import retry
 from flaremq.base.errors import FlareError, SendFailed, Unreachable, UsageError
 from flaremq.client.client import Client, client_of
 from flaremq.client.errors import error_for
-from flaremq.client.hooks import SendHook, SendHooks
+from flaremq.client.hooks import RecallContext, SendHook, SendHooks
 from flaremq.client.message import Recall, Receipt, ReceivedMessage, Reply, SendStatus
 from flaremq.client.producer import requests
 from flaremq.client.producer.balance import Balance, Health, QueueSelector
@@ -32,7 +32,9 @@ from flaremq.client.producer.packing import (
 )
 from flaremq.client.producer.pipeline import InFlight, SendPipeline, StoredPosition, ask
 from flaremq.client.producer.placement import QueuePlacement, target_of
-from flaremq.client.settings import ClientSettings, ProducerSettings
+from flaremq.client.settings import ClientSettings, ProducerSettings, Trace
+from flaremq.client.trace import SEND_TIMEOUT_S, SendTracer, TraceDispatcher, inner_group
+from flaremq.model import sysflag
 from flaremq.model.message import Message, MessageQueue
 from flaremq.model.names import check_group, is_retry
 from flaremq.model.timers import Handle
@@ -66,8 +68,10 @@ class Producer:
         client: Client | ClientSettings | None = None,
         hooks: Sequence[SendHook] = (),
         producer_id: str | None = None,
+        trace: bool | Trace = False,
     ) -> None:
-        """Without a client it makes its own, for the NameServers at `namesrv`. Hooks observe every send.
+        """Without a client it makes its own, for the NameServers at `namesrv`. Hooks observe every send, and
+        `trace` records it in the trace topic.
 
         `producer_id`: messages are numbered under this id, and FlareMQ's brokers store each of them once,
         however often it is sent. No other producer may use the id at the same time.
@@ -84,6 +88,9 @@ class Producer:
         balance = Balance(self._health, self.client.rng)
         self._placement = QueuePlacement(self.client, balance, self.settings.topic_queues)
         self.frames = FrameMaker(self._sender, self._packer)
+        self._traces = trace_dispatcher(trace, self.client, group, "PRODUCE")
+        if self._traces is not None:
+            hooks = [*hooks, SendTracer(self._traces)]
         self.hooks = SendHooks(hooks, group, self.client.clock) if hooks else None
         self._under_way: set[asyncio.Task[object]] = set()
         self._started = self._stopped = False
@@ -98,6 +105,8 @@ class Producer:
         if not self._started:
             self._started = True
             self.client.add_producer(self.group)
+            if self._traces is not None:
+                await self._traces.start()
 
     async def stop(self) -> None:
         """Wait for sends in progress, then unregister."""
@@ -107,6 +116,8 @@ class Producer:
         under_way = self._under_way - {asyncio.current_task()}
         if under_way:
             await asyncio.wait(under_way, timeout=self.settings.wait_at_stop_s)
+        if self._traces is not None:
+            await self._traces.stop()
         if self._started:
             await self.client.remove_producer(self.group)
         if self._owns_client:
@@ -134,6 +145,7 @@ class Producer:
         chooses the queue, or queues take turns. A send to a chosen queue is not retried, because another
         queue would change the order. Raises SendFailed, or at once an error that no retry can help.
         """
+        message = self.injected(message)
         return await self._sent(self._packer.pack(message), target_of(message, to), timeout_s, message)
 
     async def send_batch(
@@ -147,11 +159,13 @@ class Producer:
 
         Use `split_batches` to make such batches of any number of messages.
         """
+        messages = [self.injected(message) for message in messages]
         parcel = self._packer.pack_batch(messages)
         return await self._sent(parcel, target_of(messages[0], to), timeout_s, messages[0])
 
     async def send_oneway(self, message: Message, *, to: MessageQueue | QueueSelector | None = None) -> None:
         """Send without waiting for an answer; there is no receipt."""
+        message = self.injected(message)
         parcel = self._packer.pack(message)
         deadline_s = self._now_s() + self.settings.timeout_s
         queue, address = await self.find(parcel, target_of(message, to), message, deadline_s)
@@ -203,7 +217,11 @@ class Producer:
         deadline_s = self._now_s() + limit_s
         to = MessageQueue(handle.topic, handle.broker_name, 0)
         _, address = await self._placement.find(handle.topic, to, None, deadline_s)
-        return await self.client.api.recall(address, text, self.group, deadline_s - self._now_s())
+        left_s = deadline_s - self._now_s()
+        outcome, region = await self.client.api.recall(address, text, self.group, left_s)
+        if self.hooks is not None:
+            self.hooks.recalled(RecallContext(self.group, handle.topic, handle.unique_key, outcome, region))
+        return outcome
 
     async def request(self, message: Message, timeout_s: float = 3.0) -> Reply:
         """Send a message and wait for the reply of the consumer that gets it.
@@ -227,6 +245,7 @@ class Producer:
         self, message: Message, to: MessageQueue | QueueSelector | None, timeout_s: float | None
     ) -> Receipt:
         """Prepare a message for a transaction. For TransactionProducer."""
+        message = self.injected(message)
         parcel = self._packer.pack_half(message, self.group)
         return await self._sent(parcel, target_of(message, to), timeout_s, message)
 
@@ -243,6 +262,10 @@ class Producer:
         """The queues of a topic that can be written to now."""
         self._check_started()
         return (await self.client.routes.get_for_send(topic, self.settings.topic_queues)).writable
+
+    def injected(self, message: Message) -> Message:
+        """The message with the properties that hooks add."""
+        return message if self.hooks is None else self.hooks.injected(message)
 
     # One message, and its attempts.
 
@@ -342,7 +365,8 @@ class Producer:
         hooks = self.hooks
         assert hooks is not None
         messages, ids = shown(parcel)
-        send = hooks.begin(messages, ids, queue, address, is_oneway=is_oneway)
+        is_half = sysflag.transaction_type(parcel.sys_flag) == sysflag.TRANSACTION_PREPARED
+        send = hooks.begin(messages, ids, queue, address, is_oneway=is_oneway, is_half=is_half)
         try:
             outcome = await request
         except BaseException as error:
@@ -368,9 +392,9 @@ class Producer:
             self._health.took(queue.broker_name, self._now_s() - began_s)
         if isinstance(answer, Command):
             return self.receipt(answer, queue, address, parcel.code, parcel.message_id)
-        queue_id, queue_offset, offset_id = answer
+        queue_id, queue_offset, offset_id, region = answer
         landed = queue if queue.queue_id == queue_id else replace(queue, queue_id=queue_id)
-        return Receipt(parcel.message_id, landed, queue_offset, offset_id)
+        return Receipt(parcel.message_id, landed, queue_offset, offset_id, region=region)
 
     def receipt(
         self, answer: Command, queue: MessageQueue, address: str, code: int, message_id: str
@@ -495,3 +519,17 @@ class Producer:
             raise UsageError(
                 f"the producer of {self.group!r} is not running: use `async with`, or call start() first"
             )
+
+
+_INNER: Final = ProducerSettings(timeout_s=SEND_TIMEOUT_S, compress_level=1)
+
+
+def trace_dispatcher(trace: bool | Trace, client: Client, group: str, kind: str) -> TraceDispatcher | None:
+    """Sends trace records of a group with a producer of its own; None if nothing is traced."""
+    if trace is False:
+        return None
+    if trace is not True and not isinstance(trace, Trace):
+        raise UsageError(f"trace={trace!r}: expected True, False or Trace(topic=...)")
+    settings = trace if isinstance(trace, Trace) else Trace()
+    inner = Producer(inner_group(group, kind), client=client, settings=_INNER)
+    return TraceDispatcher(settings, client, group, inner)

@@ -28,6 +28,7 @@ class Requester(Protocol):
 
     client: Client
 
+    def injected(self, message: Message) -> Message: ...
     async def queues(self, topic: str) -> tuple[MessageQueue, ...]: ...
     async def send_parcel(
         self, parcel: Parcel, timeout_s: float | None = None, to: MessageQueue | None = None
@@ -42,6 +43,7 @@ async def request(producer: Requester, message: Message, timeout_s: float) -> Re
         )
     if message.sequence is not None:
         raise UsageError("a request cannot have a sequence of its own: each request waits for its own reply")
+    message = producer.injected(message)
     correlation_id = f"{client.rng.getrandbits(128):032x}"
     known = {
         **message.property_map(),
@@ -55,7 +57,8 @@ async def request(producer: Requester, message: Message, timeout_s: float) -> Re
         async with asyncio.timeout(timeout_s):
             await producer.queues(message.topic)
             await client.be_known()
-            await producer.send_parcel(Parcel(message.topic, message.body, known, message.flag), timeout_s)
+            parcel = Parcel(message.topic, message.body, known, message.flag, made_of=(message,))
+            await producer.send_parcel(parcel, timeout_s)
             return await answered
     except TimeoutError:
         raise NoReply(

@@ -19,16 +19,15 @@ import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from enum import Enum
 from typing import Any, Self, TypeAlias
 
 from flaremq.base.errors import FlareError, Malformed, SendFailed, UsageError
 from flaremq.client.client import Client
-from flaremq.client.hooks import SendHook
-from flaremq.client.message import Receipt, ReceivedMessage, SendStatus, received
+from flaremq.client.hooks import EndContext, SendHook
+from flaremq.client.message import Decision, Receipt, ReceivedMessage, SendStatus, received
+from flaremq.client.producer.packing import traced_region
 from flaremq.client.producer.producer import Producer
-from flaremq.client.settings import ClientSettings, ProducerSettings
-from flaremq.model import sysflag
+from flaremq.client.settings import ClientSettings, ProducerSettings, Trace
 from flaremq.model.message import Message, MessageQueue
 from flaremq.model.msgid import decode_offset_id
 from flaremq.protocol import fields
@@ -41,15 +40,6 @@ from flaremq.protocol.headers.transaction import (
 from flaremq.remoting.router import Peer
 
 log = logging.getLogger(__name__)
-
-
-class Decision(Enum):
-    """How a transaction has ended."""
-
-    COMMIT = sysflag.TRANSACTION_COMMIT
-    ROLLBACK = sysflag.TRANSACTION_ROLLBACK
-    UNKNOWN = sysflag.TRANSACTION_NONE
-    """Not known yet: the broker asks again later."""
 
 
 Told: TypeAlias = Decision | bool | None
@@ -93,12 +83,19 @@ class TransactionProducer:
         client: Client | ClientSettings | None = None,
         hooks: Sequence[SendHook] = (),
         producer_id: str | None = None,
+        trace: bool | Trace = False,
     ) -> None:
         """`checker` may be asked about transactions of other producers of the group, also of dead ones.
         With a `producer_id`, each message is prepared once, as by a Producer with an id."""
         self.group = group
         self.producer = Producer(
-            group, namesrv, settings=settings, client=client, hooks=hooks, producer_id=producer_id
+            group,
+            namesrv,
+            settings=settings,
+            client=client,
+            hooks=hooks,
+            producer_id=producer_id,
+            trace=trace,
         )
         self._checker = checker
         self._running: set[str] = set()  # Ids of transactions in progress, and of checks.
@@ -176,10 +173,13 @@ class TransactionProducer:
         """Tell the broker how a transaction has ended. If that fails, the broker asks for it."""
         receipt = transaction.receipt
         self._running.discard(receipt.message_id)
+        address = self.producer.client.routes.master(receipt.queue.broker_name)
+        message = transaction.message
+        self._observe(transaction.decision, message, receipt.message_id, address, receipt.region)
         if transaction.decision is Decision.UNKNOWN:
             return
         header = EndTransactionRequestHeader(
-            topic=transaction.message.topic,
+            topic=message.topic,
             producer_group=self.group,
             tran_state_table_offset=receipt.queue_offset,
             commit_log_offset=decode_offset_id(receipt.offset_id).physical_offset,
@@ -188,15 +188,31 @@ class TransactionProducer:
             transaction_id=receipt.message_id,
             bname=receipt.queue.broker_name,
         )
-        client = self.producer.client
-        address = client.routes.master(receipt.queue.broker_name)
         try:
             if address is None:
                 raise FlareError(f"broker {receipt.queue.broker_name!r} has no master at the moment")
-            await client.api.ask(address, RequestCode.END_TRANSACTION, header)
+            await self.producer.client.api.ask(address, RequestCode.END_TRANSACTION, header)
         except FlareError as error:
             log.warning(
                 "the broker was not told of the end of %s and will ask: %s", receipt.message_id, error
+            )
+
+    def _observe(
+        self,
+        decision: Decision,
+        message: Message | ReceivedMessage,
+        message_id: str,
+        address: str | None,
+        region: str | None,
+        *,
+        from_check: bool = False,
+    ) -> None:
+        if self.producer.hooks is not None:
+            self.producer.hooks.ended(
+                EndContext(
+                    *(self.group, message.topic, message.tags, message.keys, message_id),
+                    *(decision, from_check, address, region),
+                )
             )
 
     # Answering brokers.
@@ -218,6 +234,9 @@ class TransactionProducer:
             decision = await self._asked(message)
         finally:
             self._running.discard(key)
+        address = self.producer.client.routes.master(header.bname or "")
+        region = traced_region(message.properties)
+        self._observe(decision, message, key, address, region, from_check=True)
         answer = EndTransactionRequestHeader(
             topic=header.topic,
             producer_group=self.group,

@@ -23,9 +23,10 @@ cdef int F_PLAIN = Frame.PLAIN
 cdef int P_WIDTH = Pair.WIDTH
 cdef int S_WIDTH = Stored.WIDTH, S_FRAME = Stored.FRAME, S_CHUNK = Stored.CHUNK, S_OPAQUE = Stored.OPAQUE
 cdef int S_QUEUE_ID = Stored.QUEUE_ID, S_QUEUE_OFFSET = Stored.QUEUE_OFFSET, S_ID = Stored.ID_AT
+cdef int S_REGION = Stored.REGION_AT, TRACE_ON = Stored.WIDTH + 1
 
 cdef enum:
-    FIELDS = 10  # Columns of Stored, and three more for fields that are known and of no use.
+    FIELDS = 11  # Columns of Stored, and two more: a field of no use, and TRACE_ON.
     NAMES = 6
 
 cdef array.array EMPTY = array.array("q")
@@ -69,6 +70,10 @@ cdef inline bint is_candidate(const int64_t* f) noexcept:
     return not f[F_PLAIN] and f[F_CODE] == SUCCESS and f[F_FLAG] & RESPONSE and not f[F_BODY + 1]
 
 
+cdef inline bint is_false(const uint8_t* data, const int64_t* p) noexcept:
+    return p != NULL and p[3] == 5 and memcmp(data + p[2], b"false", 5) == 0
+
+
 cdef bint read_stored(Py_buffer* held, const int64_t* f, int64_t row, int64_t* stored) except -1:
     cdef const uint8_t* data = <const uint8_t*>held[0].buf
     cdef int64_t* p
@@ -102,6 +107,14 @@ cdef bint read_stored(Py_buffer* held, const int64_t* f, int64_t row, int64_t* s
     p = found[S_QUEUE_OFFSET]
     if not text_number(data + p[2], p[3], 64, &stored[S_QUEUE_OFFSET]):
         return False
+    stored[S_REGION] = stored[S_REGION + 1] = 0
+    p = found[S_REGION]
+    if p != NULL:
+        if p[4] and (p[4] != KIND_WIDE or not utf8_valid(data + p[2], p[3])):
+            return False
+        if p[3] and not is_false(data, found[TRACE_ON]):
+            stored[S_REGION] = p[2]
+            stored[S_REGION + 1] = p[3]
     stored[S_FRAME] = row
     stored[S_CHUNK] = f[F_CHUNK]
     stored[S_OPAQUE] = f[F_OPAQUE]

@@ -19,9 +19,9 @@ NAMES: Final[Mapping[bytes, int]] = {
     b"msgId": Stored.ID_AT,
     b"queueId": Stored.QUEUE_ID,
     b"queueOffset": Stored.QUEUE_OFFSET,
-    b"transactionId": Stored.WIDTH,  # Known, but not used here; so are the two others.
-    b"MSG_REGION": Stored.WIDTH + 1,
-    b"TRACE_ON": Stored.WIDTH + 2,
+    b"MSG_REGION": Stored.REGION_AT,
+    b"transactionId": Stored.WIDTH,  # Known, but not used here.
+    b"TRACE_ON": Stored.WIDTH + 1,
 }
 _NEEDED: Final = (Stored.ID_AT, Stored.QUEUE_ID, Stored.QUEUE_OFFSET)
 
@@ -44,7 +44,7 @@ def parse_receipts(data: Bytes, chunks: array[int], frames: array[int], pairs: a
     return rows
 
 
-def _stored(data: bytes, found: dict[int, tuple[int, int, int]]) -> tuple[int, int, int, int] | None:
+def _stored(data: bytes, found: dict[int, tuple[int, int, int]]) -> tuple[int, ...] | None:
     if any(column not in found for column in _NEEDED):
         return None
     place = found[Stored.ID_AT]
@@ -52,4 +52,18 @@ def _stored(data: bytes, found: dict[int, tuple[int, int, int]]) -> tuple[int, i
     queue_offset = number_of(data, found[Stored.QUEUE_OFFSET], 64)
     if queue_id is None or queue_offset is None or not place[1] or not is_text(data, place):
         return None
-    return queue_id, queue_offset, place[0], place[1]
+    region = _region(data, found)
+    return None if region is None else (queue_id, queue_offset, place[0], place[1], *region)
+
+
+def _region(data: bytes, found: dict[int, tuple[int, int, int]]) -> tuple[int, int] | None:
+    """Where the region is; nowhere if messages are not to be traced."""
+    place = found.get(Stored.REGION_AT)
+    if place is None:
+        return 0, 0
+    if not is_text(data, place):
+        return None
+    trace_on = found.get(Stored.WIDTH + 1)
+    if trace_on is not None and data[trace_on[0] : trace_on[0] + trace_on[1]] == b"false":
+        return 0, 0
+    return (place[0], place[1]) if place[1] else (0, 0)

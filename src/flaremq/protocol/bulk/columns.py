@@ -149,8 +149,10 @@ class Stored:
     QUEUE_OFFSET: Final = 4
     ID_AT: Final = 5  # msgId.
     ID_SIZE: Final = 6
+    REGION_AT: Final = 7  # MSG_REGION, if messages are to be traced; a size of 0 otherwise.
+    REGION_SIZE: Final = 8
 
-    WIDTH: Final = 7
+    WIDTH: Final = 9
 
 
 class Pull:

@@ -29,8 +29,9 @@ final class Producers {
     private final Map<String, DefaultMQProducer> started = new HashMap<>();
 
     Runnable start(Args args) throws Exception {
-        args.only("name", "group", "namesrv", "options", "steps", "checks");
-        DefaultMQProducer producer = args.has("steps") ? transactional(args) : new DefaultMQProducer(args.text("group"));
+        args.only("name", "group", "namesrv", "options", "steps", "checks", "trace");
+        DefaultMQProducer producer = args.has("steps") ? transactional(args)
+            : new DefaultMQProducer(args.text("group"), args.has("trace"), args.text("trace", null));
         producer.setNamesrvAddr(args.text("namesrv"));
         producer.setInstanceName(args.text("name"));
         Options.apply(producer, args.object("options"));
@@ -67,8 +68,11 @@ final class Producers {
     }
 
     /** Steps and checks by the body of a message: how each transaction ends, and what is told when asked. */
+    @SuppressWarnings("deprecation")
     private static DefaultMQProducer transactional(Args args) {
-        TransactionMQProducer producer = new TransactionMQProducer(args.text("group"));
+        // Only this constructor is the same in all versions.
+        TransactionMQProducer producer = new TransactionMQProducer(null, args.text("group"), null, args.has("trace"),
+            args.text("trace", null));
         JSONObject steps = args.object("steps");
         JSONObject checks = args.object("checks");
         producer.setTransactionListener(new TransactionListener() {

@@ -30,8 +30,9 @@ final class PushConsumers {
 
     Runnable start(Args args) throws Exception {
         args.only("name", "group", "namesrv", "topic", "tags", "sql", "orderly", "refuseFirst", "retryLevel",
-            "replyBy", "options");
-        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(args.text("group"));
+            "replyBy", "trace", "options");
+        DefaultMQPushConsumer consumer =
+            new DefaultMQPushConsumer(args.text("group"), args.has("trace"), args.text("trace", null));
         consumer.setNamesrvAddr(args.text("namesrv"));
         consumer.setInstanceName(args.text("name"));
         Options.apply(consumer, args.object("options"));

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from flaremq.base import errors
-from flaremq.base.errors import FlareError, Refused
+from flaremq.base.errors import FlareError, Refused, SendFailed, Unreachable
 from flaremq.protocol.codes import ResponseCode, request_name, response_name
 from flaremq.protocol.command import Command
+
+TRIED_ELSEWHERE: Final = frozenset(
+    {
+        *(ResponseCode.TOPIC_NOT_EXIST, ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.SYSTEM_ERROR),
+        *(ResponseCode.SYSTEM_BUSY, ResponseCode.NO_PERMISSION, ResponseCode.NO_BUYER_ID),
+        *(ResponseCode.NOT_IN_CURRENT_UNIT, ResponseCode.GO_AWAY),
+    }
+)
+"""Refusals after which another broker may accept the message."""
 
 _CLASSES: Final[Mapping[int, type[FlareError]]] = {
     ResponseCode.SYSTEM_BUSY: errors.Busy,
@@ -62,3 +71,14 @@ def error_for(address: str, request: int, answer: Command) -> FlareError:
     if code in _RETRIABLE:
         error.retriable = True
     return error
+
+
+def all_failed(sent: object, failures: Sequence[FlareError], limit_s: float) -> FlareError:
+    """The failure of a send as a whole."""
+    if len(failures) == 1 and not isinstance(failures[0], Unreachable):
+        return failures[0]  # A single failure needs no summary.
+    if not failures:
+        return SendFailed(f"{sent}: not sent within {limit_s:g} s: allow more time", ())
+    reasons = "; ".join(dict.fromkeys(map(str, failures)))
+    attempts = f"{len(failures)} attempt{'' if len(failures) == 1 else 's'}"
+    return SendFailed(f"{sent}: failed after {attempts}: {reasons}", failures)

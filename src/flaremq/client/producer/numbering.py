@@ -7,7 +7,6 @@ attempt > receipt
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final, Protocol
 
 from flaremq.base.backoff import Backoff
@@ -21,6 +20,7 @@ from flaremq.base.errors import (
     UsageError,
 )
 from flaremq.client.client import Client
+from flaremq.client.errors import all_failed
 from flaremq.client.message import Receipt, SendStatus
 from flaremq.client.producer.balance import QueueSelector
 from flaremq.client.producer.packing import PackedMessage, Parcel
@@ -96,7 +96,6 @@ class NumberedSender(Protocol):
     ) -> tuple[MessageQueue, str]: ...
     async def attempt(self, parcel: Parcel, queue: MessageQueue, address: str, limit_s: float) -> Receipt: ...
     def may_go_on(self, error: FlareError, queue: MessageQueue, topic: str) -> bool: ...
-    def failed(self, parcel: Parcel, failures: Sequence[FlareError], limit_s: float) -> FlareError: ...
 
 
 class Attempts:
@@ -173,7 +172,7 @@ class Attempts:
 
     def _error(self) -> FlareError:
         if self._at is None:
-            return self._sends.failed(self._parcel, self._failures, self._limit_s)
+            return all_failed(self._parcel, self._failures, self._limit_s)
         reasons = "; ".join(dict.fromkeys(map(str, self._failures)))
         number = self._parcel.number
         return OutcomeUnknown(

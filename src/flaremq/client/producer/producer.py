@@ -13,9 +13,9 @@ from dataclasses import replace
 from typing import Final, Self, TypeVar
 
 from flaremq.base.backoff import retry
-from flaremq.base.errors import FlareError, SendFailed, Unreachable, UsageError
+from flaremq.base.errors import FlareError, Unreachable, UsageError
 from flaremq.client.client import Client, client_of
-from flaremq.client.errors import error_for
+from flaremq.client.errors import TRIED_ELSEWHERE, all_failed, error_for
 from flaremq.client.hooks import RecallContext, SendHook, SendHooks
 from flaremq.client.message import Recall, Receipt, ReceivedMessage, Reply, SendStatus
 from flaremq.client.producer import requests
@@ -45,15 +45,6 @@ from flaremq.remoting.connection import Connection
 log = logging.getLogger(__name__)
 
 R = TypeVar("R", bound=Receipt | None)
-
-_ELSEWHERE: Final = frozenset(
-    {
-        *(ResponseCode.TOPIC_NOT_EXIST, ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.SYSTEM_ERROR),
-        *(ResponseCode.SYSTEM_BUSY, ResponseCode.NO_PERMISSION, ResponseCode.NO_BUYER_ID),
-        *(ResponseCode.NOT_IN_CURRENT_UNIT, ResponseCode.GO_AWAY),
-    }
-)
-"""Refusals after which another broker may accept the message."""
 
 
 class Producer:
@@ -322,7 +313,7 @@ class Producer:
                 if attempt + 1 == attempts:
                     return receipt
             not_at = queue.broker_name
-        failed = self.failed(parcel, failures, limit_s)
+        failed = all_failed(parcel, failures, limit_s)
         if not failures:
             self._unplaced(parcel, failed)
         raise failed
@@ -411,7 +402,7 @@ class Producer:
                 self._health.failed(queue.broker_name)
             self.client.refresh_soon()
             return True
-        if error.response_code not in _ELSEWHERE:
+        if error.response_code not in TRIED_ELSEWHERE:
             return False
         if error.response_code in (ResponseCode.TOPIC_NOT_EXIST, ResponseCode.NO_PERMISSION):
             self.client.refresh_soon()  # The topic is the problem, not the broker.
@@ -419,18 +410,6 @@ class Producer:
             self._health.failed(queue.broker_name)
         log.debug("a send to %s is retried at another broker: %s", topic, error)
         return True
-
-    def failed(self, parcel: Parcel, failures: Sequence[FlareError], limit_s: float) -> FlareError:
-        if len(failures) == 1 and not isinstance(failures[0], Unreachable):
-            return failures[0]  # A single failure needs no summary.
-        if not failures:
-            return SendFailed(f"{parcel}: not sent within {limit_s:g} s: allow more time", ())
-        reasons = "; ".join(dict.fromkeys(map(str, failures)))
-        attempts = f"{len(failures)} attempt{'' if len(failures) == 1 else 's'}"
-        return SendFailed(
-            f"{parcel}: failed after {attempts}: {reasons}",
-            failures,
-        )
 
     # For pipelines.
 

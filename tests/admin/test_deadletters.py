@@ -7,8 +7,8 @@ import json
 import pytest
 from tests.admin.test_messages import send
 
-from flaremq.admin import deadletters
 from flaremq.admin.admin import Admin
+from flaremq.admin.messages import deadletters
 from flaremq.admin.values.deadletters import DeadLetter, LetterFilter, kind_of
 from flaremq.admin.values.messages import FoundMessage, Scan, TimeRange
 from flaremq.admin.values.topics import TopicKind, TopicSettings

@@ -136,7 +136,7 @@ async def test_a_search_through_topics_has_a_bound_and_says_what_it_searched(
     admin: Admin, ids: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await admin.topics.create("zzz")
-    monkeypatch.setattr("flaremq.admin.messages.SEARCHED_MAX", 1)
+    monkeypatch.setattr("flaremq.admin.messages.messages.SEARCHED_MAX", 1)
     with pytest.raises(MessageNotFound, match=r"topics searched: 1 of \d+\).* name the topic"):
         await admin.messages.get(UNIQUE.format(77))
 

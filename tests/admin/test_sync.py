@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from flaremq.admin import brokers, deadletters, groups, health, messages, namesrvs, sync, topics, transactions
+from flaremq.admin import brokers, groups, health, namesrvs, sync, topics
+from flaremq.admin.messages import deadletters, messages, transactions
 from flaremq.admin.values.messages import Scan
 from flaremq.admin.values.topics import TopicSettings
 from flaremq.base.errors import ConfigError, NoNameServer

@@ -8,7 +8,7 @@ import pytest
 from tests.client.consumer.tools import quick
 
 from flaremq.admin.admin import Admin
-from flaremq.admin.traces import records_of
+from flaremq.admin.messages.traces import records_of
 from flaremq.admin.values.messages import FoundMessage, TimeRange
 from flaremq.admin.values.trace import Journey, StepKind
 from flaremq.base.errors import MessageNotFound

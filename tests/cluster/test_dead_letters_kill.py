@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.admin.test_deadletters import die
 
 from flaremq.admin.admin import Admin
-from flaremq.admin.deadletters import MARKED_AT_ONCE
+from flaremq.admin.messages.deadletters import MARKED_AT_ONCE
 from flaremq.admin.values.deadletters import LetterFilter
 from flaremq.model.message import StoredMessage
 from flaremq.testing.cluster import Cluster, eventually

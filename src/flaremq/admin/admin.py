@@ -14,14 +14,14 @@ import random
 from typing import Self
 
 from flaremq.admin.brokers import Brokers
-from flaremq.admin.deadletters import DeadLetterQueues
 from flaremq.admin.groups import Groups
 from flaremq.admin.health import Checkups
-from flaremq.admin.messages import Messages
+from flaremq.admin.messages.deadletters import DeadLetterQueues
+from flaremq.admin.messages.messages import Messages
+from flaremq.admin.messages.transactions import Halves
 from flaremq.admin.namesrvs import Namesrvs
 from flaremq.admin.servers import ServerCalls
 from flaremq.admin.topics import Topics
-from flaremq.admin.transactions import Halves
 from flaremq.base.errors import UsageError
 from flaremq.client import forks
 from flaremq.client.api import Api

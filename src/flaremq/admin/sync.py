@@ -13,13 +13,13 @@ from typing import Generic, TypeVar, cast
 
 from flaremq.admin import admin as core
 from flaremq.admin.brokers import Brokers as AsyncBrokers
-from flaremq.admin.deadletters import DeadLetterQueues as AsyncDeadLetterQueues
 from flaremq.admin.groups import Groups as AsyncGroups
 from flaremq.admin.health import Checkups as AsyncCheckups
-from flaremq.admin.messages import Messages as AsyncMessages
+from flaremq.admin.messages.deadletters import DeadLetterQueues as AsyncDeadLetterQueues
+from flaremq.admin.messages.messages import Messages as AsyncMessages
+from flaremq.admin.messages.transactions import Halves as AsyncHalves
 from flaremq.admin.namesrvs import Namesrvs as AsyncNamesrvs
 from flaremq.admin.topics import Topics as AsyncTopics
-from flaremq.admin.transactions import Halves as AsyncHalves
 from flaremq.admin.values.deadletters import DeadLetter, LetterFilter
 from flaremq.admin.values.messages import FoundMessage, Scan
 from flaremq.client.blocking import Blocking, LoopThread, blocking, inside

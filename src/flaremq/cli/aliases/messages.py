@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from flaremq.admin.documents import message_document
-from flaremq.admin.traces import TRACES_MAX
+from flaremq.admin.messages.traces import TRACES_MAX
 from flaremq.admin.values.messages import Scan
 from flaremq.cli.aliases.options import Begin, End, Namesrv, RouteCluster, Topic, truth
 from flaremq.cli.connect import connected

@@ -8,7 +8,7 @@ from typing import Annotated, Final
 
 import typer
 
-from flaremq.admin.traces import TRACES_MAX, journey_document
+from flaremq.admin.messages.traces import TRACES_MAX, journey_document
 from flaremq.admin.values.messages import TimeRange
 from flaremq.admin.values.trace import Journey, JourneyStep, StepKind
 from flaremq.base.text import count

@@ -25,7 +25,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
-from flaremq.admin import scans
+from flaremq.admin.messages import scans
 from flaremq.admin.servers import ServerAddress, ServerCalls
 from flaremq.admin.values.messages import FoundMessage, found_in
 from flaremq.admin.values.outcome import Answers

@@ -6,14 +6,16 @@ import asyncio
 from collections.abc import AsyncGenerator, Iterable
 from typing import Final
 
-from flaremq.admin import progress, scans, traces
-from flaremq.admin import resend as resends
-from flaremq.admin import waiting as waitings
+from flaremq.admin import progress
 from flaremq.admin.members import MEMBER_TIMEOUT_S, Rosters, members_of
-from flaremq.admin.scans import READER
+from flaremq.admin.messages import resend as resends
+from flaremq.admin.messages import scans, traces
+from flaremq.admin.messages import waiting as waitings
+from flaremq.admin.messages.scans import READER
+from flaremq.admin.messages.traces import TRACES_MAX
+from flaremq.admin.messages.waiting import WAITING_MAX
 from flaremq.admin.servers import ServerAddress, ServerCalls
 from flaremq.admin.topics import Topics
-from flaremq.admin.traces import TRACES_MAX
 from flaremq.admin.values.groups import GroupMembers
 from flaremq.admin.values.messages import (
     FOUND_MAX,
@@ -30,7 +32,6 @@ from flaremq.admin.values.messages import (
 from flaremq.admin.values.outcome import Answers
 from flaremq.admin.values.topics import TopicKind
 from flaremq.admin.values.trace import Journey
-from flaremq.admin.waiting import WAITING_MAX
 from flaremq.base.errors import (
     ConsumerOffline,
     FlareError,

@@ -10,8 +10,8 @@ import struct
 from collections.abc import Mapping
 from typing import Final
 
-from flaremq.admin import scans
 from flaremq.admin.brokers import ask_runtime, ask_settings
+from flaremq.admin.messages import scans
 from flaremq.admin.servers import ServerAddress, ServerCalls
 from flaremq.admin.values.messages import FoundMessage, WaitingMessage
 from flaremq.admin.values.outcome import Answers

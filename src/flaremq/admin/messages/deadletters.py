@@ -16,8 +16,8 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Iterable
 from typing import Final
 
-from flaremq.admin import scans
-from flaremq.admin.resend import Resender, send_to
+from flaremq.admin.messages import scans
+from flaremq.admin.messages.resend import Resender, send_to
 from flaremq.admin.servers import ServerAddress, ServerCalls
 from flaremq.admin.topics import Topics
 from flaremq.admin.values.deadletters import DeadLetter, LetterFilter, LetterSummary, ResendOutcome, kind_of

@@ -210,7 +210,7 @@ static int do_due(const Load *l, long total, double ahead_s) {
 static void register_requester(Conn *c) {
   char out[HEADER_MAX * 2], h[HEADER_MAX], *header;
   const char *body = "{\"clientID\":\"requester\",\"consumerDataSet\":[],\"heartbeatFingerprint\":0,"
-                     "\"producerDataSet\":[{\"groupName\":\"loadgroup\"}],\"withoutSub\":false}";
+                     "\"producerDataSet\":[{\"groupName\":\"askers\"}],\"withoutSub\":false}";
   int size, n = snprintf(h, sizeof h,
     "{\"code\":%d,\"flag\":0,\"language\":\"JAVA\",\"opaque\":0,\"serializeTypeCurrentRPC\":\"JSON\",\"version\":435}",
     HEARTBEAT);

@@ -186,6 +186,11 @@ class ConsumerSettings:
         _positive(self, "queue_size_max", "span_max", "commit_s", "rebalance_s", "consume_timeout_s")
         if self.attempts_max < 1 and self.attempts_max != -1:
             raise ConfigError(f"attempts_max={self.attempts_max}: expected at least 1, or -1 for the default")
+        if self.broadcasting and self.attempts_max > 1:
+            raise ConfigError(
+                f"attempts_max={self.attempts_max} with broadcasting=True: every consumer of the group has "
+                "its own copy, so none is sent back; try again in the handler, or give each consumer a group"
+            )
         if self.pull_timeout_s <= self.poll_s:
             raise ConfigError(
                 f"pull_timeout_s={self.pull_timeout_s:g}: expected more than poll_s={self.poll_s:g}, or "

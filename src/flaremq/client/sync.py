@@ -156,6 +156,7 @@ class TransactionProducer(Blocking[AsyncTransactionProducer]):
         )
 
     prepare = blocking(AsyncTransactionProducer.prepare)
+    request = blocking(AsyncTransactionProducer.request)
     end = blocking(AsyncTransactionProducer.end)
 
     def send(
@@ -177,6 +178,32 @@ class TransactionProducer(Blocking[AsyncTransactionProducer]):
         finally:
             self.end(transaction)
         return transaction.decision
+
+    def send_batch(
+        self,
+        messages: Sequence[Message],
+        step: Callable[[list[Transaction]], Decision | bool | None],
+        *,
+        timeout_s: float | None = None,
+    ) -> Decision:
+        """Prepare several messages, run your own step once, in this thread, and end all of them as it says.
+
+        To brokers each is a transaction of its own: consumers may see one a little before another, and after
+        a crash the checker is asked about each.
+        """
+        transactions: list[Transaction] = []
+        decision = Decision.ROLLBACK
+        try:
+            for message in messages:
+                prepared = self.prepare(message, timeout_s=timeout_s)
+                transactions.append(prepared)  # Also if the next one fails.
+            decision = Decision.UNKNOWN
+            decision = decision_of(step(transactions))
+        finally:
+            for transaction in transactions:
+                transaction.decision = decision
+                self.end(transaction)
+        return decision
 
     @contextmanager
     def transaction(

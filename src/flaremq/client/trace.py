@@ -31,13 +31,13 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Final, Protocol, TypeAlias
 
-from flaremq.base.errors import FlareError, ManyFailed, MessageIllegal
+from flaremq.base.errors import FlareError, ManyFailed, MessageIllegal, UsageError
 from flaremq.base.lifecycle import Owned, repeat
 from flaremq.base.logs import Seldom
 from flaremq.client.client import Client
 from flaremq.client.hooks import ConsumeContext, EndContext, RecallContext, SendContext
 from flaremq.client.message import Decision, Recall, Receipt, SendStatus
-from flaremq.client.settings import Trace
+from flaremq.client.settings import ProducerSettings, Trace
 from flaremq.model import properties as names
 from flaremq.model.message import Message
 from flaremq.model.names import GROUP_LENGTH_MAX
@@ -60,6 +60,7 @@ BODY_SIZE_MAX: Final = 128_000
 KEYS_SIZE_MAX: Final = 32_000
 """All properties together have 32,767 bytes, and the broker adds some of its own."""
 SEND_TIMEOUT_S: Final = 5.0
+_INNER: Final = ProducerSettings(timeout_s=SEND_TIMEOUT_S, compress_level=1)
 _GATHER_S: Final = 0.01
 _PAUSE_S: Final = 1.0
 _LOGGED_EVERY_S: Final = 60.0
@@ -210,6 +211,25 @@ class TraceDispatcher:
                 "set traceTopicEnable=true at the brokers",
                 *(self.group, self.dropped, why, self.trace.topic),
             )
+
+
+class MakeSender(Protocol):
+    """Makes the inner producer: Producer itself."""
+
+    def __call__(self, group: str, /, *, client: Client, settings: ProducerSettings) -> TraceSender: ...
+
+
+def trace_dispatcher(
+    trace: bool | Trace, client: Client, group: str, kind: str, make: MakeSender
+) -> TraceDispatcher | None:
+    """Sends trace records of a group with a producer of its own; None if nothing is traced."""
+    if trace is False:
+        return None
+    if trace is not True and not isinstance(trace, Trace):
+        raise UsageError(f"trace={trace!r}: expected True, False or Trace(topic=...)")
+    settings = trace if isinstance(trace, Trace) else Trace()
+    inner = make(inner_group(group, kind), client=client, settings=_INNER)
+    return TraceDispatcher(settings, client, group, inner)
 
 
 def pack_records(topic: str, records: Iterable[WaitingRecord]) -> list[tuple[Message, int]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -121,11 +122,13 @@ async def test_only_requests_can_be_answered(servers: EmbeddedThread, topic: str
             await producer.reply(await got.get(), b"y")
 
 
-@pytest.mark.parametrize("asked", [{"delay_s": 5}, {"delay_level": 1}])
-async def test_a_request_does_not_wait(servers: EmbeddedThread, topic: str, asked: dict[str, Any]) -> None:
+@pytest.mark.parametrize("asked", [{"delay_s": 5}, {"deliver_at": time.time() + 3600}])
+async def test_a_request_that_comes_after_the_time_for_its_reply_is_refused(
+    servers: EmbeddedThread, topic: str, asked: dict[str, Any]
+) -> None:
     async with Producer("askers", servers.namesrv) as producer:
-        with pytest.raises(UsageError, match="a request cannot wait"):
-            await producer.request(Message(topic, b"x", **asked))
+        with pytest.raises(UsageError, match=r"delivered in [\d.]+ s, but its reply is awaited for 3 s"):
+            await producer.request(Message(topic, b"x", **asked), 3)
 
 
 def test_the_blocking_producer_asks_and_answers_as_well(servers: EmbeddedThread, topic: str) -> None:

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 from tests.client.consumer.tools import Seen, a_topic, joined
 
-from flaremq.base.errors import UsageError
+from flaremq.base.errors import MessageIllegal, UsageError
 from flaremq.client import sync
 from flaremq.client.message import Decision, ReceivedMessage
+from flaremq.client.producer.producer import Producer
 from flaremq.client.producer.transaction import Checker, Transaction, TransactionProducer
 from flaremq.model.message import Message
 from flaremq.testing.clock import MovableClock
@@ -199,3 +200,77 @@ def test_the_blocking_producer_runs_steps_in_the_callers_thread(servers: Embedde
         assert producer.send(Message(topic, b"1"), step) is Decision.COMMIT
         with producer.transaction(Message(topic, b"2")) as transaction:
             assert transaction.id
+
+
+# Several messages, and messages that are answered.
+
+
+@pytest.mark.parametrize("commits", [True, False])
+async def test_several_messages_end_as_one_step_says(
+    servers: EmbeddedThread, topic: str, commits: bool
+) -> None:
+    seen, steps = Seen(), list[int]()
+
+    def step(transactions: list[Transaction]) -> bool:
+        steps.append(len(transactions))
+        return commits
+
+    async with a_producer(servers, topic) as producer, joined(servers, f"G-{topic}", topic, seen):
+        told = await producer.send_batch([Message(topic, b"1"), Message(topic, b"2")], step)
+        assert told is (Decision.COMMIT if commits else Decision.ROLLBACK)
+        await producer.send(Message(topic, b"last"), lambda _: True)
+        await seen.count(3 if commits else 1)
+        assert sorted(seen.bodies) == ([b"1", b"2", b"last"] if commits else [b"last"])
+    assert steps == [2]
+
+
+async def test_if_one_of_several_cannot_be_prepared_none_is_delivered(
+    servers: EmbeddedThread, topic: str
+) -> None:
+    seen = Seen()
+    async with a_producer(servers, topic) as producer, joined(servers, f"G-{topic}", topic, seen):
+        with pytest.raises(MessageIllegal):
+            await producer.send_batch(
+                [Message(topic, b"1"), Message(topic, b"x" * (5 << 20))], lambda _: True
+            )
+        await producer.send(Message(topic, b"last"), lambda _: True)
+        await seen.count(1)
+        assert seen.bodies == [b"last"]
+
+
+def test_blocking_steps_for_several_messages_run_in_the_callers_thread(
+    servers: EmbeddedThread, topic: str
+) -> None:
+    threads: list[threading.Thread] = []
+
+    def step(_transactions: list[Transaction]) -> bool:
+        threads.append(threading.current_thread())
+        return True
+
+    with sync.TransactionProducer(f"P-{topic}", servers.namesrv, checker=never) as producer:
+        assert producer.send_batch([Message(topic, b"1")], step) is Decision.COMMIT
+    assert threads == [threading.main_thread()]
+
+
+async def test_a_request_of_a_transaction_is_answered_once_it_is_committed(
+    servers: EmbeddedThread, topic: str
+) -> None:
+    async with a_producer(servers, topic) as producer, Producer("repliers", servers.namesrv) as replier:
+
+        async def answer(message: ReceivedMessage) -> None:
+            await replier.reply(message, b"re:" + message.body)
+
+        async with joined(servers, f"G-{topic}", topic, Seen(answer)):
+            reply = await producer.request(Message(topic, b"paid?"), lambda _: True, 20)
+            assert reply is not None
+            assert reply.body == b"re:paid?"
+            assert await producer.request(Message(topic, b"no"), lambda _: False, 20) is None
+
+
+async def test_a_transaction_or_a_request_is_about_one_message(servers: EmbeddedThread, topic: str) -> None:
+    messages: Any = [Message(topic, b"1"), Message(topic, b"2")]
+    async with a_producer(servers, topic) as producer:
+        with pytest.raises(UsageError, match="about one message, and got list: for several, use send_batch"):
+            await producer.send(messages, lambda _: True)
+        with pytest.raises(UsageError, match="a request is one message, and got list"):
+            await producer.producer.request(messages)

@@ -26,9 +26,9 @@ from flaremq.client.consumer.processqueue import ProcessQueue
 from flaremq.client.consumer.pull import LITE
 from flaremq.client.hooks import ConsumeHooks
 from flaremq.client.message import ReceivedMessage
-from flaremq.client.producer.producer import trace_dispatcher
+from flaremq.client.producer.producer import Producer
 from flaremq.client.settings import ClientSettings, ConsumerSettings, Trace
-from flaremq.client.trace import ConsumeTracer
+from flaremq.client.trace import ConsumeTracer, trace_dispatcher
 from flaremq.model.message import MessageQueue
 from flaremq.model.names import check_group
 from flaremq.protocol.bodies.group import ConsumeType
@@ -111,7 +111,7 @@ class LitePullConsumer(Consumer):
         used, is_own = client_of(namesrv, client, broadcasting=settings.broadcasting)
         member = GroupMember(used, group, settings, ConsumeType.CONSUME_ACTIVELY)
         self._shelf = Shelf()
-        traces = trace_dispatcher(trace, used, group, "CONSUME")
+        traces = trace_dispatcher(trace, used, group, "CONSUME", Producer)
         self._hooks = (
             None if traces is None else ConsumeHooks([ConsumeTracer(traces, Later)], group, used.clock)
         )

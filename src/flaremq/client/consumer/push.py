@@ -35,9 +35,9 @@ from flaremq.client.consumer.sendback import Returns
 from flaremq.client.consumer.workers import Callee
 from flaremq.client.hooks import ConsumeHook, ConsumeHooks
 from flaremq.client.message import ReceivedMessage
-from flaremq.client.producer.producer import trace_dispatcher
+from flaremq.client.producer.producer import Producer
 from flaremq.client.settings import ClientSettings, ConsumerSettings, Trace
-from flaremq.client.trace import ConsumeTracer
+from flaremq.client.trace import ConsumeTracer, trace_dispatcher
 from flaremq.model.names import check_group, retry_topic
 from flaremq.protocol.bodies.group import ConsumeMessageDirectlyResult
 
@@ -67,7 +67,7 @@ class PushConsumer(Consumer):
                 "auto_commit=False is for pull consumers: push consumers commit what handlers acknowledge"
             )
         member = GroupMember(used, group, settings)
-        traces = trace_dispatcher(trace, used, group, "CONSUME")
+        traces = trace_dispatcher(trace, used, group, "CONSUME", Producer)
         if traces is not None:
             hooks = [*hooks, ConsumeTracer(traces, Later, settings.consume_timeout_s)]
         self._hooks = ConsumeHooks(hooks, group, used.clock) if hooks else None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from flaremq.base.errors import BodyTooLarge, MessageIllegal, PropertiesTooLong, UsageError
@@ -33,6 +34,8 @@ from flaremq.protocol.headers.send import (
     SendMessageResponseHeader,
     encode_send,
 )
+
+NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,10 +162,10 @@ class Packer:
             number=number,
         )
 
-    def pack_half(self, message: Message, group: str) -> Parcel:
+    def pack_half(self, message: Message, group: str, more: Mapping[str, str]) -> Parcel:
         """A message that is prepared by a transaction of this producer group."""
         packed = self.pack(message)
-        known = {**packed.properties, names.TRANSACTION_PREPARED: "true", names.PRODUCER_GROUP: group}
+        known = {**packed.properties, **more, names.TRANSACTION_PREPARED: "true", names.PRODUCER_GROUP: group}
         return replace(packed, properties=known, sys_flag=packed.sys_flag | sysflag.TRANSACTION_PREPARED)
 
     def pack_parcel(self, parcel: Parcel) -> Parcel:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Final, Self, TypeVar
+from typing import Self, TypeVar
 
 from flaremq.base.backoff import retry
 from flaremq.base.errors import FlareError, Unreachable, UsageError
@@ -22,6 +22,7 @@ from flaremq.client.producer import requests
 from flaremq.client.producer.balance import Balance, Health, QueueSelector
 from flaremq.client.producer.numbering import Attempts, Numbering, number_of, pauses
 from flaremq.client.producer.packing import (
+    NOTHING,
     FrameMaker,
     PackedMessage,
     Packer,
@@ -33,7 +34,7 @@ from flaremq.client.producer.packing import (
 from flaremq.client.producer.pipeline import InFlight, SendPipeline, StoredPosition, ask
 from flaremq.client.producer.placement import QueuePlacement, target_of
 from flaremq.client.settings import ClientSettings, ProducerSettings, Trace
-from flaremq.client.trace import SEND_TIMEOUT_S, SendTracer, TraceDispatcher, inner_group
+from flaremq.client.trace import SendTracer, trace_dispatcher
 from flaremq.model import sysflag
 from flaremq.model.message import Message, MessageQueue
 from flaremq.model.names import check_group, is_retry
@@ -79,7 +80,7 @@ class Producer:
         balance = Balance(self._health, self.client.rng)
         self._placement = QueuePlacement(self.client, balance, self.settings.topic_queues)
         self.frames = FrameMaker(self._sender, self._packer)
-        self._traces = trace_dispatcher(trace, self.client, group, "PRODUCE")
+        self._traces = trace_dispatcher(trace, self.client, group, "PRODUCE", Producer)
         if self._traces is not None:
             hooks = [*hooks, SendTracer(self._traces)]
         self.hooks = SendHooks(hooks, group, self.client.clock) if hooks else None
@@ -219,7 +220,18 @@ class Producer:
 
         Raises SendFailed if the message was not stored, and NoReply if no reply came within the time.
         """
-        return await requests.request(self, message, timeout_s)
+
+        async def send(known: Mapping[str, str]) -> bool:
+            asked = self.injected(message)
+            parcel = Parcel(
+                asked.topic, asked.body, {**asked.property_map(), **known}, asked.flag, made_of=(asked,)
+            )
+            await self._sent(self._packer.pack_parcel(parcel), target_of(asked, None), timeout_s, asked)
+            return True
+
+        reply = await requests.request(self, message, timeout_s, send)
+        assert reply is not None  # It was sent.
+        return reply
 
     async def reply(self, message: ReceivedMessage, body: bytes, timeout_s: float | None = None) -> None:
         """Answer a message that was sent with `request`. Raises UsageError for any other, and NoRequester if
@@ -233,11 +245,15 @@ class Producer:
         return await self._sent(self._packer.pack_parcel(parcel), to, timeout_s, None)
 
     async def send_half(
-        self, message: Message, to: MessageQueue | QueueSelector | None, timeout_s: float | None
+        self,
+        message: Message,
+        to: MessageQueue | QueueSelector | None,
+        timeout_s: float | None,
+        more: Mapping[str, str] = NOTHING,
     ) -> Receipt:
-        """Prepare a message for a transaction. For TransactionProducer."""
+        """Prepare a message for a transaction, with `more` properties. For TransactionProducer."""
         message = self.injected(message)
-        parcel = self._packer.pack_half(message, self.group)
+        parcel = self._packer.pack_half(message, self.group, more)
         return await self._sent(parcel, target_of(message, to), timeout_s, message)
 
     async def send_ready(
@@ -498,17 +514,3 @@ class Producer:
             raise UsageError(
                 f"the producer of {self.group!r} is not running: use `async with`, or call start() first"
             )
-
-
-_INNER: Final = ProducerSettings(timeout_s=SEND_TIMEOUT_S, compress_level=1)
-
-
-def trace_dispatcher(trace: bool | Trace, client: Client, group: str, kind: str) -> TraceDispatcher | None:
-    """Sends trace records of a group with a producer of its own; None if nothing is traced."""
-    if trace is False:
-        return None
-    if trace is not True and not isinstance(trace, Trace):
-        raise UsageError(f"trace={trace!r}: expected True, False or Trace(topic=...)")
-    settings = trace if isinstance(trace, Trace) else Trace()
-    inner = Producer(inner_group(group, kind), client=client, settings=_INNER)
-    return TraceDispatcher(settings, client, group, inner)

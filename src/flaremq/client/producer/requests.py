@@ -10,7 +10,9 @@ request.
 from __future__ import annotations
 
 import asyncio
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import datetime
+from typing import Protocol, TypeAlias
 
 from flaremq.base.errors import FlareError, NoReply, NoRequester, Refused, SendFailed, UsageError
 from flaremq.client.client import Client
@@ -28,25 +30,22 @@ class Requester(Protocol):
 
     client: Client
 
-    def injected(self, message: Message) -> Message: ...
     async def queues(self, topic: str) -> tuple[MessageQueue, ...]: ...
     async def send_parcel(
         self, parcel: Parcel, timeout_s: float | None = None, to: MessageQueue | None = None
     ) -> Receipt: ...
 
 
-async def request(producer: Requester, message: Message, timeout_s: float) -> Reply:
+Sending: TypeAlias = Callable[[Mapping[str, str]], Awaitable[bool]]
+"""Sends the request with these properties. Returns whether consumers will see it."""
+
+
+async def request(producer: Requester, message: Message, timeout_s: float, send: Sending) -> Reply | None:
+    """The reply; None if no consumer will see the request."""
     client = producer.client
-    if message.waits:
-        raise UsageError(
-            "a request cannot wait for its moment: send it without delay_s, deliver_at, delay_level"
-        )
-    if message.sequence is not None:
-        raise UsageError("a request cannot have a sequence of its own: each request waits for its own reply")
-    message = producer.injected(message)
+    _check(message, timeout_s, client.clock.now_ms() / 1000)
     correlation_id = f"{client.rng.getrandbits(128):032x}"
     known = {
-        **message.property_map(),
         names.CORRELATION_ID: correlation_id,
         names.REPLY_TO_CLIENT: client.client_id,
         names.TTL: str(round(timeout_s * 1000)),
@@ -57,9 +56,7 @@ async def request(producer: Requester, message: Message, timeout_s: float) -> Re
         async with asyncio.timeout(timeout_s):
             await producer.queues(message.topic)
             await client.be_known()
-            parcel = Parcel(message.topic, message.body, known, message.flag, made_of=(message,))
-            await producer.send_parcel(parcel, timeout_s)
-            return await answered
+            return await answered if await send(known) else None
     except TimeoutError:
         raise NoReply(
             f"no reply to message for {message.topic!r} within {timeout_s:g} s: "
@@ -67,6 +64,26 @@ async def request(producer: Requester, message: Message, timeout_s: float) -> Re
         ) from None
     finally:
         del client.members.requests[correlation_id]
+
+
+def _check(message: Message, timeout_s: float, now_s: float) -> None:
+    if not isinstance(message, Message):
+        raise UsageError(
+            f"a request is one message, and got {type(message).__name__}: ask with each of them, "
+            "several at a time if you like"
+        )
+    if message.sequence is not None:
+        raise UsageError("a request cannot have a sequence of its own: each request waits for its own reply")
+    at = message.deliver_at
+    if at is not None:
+        waits_s = (at.timestamp() if isinstance(at, datetime) else at) - now_s
+    else:
+        waits_s = message.delay_s or 0
+    if waits_s >= timeout_s:
+        raise UsageError(
+            f"the request is delivered in {waits_s:g} s, but its reply is awaited for {timeout_s:g} s: "
+            "allow more time"
+        )
 
 
 async def reply(producer: Requester, message: ReceivedMessage, body: bytes, timeout_s: float | None) -> None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Self, TypeAlias
@@ -24,8 +24,9 @@ from typing import Any, Self, TypeAlias
 from flaremq.base.errors import FlareError, Malformed, SendFailed, UsageError
 from flaremq.client.client import Client
 from flaremq.client.hooks import EndContext, SendHook
-from flaremq.client.message import Decision, Receipt, ReceivedMessage, SendStatus, received
-from flaremq.client.producer.packing import traced_region
+from flaremq.client.message import Decision, Receipt, ReceivedMessage, Reply, SendStatus, received
+from flaremq.client.producer import requests
+from flaremq.client.producer.packing import NOTHING, traced_region
 from flaremq.client.producer.producer import Producer
 from flaremq.client.settings import ClientSettings, ProducerSettings, Trace
 from flaremq.model.message import Message, MessageQueue
@@ -48,6 +49,7 @@ Checker: TypeAlias = Callable[[ReceivedMessage], Told | Awaitable[Told]]
 """Says how the transaction of a message has ended. A plain function runs in a thread."""
 Step: TypeAlias = Callable[["Transaction"], Told | Awaitable[Told]]
 """Your own part of a transaction."""
+BatchStep: TypeAlias = "Callable[[list[Transaction]], Told | Awaitable[Told]]"
 
 
 @dataclass(slots=True)
@@ -126,7 +128,44 @@ class TransactionProducer:
 
         If the step raises, it may have succeeded all the same: the broker asks the checker, seconds later.
         """
-        transaction = await self.prepare(message, to=to, timeout_s=timeout_s)
+        return await self._run(await self.prepare(message, to=to, timeout_s=timeout_s), step)
+
+    async def send_batch(
+        self, messages: Sequence[Message], step: BatchStep, *, timeout_s: float | None = None
+    ) -> Decision:
+        """Prepare several messages, run your own step once, and end all of them as it says.
+
+        They may be for several topics. To brokers each is a transaction of its own: consumers may see one a
+        little before another, and after a crash the checker is asked about each.
+        """
+        transactions: list[Transaction] = []
+        decision = Decision.ROLLBACK
+        try:
+            for message in messages:
+                prepared = await self.prepare(message, timeout_s=timeout_s)
+                transactions.append(prepared)  # Also if the next one fails.
+            decision = Decision.UNKNOWN
+            decision = decision_of(await _result(step, transactions))
+        finally:
+            for transaction in transactions:
+                transaction.decision = decision
+                await self.end(transaction)
+        return decision
+
+    async def request(self, message: Message, step: Step, timeout_s: float = 3.0) -> Reply | None:
+        """Prepare a request, run your own step, and wait for the reply of the consumer that gets it.
+
+        A plain step runs in a thread. Returns None if the step did not commit. The time is for all of it;
+        NoReply is raised when it is up, and if the step was not over by then, the broker asks the checker.
+        """
+
+        async def send(known: Mapping[str, str]) -> bool:
+            transaction = await self.prepare(message, timeout_s=timeout_s, more=known)
+            return await self._run(transaction, step) is Decision.COMMIT
+
+        return await requests.request(self.producer, message, timeout_s, send)
+
+    async def _run(self, transaction: Transaction, step: Step) -> Decision:
         transaction.decision = Decision.UNKNOWN
         try:
             transaction.decision = decision_of(await _result(step, transaction))
@@ -152,10 +191,20 @@ class TransactionProducer:
             await self.end(transaction)
 
     async def prepare(
-        self, message: Message, *, to: MessageQueue | None = None, timeout_s: float | None = None
+        self,
+        message: Message,
+        *,
+        to: MessageQueue | None = None,
+        timeout_s: float | None = None,
+        more: Mapping[str, str] = NOTHING,
     ) -> Transaction:
         """Send a message that nobody sees until the transaction is committed. For `end`."""
-        receipt = await self.producer.send_half(message, to, timeout_s)
+        if not isinstance(message, Message):
+            raise UsageError(
+                f"a transaction is about one message, and got {type(message).__name__}: for several, "
+                "use send_batch"
+            )
+        receipt = await self.producer.send_half(message, to, timeout_s, more)
         self._running.add(receipt.message_id)
         self.producer.client.beat_soon()  # A broker asks only producers that it knows.
         transaction = Transaction(message, receipt)

@@ -53,6 +53,11 @@ def slot_ms(moment_ms: int, precision_ms: int) -> int:
     return (moment_ms - 1) // precision_ms * precision_ms
 
 
+def handle_lead(topic: str, broker_name: str, moment_ms: int) -> bytes:
+    """The beginning of a handle before it is encoded; the unique key is its end."""
+    return f"{_VERSION} {topic} {broker_name} {moment_ms} ".encode()
+
+
 class Handle(NamedTuple):
     """What cancels a timer message: it came with the answer to its send."""
 
@@ -62,8 +67,8 @@ class Handle(NamedTuple):
     unique_key: str
 
     def __str__(self) -> str:
-        text = f"{_VERSION} {self.topic} {self.broker_name} {self.moment_ms} {self.unique_key}"
-        return base64.urlsafe_b64encode(text.encode()).decode()
+        lead = handle_lead(self.topic, self.broker_name, self.moment_ms)
+        return base64.urlsafe_b64encode(lead + self.unique_key.encode()).decode()
 
     @classmethod
     def parse(cls, text: str) -> Self:

@@ -2,7 +2,7 @@
 
 api        protocols and values shared with callers
 commitlog  every message of every topic, in arrival order
-copyrows   copies of stored records, many in one append
+copyrows   copies of stored records, many in one append (twin)
 dispatch   queue and index entries made from the log
 drafts     single messages and batches into rows of drafts
 find       lookup by key, id and time

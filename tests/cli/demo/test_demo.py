@@ -62,7 +62,10 @@ def test_nothing_is_lost_and_nothing_stays(tmp_path: Path) -> None:
     assert processes_of(tmp_path) == []
     assert "\x1b" not in out and "\r" not in out
     told = [line.split("(")[0].strip() for line in out.splitlines() if "✓" in line]
-    assert len(told) == 10, out
+    assert len(told) == 13, out
+    assert (summary["committed"], summary["rolled_back"], summary["dead_letters"]) == (1, 1, 1)
+    assert summary["reminder_s"] >= 2
+    assert "a dead letter: no unicorns in stock" in out
     assert max(map(len, out.splitlines())) <= max(80, len(f"  summary  {place}/summary.json"))
     assert f"  summary  {place}/summary.json" in out.splitlines()
     if find_spec("matplotlib") is not None:

@@ -139,8 +139,11 @@ class CopyRun:
             stored = self._store.put_many(self._rows.drafts())
         except MessageIllegal:
             return 0
+        sizes: dict[str, list[int]] = {}
         for row, topic in enumerate(self._topics[:stored]):
-            self._stats.put(topic, 1, self._rows.place(row)[1])
+            sizes.setdefault(topic, []).append(self._rows.place(row)[1])
+        for topic, each in sizes.items():
+            self._stats.put(topic, len(each), sum(each))
         return stored
 
 

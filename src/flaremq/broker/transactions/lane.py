@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from flaremq.base.errors import FlareError
 from flaremq.broker.send.acks import Acks
@@ -18,6 +17,7 @@ from flaremq.broker.tables.topics import TopicConfigs
 from flaremq.broker.transactions.halves import HALF_TOPIC
 from flaremq.broker.transactions.transactions import Transactions
 from flaremq.model import sysflag
+from flaremq.model.columns import Bytes
 from flaremq.protocol.bulk.answers import encode_answer
 from flaremq.protocol.bulk.burst import command_of
 from flaremq.protocol.bulk.columns import Frame, Kind, Request
@@ -25,6 +25,7 @@ from flaremq.protocol.bulk.requests import parse_requests
 from flaremq.protocol.codes import ONE_WAY, RequestCode, ResponseCode
 from flaremq.remoting.turn import Batch, PlainRow, Source, leave_all
 from flaremq.store.copyrows import CopyRows, Glance, glance
+from flaremq.store.drafts import NewMessage
 from flaremq.store.store import MessageStore
 
 CODES: Final = frozenset({RequestCode.END_TRANSACTION})
@@ -42,8 +43,7 @@ _NO_AGE: Final = 1 << 40
 _NOT_SAFE: Final = b"the transaction has ended, but the disk failed: its end may be lost"
 
 
-@dataclass(slots=True, frozen=True)
-class _End:
+class _End(NamedTuple):
     """An end that is about to be stored."""
 
     frame: int
@@ -99,9 +99,9 @@ class EndLane:
 
     def _end_all(self, batch: Batch, rows: array[int]) -> None:
         copies, ends, left = CopyRows(self._store.offsets), list[_End](), list[int]()
-        taken: set[int] = set()
+        taken, op, places = set[int](), self._transactions.op(0), rows.tolist()
         for r in range(0, len(rows), _WIDTH):
-            end = self._taken(batch, rows, r, copies, taken)
+            end = self._taken(batch.data, places, r, copies, taken, op)
             if end is not None:
                 ends.append(end)
                 taken.add(end.queue_offset)
@@ -125,7 +125,7 @@ class EndLane:
     # One end.
 
     def _taken(
-        self, batch: Batch, rows: array[int], r: int, copies: CopyRows, taken: set[int]
+        self, data: Bytes, rows: list[int], r: int, copies: CopyRows, taken: set[int], op: NewMessage
     ) -> _End | None:
         """Add the rows of an end to `copies`. None, and nothing added, if it is not an ordinary one."""
         texts = []
@@ -133,7 +133,7 @@ class EndLane:
             at, size, kind = rows[field : field + Request.FIELD]
             if at < 0 or kind != Kind.TEXT:
                 return None
-            texts.append(bytes(batch.data[at : at + size]))
+            texts.append(bytes(data[at : at + size]))
         group, queue_offset, offset, decision = texts
         if decision not in (_COMMIT, _ROLLBACK) or not (queue_offset.isdigit() and offset.isdigit()):
             return None
@@ -149,7 +149,7 @@ class EndLane:
             if found is None:
                 return None
             topic = found
-        copies.add_new(self._transactions.op(seen.queue_offset))
+        copies.add_new(op, b"%d" % seen.queue_offset)
         return _End(rows[r], seen.queue_offset, key, topic.decode(), len(copies) - 1)
 
     def _half(self, offset: int, queue_offset: int, group: bytes) -> Glance | None:
@@ -181,14 +181,16 @@ class EndLane:
     # After the append.
 
     def _ended(self, batch: Batch, done: Sequence[_End], copies: CopyRows) -> None:
-        ledger, end = self._transactions.ledger, 0
+        ledger, end, sizes = self._transactions.ledger, 0, dict[str, list[int]]()
         for each in done:
             ledger.end([each.queue_offset], each.key, committed=bool(each.topic))
             offset, size, op_offset = copies.place(each.row)
             ledger.op(op_offset, each.queue_offset)
             end = offset + size
             if each.topic:
-                self._stats.put(each.topic, 1, end - copies.place(each.row - 1)[0])
+                sizes.setdefault(each.topic, []).append(end - copies.place(each.row - 1)[0])
+        for topic, stored in sizes.items():
+            self._stats.put(topic, len(stored), sum(stored))
         if ledger.ahead > _AHEAD_MAX:
             self._transactions.notice()
         answers = self._answers(batch, done)

@@ -27,6 +27,7 @@ from flaremq.base.logs import ROOT
 from flaremq.cli.demo.orders import TOPIC, Ledger, Shop, consumers
 from flaremq.cli.demo.plots import plot
 from flaremq.cli.demo.spark import SparkHalf, Told, can_run
+from flaremq.cli.demo.specials import Specials
 from flaremq.client.client import Client
 from flaremq.client.producer.producer import Producer
 from flaremq.client.settings import ClientSettings
@@ -100,6 +101,7 @@ class Demo:
         self._told: Told | None = None
         self._console = Console()
         self._ledger = Ledger()
+        self._specials = Specials()
         self._running = ExitStack()
         self._may_begin = threading.Lock()
         self._closed = False
@@ -116,6 +118,7 @@ class Demo:
                 say(f"  [green]✓[/] {name:10} {process.address}  pid {process.pid}")
             settings = ClientSettings(namesrv=namesrv, refresh_s=2, heartbeat_s=2)
             await self._story(settings)
+            await self._specials.run(settings, say)
             await self._look_up(settings)
             if self._with_spark:
                 await asyncio.to_thread(self._in_spark, namesrv)
@@ -295,7 +298,7 @@ class Demo:
         )
 
     def _summary(self) -> None:
-        ledger, last = self._ledger, self._ledger.sample()
+        ledger, last, specials = self._ledger, self._ledger.sample(), self._specials
         rows = (
             ("orders acknowledged", "acknowledged", len(ledger.sold)),
             ("sends that failed", "failed", ledger.failed),
@@ -303,6 +306,9 @@ class Demo:
             ("billed by consumer 2", "billed_2", last.billed[1]),
             ("audited (broadcasting)", "audited", last.audited),
             ("delivered once more", "repeated", ledger.repeated),
+            ("payments committed", "committed", specials.committed),
+            ("payments rolled back", "rolled_back", specials.rolled_back),
+            ("dead letters", "dead_letters", specials.dead_letters),
             *self._spark_rows(),
             ("lost", "lost", len(ledger.lost)),
         )
@@ -313,7 +319,8 @@ class Demo:
             colour = ("bold red" if count else "bold green") if name == "lost" else ""
             table.add_row(what, f"{count:,}", style=colour)
         self._console.print(table)
-        found = {name: count for _, name, count in rows}
+        found: dict[str, float] = {name: count for _, name, count in rows}
+        found = {**found, "reminder_s": round(specials.reminder_s, 3)}
         document = {**found, "events": [{"at_s": round(at, 3), "what": what} for at, what in ledger.marks]}
         (self.folder / "summary.json").write_text(json.dumps(document, indent=2) + "\n")
         picture = self.folder / "rates.png"

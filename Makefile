@@ -85,6 +85,9 @@ java: build  ## Everything against the real Apache RocketMQ.
 bench: build  ## Measure, beside Apache RocketMQ where it can be had: the store, brokers, clients, Spark.
 	$(BIN)/python -m benches
 	$(BIN)/python -m benches wire
+	$(BIN)/python -m benches kinds
+	$(BIN)/python -m benches dedup
+	$(BIN)/python -m benches backlog
 	$(BIN)/python -m benches clients
 	$(BIN)/python -m benches spark
 

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from benches import backlog, clients, kinds, spark, wire
+from benches import backlog, clients, dedup, kinds, spark, wire
 from tests.java.driver import JavaStore
 from tests.java.jvm import FAST
 from tests.java.toolchain import Toolchain, find_toolchain
@@ -176,6 +176,7 @@ PARTS = {
     "wire": wire.main,
     "kinds": kinds.main,
     "backlog": backlog.main,
+    "dedup": dedup.main,
     "clients": clients.main,
     "spark": spark.main,
 }

@@ -1,6 +1,6 @@
 """What deduplication costs a send, in CPU time of whole turns without sockets, and what a start costs.
 
-    python -m benches.dedup [TURNS]
+    python -m benches dedup [TURNS]
 
 Three kinds of sends, in turn: as they are without a number, with a property of the same size that means
 nothing, and numbered. The second shows what the longer message costs, the third what the comparison costs.
@@ -8,10 +8,10 @@ nothing, and numbered. The second shows what the longer message costs, the third
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import json
 import statistics
-import sys
 import time
 from pathlib import Path
 
@@ -126,6 +126,7 @@ async def _started(root: Path) -> dict[str, float]:
     return {"rebuild_records": once.walked, "rebuild_records_per_s": round(once.walked / took_s)}
 
 
-if __name__ == "__main__":
-    counts = [int(arg) for arg in sys.argv[1:] if arg.isdigit()]
-    print(json.dumps(asyncio.run(measure(counts[0] if counts else 500))))
+def main(words: list[str]) -> None:
+    parser = argparse.ArgumentParser(prog="python -m benches dedup", description=__doc__)
+    parser.add_argument("turns", type=int, nargs="?", default=500, help="of each kind and round")
+    print(json.dumps(asyncio.run(measure(parser.parse_args(words).turns))))

@@ -12,6 +12,7 @@ import os
 import struct
 from array import array
 from collections.abc import Iterator
+from typing import Final
 
 from flaremq.base.units import MiB
 from flaremq.model import layout
@@ -30,6 +31,8 @@ _COUNT_MAX = 4096  # Of one read, whatever was asked for.
 _VIEWS_FROM = 64 * 1024  # From this size on a record is handed out where it lies, not copied.
 _ENTRY = struct.Struct(layout.ENTRY_FORMAT)
 _SCAN_MAX, _LOG_END = Limit.SCAN_MAX, Limit.LOG_END  # Globals are found faster than members of a class.
+
+_HEAD: Final = struct.Struct(">ii")  # Size and magic of a record.
 
 
 class Reader:
@@ -284,13 +287,17 @@ class Reader:
 
     def record(self, physical_offset: int) -> memoryview | None:
         """The record that begins at this offset of the log, or None."""
-        head = self._log.slice(physical_offset, layout.BLANK_SIZE)
-        if head is None:
+        found = self._log.window(physical_offset)
+        if found is None:
             return None
-        size, magic = struct.unpack(">ii", head)
-        if magic not in (layout.MAGIC_V1, layout.MAGIC_V2) or size < layout.FIXED_SIZE:
+        view, base = found
+        at = physical_offset - base
+        if at + layout.BLANK_SIZE > len(view):
             return None
-        return self._log.slice(physical_offset, size)
+        size, magic = _HEAD.unpack_from(view, at)
+        if magic not in (layout.MAGIC_V1, layout.MAGIC_V2) or not layout.FIXED_SIZE <= size <= len(view) - at:
+            return None
+        return view[at : at + size].toreadonly()
 
 
 def _empty_status(gone: int) -> GetStatus:

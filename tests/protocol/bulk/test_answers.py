@@ -14,9 +14,10 @@ from tests.protocol.samples import int32
 from flaremq.model.columns import Draft
 from flaremq.model.msgid import decode_offset_id
 from flaremq.protocol import fields
+from flaremq.protocol.bulk.answers import encode_answer
 from flaremq.protocol.bulk.columns import PullAnswer, Send
 from flaremq.protocol.codes import LanguageCode, SerializeType
-from flaremq.protocol.command import Command
+from flaremq.protocol.command import Command, response_to
 from flaremq.protocol.frame import FrameDecoder, decode_frame, encode_frame
 from flaremq.protocol.headers.pull import PullMessageResponseHeader
 from flaremq.protocol.headers.send import SendMessageResponseHeader
@@ -182,6 +183,22 @@ def test_twins_write_the_same_and_a_decoder_reads_it(
     assert [command.fields.get("recallHandle", "").encode() for command in commands] == [
         row[5] for row in given
     ]
+
+
+@given(
+    opaque=int32,
+    code=st.sampled_from([0, 1, 16]),
+    remark=st.sampled_from(["", "why not"]),
+    known=st.sampled_from([{}, {"msgId": "m", "queueId": "3"}]),
+    serialize=st.sampled_from(SerializeType),
+)
+def test_an_answer_without_a_body_is_that_of_the_plain_encoder(
+    opaque: int, code: int, remark: str, known: dict[str, str], serialize: SerializeType
+) -> None:
+    request = Command(code=37, opaque=opaque, serialize_type=serialize)
+    plain = encode_frame(response_to(request, code, remark or None, ext_fields=known))
+    raw = {name.encode(): value.encode() for name, value in known.items()}
+    assert encode_answer(serialize, opaque, code, remark.encode(), raw) == plain
 
 
 def an_answer(

@@ -28,7 +28,7 @@ from flaremq.store.timer.timerfiles import NewTimer, TimerFiles
 log = logger("broker.timer")
 
 _ENTRY: Final = struct.Struct(layout.ENTRY_FORMAT)
-_AT_ONCE: Final = 128
+_AT_ONCE: Final = 64
 _NEVER_ENTERED: Final = (1 << 63) - 1  # RocketMQ's TIMER_ENQUEUE_MS of a message that came too late.
 _SLACK_MS: Final = 60_000
 _HASHES_MAX: Final = 10_000

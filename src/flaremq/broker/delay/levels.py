@@ -42,7 +42,7 @@ log = logger("broker.delay")
 _ENTRY: Final = struct.Struct(layout.ENTRY_FORMAT)
 _LOOK_S: Final = 0.1  # As RocketMQ: a message is delivered at most this much late.
 _FIRST_S: Final = 1.0
-_SLICE_S: Final = 0.005  # Sends and pulls are served between two slices.
+_SLICE_S: Final = 0.002  # Sends and pulls are served between two slices.
 _READ_AT_ONCE: Final = 256
 _AT_ONCE: Final = 128
 

@@ -6,6 +6,7 @@ end is left to `requests`, which says what is wrong with it, or does more for it
 
 from __future__ import annotations
 
+import re
 from array import array
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
@@ -36,8 +37,8 @@ _NAMES: Final = (
 _READ: Final = 4  # The first of them are read.
 _WIDTH: Final = 1 + Request.FIELD * len(_NAMES)
 _COMMIT, _ROLLBACK = b"%d" % sysflag.TRANSACTION_COMMIT, b"%d" % sysflag.TRANSACTION_ROLLBACK
-_MORE: Final = (b"DELAY\x01", b"TIMER_", b"INNER_", b"__CRC32#")
-"""Parts of property names for which a committed message needs more than a copy."""
+_MORE: Final = re.compile(rb"(?:^|\x02)(?:DELAY\x01|TIMER_|INNER_|__CRC32#)")
+"""Names of properties for which a committed message needs more than a copy."""
 _AHEAD_MAX: Final = 1024
 _NO_AGE: Final = 1 << 40
 _NOT_SAFE: Final = b"the transaction has ended, but the disk failed: its end may be lost"
@@ -165,13 +166,14 @@ class EndLane:
         topic, queue_id = seen.property(b"REAL_TOPIC"), seen.property(b"REAL_QID")
         if topic is None or queue_id is None or not queue_id.isdigit():
             return None
-        if any(name in seen.properties for name in _MORE) or self._topics.get(topic.decode()) is None:
+        known = seen.properties
+        if _MORE.search(known) or self._topics.get(topic.decode()) is None:
             return None
         copies.add(
             seen,
             topic,
             int(queue_id),
-            seen.properties,
+            known,
             sys_flag=seen.sys_flag & ~sysflag.TRANSACTION_MASK | sysflag.TRANSACTION_COMMIT,
             prepared_offset=seen.physical_offset,
             together=2,

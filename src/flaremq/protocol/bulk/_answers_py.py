@@ -35,6 +35,13 @@ _PULL_ORDER: Final = (
 )
 
 
+_YES: Final = (
+    b'{"code":0,"extFields":{},"flag":1,"language":"JAVA","opaque":',
+    b',"serializeTypeCurrentRPC":"JSON","version":%d}' % CURRENT_VERSION,
+)
+"""Both sides of the number in an answer that says nothing but yes."""
+
+
 class SendAnswers:
     """Writes the answers of one broker to sends that are stored, as Java's broker does."""
 
@@ -103,6 +110,9 @@ def encode_answer(
     fields: Mapping[bytes, bytes] = MappingProxyType({}),
 ) -> bytes:
     """Any answer without a body. All texts are ASCII that needs no escape. It has no compiled twin."""
+    if serialize == SerializeType.JSON and not (code or remark or fields):
+        header = b"%b%d%b" % (_YES[0], opaque, _YES[1])  # By far the most.
+        return b"%b%b%b" % ((len(header) + 4).to_bytes(4, "big"), len(header).to_bytes(4, "big"), header)
     encoded = _json if serialize == SerializeType.JSON else _compact
     return encoded(code, opaque, remark, fields)
 

@@ -7,10 +7,8 @@ neither be lost nor stop those behind it.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final
 
 from flaremq.base.errors import (
     FlareError,
@@ -34,8 +32,8 @@ from flaremq.store.store import MessageStore
 
 log = logger("broker.delay")
 
-_MORE: Final = re.compile(rb"(?:^|\x02)(?:INNER_|__CRC32#)")
-"""Names of properties for which the store does more than to copy a message."""
+_INNER, _CRC = b"INNER_", b"__CRC32#"
+"""Parts of names of properties for which the store does more than to copy a message."""
 
 
 class Copies:
@@ -121,7 +119,7 @@ class CopyRun:
         name, known = topic.decode("utf-8", "replace"), seen.properties
         if self._tables.topics.get(name) is None or name in names.NO_SEND_TOPICS or not queue_id.isdigit():
             return False
-        if seen.sys_flag & sysflag.INNER_BATCH or _MORE.search(known):
+        if seen.sys_flag & sysflag.INNER_BATCH or _INNER in known or _CRC in known:
             return False
         if added:
             known = known + added if known.endswith(b"\x02") else known + b"\x02" + added

@@ -28,7 +28,7 @@ from flaremq.store.timer.wheel import NOWHERE
 log = logger("broker.timer")
 
 _WHEEL: str = WHEEL_TOPIC.decode()
-_AT_ONCE: Final = 64
+_AT_ONCE: Final = 128
 
 
 class Firing:

@@ -47,7 +47,7 @@ log = logger("broker.timer")
 
 _ENTRY: Final = struct.Struct(layout.ENTRY_FORMAT)
 _LOOK_S: Final = 0.1
-_SLICE_S: Final = 0.001  # Sends and pulls are served between two slices.
+_SLICE_S: Final = 0.002  # Sends and pulls are served between two slices.
 _REST_S: Final = 0.001
 """Between two slices while nothing is due: what only has to be entered does not take time from sends."""
 _SLOTS_AT_ONCE: Final = 10_000

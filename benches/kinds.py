@@ -117,13 +117,15 @@ def _ratio(figures: list[Figures], what: str) -> str:
     if len(figures) < 2:
         return ""
     ours, theirs = figures[0][what], figures[1][what]
+    if not ours or not theirs:
+        return f"{'none':>8}"  # A side that did nothing: the notes say why.
     return f"{(theirs / ours if what == 'p99_us' else ours / theirs):>8.2f}"
 
 
 def _notes(figures: list[Figures]) -> str:
     notes = [f"the first after {each['earliest_s']:.3f} s" for each in figures if "earliest_s" in each]
     notes += [
-        f"{each['errors']} of {each['messages']} refused with {each.get('last_code')}"
+        f"{each['errors']} refused with {each.get('last_code')}, {each['messages']} not"
         for each in figures
         if each["errors"]
     ]

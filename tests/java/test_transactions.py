@@ -110,11 +110,13 @@ def test_open_transactions_in_a_folder_are_asked_about_by_its_next_owner(
         until_ended(broker.address, 2)
         broker.stop()
         broker = peers.again(broker, second)
-        consumer = one_client.push("Paid")
+        consumer, wanted = one_client.push("Paid"), {"open-yes", "yes"}
         deadline_s = time.monotonic() + LIMIT_MS / 1000
-        while len(consumer.received(2, 1000)) < 2 and time.monotonic() < deadline_s:
+        while set(bodies(consumer.received(3, 1000))) != wanted and time.monotonic() < deadline_s:
             producer.heartbeat()
-        assert bodies(consumer.received(2, 5000)) == ["open-yes", "yes"]
+        got = bodies(consumer.received(3, 5000))
+        # RocketMQ notes an end up to three seconds late, and may ask and deliver once more meanwhile.
+        assert got == sorted(wanted) if names[1] == "ours" else set(got) == wanted
         one_client.stop_all()
 
 

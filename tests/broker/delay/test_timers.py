@@ -498,6 +498,22 @@ async def test_while_the_store_refuses_nothing_is_skipped(
         assert await scene.after(SECOND) == [b"0", b"1", b"2", b"3", b"4"]
 
 
+def spoil(scene: Scene, part: bytes, to: bytes) -> None:
+    """Change bytes of the log, as a failing disk does."""
+    view = scene.desk.store.log.files.files[0].view
+    at = bytes(view).index(part)
+    view[at : at + len(to)] = to
+
+
+async def test_a_message_whose_topic_is_no_text_any_more_stops_no_other(tmp_path: Path) -> None:
+    async with a_scene(tmp_path) as scene:
+        scene.desk.tables.topics.put(TopicConfig("Spoiled", 4, 4))
+        await scene.send(0, topic="Spoiled", DELAY_SEC=3)
+        await scene.send(1, DELAY_SEC=3)
+        spoil(scene, b"REAL_TOPIC\x01Spoiled", b"REAL_TOPIC\x01\xff")
+        assert await scene.after(5 * SECOND) == [b"1"]
+
+
 async def test_a_message_whose_topic_is_gone_is_put_aside(tmp_path: Path) -> None:
     async with a_scene(tmp_path) as scene:
         await scene.send(0, DELAY_SEC=3)

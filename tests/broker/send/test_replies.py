@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -212,6 +213,38 @@ async def test_a_one_way_reply_has_no_answer(desk: DeskBench, requester: Client)
     await desk.run()
     await acknowledge(desk, requester)
     assert (replier.read(), len(desk.messages())) == ([], 1)
+
+
+@pytest.mark.parametrize("letter", ["d", "e", "f", "g", "h"])
+@pytest.mark.parametrize("digits", [19, 5_000])
+async def test_a_number_that_is_too_long_harms_no_other_reply(
+    desk: DeskBench, requester: Client, letter: str, digits: int
+) -> None:
+    strange, replier = Line(1), Line(2)
+    desk.deliver(strange, a_reply(1, **{letter: "9" * digits}))
+    desk.deliver(replier, a_reply(2))
+    await desk.run()
+    await acknowledge(desk, requester)
+    assert [answer.code for answer in replier.read()] == [ResponseCode.SUCCESS]
+    assert [command.opaque for command in strange.commands] == [1]
+    assert (strange.errors, replier.errors) == ([], [])
+
+
+async def test_replies_that_have_ended_are_not_kept_in_memory(desk: DeskBench, requester: Client) -> None:
+    (lane,) = (each for each in desk.made.lanes if isinstance(each, replies.ReplyLane))
+    replier, silent = Line(), Client()
+    desk.tables.producers.register("askers", Member(peer=silent, client_id="silent@1"))
+    desk.deliver(replier, a_reply(0, i=ASKED.replace("me@1", "silent@1")))
+    await desk.run()
+    for number in range(1, 20):
+        desk.deliver(replier, a_reply(number))
+        await desk.run()
+        await acknowledge(desk, requester)
+    assert len(replier.read()) == 19
+    found = (each for each in gc.get_objects() if type(each).__name__ == "_Reply")
+    kept = [each for each in found if each.source is replier]
+    assert len(kept) == 1  # The one that is not answered yet.
+    assert lane.under_way == 1
 
 
 @pytest.mark.parametrize("alone", [True, False])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from tests.broker.desks import Line
 from tests.broker.transactions.scenes import COMMIT, OP, ROLLBACK, UNKNOWN, a_scene
 
@@ -73,3 +74,31 @@ async def test_a_one_way_end_has_no_answer(tmp_path: Path) -> None:
         line = Line()
         assert await scene.desk.ask(replace(scene.an_end(0, COMMIT), flag=ONE_WAY), line=line) == []
         assert (scene.bodies(), line.commands) == ([b"0"], [])
+
+
+@pytest.mark.parametrize("digits", [19, 5_000])
+@pytest.mark.parametrize("name", ["tranStateTableOffset", "commitLogOffset"])
+async def test_a_number_that_is_too_long_harms_no_other_end(tmp_path: Path, name: str, digits: int) -> None:
+    async with a_scene(tmp_path) as scene:
+        await scene.prepare(0)
+        await scene.prepare(1)
+        line, strange = Line(), Line(6000)
+        scene.desk.deliver(strange, scene.an_end(1, COMMIT, 1, **{name: "9" * digits}))
+        (answer,) = await scene.desk.ask(scene.an_end(0, COMMIT), line=line)
+        assert (answer.code, line.errors, strange.errors) == (ResponseCode.SUCCESS, [], [])
+        assert [command.opaque for command in strange.commands] == [1]
+
+
+@pytest.mark.parametrize("part", [b"UNIQ_KEY\x01", b"REAL_TOPIC\x01"])
+async def test_a_prepared_message_that_is_damaged_harms_no_other_end(tmp_path: Path, part: bytes) -> None:
+    async with a_scene(tmp_path) as scene:
+        await scene.prepare(0)
+        await scene.prepare(1)
+        ends = [scene.an_end(number, COMMIT, number) for number in (0, 1)]
+        view = scene.desk.store.log.files.files[0].view
+        at = bytes(view).index(part) + len(part)
+        view[at : at + 1] = b"\xff"
+        line = Line()
+        answers = await scene.desk.ask(*ends, line=line)
+        assert (1, ResponseCode.SUCCESS) in [(answer.opaque, answer.code) for answer in answers]
+        assert line.errors == []

@@ -104,12 +104,13 @@ class Firing:
             seen = run.see(unit.offset, unit.size) if unit is not None and not unit.rolls else None
             if unit is None or seen is None or not self._is_ordinary(seen):
                 break
-            topic, key = (seen.property(name) or b"" for name in (b"REAL_TOPIC", b"UNIQ_KEY"))
-            if not self._is_cancelled(topic.decode(), key.decode("utf-8", "replace")):
+            names = b"REAL_TOPIC", b"UNIQ_KEY"  # Perhaps damaged: only the body has a checksum.
+            topic, key = ((seen.property(name) or b"").decode("utf-8", "replace") for name in names)
+            if not self._is_cancelled(topic, key):
                 times = b"TIMER_ENQUEUE_MS\x01%d\x02TIMER_DEQUEUE_MS\x01%b\x02" % (unit.written_ms, dequeued)
                 if not run.add(seen, times):
                     break
-            done.append((len(run), topic.decode()))
+            done.append((len(run), topic))
         stored = run.put()
         gone = [topic for needed, topic in done if needed <= stored]
         for name in gone:

@@ -17,6 +17,8 @@ from typing import Final
 
 from flaremq.model import sysflag
 from flaremq.model.columns import Bytes, Draft, Fact, Remembered, WindowHead
+from flaremq.model.delays import SCHEDULE_TOPIC
+from flaremq.model.names import TRANS_HALF_TOPIC
 from flaremq.model.properties import (
     PRODUCER_SEQ,
     REAL_TOPIC,
@@ -24,11 +26,12 @@ from flaremq.model.properties import (
     TRANSACTION_CHECK_TIMES,
     parse_sequence,
 )
+from flaremq.model.timers import WHEEL_TOPIC
 from flaremq.protocol.bulk.columns import Send
 
 CAPACITY: Final = 64
 """Rows of a new window."""
-WAITING: Final = (b"SCHEDULE_TOPIC_XXXX", b"rmq_sys_wheel_timer", b"RMQ_SYS_TRANS_HALF_TOPIC")
+WAITING: Final = (SCHEDULE_TOPIC, WHEEL_TOPIC, TRANS_HALF_TOPIC.encode())
 """Topics in which a message waits that a producer sent."""
 _TIMES_BEFORE_BODY: Final = 16
 

@@ -30,11 +30,11 @@ from flaremq.base.errors import (
 from flaremq.base.live import Derived, Live
 from flaremq.broker.send.deduplication import Deduplication, FirstSend
 from flaremq.broker.send.rewrites import Arrival, Rewrite
+from flaremq.broker.send.windows import WAITING
 from flaremq.broker.settings import BrokerSettings
 from flaremq.broker.tables.tables import Tables
 from flaremq.model import names, properties, sysflag
 from flaremq.model.batch import split_batch
-from flaremq.model.delays import SCHEDULE_TOPIC
 from flaremq.model.msgid import UniqueIds
 from flaremq.model.properties import decode_properties, encode_properties
 from flaremq.model.timers import WHEEL_TOPIC, Handle
@@ -54,7 +54,6 @@ from flaremq.store.store import MessageStore
 
 _BATCH_TOPIC_MAX: Final = 127
 _COMPARED: Final = frozenset({RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2})
-_HALF_TOPIC: Final = names.TRANS_HALF_TOPIC.encode()
 
 
 # Java's orders: that of its hash map for JSON, that of its class for the compact form.
@@ -361,7 +360,7 @@ class PlainSends:
 
 def _asked_queue(stored_in: bytes, queue_id: int, known: dict[str, str]) -> int:
     """The queue that the answer names: for a delayed message, the one to which it will be delivered."""
-    waits = stored_in in (SCHEDULE_TOPIC, WHEEL_TOPIC, _HALF_TOPIC)
+    waits = stored_in in WAITING
     return int(known[properties.REAL_QUEUE_ID]) if waits else queue_id
 
 

@@ -54,7 +54,8 @@ _NAMES: Final = (
 _LETTERS: Final = tuple(bytes([letter]) for letter in b"abcdefghijklmn")
 _TOPIC, _QUEUE_ID, _BORN, _FLAG, _PROPERTIES, _TIMES = 1, 4, 6, 7, 8, 9
 _NEEDED: Final = 9
-_NUMBERS: Final = (3, _QUEUE_ID, 5, _BORN, _FLAG)
+_NUMBERS: Final = {3: 9, _QUEUE_ID: 9, 5: 9, _BORN: 18, _FLAG: 9}
+"""Fields that are numbers, and how many digits each may have here: all that have so many fit."""
 _FALSE: Final = (10, 12)  # Must be false, or not be there.
 _WIDTH: Final = 1 + Request.FIELD * len(_NAMES)
 _MORE: Final = frozenset(
@@ -101,7 +102,6 @@ class _Reply:
     message: NewMessage
     """To be kept."""
     client_id: str
-    deadline_s: float = 0.0
     why_not: str | None = None
     """Why the requester did not get it."""
 
@@ -164,7 +164,8 @@ class ReplyLane:
         self._loop = asyncio.get_running_loop()
         self._rows: list[array[int]] = []
         self._pushes: dict[ReplyTaker, _Pushes] = {}
-        self._under_way: deque[tuple[_Pushes, int, _Reply]] = deque()
+        self._deadlines: deque[tuple[float, _Pushes, int]] = deque()
+        """Of all replies under way, and of some that have ended: these hold no body, and leave in time."""
         self._done: list[_Reply] = []
         self._timer: asyncio.TimerHandle | None = None
 
@@ -295,29 +296,35 @@ class ReplyLane:
 
     def _begin(self, pushes: _Pushes, reply: _Reply, framed: tuple[int, bytes]) -> None:
         opaque, frame = framed
-        reply.deadline_s = self._loop.time() + FORWARD_TIMEOUT_S
+        deadline_s = self._loop.time() + FORWARD_TIMEOUT_S
         pushes.replies[opaque] = reply
         pushes.requester.pending.taken_by[opaque] = pushes
         pushes.out.append(frame)
-        self._under_way.append((pushes, opaque, reply))
+        self._deadlines.append((deadline_s, pushes, opaque))
         reply.source.begun()
         if self._timer is None:
-            self._timer = self._loop.call_at(reply.deadline_s, self._expire)
+            self._timer = self._loop.call_at(deadline_s, self._expire)
 
     def _expire(self) -> None:
         self._timer = None
         now_s = self._loop.time()
-        while self._under_way:
-            pushes, opaque, reply = self._under_way[0]
-            if pushes.replies.get(opaque) is not reply:
-                self._under_way.popleft()  # It has ended.
-            elif reply.deadline_s <= now_s:
-                self._under_way.popleft()
-                pushes.requester.pending.forget(opaque)
-                pushes.lost(opaque, TimeoutError(f"it did not answer within {FORWARD_TIMEOUT_S:g} s"))
-            else:
-                self._timer = self._loop.call_at(reply.deadline_s, self._expire)
-                return
+        self._forget_ended()
+        while self._deadlines and self._deadlines[0][0] <= now_s:
+            _, pushes, opaque = self._deadlines.popleft()
+            pushes.requester.pending.forget(opaque)
+            pushes.lost(opaque, TimeoutError(f"it did not answer within {FORWARD_TIMEOUT_S:g} s"))
+            self._forget_ended()
+        if self._deadlines:
+            self._timer = self._loop.call_at(self._deadlines[0][0], self._expire)
+
+    def _forget_ended(self) -> None:
+        while self._deadlines and self._deadlines[0][2] not in self._deadlines[0][1].replies:
+            self._deadlines.popleft()
+
+    @property
+    def under_way(self) -> int:
+        """Replies that their requesters have not acknowledged yet."""
+        return sum(len(pushes.replies) for pushes in self._pushes.values())
 
     # After the requester's answer.
 
@@ -328,6 +335,14 @@ class ReplyLane:
 
     def _keep_and_answer(self) -> None:
         done, self._done = self._done, []
+        try:
+            self._answer_all(done)
+        finally:  # Whatever happens, their connections may be closed.
+            for reply in done:
+                reply.source.ended()
+
+    def _answer_all(self, done: Sequence[_Reply]) -> None:
+        self._forget_ended()
         for requester in [each for each, pushes in self._pushes.items() if not pushes.replies]:
             del self._pushes[requester]
         places = self._keep(done) if self._live.now.store_replies else [None] * len(done)
@@ -337,8 +352,6 @@ class ReplyLane:
                 answers.setdefault(reply.source, []).append(self._answer(reply, place))
         for source, frames in answers.items():
             source.send_bytes(b"".join(frames))
-        for reply in done:
-            reply.source.ended()
 
     def _keep(self, done: Sequence[_Reply]) -> list[tuple[int, int] | None]:
         """Where each is kept: physical offset and queue offset. None if it could not be: no harm is done."""
@@ -382,8 +395,9 @@ def _texts(batch: Batch, row: array[int]) -> list[bytes] | None:
         if (at < 0 and number < _NEEDED) or kind & ~(Kind.ESCAPED if number == _PROPERTIES else Kind.TEXT):
             return None
         found.append(bytes(batch.data[at : at + size]) if at >= 0 else b"")
-    if not all(found[number].isdigit() for number in _NUMBERS):
-        return None
+    for number, digits_max in _NUMBERS.items():
+        if not found[number].isdigit() or len(found[number]) > digits_max:
+            return None
     if found[_TIMES] not in (b"", b"0") or any(found[number] not in (b"", b"false") for number in _FALSE):
         return None
     return found if found[_TOPIC] else None

@@ -38,6 +38,7 @@ _WIDTH: Final = 1 + Request.FIELD * len(_NAMES)
 _COMMIT, _ROLLBACK = b"%d" % sysflag.TRANSACTION_COMMIT, b"%d" % sysflag.TRANSACTION_ROLLBACK
 _MORE: Final = (b"DELAY\x01", b"TIMER_", b"INNER_", b"__CRC32#")
 """Parts of names of properties for which a committed message needs more than a copy."""
+_DIGITS_MAX: Final = 18  # Of an offset.
 _AHEAD_MAX: Final = 1024
 _NO_AGE: Final = 1 << 40
 _NOT_SAFE: Final = b"the transaction has ended, but the disk failed: its end may be lost"
@@ -137,10 +138,15 @@ class EndLane:
         group, queue_offset, offset, decision = texts
         if decision not in (_COMMIT, _ROLLBACK) or not (queue_offset.isdigit() and offset.isdigit()):
             return None
+        if len(queue_offset) > _DIGITS_MAX or len(offset) > _DIGITS_MAX:
+            return None
         seen = self._half(int(offset), int(queue_offset), group)
         if seen is None or seen.queue_offset in taken:
             return None
-        ledger, key = self._transactions.ledger, (seen.property(b"UNIQ_KEY") or b"").decode()
+        ledger, key = (
+            self._transactions.ledger,
+            (seen.property(b"UNIQ_KEY") or b"").decode("utf-8", "replace"),
+        )
         if not ledger.is_open(seen.queue_offset, key) or len(ledger.all_of(seen.queue_offset, key)) > 1:
             return None
         topic = b""
@@ -169,7 +175,7 @@ class EndLane:
         for part in _MORE:
             if part in known:
                 return None
-        if self._topics.get(topic.decode()) is None:
+        if self._topics.get(topic.decode("utf-8", "replace")) is None:  # Perhaps damaged.
             return None
         copies.add(
             seen,

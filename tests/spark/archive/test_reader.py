@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 import threading
 from collections.abc import Iterator
@@ -19,7 +20,7 @@ from tests.spark.archive.archives import HOUR_US, QUERY, START_US, Filled, some_
 
 from flaremq.arrow.schema import COLUMNS
 from flaremq.base.errors import ConfigError, CorruptStore, StoreError, UsageError
-from flaremq.spark.archive.identity import FORMATS
+from flaremq.spark.archive.identity import FORMATS, OWN
 from flaremq.spark.archive.log import QueryBatch
 from flaremq.spark.archive.partitions import DataFile, HourPartition
 from flaremq.spark.archive.plain import PlainTable
@@ -201,6 +202,20 @@ def test_who_lists_the_folder_during_merges_sees_files_before_or_after(plain: Fi
     assert seen and not wrong
 
 
+def test_a_listing_that_began_before_a_merge_ends_with_the_files_from_before(plain: Filled) -> None:
+    for batch in range(3):
+        plain.add(some_rows(range(batch * 10, batch * 10 + 10)))
+    names = {path.name for path in shown(plain.folder)}
+    with os.scandir(shown(plain.folder)[0].parent) as listing:  # Opened; its names are read below.
+        assert compact(None, plain.folder).files
+        assert {entry.name for entry in listing} == names
+    assert len(shown(plain.folder)) == 1
+    swapped = plain.folder / OWN / "swap"
+    assert list(swapped.iterdir())
+    vacuum(plain.folder, 0)
+    assert not list(swapped.iterdir())
+
+
 def test_what_a_process_that_died_has_not_shown_is_shown_by_the_next(plain: Filled) -> None:
     class Dying(PlainTable):
         def __init__(self, folder: Path) -> None:
@@ -222,7 +237,7 @@ def test_folders_are_changed_file_by_file_where_the_system_cannot_exchange_them(
         plain.add(some_rows([batch]), some_rows([batch], "Others"))
     compact(None, plain.folder)
     assert [pq.ParquetFile(path).metadata.num_rows for path in shown(plain.folder)] == [3, 3]
-    assert not list((plain.folder / "_flaremq" / "swap").iterdir())
+    assert not list((plain.folder / OWN / "swap").iterdir())
 
 
 def test_names_are_made_anew_where_nobody_knows_any_more_what_has_changed(plain: Filled) -> None:

@@ -58,6 +58,7 @@ class PlainTable:
     def vacuum(self, age_s: float) -> Vacuumed:
         """Delete removed files by the time of their removal, and files of failed attempts by their own."""
         self.settle()  # Links go before files, so that readers find no link to a missing file.
+        self._shown.sweep(age_s)
         before_s, names = time.time() - age_s, list(walked(self._data))
         state = self._log.state()  # After listing files, so that it includes files committed meanwhile.
         due = [path for path, time_ms in state.removed.items() if time_ms <= before_s * 1000]

@@ -5,7 +5,8 @@ Those that are part of the archive have a second name, a hard link, in the visib
 says which; the links follow a moment later, and if a process dies in between, the next one catches up.
 
 A merge changes the names of a whole partition: its folder is exchanged for another in one step. A reader that
-lists it sees the files before or those after, never both and never neither.
+lists it sees the files before or those after, never both and never neither. A reader may have opened the old
+folder just before the exchange and list it just after, so the old folder stays out of sight for a while.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import ctypes
 import fcntl
 import os
 import shutil
+import time
 import uuid
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -28,6 +30,8 @@ from flaremq.spark.archive.log import ArchiveLog, ArchiveState, Commit
 HIDDEN_SUFFIX: Final = ".pq"
 """Not .parquet, so that a search for *.parquet in all folders finds every row once."""
 SHOWN_SUFFIX: Final = ".parquet"
+LISTING_S: Final = 300.0
+"""How long the listing of one folder may take. For so long an exchanged folder keeps its names."""
 _AT_CWD: Final = -100
 _EXCHANGE: Final = 2  # RENAME_EXCHANGE of Linux.
 
@@ -63,7 +67,7 @@ class PublishedFiles:
             return 0
 
     def _apply(self, state: ArchiveState, commits: list[Commit] | None) -> None:
-        shutil.rmtree(self._swap, ignore_errors=True)
+        self._sweep(LISTING_S)
         if commits is None:  # The commits since then are no longer kept.
             changed = set(map(_folder, [*state.files, *state.removed]))
         else:
@@ -94,13 +98,27 @@ class PublishedFiles:
         new, place = self._swap / uuid.uuid4().hex, self._root / folder
         self._fill(new, paths)
         place.mkdir(parents=True, exist_ok=True)
-        if not _exchanged(new, place):
+        if _exchanged(new, place):
+            os.utime(new)  # From now on it is the old one.
+        else:
             # Rows are missing for a moment, which is better than rows that are there twice.
             for old in place.glob(f"*{SHOWN_SUFFIX}"):
                 old.unlink()
             self._fill(place, paths)
+            shutil.rmtree(new)
         sync_folder(place.parent)
-        shutil.rmtree(new)
+
+    def sweep(self, age_s: float) -> None:
+        """Delete folders that were exchanged at least `age_s` ago, and those of processes that died."""
+        with locked(self._lock):
+            self._sweep(age_s)
+
+    def _sweep(self, age_s: float) -> None:
+        before_s = time.time() - age_s
+        with contextlib.suppress(FileNotFoundError):
+            for old in self._swap.iterdir():
+                if old.stat().st_mtime <= before_s:
+                    shutil.rmtree(old, ignore_errors=True)
 
 
 def _folder(path: str) -> str:

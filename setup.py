@@ -27,6 +27,7 @@ def extensions() -> list[Extension]:
                 "src/flaremq/protocol/bulk/_framecheck.pxi",
                 "src/flaremq/protocol/bulk/_sendproperties.pxi",
                 "src/flaremq/protocol/bulk/_scan.h",
+                "src/flaremq/store/_glance.pxi",
             ],
             include_dirs=["src/flaremq"],
             extra_compile_args=["-O3"],

@@ -15,7 +15,7 @@ from flaremq.model.columns import Draft
 from flaremq.model.msgid import decode_offset_id
 from flaremq.protocol import fields
 from flaremq.protocol.bulk.answers import encode_answer
-from flaremq.protocol.bulk.columns import PullAnswer, Send
+from flaremq.protocol.bulk.columns import Frame, PullAnswer, Send
 from flaremq.protocol.codes import LanguageCode, SerializeType
 from flaremq.protocol.command import Command, response_to
 from flaremq.protocol.frame import FrameDecoder, decode_frame, encode_frame
@@ -263,3 +263,34 @@ def test_twins_write_the_same_pull_headers(
 ) -> None:
     answer = array("q", [serialize, opaque, code, *numbers, 1000])
     assert len({module.encode_pull_header(answer, b"FOUND") for module in TWINS}) == 1
+
+
+@given(
+    requests=st.lists(
+        st.tuples(
+            st.integers(0, 2),
+            st.integers(-(2**31), 2**31 - 1),
+            st.sampled_from([0, 0, 2]),
+            st.sampled_from([*SerializeType]),
+        ),
+        max_size=8,
+    ),
+    outcome=st.sampled_from([(0, b""), (1, b"the disk failed")]),
+)
+def test_many_equal_answers_are_the_answers_one_by_one(
+    requests: list[tuple[int, int, int, SerializeType]], outcome: tuple[int, bytes]
+) -> None:
+    frames = array("q", bytes(8 * Frame.WIDTH * len(requests)))
+    for row, (chunk, opaque, flag, serialize) in enumerate(requests):
+        f = row * Frame.WIDTH
+        frames[f + Frame.CHUNK], frames[f + Frame.OPAQUE] = chunk, opaque
+        frames[f + Frame.FLAG], frames[f + Frame.SERIALIZE] = flag, serialize
+    for twin in TWINS:
+        found = twin.encode_answers(frames, range(len(requests)), *outcome)
+        assert b"".join(answers for _, answers in found) == b"".join(
+            encode_answer(serialize, opaque, *outcome) for _, opaque, flag, serialize in requests if not flag
+        )
+        chunks = [chunk for chunk, _, flag, _ in requests if not flag]
+        assert {chunk for chunk, _ in found} == set(chunks)
+        with pytest.raises(IndexError):
+            twin.encode_answers(frames, [len(requests)], *outcome)

@@ -20,23 +20,15 @@ from flaremq.base.errors import FlareError
 from flaremq.base.live import Live
 from flaremq.broker.clientcalls import FORWARD_TIMEOUT_S
 from flaremq.broker.send.plain import PlainSends
+from flaremq.broker.send.pushes import LETTERS, NAMES, WIDTH, ReplyDraft, read_replies
 from flaremq.broker.settings import BrokerSettings
 from flaremq.broker.stats.stats import Stats
 from flaremq.broker.tables.tables import Tables
-from flaremq.model import properties, sysflag
 from flaremq.model.columns import Bytes
-from flaremq.protocol.bulk.answers import encode_answer
 from flaremq.protocol.bulk.burst import command_of
-from flaremq.protocol.bulk.columns import Frame, Kind, Plain, Request
+from flaremq.protocol.bulk.columns import Frame, Plain
 from flaremq.protocol.bulk.requests import parse_requests
-from flaremq.protocol.codes import (
-    CURRENT_VERSION,
-    ONE_WAY,
-    RESPONSE,
-    RequestCode,
-    ResponseCode,
-    SerializeType,
-)
+from flaremq.protocol.codes import CURRENT_VERSION, ONE_WAY, RESPONSE, RequestCode, ResponseCode
 from flaremq.protocol.command import Command, response_to
 from flaremq.protocol.frame import encode_frame
 from flaremq.remoting.pending import Pending
@@ -46,36 +38,10 @@ from flaremq.store.drafts import NewMessage
 from flaremq.store.store import MessageStore
 
 CODES: Final = frozenset({RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2})
-_NAMES: Final = (
-    *(b"producerGroup", b"topic", b"defaultTopic", b"defaultTopicQueueNums", b"queueId", b"sysFlag"),
-    *(b"bornTimestamp", b"flag", b"properties", b"reconsumeTimes", b"unitMode", b"maxReconsumeTimes"),
-    *(b"batch", b"bname"),
-)
-_LETTERS: Final = tuple(bytes([letter]) for letter in b"abcdefghijklmn")
-_TOPIC, _QUEUE_ID, _BORN, _FLAG, _PROPERTIES, _TIMES = 1, 4, 6, 7, 8, 9
-_NEEDED: Final = 9
-_NUMBERS: Final = {3: 9, _QUEUE_ID: 9, 5: 9, _BORN: 18, _FLAG: 9}
-"""Fields that are numbers, and how many digits each may have here: all that have so many fit."""
-_FALSE: Final = (10, 12)  # Must be false, or not be there.
-_WIDTH: Final = 1 + Request.FIELD * len(_NAMES)
-_MORE: Final = frozenset(
-    name.encode()
-    for name in (
-        *(properties.DELAY, properties.TRANSACTION_PREPARED, properties.POP_CK, properties.MSG_REGION),
-        *(properties.TRACE_ON, properties.CLUSTER),
-    )
-)
-"""Properties for which a reply needs more than to be kept."""
-_MORE_PREFIXES: Final = (b"TIMER_", b"INNER_", b"__")
-_NAME_END, _END = rb"\u0001", rb"\u0002"  # As they stand in JSON.
-_SYS_FLAG: Final = sysflag.COMPRESSED | sysflag.MULTI_TAGS | sysflag.COMPRESSION_MASK
-_PUSH: Final = (
-    b'{"code":%d,"extFields":{"producerGroup":"%%b","topic":"%%b","defaultTopic":"%%b",'
-    b'"defaultTopicQueueNums":"%%b","queueId":"%%b","sysFlag":"%%b","bornTimestamp":"%%b","flag":"%%b",'
-    rb'"properties":"%%bPUSH_REPLY_TIME\u0001%%d\u0002","reconsumeTimes":"%%b","unitMode":"false",'
-    b'"bornHost":"%%b","storeHost":"%%b","storeTimestamp":"%%d"},"flag":0,"language":"JAVA","opaque":%%d,'
-    b'"serializeTypeCurrentRPC":"JSON","version":%%d}'
-) % RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT
+_TOLD: Final = (
+    b'{"code":0,"extFields":{"msgId":"%%b","queueId":"%%d","queueOffset":"%%d"%%b},"flag":1,'
+    b'"language":"JAVA","opaque":%%d,"serializeTypeCurrentRPC":"JSON","version":%d}'
+) % CURRENT_VERSION
 _PUSHES_MAX: Final = 4096
 _NO_AGE: Final = 1 << 40
 
@@ -99,9 +65,8 @@ class _Reply:
     """Of the replier."""
     opaque: int
     wants_answer: bool
-    message: NewMessage
+    draft: ReplyDraft
     """To be kept."""
-    client_id: str
     why_not: str | None = None
     """Why the requester did not get it."""
 
@@ -137,6 +102,25 @@ class _Pushes:
         if reply is not None:
             reply.why_not = str(error)
             self._done(reply)
+
+
+class _Turn:
+    """What is the same for all replies of a turn, or for many."""
+
+    def __init__(self, batch: Batch, now_ms: int, store_host: bytes) -> None:
+        self.batch = batch
+        self.now_ms = now_ms
+        self.store_host = store_host
+        self.is_open: dict[tuple[bytes, int], bool] = {}
+        self.touched: dict[_Pushes, None] = {}
+        self._addresses: dict[Source, bytes] = {}
+
+    def address_of(self, source: Source) -> bytes:
+        known = self._addresses.get(source)
+        if known is None:
+            host, port = cast(Any, source).address
+            known = self._addresses[source] = f"{host}:{port}".encode()
+        return known
 
 
 class ReplyLane:
@@ -182,11 +166,11 @@ class ReplyLane:
             leave_all(batch, CODES)
         tables = batch.data, batch.chunks, batch.frames, batch.pairs
         self._rows = [
-            parse_requests(*tables, (RequestCode.SEND_REPLY_MESSAGE,), _NAMES),
-            parse_requests(*tables, (RequestCode.SEND_REPLY_MESSAGE_V2,), _LETTERS),
+            parse_requests(*tables, (RequestCode.SEND_REPLY_MESSAGE,), NAMES),
+            parse_requests(*tables, (RequestCode.SEND_REPLY_MESSAGE_V2,), LETTERS),
         ]
         acknowledged = self._acknowledged(batch) if self._pushes else 0
-        return acknowledged + sum(len(rows) for rows in self._rows) // _WIDTH
+        return acknowledged + sum(len(rows) for rows in self._rows) // WIDTH
 
     def _acknowledged(self, batch: Batch) -> int:
         """Take the answers of requesters. How many."""
@@ -207,54 +191,37 @@ class ReplyLane:
         for each in plain:
             each.source.received(each.command)
         parsed, self._rows = self._rows, []
-        touched: set[_Pushes] = set()
+        tail = self._plain.tail if self._live.now.store_replies else b""
+        turn = _Turn(batch, self._clock.now_ms(), self._address().encode())
         for rows in parsed:
-            for r in range(0, len(rows), _WIDTH):
-                pushes = self._pushed(batch, rows[r : r + _WIDTH])
-                if pushes is not None:
-                    touched.add(pushes)
-                else:
-                    source = batch.sources[batch.frames[rows[r] * Frame.WIDTH + Frame.CHUNK]]
-                    source.received(command_of(batch.data, batch.frames, rows[r]))
-        for pushes in touched:
+            for frame, draft in read_replies(batch.data, batch.frames, rows, tail) if rows else ():
+                if draft is None or not self._pushed(turn, draft):
+                    source = batch.sources[batch.frames[frame * Frame.WIDTH + Frame.CHUNK]]
+                    source.received(command_of(batch.data, batch.frames, frame))
+        for pushes in turn.touched:
             out, pushes.out = pushes.out, []
             pushes.requester.send_bytes(b"".join(out))
 
     # One reply.
 
-    def _pushed(self, batch: Batch, row: array[int]) -> _Pushes | None:
-        """Make the frame for its requester. None if the reply is not an ordinary one."""
-        f, settings = row[0] * Frame.WIDTH, self._live.now
-        frames = batch.frames
-        body_at, body_size = frames[f + Frame.BODY_AT], frames[f + Frame.BODY_SIZE]
-        texts = _texts(batch, row)
-        if texts is None or not body_size or frames[f + Frame.SERIALIZE] != SerializeType.JSON:
-            return None
-        known = _known(texts[_PROPERTIES])
-        if known is None or not self._is_open(texts[_TOPIC], int(texts[_QUEUE_ID])):
-            return None
-        client_id = known.get(b"REPLY_TO_CLIENT", b"").decode()
-        pushes = self._to(client_id)
+    def _pushed(self, turn: _Turn, draft: ReplyDraft) -> bool:
+        """Make the frame for its requester. False if the reply is not an ordinary one."""
+        place = draft.topic, draft.queue_id
+        is_open = turn.is_open.get(place)
+        if is_open is None:
+            is_open = turn.is_open[place] = self._is_open(*place)
+        pushes = self._to(draft.client_id) if is_open else None
         if pushes is None:
-            return None
-        source = batch.sources[frames[f + Frame.CHUNK]]
-        body = bytes(batch.data[body_at : body_at + body_size])
-        tail = self._plain.tail if settings.store_replies else b""
-        message = NewMessage(
-            topic=texts[_TOPIC],
-            body=body,
-            queue_id=int(texts[_QUEUE_ID]),
-            properties=b"".join(b"%b\x01%b\x02" % pair for pair in known.items()) + tail,
-            flag=int(texts[_FLAG]),
-            sys_flag=int(texts[5]) & _SYS_FLAG,
-            born_timestamp_ms=int(texts[_BORN]),
-            born_host=source.host,
-            reconsume_times=int(texts[_TIMES] or b"0"),
-        )
+            return False
+        frames, f = turn.batch.frames, draft.frame * Frame.WIDTH
+        source = turn.batch.sources[frames[f + Frame.CHUNK]]
+        draft.born_host = source.host
+        opaque = pushes.requester.pending.next_opaque()
+        pushes.out.append(draft.push(opaque, turn.now_ms, turn.address_of(source), turn.store_host))
         wants_answer = not frames[f + Frame.FLAG] & ONE_WAY
-        reply = _Reply(source, frames[f + Frame.OPAQUE], wants_answer, message, client_id)
-        self._begin(pushes, reply, self._frame(texts, source, pushes, body))
-        return pushes
+        self._begin(pushes, opaque, _Reply(source, frames[f + Frame.OPAQUE], wants_answer, draft))
+        turn.touched[pushes] = None
+        return True
 
     def _is_open(self, topic: bytes, queue_id: int) -> bool:
         """Whether a reply to this topic may be kept."""
@@ -263,9 +230,9 @@ class ReplyLane:
             return False
         return queue_id < max(config.write_queue_nums, config.read_queue_nums) and not config.is_compacted
 
-    def _to(self, client_id: str) -> _Pushes | None:
+    def _to(self, client_id: bytes) -> _Pushes | None:
         """The requester, if it takes more now."""
-        requester = cast(ReplyTaker | None, self._tables.producers.by_client_id(client_id))
+        requester = cast(ReplyTaker | None, self._tables.producers.by_client_id(client_id.decode()))
         if requester is None or not isinstance(getattr(requester, "pending", None), Pending):
             return None
         if not requester.is_open or requester.is_full:
@@ -275,31 +242,10 @@ class ReplyLane:
             pushes = self._pushes[requester] = _Pushes(requester, self._finish)
         return pushes if len(pushes.replies) < _PUSHES_MAX else None
 
-    def _frame(self, texts: list[bytes], source: Source, pushes: _Pushes, body: bytes) -> tuple[int, bytes]:
-        """Its number, and the frame: the fields are as they came, with what this broker adds."""
-        now_ms, opaque = self._clock.now_ms(), pushes.requester.pending.next_opaque()
-        raw = texts[_PROPERTIES]
-        host, port = cast(Any, source).address
-        header = _PUSH % (
-            *texts[:8],
-            raw if raw.endswith(_END) else raw + _END,
-            now_ms,
-            texts[_TIMES] or b"0",
-            f"{host}:{port}".encode(),
-            self._address().encode(),
-            now_ms,
-            opaque,
-            CURRENT_VERSION,
-        )
-        size = 4 + len(header) + len(body)
-        return opaque, size.to_bytes(4, "big") + len(header).to_bytes(4, "big") + header + body
-
-    def _begin(self, pushes: _Pushes, reply: _Reply, framed: tuple[int, bytes]) -> None:
-        opaque, frame = framed
+    def _begin(self, pushes: _Pushes, opaque: int, reply: _Reply) -> None:
         deadline_s = self._loop.time() + FORWARD_TIMEOUT_S
         pushes.replies[opaque] = reply
         pushes.requester.pending.taken_by[opaque] = pushes
-        pushes.out.append(frame)
         self._deadlines.append((deadline_s, pushes, opaque))
         reply.source.begun()
         if self._timer is None:
@@ -357,62 +303,31 @@ class ReplyLane:
         """Where each is kept: physical offset and queue offset. None if it could not be: no harm is done."""
         rows, stored = CopyRows(self._store.offsets), 0
         for reply in done:
-            rows.add_new(reply.message)
+            rows.add_new(cast(NewMessage, reply.draft))  # It has what a new message has.
         with suppress(FlareError):  # Its requester has it. The store tells what is wrong with it.
             stored = self._store.put_many(rows.drafts())
-        places: list[tuple[int, int] | None] = []
-        for row, reply in enumerate(done):
+        places: list[tuple[int, int] | None] = [None] * len(done)
+        sizes: dict[bytes, list[int]] = {}
+        for row in range(stored):
             physical, size, queue_offset = rows.place(row)
-            places.append((physical, queue_offset) if row < stored else None)
-            if row < stored:
-                self._stats.put(reply.message.topic.decode(), 1, size)
+            places[row] = physical, queue_offset
+            sizes.setdefault(done[row].draft.topic, []).append(size)
+        for topic, of_topic in sizes.items():
+            self._stats.put(topic.decode(), len(of_topic), sum(of_topic))
         self._told_stored()
         return places
 
     def _answer(self, reply: _Reply, place: tuple[int, int] | None) -> bytes:
         """As `handlers.reply` answers."""
-        host = self._plain.host.encode()
-        message_id = b"0" if place is None else b"%b%016X" % (host, place[0])
-        fields = {
-            b"msgId": message_id,
-            b"queueId": b"%d" % reply.message.queue_id,
-            b"queueOffset": b"%d" % (0 if place is None else place[1]),
-            **{name.encode(): value.encode() for name, value in self._plain.fields.items()},
-        }
+        queue_id, fields = reply.draft.queue_id, self._plain.fields
+        message_id = "0" if place is None else f"{self._plain.host}{place[0]:016X}"
+        queue_offset = 0 if place is None else place[1]
         if reply.why_not is None:
-            return encode_answer(SerializeType.JSON, reply.opaque, fields=fields)
-        remark = f"push reply message to <{reply.client_id}>fail. {reply.why_not}".rstrip()
-        told = {name.decode(): value.decode() for name, value in fields.items()}
+            more = "".join(f',"{name}":"{value}"' for name, value in fields.items()).encode()
+            header = _TOLD % (message_id.encode(), queue_id, queue_offset, more, reply.opaque)
+            size = len(header)
+            return (size + 4).to_bytes(4, "big") + size.to_bytes(4, "big") + header
+        remark = f"push reply message to <{reply.draft.client_id.decode()}>fail. {reply.why_not}".rstrip()
+        told = {"msgId": message_id, "queueId": str(queue_id), "queueOffset": str(queue_offset), **fields}
         request = Command(code=RequestCode.SEND_REPLY_MESSAGE, opaque=reply.opaque)
         return encode_frame(response_to(request, ResponseCode.SYSTEM_ERROR, remark, ext_fields=told))
-
-
-def _texts(batch: Batch, row: array[int]) -> list[bytes] | None:
-    """The fields of a reply, empty where it has none; None if they are not ordinary."""
-    found = []
-    for number in range(len(_NAMES)):
-        at, size, kind = row[1 + number * Request.FIELD : 1 + (number + 1) * Request.FIELD]
-        if (at < 0 and number < _NEEDED) or kind & ~(Kind.ESCAPED if number == _PROPERTIES else Kind.TEXT):
-            return None
-        found.append(bytes(batch.data[at : at + size]) if at >= 0 else b"")
-    for number, digits_max in _NUMBERS.items():
-        if not found[number].isdigit() or len(found[number]) > digits_max:
-            return None
-    if found[_TIMES] not in (b"", b"0") or any(found[number] not in (b"", b"false") for number in _FALSE):
-        return None
-    return found if found[_TOPIC] else None
-
-
-def _known(raw: bytes) -> dict[bytes, bytes] | None:
-    """Its properties; None if they are more than a reply needs, or are written in an unusual way."""
-    text = raw.replace(_NAME_END, b"\x01").replace(_END, b"\x02")
-    if b"\\" in text:
-        return None
-    known: dict[bytes, bytes] = {}
-    pairs = text.removesuffix(b"\x02").split(b"\x02")
-    for pair in pairs:
-        name, _, value = pair.partition(b"\x01")
-        if not name or not value or name in _MORE or name.startswith(_MORE_PREFIXES):
-            return None
-        known[name] = value
-    return known if len(known) == len(pairs) and b"UNIQ_KEY" in known else None

@@ -80,6 +80,11 @@ class HalfLedger:
         # A copy of it, which RocketMQ makes at each check, stands for it as well.
         return queue_offset in self._open or bool(self._by_key.get(key))
 
+    def is_alone(self, queue_offset: int, key: str) -> bool:
+        """Whether a message is open, and no copy of it is."""
+        copies = self._by_key.get(key)
+        return copies == [queue_offset] if copies else self.is_open(queue_offset, key)
+
     def outcome(self, key: str) -> bool | None:
         """Whether a transaction that has ended was committed; None if that is no longer known."""
         return self._outcomes.get(key)
@@ -91,21 +96,32 @@ class HalfLedger:
 
     def end(self, queue_offsets: Iterable[int], key: str | None = None, *, committed: bool = False) -> None:
         for queue_offset in queue_offsets:
-            half = self._open.pop(queue_offset, None)
-            if half is not None:
-                same = self._by_key[half.key]
-                same.remove(queue_offset)
-                if not same:
-                    del self._by_key[half.key]
-            elif queue_offset > self.noticed:
-                self._ended_ahead.add(queue_offset)
-            elif queue_offset == self.noticed:
-                self._skip()
+            self._end(queue_offset)
         if key is not None:
-            self._outcomes[key] = committed
-            self._outcomes.move_to_end(key)
-            if len(self._outcomes) > _REMEMBERED:
-                self._outcomes.popitem(last=False)
+            self._remember(key, committed)
+
+    def end_one(self, queue_offset: int, key: str, *, committed: bool) -> None:
+        """The end of a message without copies."""
+        self._end(queue_offset)
+        self._remember(key, committed)
+
+    def _end(self, queue_offset: int) -> None:
+        half = self._open.pop(queue_offset, None)
+        if half is not None:
+            same = self._by_key[half.key]
+            same.remove(queue_offset)
+            if not same:
+                del self._by_key[half.key]
+        elif queue_offset > self.noticed:
+            self._ended_ahead.add(queue_offset)
+        elif queue_offset == self.noticed:
+            self._skip()
+
+    def _remember(self, key: str, committed: bool) -> None:
+        self._outcomes[key] = committed
+        self._outcomes.move_to_end(key)
+        if len(self._outcomes) > _REMEMBERED:
+            self._outcomes.popitem(last=False)
 
     def reopened(self, key: str) -> None:
         """A parked transaction is open again."""

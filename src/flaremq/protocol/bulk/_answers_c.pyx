@@ -11,7 +11,7 @@ from flaremq.model import layout
 from flaremq.model.columns import Draft
 from flaremq.protocol import codes
 from flaremq.protocol.bulk import _answers_py
-from flaremq.protocol.bulk.columns import PullAnswer, Send
+from flaremq.protocol.bulk.columns import Frame, PullAnswer, Send
 
 # The constants live in layout, codes and columns alone; these are their C copies.
 cdef int V4 = layout.HOST_SIZE_V4, V6 = layout.HOST_SIZE_V6, REMARK_SIZE_MAX = _answers_py.REMARK_SIZE_MAX
@@ -27,6 +27,9 @@ cdef int A_CODE = PullAnswer.CODE, A_SUGGEST = PullAnswer.SUGGEST_WHICH_BROKER_I
 cdef int A_NEXT = PullAnswer.NEXT_BEGIN_OFFSET, A_MIN = PullAnswer.MIN_OFFSET, A_MAX = PullAnswer.MAX_OFFSET
 cdef int A_TOPIC_SYS_FLAG = PullAnswer.TOPIC_SYS_FLAG, A_GROUP_SYS_FLAG = PullAnswer.GROUP_SYS_FLAG
 cdef int A_BODY_SIZE = PullAnswer.BODY_SIZE
+cdef int F_WIDTH = Frame.WIDTH, F_CHUNK = Frame.CHUNK, F_FLAG = Frame.FLAG, F_OPAQUE = Frame.OPAQUE
+cdef int F_SERIALIZE = Frame.SERIALIZE, ONE_WAY = codes.ONE_WAY
+cdef bytes YES_BEFORE = _answers_py._YES[0], YES_BEHIND = _answers_py._YES[1]
 
 cdef enum:
     ROOM = 512  # More than any answer takes, but for host, region, unique key and remark.
@@ -251,3 +254,49 @@ def encode_pull_header(answer not None, bytes remark not None=b"FOUND"):
     finally:
         PyBuffer_Release(&held)
     return PyBytes_FromStringAndSize(<const char*>out, p - out)
+
+
+def encode_answers(frames not None, rows not None, int code=0, bytes remark not None=b""):
+    cdef Py_buffer held
+    cdef int64_t count, room = PREFIX + len(YES_BEFORE) + len(YES_BEHIND) + 20, row, chunk, last = -1
+    cdef const int64_t* f
+    cdef uint8_t* out
+    cdef uint8_t* p
+    cdef list answers = []
+    if code or remark:
+        return _answers_py.encode_answers(frames, rows, code, remark)
+    PyObject_GetBuffer(frames, &held, PyBUF_SIMPLE)
+    out = <uint8_t*>malloc(max(1, room * len(rows)))
+    try:
+        if out == NULL:
+            raise MemoryError
+        count, p = held.len // (8 * F_WIDTH), out
+        for row in rows:
+            if not 0 <= row < count:
+                raise IndexError(row)
+            f = <const int64_t*>held.buf + row * F_WIDTH
+            if f[F_CHUNK] != last and p != out:
+                answers.append((last, PyBytes_FromStringAndSize(<char*>out, p - out)))
+                p = out
+            last = f[F_CHUNK]
+            if f[F_FLAG] & ONE_WAY:
+                continue
+            if f[F_SERIALIZE] != JSON:
+                return _answers_py.encode_answers(frames, rows)
+            p = put_yes(p, f[F_OPAQUE])
+        if p != out:
+            answers.append((last, PyBytes_FromStringAndSize(<char*>out, p - out)))
+    finally:
+        free(out)
+        PyBuffer_Release(&held)
+    return answers
+
+
+cdef inline uint8_t* put_yes(uint8_t* out, int64_t opaque) noexcept:
+    """An answer that says nothing but yes."""
+    cdef uint8_t* p = put_bytes(out + PREFIX, <const char*>YES_BEFORE, len(YES_BEFORE))
+    p = put_decimal(p, opaque)
+    p = put_bytes(p, <const char*>YES_BEHIND, len(YES_BEHIND))
+    put32(out, p - out - 4)
+    put32(out + 4, p - out - PREFIX)
+    return p

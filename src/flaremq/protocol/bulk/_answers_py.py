@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import groupby
 from types import MappingProxyType
 from typing import Final
 
 from flaremq.model import layout
 from flaremq.model.columns import Bytes, Draft
-from flaremq.protocol.bulk.columns import PullAnswer, Send
-from flaremq.protocol.codes import CURRENT_VERSION, FRAME_PREFIX_SIZE, RESPONSE, SerializeType
+from flaremq.protocol.bulk.columns import Frame, PullAnswer, Send
+from flaremq.protocol.codes import CURRENT_VERSION, FRAME_PREFIX_SIZE, ONE_WAY, RESPONSE, SerializeType
 
 REMARK_SIZE_MAX: Final = 255
 
@@ -115,6 +116,23 @@ def encode_answer(
         return b"%b%b%b" % ((len(header) + 4).to_bytes(4, "big"), len(header).to_bytes(4, "big"), header)
     encoded = _json if serialize == SerializeType.JSON else _compact
     return encoded(code, opaque, remark, fields)
+
+
+def encode_answers(
+    frames: array[int], rows: Sequence[int], code: int = 0, remark: bytes = b""
+) -> list[tuple[int, bytes]]:
+    """The same answer to many requests, adjacent rows of a chunk joined; none to one-way requests."""
+    answers: list[tuple[int, bytes]] = []
+    for chunk, group in groupby(rows, lambda row: frames[row * Frame.WIDTH + Frame.CHUNK]):
+        places = (row * Frame.WIDTH for row in group)
+        found = b"".join(
+            encode_answer(frames[f + Frame.SERIALIZE], frames[f + Frame.OPAQUE], code, remark)
+            for f in places
+            if not frames[f + Frame.FLAG] & ONE_WAY
+        )
+        if found:
+            answers.append((chunk, found))
+    return answers
 
 
 def _text(heads: Bytes, row: int, at: int, size: int) -> bytes:

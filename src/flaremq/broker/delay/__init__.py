@@ -7,4 +7,5 @@ levels     delay levels: where their messages wait, and their delivery
 requests   requests about timer messages: recall, progress, counts
 timerdoor  timer messages, and the markers that cancel them, on their way in
 timers     messages for any moment: into the timer wheel, and out of it
+waiting    records of messages that wait, many a call (twin)
 """

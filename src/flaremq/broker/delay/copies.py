@@ -7,6 +7,7 @@ neither be lost nor stop those behind it.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -19,21 +20,21 @@ from flaremq.base.errors import (
     PropertiesTooLong,
 )
 from flaremq.base.logs import fields, logger
+from flaremq.broker.delay.waiting import Due, Tally, tally, to_deliver
 from flaremq.broker.stats.stats import Stats
 from flaremq.broker.tables.tables import Tables
-from flaremq.model import names, properties, sysflag
-from flaremq.model.columns import Check
+from flaremq.model import names, properties
+from flaremq.model.columns import Check, Drafts
 from flaremq.model.message import StoredMessage
 from flaremq.model.properties import encode_properties
-from flaremq.model.record import crc31, decode
-from flaremq.store.copyrows import CopyRows, Glance, glance
+from flaremq.model.record import decode
 from flaremq.store.drafts import NewMessage, copy_of
 from flaremq.store.store import MessageStore
+from flaremq.store.timer.units import Waiting
 
 log = logger("broker.delay")
 
-_INNER, _CRC = b"INNER_", b"__CRC32#"
-"""Parts of names of properties for which the store does more than to copy a message."""
+_QUEUE_DIGITS_MAX = 9
 
 
 class Copies:
@@ -57,9 +58,12 @@ class Copies:
             )
             return None
 
-    def run(self) -> CopyRun:
-        """To deliver several in one append."""
-        return CopyRun(self._store, self._tables, self._stats)
+    def put_some(self, waiting: array[int], due: Due) -> dict[str, int]:
+        """Deliver the first ordinary ones of these messages, rows of Waiting, in one append.
+
+        How many are done with, by topic; none if the first must go alone. Raises if none can be stored now.
+        """
+        return CopyRun(self._store, self._tables, self._stats, waiting, due).put()
 
     def deliver(self, stored: StoredMessage, added: Mapping[str, str] | None = None) -> None:
         """Store the copy, with some properties `added` if there is room. Raises if it cannot now."""
@@ -68,7 +72,7 @@ class Copies:
         message = replace(
             with_properties(stored, added) if added else copy_of(stored),
             topic=known.get(properties.REAL_TOPIC, "").encode(),
-            queue_id=int(queue) if queue.isascii() and queue.isdigit() else 0,
+            queue_id=int(queue) if is_number(queue, _QUEUE_DIGITS_MAX) else 0,
         )
         try:
             try:
@@ -98,54 +102,61 @@ class Copies:
 
 
 class CopyRun:
-    """Messages that are delivered by one append: ordinary ones, as many as are ready one behind the other."""
+    """Waiting messages that are delivered by one append: the first ordinary ones."""
 
-    def __init__(self, store: MessageStore, tables: Tables, stats: Stats) -> None:
+    def __init__(
+        self, store: MessageStore, tables: Tables, stats: Stats, waiting: array[int], due: Due
+    ) -> None:
         self._store = store
         self._tables = tables
         self._stats = stats
-        self._rows = CopyRows(store.offsets)
         self._topics: list[str] = []
+        self._numbers: dict[bytes, int] = {}
+        window = store.log.window(waiting[Waiting.OFFSET]) if waiting else None
+        self._bodies, base = window or (memoryview(b""), 0)
+        self._rows, self._heads, self._fates = to_deliver(
+            self._bodies, base, waiting, store.offsets, self, due
+        )
 
-    def see(self, physical_offset: int, size: int) -> Glance | None:
-        """The waiting message; None if its record is not sound: then `Copies` says why."""
-        record = self._store.record(physical_offset)
-        seen = glance(record) if record is not None and len(record) == size else None
-        return seen if seen is not None and crc31(seen.body) == seen.body_crc else None
+    def number(self, topic: bytes) -> int:
+        """Of a topic; -1 if no message may be delivered there."""
+        known = self._numbers.get(topic)
+        if known is None:
+            name = topic.decode("utf-8", "replace")
+            may = self._tables.topics.get(name) is not None and name not in names.NO_SEND_TOPICS
+            known = self._numbers[topic] = len(self._topics) if may else -1
+            if may:
+                self._topics.append(name)
+        return known
 
-    def add(self, seen: Glance, added: bytes = b"") -> bool:
-        """Take a message, with some properties `added`. False if it is not ordinary, and must go alone."""
-        topic, queue_id = seen.property(b"REAL_TOPIC") or b"", seen.property(b"REAL_QID") or b""
-        name, known = topic.decode("utf-8", "replace"), seen.properties
-        if self._tables.topics.get(name) is None or name in names.NO_SEND_TOPICS or not queue_id.isdigit():
-            return False
-        if seen.sys_flag & sysflag.INNER_BATCH or _INNER in known or _CRC in known:
-            return False
-        if added:
-            known = known + added if known.endswith(b"\x02") else known + b"\x02" + added
-        self._rows.add(seen, topic, int(queue_id), known)
-        self._topics.append(name)
-        return True
+    def put(self) -> dict[str, int]:
+        """How many are done with, by topic: those that were stored, and cancelled ones before and between
+        them. None if the first must go alone. Raises if none can be stored now."""
+        stored, drafts = 0, Drafts(self._rows, self._heads, self._bodies)
+        if len(drafts):
+            try:
+                stored = self._store.put_many(drafts)
+            except MessageIllegal:
+                return {}
+        return self._done(stored)
 
-    def __len__(self) -> int:
-        return len(self._topics)
-
-    def put(self) -> int:
-        """How many were stored, the first of them; 0: the first must go alone. Raises if none can be now."""
-        if not self._topics:
-            return 0
-        try:
-            stored = self._store.put_many(self._rows.drafts())
-        except MessageIllegal:
-            return 0
-        sizes: dict[str, list[int]] = {}
-        for row, topic in enumerate(self._topics[:stored]):
-            sizes.setdefault(topic, []).append(self._rows.place(row)[1])
-        for topic, each in sizes.items():
-            self._stats.put(topic, len(each), sum(each))
-        return stored
+    def _done(self, stored: int) -> dict[str, int]:
+        tallies = tally(self._rows, self._fates, stored, len(self._topics))
+        done = {}
+        for number, topic in enumerate(self._topics):
+            t = number * Tally.WIDTH
+            if tallies[t + Tally.STORED]:
+                self._stats.put(topic, tallies[t + Tally.STORED], tallies[t + Tally.SIZE])
+            if tallies[t + Tally.DONE]:
+                done[topic] = tallies[t + Tally.DONE]
+        return done
 
 
 def with_properties(stored: StoredMessage, added: Mapping[str, str]) -> NewMessage:
     """A copy whose properties have these too; they replace those of the same name."""
     return replace(copy_of(stored), properties=encode_properties({**stored.properties, **added}))
+
+
+def is_number(text: str, digits_max: int = 18) -> bool:
+    """Whether a property is a whole number, and no longer than one of ours: it may be damaged."""
+    return len(text) <= digits_max and text.isascii() and text.isdigit()

@@ -7,12 +7,15 @@ crash is looked at alone.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from array import array
+from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from flaremq.base.clock import Clock
 from flaremq.base.logs import fields, logger
-from flaremq.broker.delay.copies import Copies
+from flaremq.broker.delay.copies import Copies, is_number
+from flaremq.broker.delay.waiting import Enterable, to_enter
 from flaremq.broker.tables.timercounts import TimerCounts
 from flaremq.model import layout, properties
 from flaremq.model.columns import Check
@@ -20,15 +23,15 @@ from flaremq.model.message import StoredMessage
 from flaremq.model.record import decode
 from flaremq.model.tags import java_hash
 from flaremq.model.timers import WHEEL_TOPIC
-from flaremq.store.copyrows import glance
 from flaremq.store.queue.consumequeue import ConsumeQueue
 from flaremq.store.store import MessageStore
 from flaremq.store.timer.timerfiles import NewTimer, TimerFiles
+from flaremq.store.timer.units import Entrant
 
 log = logger("broker.timer")
 
 _ENTRY: Final = struct.Struct(layout.ENTRY_FORMAT)
-_AT_ONCE: Final = 64
+_AT_ONCE: Final = 512
 _NEVER_ENTERED: Final = (1 << 63) - 1  # RocketMQ's TIMER_ENQUEUE_MS of a message that came too late.
 _SLACK_MS: Final = 60_000
 _HASHES_MAX: Final = 10_000
@@ -86,32 +89,32 @@ class Entering:
 
     # Many at once.
 
-    def _enter_many(self, entries: bytes | memoryview) -> int:
+    def _enter_many(self, entries: memoryview) -> int:
         """Enter the ordinary ones at the beginning. How many."""
         files, now_ms = self._files, self._floor(self._clock.now_ms())
-        wanted, topics = list[tuple[int, NewTimer]](), list[str]()
-        if files.queue_offset < files.entered_before:
+        window = self._store.log.window(_ENTRY.unpack_from(entries)[0])
+        if window is None or files.queue_offset < files.entered_before:
             return 0
-        earliest_ms, latest_ms = self.closed_ms, now_ms + files.roll_ms - 1
-        for physical_offset, size, _code in _ENTRY.iter_unpack(entries):
-            record = self._store.record(physical_offset)
-            seen = glance(record) if record is not None and len(record) == size else None
-            text = b"" if seen is None else seen.property(b"TIMER_OUT_MS") or b""
-            if seen is None or seen.topic != WHEEL_TOPIC or not text.isdigit():
-                break
-            slot_ms = int(text) // files.precision_ms * files.precision_ms
-            if not earliest_ms <= slot_ms <= latest_ms or not files.has_room(slot_ms):
-                break
-            topic = seen.property(b"REAL_TOPIC") or b""
-            cancels = seen.property(b"TIMER_DEL_UNIQKEY") is not None
-            wanted.append((slot_ms, NewTimer(physical_offset, size, self._hash(topic), cancels)))
-            topics.append("" if cancels else topic.decode("utf-8", "replace"))
-        done = files.add_many(wanted, now_ms)
+        latest_ms = min(now_ms + files.roll_ms, files.room_ms) - 1
+        terms = Enterable(WHEEL_TOPIC, files.precision_ms, self.closed_ms, latest_ms)
+        entrants, slots_ms, topics = to_enter(*window, entries, terms)
+        done = files.add_many(entrants, slots_ms, array("q", map(self._hash, topics)), now_ms)
         files.queue_offset += done
-        for topic_name in topics[:done]:
-            if topic_name:
-                self._counts.add(topic_name, 1)
+        self._count(entrants[: done * Entrant.WIDTH], topics)
         return done
+
+    def _count(self, entrants: array[int], topics: Sequence[bytes]) -> None:
+        counts = Counter(entrants[Entrant.TOPIC :: Entrant.WIDTH])
+        if any(entrants[Entrant.CANCELS :: Entrant.WIDTH]):  # Those are no messages that wait.
+            pairs = zip(
+                entrants[Entrant.TOPIC :: Entrant.WIDTH],
+                entrants[Entrant.CANCELS :: Entrant.WIDTH],
+                strict=True,
+            )
+            counts = Counter(topic for topic, cancels in pairs if not cancels)
+        for number, count in counts.items():
+            if topics[number]:
+                self._counts.add(topics[number].decode("utf-8", "replace"), count)
 
     def _hash(self, topic: bytes) -> int:
         known = self._hashes.get(topic)
@@ -123,7 +126,7 @@ class Entering:
 
     # One alone.
 
-    def _enter_first(self, entries: bytes | memoryview) -> bool:
+    def _enter_first(self, entries: memoryview) -> bool:
         """False if the wheel has no room for it yet: it must be read first."""
         physical_offset, size, _code = _ENTRY.unpack_from(entries)
         stored = self.waiting(physical_offset, size)
@@ -145,7 +148,7 @@ class Entering:
         known, files = stored.properties, self._files
         now_ms = self._floor(self._clock.now_ms())
         text = known.get(properties.TIMER_OUT_MS, "")
-        if not (text.isascii() and text.isdigit()):
+        if not is_number(text):
             log.error(
                 "a timer message does not say when it is due, and is not delivered",
                 extra=fields(offset=stored.physical_offset),
@@ -164,7 +167,7 @@ class Entering:
                 }
                 self._copies.deliver(stored, late)
             return True
-        if not files.has_room(min(slot_ms, now_ms + files.roll_ms)):
+        if min(slot_ms, now_ms + files.roll_ms) >= files.room_ms:
             return False
         files.add(slot_ms, now_ms, NewTimer(stored.physical_offset, size, java_hash(topic), cancels))
         if not cancels:

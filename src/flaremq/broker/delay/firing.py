@@ -14,11 +14,11 @@ from typing import Final
 
 from flaremq.base.errors import PropertiesTooLong
 from flaremq.base.logs import fields, logger
-from flaremq.broker.delay.copies import Copies, with_properties
+from flaremq.broker.delay.copies import Copies, is_number, with_properties
+from flaremq.broker.delay.waiting import Due
 from flaremq.model import properties
 from flaremq.model.message import StoredMessage
 from flaremq.model.timers import WHEEL_TOPIC
-from flaremq.store.copyrows import Glance
 from flaremq.store.drafts import copy_of
 from flaremq.store.store import MessageStore
 from flaremq.store.timer.timerfiles import TimerFiles
@@ -28,7 +28,8 @@ from flaremq.store.timer.wheel import NOWHERE
 log = logger("broker.timer")
 
 _WHEEL: str = WHEEL_TOPIC.decode()
-_AT_ONCE: Final = 128
+_AT_ONCE: Final = 256
+_UNITS_AT_ONCE: Final = 4096
 
 
 class Firing:
@@ -40,10 +41,10 @@ class Firing:
         files: TimerFiles,
         store: MessageStore,
         copies: Copies,
-        left: Callable[[str], None],
+        left: Callable[[str, int], None],
         now_ms: Callable[[], int],
     ) -> None:
-        """`left` is told the topic of each message that waits no longer."""
+        """`left` is told how many messages of a topic wait no longer."""
         self.at_ms = at_ms
         self._files = files
         self._store = store
@@ -60,9 +61,7 @@ class Firing:
     def step(self) -> bool:
         """Do a little; False when all is done."""
         if self._position >= 0:
-            for _ in range(_AT_ONCE):
-                if self._position >= 0:
-                    self._walk()
+            self._walk()
         elif self._markers:
             self._mark(self._markers[-1])
             self._markers.pop()
@@ -75,17 +74,19 @@ class Firing:
         return True
 
     def _walk(self) -> None:
-        """Note one unit."""
-        position, unit = self._position, self._files.log.get(self._position)
-        if unit is None or unit.slot_ms != self.at_ms or unit.before >= position:
-            log.error(
-                "the timer log is damaged: earlier messages of this second may be missing",
-                extra=fields(position=position, slot_ms=self.at_ms),
-            )
-            self._position = NOWHERE
-            return
-        (self._markers if unit.cancels else self._messages).append(position)
-        self._position = unit.before
+        """Note some units."""
+        found = self._files.log.chain(self._position, self.at_ms, _UNITS_AT_ONCE)
+        if found is not None:
+            messages, markers, self._position, is_sound = found
+            self._messages += messages
+            self._markers += markers
+            if is_sound:
+                return
+        log.error(
+            "the timer log is damaged: earlier messages of this second may be missing",
+            extra=fields(position=self._position, slot_ms=self.at_ms),
+        )
+        self._position = NOWHERE
 
     def _mark(self, position: int) -> None:
         unit, stored = self._read(position)
@@ -93,37 +94,26 @@ class Firing:
             return
         if unit.rolls:
             self._roll(stored)
-        else:
-            self._cancelled.add(stored.properties.get(properties.TIMER_DEL_UNIQKEY, ""))
+        elif key := stored.properties.get(properties.TIMER_DEL_UNIQKEY):
+            self._cancelled.add(key)
 
     def _send_some(self) -> int:
         """Deliver the next ordinary messages in one append. How many: 0 if the next one must go alone."""
-        run, done, dequeued = self._copies.run(), list[tuple[int, str]](), b"%d" % self._now_ms()
-        for position in self._messages[: -_AT_ONCE - 1 : -1]:
-            unit = self._files.log.get(position)
-            seen = run.see(unit.offset, unit.size) if unit is not None and not unit.rolls else None
-            if unit is None or seen is None or not self._is_ordinary(seen):
-                break
-            names = b"REAL_TOPIC", b"UNIQ_KEY"  # Perhaps damaged: only the body has a checksum.
-            topic, key = ((seen.property(name) or b"").decode("utf-8", "replace") for name in names)
-            if not self._is_cancelled(topic, key):
-                times = b"TIMER_ENQUEUE_MS\x01%d\x02TIMER_DEQUEUE_MS\x01%b\x02" % (unit.written_ms, dequeued)
-                if not run.add(seen, times):
-                    break
-            done.append((len(run), topic))
-        stored = run.put()
-        gone = [topic for needed, topic in done if needed <= stored]
-        for name in gone:
-            self._left(name)
-        del self._messages[len(self._messages) - len(gone) :]
-        return len(gone)
-
-    def _is_ordinary(self, seen: Glance) -> bool:
-        if seen.topic != WHEEL_TOPIC or b"QUEUE_MS\x01" in seen.properties:
-            return False  # Another message, or one that was in a wheel before.
-        text = seen.property(b"TIMER_OUT_MS") or b""
-        precision_ms = self._files.precision_ms
-        return text.isdigit() and int(text) // precision_ms * precision_ms == self.at_ms
+        waiting = self._files.log.waiting(self._messages[: -_AT_ONCE - 1 : -1])
+        due = Due(
+            WHEEL_TOPIC,
+            self._store.settings.message_size_max,
+            self._files.precision_ms,
+            self.at_ms,
+            self._now_ms(),
+            frozenset(each.encode() for each in self._cancelled if each.isascii()),
+        )
+        done = self._copies.put_some(waiting, due)
+        for topic, count in done.items():
+            self._left(topic, count)
+        gone = sum(done.values())
+        del self._messages[len(self._messages) - gone :]
+        return gone
 
     def _send(self, position: int) -> None:
         unit, stored = self._read(position)
@@ -138,7 +128,7 @@ class Firing:
                 properties.TIMER_DEQUEUE_MS: str(self._now_ms()),
             }
             self._copies.deliver(stored, times)
-        self._left(topic)
+        self._left(topic, 1)
 
     def _is_cancelled(self, topic: str, key: str) -> bool:
         """Some versions of RocketMQ write the key of a marker without the topic."""
@@ -156,7 +146,7 @@ class Firing:
 
     def _belongs(self, unit: TimerUnit, stored: StoredMessage) -> bool:
         text = stored.properties.get(properties.TIMER_OUT_MS, "")
-        if not (text.isascii() and text.isdigit()):
+        if not is_number(text):
             return False
         slot_ms = int(text) // self._files.precision_ms * self._files.precision_ms
         return slot_ms >= self.at_ms if unit.rolls else slot_ms == self.at_ms
@@ -164,7 +154,7 @@ class Firing:
     def _roll(self, stored: StoredMessage) -> None:
         """Put it back: it is entered again, nearer to its moment."""
         text = stored.properties.get(properties.TIMER_ROLL_TIMES, "0")
-        times = int(text) + 1 if text.isascii() and text.isdigit() else 1
+        times = int(text) + 1 if is_number(text) else 1
         try:
             self._store.put(with_properties(stored, {properties.TIMER_ROLL_TIMES: str(times)}), wait=False)
         except PropertiesTooLong:

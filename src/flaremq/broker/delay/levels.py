@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from array import array
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -25,6 +26,7 @@ from flaremq.base.errors import FlareError
 from flaremq.base.lifecycle import Sleep
 from flaremq.base.logs import fields, logger
 from flaremq.broker.delay.copies import Copies
+from flaremq.broker.delay.waiting import Due
 from flaremq.broker.features import Feature
 from flaremq.broker.offload import Offload
 from flaremq.broker.stats.stats import Stats
@@ -218,12 +220,9 @@ class DelayedMessages(Feature):
 
     def _deliver_many(self, level: _Level, due: Sequence[tuple[int, int]]) -> int:
         """Deliver the first ordinary ones in one append. How many: 0 if the first must go alone."""
-        run = self._copies.run()
-        for physical_offset, size in due:
-            seen = run.see(physical_offset, size)
-            if seen is None or not run.add(seen):
-                break
-        stored = run.put()
+        waiting = array("q", (number for each in due for number in (*each, 0)))
+        done = self._copies.put_some(waiting, Due(SCHEDULE_TOPIC, self._store.settings.message_size_max))
+        stored = sum(done.values())
         level.next += stored
         if stored:
             self._succeeded(level)

@@ -228,7 +228,7 @@ class Timers(Feature):
 
     def _run_some(self) -> bool:
         """A slice; True if there is more to do."""
-        ends_s, before = self._now_s() + _SLICE_S, self._store.log.end
+        ends_s = self._now_s() + _SLICE_S
         self._follow_clock()
         try:
             more = self._entering.some(ends_s - _SLICE_S / 2)
@@ -238,12 +238,16 @@ class Timers(Feature):
             return False
         finally:
             self._note()
-            if self._store.log.end != before:
-                self._store.show(wait=False)
+            self._show()
         if self._trouble:
             log.info("timer messages are delivered again")
             self._trouble = ""
         return more
+
+    def _show(self) -> None:
+        """Let consumers see what was delivered."""
+        if self._store.dispatcher.behind:
+            self._store.show(wait=False)
 
     def _follow_clock(self) -> None:
         """Read slots again whose time is to come once more: those that were fired are empty."""
@@ -270,6 +274,7 @@ class Timers(Feature):
         while self._firing is not None or self._begin():
             if self._firing is not None and not self._firing.step():
                 self._finish(self._firing)
+            self._show()  # Within the slice: it takes as long as the delivery itself.
             if self._now_s() > ends_s:
                 return True
         return False
@@ -293,8 +298,8 @@ class Timers(Feature):
             self._fence = due_ms, self._store.max_offset(WHEEL_TOPIC, 0)
         return self.files.queue_offset >= self._fence[1]
 
-    def _leave(self, topic: str) -> None:
-        self.counts.add(topic, -1)
+    def _leave(self, topic: str, count: int) -> None:
+        self.counts.add(topic, -count)
 
     def _finish(self, firing: Firing) -> None:
         self.files.wheel.clear(firing.at_ms)

@@ -9,6 +9,7 @@ what is lost or damaged here is made again.
 
 timercheck  progress
 timerfiles  the three together, opened, recovered and saved
-timerlog    units
+timerlog    units, each found by its position
+units       units, many a call (twin)
 wheel       slots
 """

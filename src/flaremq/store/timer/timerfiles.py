@@ -9,6 +9,7 @@ unit yet are entered again, as the progress tells. Nothing here knows what a mes
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -21,11 +22,13 @@ from flaremq.store.files.disk import Disk, make_way
 from flaremq.store.settings import StoreSettings
 from flaremq.store.timer.timercheck import Progress, TimerCheck
 from flaremq.store.timer.timerlog import TimerLog, TimerUnit
+from flaremq.store.timer.units import Entrant, SlotRow
 from flaremq.store.timer.wheel import NOWHERE, Slot, Wheel
 
 log = logger("store.timer")
 
 CHECK_FILE: Final = "timercheck"
+_EMPTY: Final = Slot(NOWHERE, NOWHERE, 0)
 
 QueueOffsetOf: TypeAlias = Callable[[int, int], int | None]
 """The queue offset of the waiting message at an offset of the commit log, of a size; None without one."""
@@ -162,33 +165,34 @@ class TimerFiles:
         self.wheel.put(at_ms, Slot(first, position, count + (-1 if unit.cancels else 1)))
         return at_ms
 
-    def add_many(self, wanted: Sequence[tuple[int, NewTimer]], now_ms: int) -> int:
-        """Enter messages that need not roll, each with its slot, in order. How many: fewer, but at least one,
-        if the files have no more room now."""
-        slots: dict[int, Slot] = {}
-        done = 0
+    def add_many(self, entrants: array[int], slots_ms: Sequence[int], hashes: array[int], now_ms: int) -> int:
+        """Enter messages that need not roll, in order. How many: fewer, but at least one, if the files have
+        no more room now.
+
+        Rows of Entrant, with the times of their slots and the hashes of their topics by number.
+        """
+        slots = array("q")
+        for at_ms in slots_ms:
+            self.wheel.reserve(at_ms)  # If it fails, nothing has changed.
+            slots.extend((at_ms, *(self.wheel.get(at_ms) or _EMPTY)))
+        count, done = len(entrants) // Entrant.WIDTH, 0
         try:
-            for at_ms, unit in wanted:
-                slot = slots.get(at_ms) or self.wheel.get(at_ms)
-                before = slot.last if slot is not None else NOWHERE
-                magic = TIMER_NORMAL | (TIMER_DELETE if unit.cancels else 0)
-                position = self.log.append(
-                    TimerUnit(before, magic, now_ms, at_ms - now_ms, unit.offset, unit.size, unit.topic_hash)
-                )
-                first, count = (slot.first, slot.count) if slot is not None else (position, 0)
-                slots[at_ms] = Slot(first, position, count + (-1 if unit.cancels else 1))
-                done += 1
+            while done < count:
+                done += self.log.append_many(entrants, done, count - done, slots, hashes, now_ms)
         except FlareError:
             if not done:
                 raise
         finally:
-            for at_ms, slot in slots.items():
-                self.wheel.put(at_ms, slot)
+            for s in range(0, len(slots), SlotRow.WIDTH):
+                at_ms, first, last, waiting = slots[s : s + SlotRow.WIDTH]
+                if last != NOWHERE:
+                    self.wheel.put(at_ms, Slot(first, last, waiting))
         return done
 
-    def has_room(self, at_ms: int) -> bool:
-        """Whether a slot can be used already: its place may still belong to a time that is not yet read."""
-        return at_ms < self.read_ms + self.wheel.window_ms
+    @property
+    def room_ms(self) -> int:
+        """Slots before it can be used: the place of a later one may belong to a time that is not yet read."""
+        return self.read_ms + self.wheel.window_ms
 
     def oldest_offset(self) -> int | None:
         """Where in the commit log the oldest message lies that may still wait."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from array import array
 from bisect import bisect_left
 from collections.abc import Iterator
 from functools import partial
@@ -22,6 +23,7 @@ from flaremq.model.layout import (
 from flaremq.store.files.disk import Disk
 from flaremq.store.files.filequeue import FileQueue
 from flaremq.store.files.mappedfile import MappedFile
+from flaremq.store.timer.units import pack_units, read_units, walk_back
 
 _UNIT: Final = struct.Struct(TIMER_UNIT_FORMAT)
 _BLANK: Final = struct.Struct(TIMER_BLANK_FORMAT)
@@ -82,6 +84,17 @@ class TimerLog:
         file.append(_UNIT.pack(TIMER_UNIT_SIZE, *unit, 0))
         return position
 
+    def append_many(
+        self, entrants: array[int], first: int, count: int, slots: array[int], hashes: array[int], now_ms: int
+    ) -> int:
+        """Append the units of some messages, as many as the present file has room for; how many."""
+        file = self._writable()
+        room = (self._file_size - file.wrote - TIMER_BLANK_SIZE) // TIMER_UNIT_SIZE
+        some = min(count, room)
+        file.reserve(file.wrote + some * TIMER_UNIT_SIZE)  # If it fails, no slot has changed.
+        file.append(pack_units(entrants, first, some, slots, hashes, now_ms, file.offset + file.wrote))
+        return some
+
     def _writable(self) -> MappedFile:
         files = self._files.files
         if files and files[-1].wrote + SMALLEST <= self._file_size:
@@ -101,6 +114,20 @@ class TimerLog:
             return None
         size, *values, _reserved = _UNIT.unpack_from(file.view, at)
         return TimerUnit(*values) if size == TIMER_UNIT_SIZE and 0 <= values[1] <= TIMER_MAGIC_MAX else None
+
+    def chain(
+        self, position: int, slot_ms: int, count_max: int
+    ) -> tuple[array[int], array[int], int, bool] | None:
+        """Units of a slot from a position on, newest first; see units.walk_back. None: no file is there."""
+        file = self._files.find(position)
+        if file is None:
+            return None
+        return walk_back(file.view[: file.wrote], file.offset, position, slot_ms, count_max)
+
+    def waiting(self, positions: array[int]) -> array[int]:
+        """Rows of Waiting for the first of these units; see units.read_units."""
+        file = self._files.find(positions[0]) if positions else None
+        return array("q") if file is None else read_units(file.view[: file.wrote], file.offset, positions)
 
     def units(self, begin: int) -> Iterator[tuple[int, TimerUnit]]:
         """The units from a file's beginning on, with their positions, up to the first that is not sound."""

@@ -79,14 +79,17 @@ class Wheel:
             return None
         return Slot(first, last, count)
 
-    def put(self, at_ms: int, slot: Slot) -> None:
+    def reserve(self, at_ms: int) -> None:
+        """Have disk space for a slot."""
         assert self._file is not None
-        place = self._place(at_ms)
-        page = place // PAGE
+        page = self._place(at_ms) // PAGE
         if page not in self._reserved:
             self._file.reserve(page * PAGE, min(PAGE, self._size - page * PAGE))
             self._reserved.add(page)
-        _SLOT.pack_into(self._view, place, at_ms // self._precision_ms, *slot, 0)
+
+    def put(self, at_ms: int, slot: Slot) -> None:
+        self.reserve(at_ms)
+        _SLOT.pack_into(self._view, self._place(at_ms), at_ms // self._precision_ms, *slot, 0)
 
     def clear(self, at_ms: int) -> None:
         """Empty a slot: all its messages are delivered."""

@@ -11,15 +11,15 @@ import resource
 import signal
 import socket
 import struct
-import subprocess
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from hashlib import sha1
 from pathlib import Path
 
 import pytest
 from tests.remoting.live import TOPIC, Live, Rude, Servers, servers
+from tests.store.smalldisk import small_disk
 
 from flaremq.base.units import KiB, MiB
 from flaremq.protocol.command import Command, oneway, response_to
@@ -207,18 +207,6 @@ async def test_nothing_is_looked_up_for_a_peer_that_does_not_read_and_then_is_go
     assert done[ASKS] < 250
     assert done[TELLS] == 100
     await server.stop()
-
-
-@contextmanager
-def small_disk(folder: Path, size: int) -> Iterator[Path]:
-    folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
-    if os.geteuid() or subprocess.run(command, capture_output=True, check=False).returncode:
-        pytest.skip("a small disk can be mounted only by root, and not in every container")
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
 async def test_a_disk_that_really_fills_up_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:

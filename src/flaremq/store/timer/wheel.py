@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -41,8 +42,9 @@ class Wheel:
         self._slots = slots
         self._size = slots * WHEEL_SLOT_SIZE
         self._file: DiskFile | None = None
-        self._reserved: set[int] = set()
-        """Pages that have their space on the disk: the file is sparse, and the disk may be full."""
+        self._used: set[int] = set()
+        """Pages that have their space on the disk. The file is sparse and the disk may be full: writing to
+        another page would end the process, and so would reading it on a disk in memory. It is empty."""
 
     @property
     def window_ms(self) -> int:
@@ -62,7 +64,15 @@ class Wheel:
             disk.create(path, self._size)
             disk.sync_folder(path.parent)
         self._file = disk.open(path, self._size, lasting=True)
+        self._used = set(self._written())
         return sound
+
+    def _written(self) -> Iterator[int]:
+        """The pages that have ever been written to."""
+        at = self._disk.data_from(self._path, 0)
+        while at is not None and at < self._size:
+            yield at // PAGE
+            at = self._disk.data_from(self._path, (at // PAGE + 1) * PAGE)
 
     @property
     def _view(self) -> memoryview:
@@ -74,6 +84,8 @@ class Wheel:
 
     def get(self, at_ms: int) -> Slot | None:
         """The slot of a time; None if it is empty."""
+        if self._place(at_ms) // PAGE not in self._used:
+            return None
         time, first, last, count, _magic = _SLOT.unpack_from(self._view, self._place(at_ms))
         if time != at_ms // self._precision_ms or last < 0:
             return None
@@ -83,9 +95,9 @@ class Wheel:
         """Have disk space for a slot."""
         assert self._file is not None
         page = self._place(at_ms) // PAGE
-        if page not in self._reserved:
+        if page not in self._used:
             self._file.reserve(page * PAGE, min(PAGE, self._size - page * PAGE))
-            self._reserved.add(page)
+            self._used.add(page)
 
     def put(self, at_ms: int, slot: Slot) -> None:
         self.reserve(at_ms)
@@ -98,25 +110,30 @@ class Wheel:
 
     def next_occupied(self, begin_ms: int, end_ms: int) -> int | None:
         """The first time from `begin_ms` up to `end_ms`, not included, whose slot is occupied."""
-        view, place = self._view, self._place(begin_ms)
-        number = begin_ms // self._precision_ms
-        for time in range(number, -(-end_ms // self._precision_ms)):
-            if _TIME.unpack_from(view, place)[0] == time and self.get(time * self._precision_ms):
-                return time * self._precision_ms
-            place += WHEEL_SLOT_SIZE
-            if place == self._size:
-                place = 0
+        view, precision_ms = self._view, self._precision_ms
+        number, end = begin_ms // precision_ms, -(-end_ms // precision_ms)
+        while number < end:
+            place = number % self._slots * WHEEL_SLOT_SIZE
+            if place // PAGE not in self._used:
+                number += (min(place // PAGE * PAGE + PAGE, self._size) - place) // WHEEL_SLOT_SIZE
+                continue
+            if _TIME.unpack_from(view, place)[0] == number and self.get(number * precision_ms):
+                return number * precision_ms
+            number += 1
         return None
 
     def wipe(self) -> None:
         assert self._file is not None
         self._file.clear_from(0)
-        self._reserved.clear()
+        self._used.clear()
 
     def checksum(self) -> int:
-        if self._disk.data_from(self._path, 0) is None:
-            return 0  # Never used. Reading it would fill memory with zeros.
-        return zlib.crc32(self._view)
+        """Of the whole file; 0 if it was never used."""
+        view, found = self._view, 0
+        for page in range(-(-self._size // PAGE)) if self._used else ():
+            at, end = page * PAGE, min(page * PAGE + PAGE, self._size)
+            found = zlib.crc32(view[at:end] if page in self._used else bytes(end - at), found)
+        return found
 
     def sync(self) -> None:
         assert self._file is not None

@@ -440,6 +440,17 @@ async def test_a_message_whose_topic_is_no_text_any_more_stops_no_other(tmp_path
         assert await scene.after(5 * SECOND) == [b"1"]
 
 
+async def test_a_message_whose_queue_is_no_number_of_ours_any_more_stops_no_other(tmp_path: Path) -> None:
+    async with a_scene(tmp_path) as scene:
+        text = f"UNIQ_KEY\x01U\x02TIMER_DELAY_SEC\x013\x02NOTE\x01{'x' * 20}\x02"
+        await scene.desk.ask(replace(a_send(b=TOPIC, e="2", i=text), body=b"0", opaque=9))
+        await scene.send(1, DELAY_SEC=3)
+        spoil(scene, b"NOTE\x01" + b"x" * 20, b"REAL_QID\x01" + b"9" * 16)
+        spoil(scene, b"REAL_QID\x012\x02", b"XEAL_QID\x012\x02")
+        assert await scene.after(5 * SECOND) == [b"0", b"1"]
+        assert [each.queue_id for each in scene.of(TOPIC)] == [0, 2]
+
+
 async def test_a_message_whose_topic_is_gone_is_put_aside(tmp_path: Path) -> None:
     async with a_scene(tmp_path) as scene:
         await scene.send(0, DELAY_SEC=3)

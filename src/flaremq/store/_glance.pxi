@@ -3,6 +3,20 @@
 
 from libc.string cimport memchr as glance_memchr, memcmp as glance_memcmp
 
+cdef extern from *:
+    """
+    /* memmem is not in every C library. */
+    static int holds(const uint8_t *p, int64_t size, const char *part, int64_t part_size) {
+        const uint8_t *end = p + size;
+        while (end - p >= part_size && (p = memchr(p, part[0], (size_t)(end - p - part_size + 1)))) {
+            if (memcmp(p, part, (size_t)part_size) == 0) return 1;
+            p++;
+        }
+        return 0;
+    }
+    """
+    bint holds(const uint8_t* p, int64_t size, const char* part, int64_t part_size) nogil
+
 cdef int G_FIXED = layout.FIXED_SIZE, G_V4 = layout.HOST_SIZE_V4, G_V6 = layout.HOST_SIZE_V6
 cdef int G_HOST_AT = layout.BORN_HOST_AT, G_BORN_V6 = sysflag.BORN_HOST_V6, G_STORE_V6 = sysflag.STORE_HOST_V6
 cdef int32_t G_V1 = layout.MAGIC_V1, G_V2 = layout.MAGIC_V2

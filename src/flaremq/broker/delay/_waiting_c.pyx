@@ -23,25 +23,10 @@ cdef extern from "model/_bytes.h":
     void crc_fill_table() nogil
     uint32_t crc31_of(const uint8_t* p, int64_t size) nogil
 
-cdef extern from *:
-    """
-    /* memmem is not in every C library. */
-    static int holds(const uint8_t *p, int64_t size, const char *part, int64_t part_size) {
-        const uint8_t *end = p + size;
-        while (end - p >= part_size && (p = memchr(p, part[0], (size_t)(end - p - part_size + 1)))) {
-            if (memcmp(p, part, (size_t)part_size) == 0) return 1;
-            p++;
-        }
-        return 0;
-    }
-    """
-    bint holds(const uint8_t* p, int64_t size, const char* part, int64_t part_size) nogil
+include "../../store/_glance.pxi"
 
 # The constants live in layout and sysflag alone; these are their C copies.
-cdef int64_t FIXED = layout.FIXED_SIZE, V4 = layout.HOST_SIZE_V4, V6 = layout.HOST_SIZE_V6
-cdef int64_t BORN_HOST_AT = layout.BORN_HOST_AT, ENTRY = layout.ENTRY_SIZE
-cdef int64_t BORN_V6 = sysflag.BORN_HOST_V6, STORE_V6 = sysflag.STORE_HOST_V6, INNER_BATCH = sysflag.INNER_BATCH
-cdef int32_t V1 = layout.MAGIC_V1, V2 = layout.MAGIC_V2
+cdef int64_t ENTRY = layout.ENTRY_SIZE, INNER_BATCH = sysflag.INNER_BATCH
 cdef int64_t PROPERTIES_MAX = layout.PROPERTIES_SIZE_MAX - layout.CRC_TAIL_SIZE - 1
 cdef int64_t DIGITS_MAX = 18, QUEUE_DIGITS_MAX = 9
 cdef enum:
@@ -56,40 +41,18 @@ cdef struct Text:
 
 
 cdef struct Record:
-    const uint8_t* p
-    int64_t sys_flag, born_size, middle, body_at, body_size
+    Seen seen
     Text topic, properties
     Text real_topic, queue_id, moment, key, cancels  # Values of properties.
 
 
-cdef bint read(Record* seen, const uint8_t* p, int64_t size) noexcept:
+cdef bint read(Record* record, const uint8_t* p, int64_t size) noexcept:
     """Find the parts of a record; false if its lengths do not add up to its size."""
-    cdef int64_t at, wide, topic_size, topic_at, properties_at
-    cdef int32_t magic
-    if size < FIXED or get32(p) != size:
+    cdef Seen* seen = &record.seen
+    if not look(seen, p, size) or seen.size != size:
         return False
-    magic = get32(p + 4)
-    if magic != V1 and magic != V2:
-        return False
-    wide = 1 if magic == V2 else 0
-    seen.p = p
-    seen.sys_flag = get32(p + 36)
-    seen.born_size = V6 if seen.sys_flag & BORN_V6 else V4
-    seen.middle = BORN_HOST_AT + seen.born_size + 8 + (V6 if seen.sys_flag & STORE_V6 else V4)
-    if seen.middle + 16 > size:
-        return False
-    seen.body_size = get32(p + seen.middle + 12)
-    seen.body_at = seen.middle + 16
-    at = seen.body_at + seen.body_size
-    if seen.body_size < 0 or at + 1 + wide > size:
-        return False
-    topic_size = get16(p + at) if wide else p[at]
-    topic_at = at + 1 + wide
-    properties_at = topic_at + topic_size + 2
-    if topic_size < 0 or properties_at > size or properties_at + get16(p + properties_at - 2) != size:
-        return False
-    seen.topic = Text(p + topic_at, topic_size)
-    seen.properties = Text(p + properties_at, size - properties_at)
+    record.topic = Text(p + seen.topic_at, seen.topic_size)
+    record.properties = Text(p + seen.properties_at, seen.properties_size)
     return True
 
 
@@ -247,19 +210,19 @@ cdef class Making:
             self.queue_ids[place] = queue_id
         return self.queues[place]
 
-    cdef int add(self, const Record* seen, int64_t at, int64_t queue_id, const char* times, int64_t times_size) except -1:
+    cdef int add(self, const Record* record, int64_t at, int64_t queue_id, const char* times, int64_t times_size) except -1:
+        cdef const Seen* seen = &record.seen
         cdef int64_t* row = <int64_t*>self.rows.data.as_longlongs + self.made * D_WIDTH
-        cdef int64_t topic_size = seen.real_topic.size, size = seen.properties.size + times_size
-        cdef int64_t needed = self.used + topic_size + size + seen.born_size
-        cdef const uint8_t* p = seen.p
+        cdef int64_t topic_size = record.real_topic.size, size = record.properties.size + times_size
+        cdef int64_t needed = self.used + topic_size + size + seen.host_size
         cdef char* out
         if needed > PyByteArray_GET_SIZE(self.heads):
             PyByteArray_Resize(self.heads, 2 * needed)
         out = PyByteArray_AS_STRING(self.heads) + self.used
-        memcpy(out, seen.real_topic.p, topic_size)
-        memcpy(out + topic_size, seen.properties.p, seen.properties.size)
-        memcpy(out + topic_size + seen.properties.size, times, times_size)
-        memcpy(out + topic_size + size, p + BORN_HOST_AT, seen.born_size)
+        memcpy(out, record.real_topic.p, topic_size)
+        memcpy(out + topic_size, record.properties.p, record.properties.size)
+        memcpy(out + topic_size + record.properties.size, times, times_size)
+        memcpy(out + topic_size + size, seen.p + G_HOST_AT, seen.host_size)
         row[0] = self.used
         row[1] = topic_size
         row[2] = self.used + topic_size
@@ -267,16 +230,16 @@ cdef class Making:
         row[4] = at + seen.body_at
         row[5] = seen.body_size
         row[6] = self.used + topic_size + size
-        row[7] = seen.born_size
+        row[7] = seen.host_size
         row[8] = queue_id
         row[9] = self.queue_of(queue_id)
         row[10] = 1
         row[11] = 1
-        row[12] = get32(p + 16)
+        row[12] = seen.flag
         row[13] = seen.sys_flag
-        row[14] = get64(p + 40)
-        row[15] = get32(p + seen.middle)
-        row[16] = get64(p + seen.middle + 4)
+        row[14] = seen.born_ms
+        row[15] = seen.times
+        row[16] = seen.prepared
         self.used = needed
         self.made += 1
         self.tell(self.target)
@@ -312,42 +275,42 @@ cdef int deliver_all(Making making, Py_buffer* held, int64_t base, array.array w
     cdef const int64_t* w = <const int64_t*>waiting.data.as_longlongs
     cdef int64_t i, at, queue_id, target, times_size = 0
     cdef char[TIMES_MAX] times
-    cdef Record seen
+    cdef Record record
     for i in range(len(waiting) // W_WIDTH):
         at = w[0] - base
-        if not is_within(at, w[1], held.len) or not read(&seen, <const uint8_t*>held.buf + at, w[1]):
+        if not is_within(at, w[1], held.len) or not read(&record, <const uint8_t*>held.buf + at, w[1]):
             return 0
-        if <int32_t>crc31_of(seen.p + seen.body_at, seen.body_size) != get32(seen.p + 8):
+        if <int32_t>crc31_of(record.seen.p + record.seen.body_at, record.seen.body_size) != get32(record.seen.p + 8):
             return 0
-        if seen.sys_flag & INNER_BATCH or seen.body_size > body_max or not equal(&seen.topic, place):
+        if record.seen.sys_flag & INNER_BATCH or record.seen.body_size > body_max or not equal(&record.topic, place):
             return 0
-        if is_odd(&seen.properties, precision_ms != 0):
+        if is_odd(&record.properties, precision_ms != 0):
             return 0
-        find_values(&seen)
-        if precision_ms and slot_of(&seen, place, precision_ms) != slot_ms:
+        find_values(&record)
+        if precision_ms and slot_of(&record, place, precision_ms) != slot_ms:
             return 0
-        target = making.target_of(&seen.real_topic)
-        queue_id = number_of(&seen.queue_id, QUEUE_DIGITS_MAX)
+        target = making.target_of(&record.real_topic)
+        queue_id = number_of(&record.queue_id, QUEUE_DIGITS_MAX)
         if target < 0 or queue_id < 0:
             return 0
         if cancelled:
-            if not is_ascii(&seen.real_topic) or not is_ascii(&seen.key):
+            if not is_ascii(&record.real_topic) or not is_ascii(&record.key):
                 return 0
-            if is_cancelled(cancelled, making.topic, &seen.key):
+            if is_cancelled(cancelled, making.topic, &record.key):
                 making.tell(-1 - target)
                 w += W_WIDTH
                 continue
         if precision_ms:
             times_size = snprintf(times, TIMES_MAX, b"\x02TIMER_ENQUEUE_MS\x01%lld\x02TIMER_DEQUEUE_MS\x01%lld\x02",
                                   <long long>w[2], <long long>now_ms)
-        if seen.properties.p[seen.properties.size - 1] == 2 and precision_ms:
-            if seen.properties.size + times_size - 1 > PROPERTIES_MAX:
+        if record.properties.p[record.properties.size - 1] == 2 and precision_ms:
+            if record.properties.size + times_size - 1 > PROPERTIES_MAX:
                 return 0
-            making.add(&seen, at, queue_id, times + 1, times_size - 1)
+            making.add(&record, at, queue_id, times + 1, times_size - 1)
         else:
-            if seen.properties.size + times_size > PROPERTIES_MAX:
+            if record.properties.size + times_size > PROPERTIES_MAX:
                 return 0
-            making.add(&seen, at, queue_id, times, times_size)
+            making.add(&record, at, queue_id, times, times_size)
         w += W_WIDTH
     return 0
 

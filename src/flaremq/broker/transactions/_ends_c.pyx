@@ -36,9 +36,6 @@ cdef extern from "model/_bytes.h":
 cdef extern from "protocol/bulk/_scan.h":
     uint8_t* put_decimal(uint8_t* p, int64_t value) nogil
 
-cdef extern from "<string.h>":
-    void* memmem(const void* where, size_t size, const void* what, size_t what_size) nogil
-
 
 include "../../store/_glance.pxi"
 
@@ -147,7 +144,7 @@ cdef class Ends:
         if not topic_size or not queue_size or not number(queue, queue_size, QUEUE_DIGITS_MAX, &queue_id):
             return None
         for part in MORE:
-            if memmem(seen.p + seen.properties_at, seen.properties_size, <const char*>part, len(part)) != NULL:
+            if holds(seen.p + seen.properties_at, seen.properties_size, <const char*>part, len(part)):
                 return None
         name = PyBytes_FromStringAndSize(<const char*>topic, topic_size)
         known = self._queues.get((name, queue_id))

@@ -22,6 +22,7 @@ case "$*" in
   *tests/cluster*) run=servers ;;
 esac
 echo "$run has begun"
+[ -z "$PYTHONDONTWRITEBYTECODE" ] || echo "$run compiles every module in every process"
 [ ! -p gate ] || [ $run != main ] || read -r word < gate  # Goes on once the test has seen that line.
 echo "===== 7 passed in $run ====="
 [ ! -f "fails-$run" ]
@@ -61,6 +62,15 @@ def test_each_line_of_the_tests_says_which_run_it_is_from(folder: Path) -> None:
 def test_closing_lines_of_all_runs_stand_at_the_end(folder: Path) -> None:
     last = make(folder, "test").stdout.splitlines()[-len(RUNS) :]
     assert last == [f"===== 7 passed in {run} =====" for run in RUNS]
+
+
+def test_processes_of_a_run_keep_bytecode_whatever_the_shell_says(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    ran = make(folder, "test")
+    assert ran.returncode == 0, ran.stderr
+    assert "compiles every module" not in ran.stdout
 
 
 @pytest.mark.parametrize("run", RUNS)

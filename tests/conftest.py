@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 
 import pytest
@@ -29,6 +30,12 @@ def pytest_timeout_set_timer(item: pytest.Item, settings: pytest_timeout.Setting
     """The time that a test has, longer while the machine is busy with other things as well."""
     longer = settings._replace(timeout=settings.timeout * load_factor())
     return pytest_timeout.pytest_timeout_set_timer(item, longer)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Thousands of tests live as long as the run: collections need not visit them again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from pathlib import Path
 
 import pytest
 
 from flaremq.base.errors import ConfigError
+from flaremq.remoting.turn import Turn
 from flaremq.testing.embedded import Embedded, EmbeddedThread
 from flaremq.testing.fakes.wireclient import WireClient
 
@@ -39,6 +42,17 @@ async def test_one_broker_can_be_stopped_and_started_again_where_it_was(tmp_path
         assert route is not None and [data.broker_name for data in route.broker_datas] == ["broker-b"]
         await servers.start("broker-a")
         assert servers.addresses == before
+
+
+def test_the_memory_of_servers_that_have_stopped_is_given_back(tmp_path: Path) -> None:
+    async def serve() -> list[weakref.ref[Turn]]:
+        async with Embedded(tmp_path):
+            return [weakref.ref(each) for each in gc.get_objects() if isinstance(each, Turn)]
+
+    turns = asyncio.run(serve())
+    assert turns, "each holds megabytes"
+    gc.collect()
+    assert not [turn for turn in turns if turn() is not None]
 
 
 async def test_a_wrong_option_is_told_and_leaves_nothing_running(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ They stop in the reverse order; one that fails to stop does not keep the others 
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -380,8 +379,6 @@ class Broker:
                 if feature.step:
                     self._steps.done(feature.step)
             self._running = started.pop_all()
-        gc.collect()
-        gc.freeze()  # These objects live as long as the process: later collections need not visit them.
 
     async def stop(self) -> None:
         """Unregister, answer the requests under way, save everything, and close the store."""

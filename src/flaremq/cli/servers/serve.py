@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -120,6 +121,7 @@ def run(app: App, ready: Callable[[], str], level: str = "INFO") -> None:
         with asyncio.Runner(loop_factory=new_loop) as runner:
             runner.run(_serve(app, ready))
     finally:
+        gc.unfreeze()
         sys.setswitchinterval(before_s)
 
 
@@ -128,6 +130,10 @@ async def _serve(app: App, ready: Callable[[], str]) -> None:
     for number in _stopping_signals():
         loop.add_signal_handler(number, stop.set)
     await app.start()
+    # What was made so far lives as long as the process: later collections need not visit it. A broker inside
+    # another program must not do so: once it has stopped, its memory would never be given back.
+    gc.collect()
+    gc.freeze()
     try:
         typer.echo(ready())
         await stop.wait()

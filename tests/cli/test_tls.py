@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.cli.commands import flaremq
 
 from flaremq.base.errors import FlareError, SendFailed
 from flaremq.base.settings import environment_name
@@ -160,6 +161,13 @@ def test_flags_are_the_variables_of_the_options_that_they_stand_for() -> None:
 # What is wrong is told at the start.
 
 
+def serving(what: str, folder: Path, options: Mapping[str, str]) -> list[str]:
+    """The words that start a server with these options."""
+    flags = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
+    root = ["-o", f"storePathRootDir={folder}"] if what == "broker" else []
+    return [what, "-o", "listenPort=0", "-o", "bindAddress=127.0.0.1", *root, *flags]
+
+
 @pytest.mark.parametrize("what", ["broker", "namesrv"])
 @pytest.mark.parametrize(
     ("options", "complaint"),
@@ -184,12 +192,17 @@ def test_flags_are_the_variables_of_the_options_that_they_stand_for() -> None:
 def test_keys_that_cannot_work_are_named_at_the_start(
     tmp_path: Path, what: str, options: Mapping[str, str], complaint: str
 ) -> None:
-    flags = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
-    root = ["-o", f"storePathRootDir={tmp_path}"] if what == "broker" else []
-    ended = command(what, "-o", "listenPort=0", "-o", "bindAddress=127.0.0.1", *root, *flags, home=tmp_path)
+    ended = flaremq(*serving(what, tmp_path, options))
+    assert ended.status == 1
+    assert complaint in ended.err
+    assert "sesame" not in ended.err
+
+
+@pytest.mark.parametrize("what", ["broker", "namesrv"])
+def test_a_process_whose_key_cannot_work_ends_with_its_complaint(tmp_path: Path, what: str) -> None:
+    ended = command(*serving(what, tmp_path, {**SERVER, "tls.server.keyPath": OTHER_KEY}), home=tmp_path)
     assert ended.returncode == 1
-    assert complaint in ended.stderr
-    assert "sesame" not in ended.stderr
+    assert "expected the key of that certificate" in ended.stderr
 
 
 def test_a_password_is_not_printed_with_the_settings(tmp_path: Path) -> None:

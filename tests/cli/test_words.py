@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -30,12 +31,17 @@ def leaves(command: Any, *path: str) -> Iterator[tuple[str, ...]]:
         yield from leaves(each, *path, name)
 
 
+@functools.cache
+def shown_help(path: tuple[str, ...]) -> str:
+    return flaremq(*path, "--help").out
+
+
 EVERY = [path for name in sorted(filter(is_here, {*COMMANDS, *ALIASES})) for path in leaves(load(name), name)]
 
 
 @pytest.mark.parametrize("path", EVERY, ids=" ".join)
 def test_help_shows_words_and_no_types_of_python(path: tuple[str, ...]) -> None:
-    shown = flaremq(*path, "--help").out
+    shown = shown_help(path)
     assert not TYPES.findall(shown), shown
 
 
@@ -52,7 +58,7 @@ OURS = [path for path in EVERY if path[0] not in ("pipeline", "store")]
 
 @pytest.mark.parametrize("path", OURS, ids=" ".join)
 def test_help_reads_like_english(path: tuple[str, ...]) -> None:
-    shown = flaremq(*path, "--help").out
+    shown = shown_help(path)
     assert not TRANSLATED.findall(shown), shown
 
 

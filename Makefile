@@ -81,6 +81,7 @@ test-java:
 
 slow: build  ## Longer runs of the property and crash tests.
 	$(BIN)/pytest -m slow
+	$(BIN)/pytest -m 'hypothesis and not slow and not java' --hypothesis-profile=slow
 
 java: build  ## Everything against the real Apache RocketMQ.
 	$(BIN)/pytest tests/java -m java

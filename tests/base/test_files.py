@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from flaremq.base.errors import StoreError
-from flaremq.base.files import BackedFile, create_whole, replace_whole
+from flaremq.base.files import BackedFile, Files, create_whole, replace_whole
 
 WRITERS = 8
 
@@ -84,3 +84,26 @@ def test_what_a_crash_left_half_written_does_not_stop_the_next_save(tmp_path: Pa
     BackedFile(tmp_path / "topics.json").save(b"whole")
     assert (tmp_path / "topics.json").read_bytes() == b"whole"
     assert names(tmp_path) == ["topics.json"]
+
+
+def test_a_table_is_read_and_written_through_the_files_that_it_is_given(tmp_path: Path) -> None:
+    class InMemory(Files):
+        def __init__(self) -> None:
+            self.kept: dict[Path, bytes] = {}
+
+        def read(self, path: Path) -> bytes:
+            if path not in self.kept:
+                raise FileNotFoundError(path)
+            return self.kept[path]
+
+        def save(self, path: Path, backup: Path, data: bytes) -> None:
+            if path in self.kept:
+                self.kept[backup] = self.kept[path]
+            self.kept[path] = data
+
+    file = BackedFile(tmp_path / "topics.json", InMemory())
+    assert file.load_as(bytes) is None
+    file.save(b"one")
+    file.save(b"two")
+    assert file.load_as(bytes) == b"two"
+    assert list(tmp_path.iterdir()) == []

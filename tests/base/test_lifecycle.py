@@ -1,5 +1,6 @@
 import asyncio
 import logging
+import math
 import queue
 import threading
 from collections.abc import Iterator
@@ -77,6 +78,46 @@ def test_a_pause_that_nobody_ends_ends_by_itself(heard: Heard) -> None:
     assert rounds.get(timeout=LONG_S) is False
     assert rounds.get(timeout=LONG_S) is False
     worker.stop(LONG_S)
+
+
+def test_a_worker_rests_as_its_step_says_and_no_longer_than_it_is_woken(heard: Heard) -> None:
+    steps: queue.SimpleQueue[None] = queue.SimpleQueue()
+    rests_s = iter([None, 0.001, LONG_S, math.inf])
+
+    def step(_worker: Worker) -> float | None:
+        steps.put(None)
+        return next(rests_s)
+
+    worker = Worker("w", step, heard)
+    worker.start()
+    for _ in range(3):  # Without a rest, and after a short one.
+        steps.get(timeout=LONG_S)
+    worker.wake()
+    steps.get(timeout=LONG_S)
+    worker.stop(LONG_S)
+    assert steps.empty()
+
+
+def test_a_worker_may_rest_before_its_first_step(heard: Heard) -> None:
+    rounds = Rounds()
+    worker = Worker("w", rounds.step, heard, first_s=LONG_S)
+    worker.start()
+    worker.stop(LONG_S)
+    assert rounds.entered.empty()
+
+
+def test_one_step_can_be_done_without_a_thread(heard: Heard) -> None:
+    results = iter([2.5, None])
+
+    def step(_worker: Worker) -> float | None:
+        try:
+            return next(results)
+        except StopIteration:
+            raise OSError("no descriptor") from None
+
+    worker = Worker("w", step, heard)
+    assert [worker.once() for _ in range(4)] == [(2.5, True), (0.0, True), (0.05, False), (0.1, False)]
+    assert [type(heard.failures.get(timeout=LONG_S)) for _ in range(2)] == [OSError, OSError]
 
 
 def test_a_wake_before_the_pause_is_not_lost(heard: Heard) -> None:

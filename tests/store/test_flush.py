@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from flaremq.base.errors import FlushFailed
-from flaremq.base.lifecycle import Worker
+from flaremq.base.lifecycle import Step, Worker
 from flaremq.store.commitlog import CommitLog
 from flaremq.store.dispatch import Dispatcher
 from flaremq.store.files.checkpoint import Checkpoint
@@ -25,19 +25,15 @@ from flaremq.testing.fakes.disk import FaultyDisk
 
 
 class Thread:
-    """What a step sees of its thread: it remembers how long it was asked to pause."""
+    """What a step sees of its thread, and how long it rested after each step."""
 
     stopping = False
 
     def __init__(self) -> None:
-        self.pauses_s: list[float | None] = []
+        self.rests_s: list[float] = []
 
     def ask_to_stop(self) -> None:
         self.stopping = True
-
-    def pause(self, timeout_s: float | None) -> bool:
-        self.pauses_s.append(timeout_s)
-        return True
 
 
 class Bench:
@@ -60,15 +56,17 @@ class Bench:
     def put(self, size: int = 100) -> None:
         self.log.append_many(drafts_of([a_message(bytes(size))], self.log.offsets))
 
-    def step(self, step: Callable[[Worker], None]) -> None:
-        step(cast(Worker, self.thread))
+    def step(self, step: Step) -> None:
+        rest_s = step(cast(Worker, self.thread))
+        if rest_s is not None:
+            self.thread.rests_s.append(rest_s)
 
 
 def test_the_log_is_flushed_every_interval_when_enough_pages_are_dirty(tmp_path: Path) -> None:
     bench = Bench(tmp_path, flush_interval_ms=700, flush_least_pages=2)
     bench.put()
     bench.step(bench.flusher._flush_step)
-    assert bench.thread.pauses_s == [0.7]
+    assert bench.thread.rests_s == [0.7]
     assert bench.log.flushed.value == 0
     bench.put(9000)
     bench.step(bench.flusher._flush_step)
@@ -130,7 +128,7 @@ def test_the_pool_is_committed_by_pages_and_by_time(tmp_path: Path) -> None:
     )
     bench.put()
     bench.step(bench.flusher._commit_step)
-    assert bench.thread.pauses_s == [0.15]
+    assert bench.thread.rests_s == [0.15]
     assert bench.log.readable_end == 0
     bench.put(9000)
     bench.step(bench.flusher._commit_step)
@@ -150,11 +148,11 @@ def test_group_commit_flushes_at_once_and_rests_when_there_is_nothing(tmp_path: 
     for _ in range(3):
         bench.put()
     bench.step(bench.flusher._flush_step)
-    assert bench.thread.pauses_s == []
+    assert bench.thread.rests_s == []
     assert bench.log.flushed.value == bench.log.end
     assert len(bench.disk.synced) == 1  # Three puts, one sync.
     bench.step(bench.flusher._flush_step)
-    assert bench.thread.pauses_s == [0.5]
+    assert bench.thread.rests_s == [0.5]
 
 
 def test_queues_are_flushed_every_interval_when_enough_pages_are_dirty(tmp_path: Path) -> None:
@@ -168,7 +166,7 @@ def test_queues_are_flushed_every_interval_when_enough_pages_are_dirty(tmp_path:
     bench.put()
     bench.dispatcher.catch_up()
     bench.step(bench.queue_flusher._step)
-    assert bench.thread.pauses_s == [1.5]
+    assert bench.thread.rests_s == [1.5]
     assert not [path for path in bench.disk.synced if "consumequeue" in str(path)]
     for _ in range(4096 // 20):
         bench.put()

@@ -10,12 +10,11 @@ import ast
 import logging
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 import flaremq
-from flaremq.base.lifecycle import Worker
 from flaremq.base.settings import Sources, dump, load
 from flaremq.store.files.preallocate import Preallocator
 from flaremq.store.queue.consumequeue import ConsumeQueue
@@ -109,18 +108,8 @@ def test_everything_lies_below_the_root(tmp_path: Path) -> None:
 
 
 def test_the_cleaner_rests_for_its_interval(tmp_path: Path) -> None:
-    class Thread:
-        stopping = True
-        pauses_s: tuple[float, ...] = ()
-
-        def pause(self, timeout_s: float) -> bool:
-            self.pauses_s += (timeout_s,)
-            return False
-
-    thread = Thread()
     with MessageStore(small_settings(tmp_path, clean_interval_ms=9000)) as store:
-        store.workers._clean_step(cast(Worker, thread))
-    assert thread.pauses_s == (9.0,)
+        assert store.workers._clean_step(store.workers.cleaner) == 9.0
 
 
 @pytest.mark.parametrize(("pages", "syncs"), [(4, 4 + 1), (16, 1 + 1), (100, 1)])

@@ -4,6 +4,8 @@
     replace_whole    a new file, or new content for an existing one
     BackedFile       the same, keeping the previous content as .bak, as RocketMQ does for its tables
 
+    Files            the file system behind the last one, which a simulator replaces
+
 All three make one promise. The content is on disk before the file appears under its name, and the name is on
 disk before the call returns, so a crash at any moment leaves the old content or the new, never a part of it.
 """
@@ -27,11 +29,31 @@ log = logger("base.files")
 T = TypeVar("T")
 
 
+class Files:
+    """The file system, as far as tables and settings need it. A store's disk is one too."""
+
+    def read(self, path: Path) -> bytes:
+        return path.read_bytes()
+
+    def save(self, path: Path, backup: Path, data: bytes) -> None:
+        """Replace the content of a file, keeping the old one as `backup`; return when it is on the disk."""
+        fresh = path.with_name(path.name + ".tmp")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fresh.unlink(missing_ok=True)  # Left by a crash.
+        before = path.stat() if path.exists() else None
+        _write_synced(fresh, data, None if before is None else stat.S_IMODE(before.st_mode), before)
+        if path.exists():
+            path.replace(backup)
+        fresh.replace(path)
+        sync_folder(path.parent)
+
+
 class BackedFile:
     """One file and its .bak. All of it blocks: call it at start, or in a thread."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, files: Files | None = None) -> None:
         self.path = path
+        self.files = files or Files()
         self.backup = path.with_name(path.name + ".bak")
         self._lock = threading.Lock()
 
@@ -44,7 +66,7 @@ class BackedFile:
         failures = []
         for path in (self.path, self.backup):
             try:
-                found = parse(path.read_bytes())
+                found = parse(self.files.read(path))
             except FileNotFoundError:
                 continue
             except (OSError, FlareError) as error:
@@ -65,20 +87,9 @@ class BackedFile:
         """Replace the content, keeping the old one as .bak; return when it is on the disk."""
         with self._lock:
             try:
-                self._write(data)
+                self.files.save(self.path, self.backup, data)
             except OSError as error:
                 raise StoreError(f"{self.path} cannot be written: {error}; the previous one stays") from error
-
-    def _write(self, data: bytes) -> None:
-        fresh = self.path.with_name(self.path.name + ".tmp")
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        fresh.unlink(missing_ok=True)  # Left by a crash.
-        before = self.path.stat() if self.path.exists() else None
-        _write_synced(fresh, data, None if before is None else stat.S_IMODE(before.st_mode), before)
-        if self.path.exists():
-            self.path.replace(self.backup)
-        fresh.replace(self.path)
-        sync_folder(self.path.parent)
 
 
 def create_whole(path: Path, data: bytes) -> bool:

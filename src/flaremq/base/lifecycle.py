@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from importlib import import_module
@@ -16,6 +17,8 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 Work: TypeAlias = Callable[[], Awaitable[object] | object]
 """A function or coroutine function without arguments."""
+Step: TypeAlias = Callable[["Worker"], float | None]
+"""Returns for how long to rest, in seconds: math.inf until it is woken, None not at all."""
 Sleep: TypeAlias = Callable[[float], Awaitable[None]]
 
 BACK_OFF_S: Final = (0.05, 5.0)
@@ -44,8 +47,11 @@ class Listener(Protocol):
 class Worker:
     """One daemon thread that repeats a step until it is stopped.
 
-    The step does its work and then calls `pause`, so that the thread sleeps until `wake`, `stop` or a
-    deadline.
+    The step does its work and returns for how long the thread may rest: until `wake`, `stop` or that time.
+    A step that must rest in its middle calls `pause`.
+
+    A simulator derives a class of its own, which runs the same steps (`once`) without a thread: so owners are
+    given a `WorkerFactory`.
 
     An exception from the step is a failure, not the end: descriptors run out and become free again, disks
     fill up and are cleaned, and a thread that ended would be missing until the next start. So the step is
@@ -53,9 +59,14 @@ class Worker:
     logged, then one a minute. A step that must not be repeated stops its own worker.
     """
 
-    def __init__(self, name: str, step: Callable[["Worker"], None], listener: Listener | None = None) -> None:
+    def __init__(
+        self, name: str, step: Step, listener: Listener | None = None, *, first_s: float = 0.0
+    ) -> None:
+        """`first_s`: how long to rest before the first step."""
         self._step = step
         self._listener = listener
+        self._first_s = first_s
+        self._back_off_s = BACK_OFF_S[0]
         self._told = Seldom(_TOLD_EVERY_S)
         self._stop_asked = threading.Event()
         self._woken = threading.Event()
@@ -87,7 +98,7 @@ class Worker:
             self._woken.set()
 
     def pause(self, timeout_s: float | None) -> bool:
-        """Called by the step: sleep until woken (True), or until timeout or stop (False)."""
+        """Sleep until woken (True), or until timeout or stop (False)."""
         if self.stopping:
             return False
         woken = self._woken.wait(timeout_s)
@@ -115,18 +126,27 @@ class Worker:
             )
 
     def _run(self) -> None:
-        pause_s = BACK_OFF_S[0]
+        if self._first_s:
+            self.pause(self._first_s)
         while not self.stopping:
-            try:
-                self._step(self)
-            except Exception as error:  # noqa: BLE001 - logged below, and repeated.
-                self._failed(error, pause_s)
-                self._stop_asked.wait(pause_s)
-                pause_s = min(2 * pause_s, BACK_OFF_S[1])
-            else:
-                if self.failure is not None:
-                    self._recovered()
-                    pause_s = BACK_OFF_S[0]
+            rest_s, may_be_woken = self.once()
+            if not may_be_woken:
+                self._stop_asked.wait(rest_s)
+            elif rest_s:
+                self.pause(None if rest_s == math.inf else rest_s)
+
+    def once(self) -> tuple[float, bool]:
+        """Do one step. Returns for how long to rest after it, and whether `wake` ends this rest."""
+        try:
+            rest_s = self._step(self)
+        except Exception as error:  # noqa: BLE001 - logged below, and repeated.
+            pause_s, self._back_off_s = self._back_off_s, min(2 * self._back_off_s, BACK_OFF_S[1])
+            self._failed(error, pause_s)
+            return pause_s, False
+        if self.failure is not None:
+            self._recovered()
+            self._back_off_s = BACK_OFF_S[0]
+        return rest_s or 0.0, True
 
     def _failed(self, error: Exception, pause_s: float) -> None:
         self.failure = error
@@ -149,6 +169,14 @@ class Worker:
             self._listener.recovered()
 
 
+class WorkerFactory(Protocol):
+    """Makes workers: threads, unless a composition root was given something else."""
+
+    def __call__(
+        self, name: str, step: Step, listener: Listener | None = None, *, first_s: float = 0.0
+    ) -> Worker: ...
+
+
 class Owned:
     """Tasks of one owner: none is lost to the garbage collector, none crashes silently.
 
@@ -156,7 +184,7 @@ class Owned:
     """
 
     def __init__(self) -> None:
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks: dict[asyncio.Task[Any], None] = {}  # In the order in which they came.
         self._closed = False
 
     def __len__(self) -> int:
@@ -167,14 +195,14 @@ class Owned:
             coro.close()  # Else Python warns that it was never awaited.
             raise FlareError(f"task {name} came after its owner had closed: spawn before aclose")
         task = asyncio.create_task(coro, name=name)
-        self._tasks.add(task)
+        self._tasks[task] = None
         task.add_done_callback(self._ended)
         return task
 
     async def aclose(self, timeout_s: float) -> None:
         """Cancel all tasks and wait until they end. If one of them calls this, it is not cancelled."""
         self._closed = True
-        others = self._tasks - {asyncio.current_task()}
+        others = [task for task in self._tasks if task is not asyncio.current_task()]
         for task in others:
             task.cancel()
         if not others:
@@ -188,7 +216,7 @@ class Owned:
             )
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
+        self._tasks.pop(task, None)
         error = None if task.cancelled() else task.exception()
         if isinstance(error, Exception):  # SystemExit and the like are raised by the loop.
             log.error("task %s crashed", task.get_name(), exc_info=error)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from flaremq.base.errors import FlareError
-from flaremq.base.files import BackedFile
+from flaremq.base.files import BackedFile, Files
 from flaremq.base.logs import fields, logger
 from flaremq.base.propertiesfile import with_values
 
@@ -18,9 +18,9 @@ log = logger("base.settingsfile")
 
 
 class SettingsFile:
-    def __init__(self, path: Path | None) -> None:
+    def __init__(self, path: Path | None, files: Files | None = None) -> None:
         """Without a path nothing is kept. If it is a link, its target is changed."""
-        self._file = None if path is None else BackedFile(path.resolve())
+        self._file = None if path is None else BackedFile(path.resolve(), files)
 
     def keep(self, changes: Mapping[str, str]) -> str | None:
         """Save these; return why that failed, in one sentence, or None. Blocks.
@@ -31,7 +31,7 @@ class SettingsFile:
             return "the change is lost at the next restart: this server has no settings file"
         path = self._file.path
         try:
-            text = path.read_bytes().decode("utf-8-sig") if path.exists() else ""
+            text = self._file.files.read(path).decode("utf-8-sig") if path.exists() else ""
             self._file.save(with_values(text, changes).encode("utf-8"))
         except (OSError, UnicodeDecodeError, FlareError) as error:
             log.error(

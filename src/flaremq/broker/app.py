@@ -16,10 +16,11 @@ import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
+from time import perf_counter
 from typing import Final
 
 from flaremq.base.clock import Clock, SystemClock
-from flaremq.base.lifecycle import Sleep
+from flaremq.base.lifecycle import Sleep, Worker, WorkerFactory
 from flaremq.base.live import Derived, Live
 from flaremq.base.logs import fields, logger
 from flaremq.broker.config import BrokerConfig
@@ -72,6 +73,7 @@ from flaremq.protocol.bulk.answers import SendAnswers
 from flaremq.protocol.codes import ResponseCode
 from flaremq.remoting.caller import Caller
 from flaremq.remoting.gate import Gate
+from flaremq.remoting.network import Network
 from flaremq.remoting.ports import BROKER, free_port, host_bytes
 from flaremq.remoting.router import Handler
 from flaremq.remoting.turn import Lane
@@ -121,15 +123,24 @@ class Broker:
         gate: Gate | None = None,
         rng: random.Random | None = None,
         disk: Disk | None = None,
+        network: Network | None = None,
+        workers: WorkerFactory = Worker,
+        pid: int | None = None,
+        now_s: Callable[[], float] = perf_counter,
     ) -> None:
         """`sleep` paces periodic work; sockets always use the event loop's time. `gate` may refuse
-        requests; `rng` makes all random choices; `disk` is what the store writes to."""
+        requests; `rng` makes all random choices; `disk` is what store and tables write to; `workers` makes
+        the store's threads; `pid` is a part of message ids; `now_s` measures how long work takes."""
         self._config = config
         self._clock = clock or SystemClock()
         self._sleep = sleep
         self._gate = gate
         self._rng = rng or random.Random()
-        self._disk = disk
+        self._disk = disk or Disk()
+        self._network = network or Network()
+        self._workers = workers
+        self._pid = pid
+        self._now_s = now_s
         # First of all, so that unusable TLS keys are reported before anything else is done.
         config.tls.context()
         calls_by_tls = config.tls_client.is_enabled(config.tls.effective_mode)
@@ -146,10 +157,11 @@ class Broker:
             self._clock,
             black_list=config.broker.config_black_list,
             file=config.file,
+            files=self._disk,
         )
         self._settings: Live[BrokerSettings] = self.configuration.live(BrokerSettings)
         folder = config.store.root / CONFIG_FOLDER
-        self.tables = Tables(self._settings, folder, self._offload, self._clock)
+        self.tables = Tables(self._settings, folder, self._offload, self._clock, self._disk)
         self.stats = Stats(self._settings, self._clock)
         self.store = self._make_store()
         self.tables.attach(self.store)
@@ -172,6 +184,7 @@ class Broker:
             bit_mapper=mapper,
             owner_dispatches=True,
             on_step=self._steps.done,
+            workers=self._workers,
         )
 
     def _is_batch(self, topic: str) -> bool:
@@ -189,7 +202,7 @@ class Broker:
             self.store.settings.sync_flush_timeout_ms / 1000,
             show=lambda: self.store.show(wait=False),
         )
-        caller = Caller(self._config.caller, tls=self._tls_client)
+        caller = Caller(self._config.caller, tls=self._tls_client, network=self._network, clock_s=self._now_s)
         namesrvs = NameServers(live.now.namesrv, by_dns=live.now.namesrv_by_dns)
         registration = Registration(
             live, tables.topics, namesrvs, caller, self._offload, port=lambda: self.port, clock=self._clock
@@ -202,7 +215,9 @@ class Broker:
             tables.topics.settings_changed,
             registration.settings_changed,
         ]
-        pulls = PullLane(live, self.store, tables, self.stats, self._offload, self._config.families)
+        pulls = PullLane(
+            live, self.store, tables, self.stats, self._offload, self._config.families, self._now_s
+        )
         delayed, timers = self._waiting()
         moments = TimerRewrite(self.store, timers, self._clock, self._rng)
         folder = self._config.store.root / CONFIG_FOLDER
@@ -213,11 +228,7 @@ class Broker:
         transactions = self._transactions(moments)
         storage.listener = pulls.parked
         slow = SlowConsumers(
-            live,
-            self.store,
-            tables.offsets,
-            tables.subscriptions,
-            self._offload,
+            *(live, self.store, tables.offsets, tables.subscriptions, self._offload),
             is_online=lambda group: tables.groups.get(group) is not None,
         )
         recalls = TimerRequests(
@@ -242,7 +253,8 @@ class Broker:
 
     def _waiting(self) -> tuple[DelayedMessages, Timers]:
         shared = self.store, self.tables, self.stats, self._offload, self._clock
-        return DelayedMessages(*shared, sleep=self._sleep), Timers(*shared, sleep=self._sleep)
+        delayed = DelayedMessages(*shared, sleep=self._sleep, now_s=self._now_s)
+        return delayed, Timers(*shared, sleep=self._sleep, now_s=self._now_s)
 
     def _transactions(self, moments: TimerRewrite) -> Transactions:
         shared = self.store, self.tables, self.stats, self._offload, self._clock
@@ -262,17 +274,14 @@ class Broker:
 
     def _plain(self, moments: TimerRewrite, once: Deduplication) -> PlainSends:
         return PlainSends(
-            self._settings,
-            self.store,
-            self._host,
-            self.tables,
-            self._clock,
+            *(self._settings, self.store, self._host, self.tables, self._clock),
             rewrites=(
                 *(DeadLetters(self.tables), need_key, HalfRewrite(self._settings)),
                 *(Delays(self.store), moments),
             ),
             once=once,
             rng=self._rng,
+            pid=self._pid,
         )
 
     def _sends(
@@ -299,6 +308,7 @@ class Broker:
             age_max_ms=families.send_age_ms if families.fast_failure else _NO_AGE,
             awaited=lambda: len(pulls.parked),
             told=registration.told,
+            now_s=self._now_s,
         )
 
     def _requests(
@@ -354,6 +364,8 @@ class Broker:
             served=made.served,
             closed=self.tables.closed,
             gate=self._gate,
+            network=self._network,
+            now_s=self._now_s,
         )
         metrics = BrokerMetrics(
             self._settings,

@@ -8,6 +8,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 from flaremq.base.clock import Clock
 from flaremq.base.errors import ConfigError, NoPermission
+from flaremq.base.files import Files
 from flaremq.base.live import Live
 from flaremq.base.logs import fields, logger
 from flaremq.base.options import all_names, nearest
@@ -77,13 +78,14 @@ class Configuration:
         changeable: frozenset[str] = CHANGEABLE,
         black_list: Iterable[str] = (),
         file: Path | None = None,
+        files: Files | None = None,
     ) -> None:
         """`file` keeps the changes."""
         self._sections: dict[type[Any], Live[Any]] = {type(section): Live(section) for section in sections}
         self._clock = clock
         self._changeable = changeable
         self._forbidden = _ALWAYS_FORBIDDEN | set(black_list)
-        self.file = SettingsFile(file)
+        self.file = SettingsFile(file, files)
         self.version = DataVersion()
         self.listeners: list[OnChange] = []
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
@@ -17,6 +18,7 @@ from flaremq.broker.send.lane import SendLane
 from flaremq.broker.settings import BrokerServerSettings
 from flaremq.remoting.connection import Connection
 from flaremq.remoting.gate import Gate
+from flaremq.remoting.network import Network
 from flaremq.remoting.ports import VIP
 from flaremq.remoting.server import Server
 from flaremq.remoting.tls import TlsSettings
@@ -41,6 +43,8 @@ class Doors(Feature):
         served: Callable[[], Iterable[Requests]],
         closed: Callable[[Connection], None],
         gate: Gate | None = None,
+        network: Network | None = None,
+        now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         """`settings` has the port that clients connect to; `served` returns the requests of all features,
         those of the lanes in `others` among them."""
@@ -54,6 +58,8 @@ class Doors(Feature):
         self._served = served
         self._closed = closed
         self._gate = gate
+        self._network = network
+        self._now_s = now_s
         self.open: list[Server] = []
         self.step = f"listening on {settings.bind_address}:{settings.listen_port}"
 
@@ -75,6 +81,8 @@ class Doors(Feature):
             tls=self._tls,
             on_close=self._closed,
             gate=self._gate,
+            network=self._network,
+            now_s=self._now_s,
         )
         await server.start()
         self.open.append(server)

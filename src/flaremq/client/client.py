@@ -16,14 +16,14 @@ import itertools
 import logging
 import os
 import random
-import socket
-from collections.abc import Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final, Self
 
 from flaremq.base.clock import Clock, SystemClock
 from flaremq.base.errors import FlareError, UsageError
+from flaremq.base.files import Files
 from flaremq.base.lifecycle import Owned, Sleep, repeat
 from flaremq.client import forks
 from flaremq.client.api import Api
@@ -36,6 +36,7 @@ from flaremq.model.msgid import UniqueIds
 from flaremq.protocol.bodies.route import MASTER_ID
 from flaremq.protocol.headers.group import UnregisterClientRequestHeader
 from flaremq.remoting.caller import Caller
+from flaremq.remoting.network import Network
 from flaremq.remoting.settings import CallerSettings
 
 log = logging.getLogger(__name__)
@@ -54,16 +55,27 @@ class Client:
         clock: Clock | None = None,
         sleep: Sleep = asyncio.sleep,
         rng: random.Random | None = None,
+        network: Network | None = None,
+        files: Files | None = None,
+        pid: int | None = None,
+        run_job: Callable[[Callable[[], None]], None] | None = None,
     ) -> None:
+        """`network`, `files` (for offsets that are kept here) and `pid` (a part of ids) are the system's
+        unless they are given. `run_job` runs plain handlers; without it they have threads."""
+        self.run_job = run_job
         self.settings = settings_of(namesrv, settings)
         self.clock = clock or SystemClock()
         self.sleep = sleep
         self.rng = rng or random.Random()
+        self.files = files or Files()
+        network, pid = network or Network(), os.getpid() if pid is None else pid
         self.members = Members()
         self.caller = Caller(
             CallerSettings(connect_timeout_ms=round(self.settings.connect_timeout_s * 1000)),
             Incoming(self.members).router(),
             self.settings.tls,
+            network=network,
+            clock_s=self.clock.monotonic_s,
         )
         self.caller.on_close = self._lost
         self.namesrvs = NameServerPool(self.settings.addresses, self.caller, self.rng)
@@ -71,9 +83,9 @@ class Client:
         self.routes = RouteCache(self.api)
         self.routes.on_change.append(self._route_changed)
         self.routes.on_gone.append(self._gone)
-        ip = own_ip(self.namesrvs.chosen)
-        self.client_id = client_id(ip, self.clock, self.settings.instance_name, self.settings.unit_name)
-        self.message_ids = unique_ids(ip, self.clock, self.rng)
+        ip = network.own_ip(self.namesrvs.chosen)
+        self.client_id = client_id(ip, self.clock, pid, self.settings.instance_name, self.settings.unit_name)
+        self.message_ids = UniqueIds(self.clock, ip=ip, pid=pid, salt=self.rng.getrandbits(32))
         self._tasks = Owned()
         self._refresh_now, self._beat_now = asyncio.Event(), asyncio.Event()
         self._known_at: set[str] = set()  # Brokers that know this client, over the connection of now.
@@ -281,25 +293,7 @@ DEFAULT_INSTANCE: Final = "DEFAULT"
 _counter = itertools.count()
 
 
-def own_ip(towards: str) -> str:
-    """Our own address on the way to a server. Nothing is sent to find it."""
-    host, _, port = towards.rpartition(":")
-    try:
-        found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_DGRAM)
-        family, kind, _, _, address = found[0]
-        with socket.socket(family, kind) as probe:
-            probe.connect(address)
-            return str(probe.getsockname()[0]).partition("%")[0]
-    except (OSError, ValueError):
-        return "127.0.0.1"  # No network, or no such name yet: the id need only be unique.
-
-
-def client_id(ip: str, clock: Clock, instance_name: str = "", unit_name: str = "") -> str:
+def client_id(ip: str, clock: Clock, pid: int, instance_name: str = "", unit_name: str = "") -> str:
     """`ip@instance`, which tells members of a group apart. Default instance: process, time and a number."""
-    name = instance_name or f"{os.getpid()}#{round(clock.monotonic_s() * 1e9)}{next(_counter):02d}"
+    name = instance_name or f"{pid}#{round(clock.monotonic_s() * 1e9)}{next(_counter):02d}"
     return f"{ip}@{name}@{unit_name}" if unit_name else f"{ip}@{name}"
-
-
-def unique_ids(ip: str, clock: Clock, rng: random.Random) -> UniqueIds:
-    """Message ids of one client; the salt tells it from other clients of this process."""
-    return UniqueIds(clock, ip=ip, pid=os.getpid(), salt=rng.getrandbits(32))

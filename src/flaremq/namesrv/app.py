@@ -7,6 +7,7 @@ from typing import Final
 
 from flaremq.base.clock import Clock, SystemClock
 from flaremq.base.errors import ConfigError
+from flaremq.base.files import Files
 from flaremq.base.lifecycle import Owned, Sleep, repeat
 from flaremq.base.logs import fields, logger
 from flaremq.base.settings import Sources, dump, load
@@ -16,6 +17,7 @@ from flaremq.namesrv.kvconfig import KVConfig
 from flaremq.namesrv.routes import Routes
 from flaremq.namesrv.settings import NamesrvSettings
 from flaremq.remoting.connection import Connection
+from flaremq.remoting.network import Network
 from flaremq.remoting.router import Family, Router
 from flaremq.remoting.server import Server
 from flaremq.remoting.settings import ServerSettings
@@ -47,19 +49,29 @@ class NameServer:
         *,
         tls: TlsSettings | None = None,
         sleep: Sleep = asyncio.sleep,
+        files: Files | None = None,
+        network: Network | None = None,
     ) -> None:
+        """`files` and `network` are the system's unless they are given."""
         self._settings = settings
         self._server_settings = server
         self._clock = clock or SystemClock()
         self._sleep = sleep
         self.routes = Routes(delete_missing_topics=settings.delete_topic_with_registration)
-        self._kv = KVConfig(settings.kv_config_path)
-        self._file = SettingsFile(settings.config_store_path)
+        self._kv = KVConfig(settings.kv_config_path, files)
+        self._file = SettingsFile(settings.config_store_path, files)
         config = Config(self._read_config, self._update_config)
         self._handlers = Handlers(self.routes, self._kv, settings, config, self._clock)
         router = Router()
         router.serve(Family("NameServer", _REQUESTS_MAX), self._handlers.table())
-        self._server = Server(server, router, tls=tls, on_close=self._connection_closed)
+        self._server = Server(
+            server,
+            router,
+            tls=tls,
+            on_close=self._connection_closed,
+            network=network,
+            now_s=self._clock.monotonic_s,
+        )
         self._tasks = Owned()
 
     @property

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from flaremq.base.errors import Malformed
-from flaremq.base.files import BackedFile
+from flaremq.base.files import BackedFile, Files
 from flaremq.protocol import fastjson
 
 _TABLE = "configTable"
@@ -20,8 +20,8 @@ class KVConfig:
     A change takes effect once it is on disk; one that cannot be written is refused and never visible.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._file = BackedFile(path)
+    def __init__(self, path: Path, files: Files | None = None) -> None:
+        self._file = BackedFile(path, files)
         self._table: dict[str, dict[str, str]] = {}
         self._changing = asyncio.Lock()
 

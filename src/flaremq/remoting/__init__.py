@@ -7,6 +7,7 @@ handshake   a connection's first bytes: PROXY header, TLS or a frame
 http        a small HTTP server for metrics and health
 inlet       the shared read buffer of a port (twin)
 large       frames too large for that buffer
+network     the one door to the network: listening and connecting
 pending     calls waiting for their answers
 ports       free ports, and the ports of a broker
 router      request codes to handlers, in families with limits

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -15,6 +16,7 @@ from flaremq.protocol.bulk.columns import Frame, Plain, Stored
 from flaremq.protocol.bulk.receipts import parse_receipts
 from flaremq.protocol.command import Command, oneway
 from flaremq.remoting.connection import Connection
+from flaremq.remoting.network import Network
 from flaremq.remoting.router import Router
 from flaremq.remoting.settings import CallerSettings
 from flaremq.remoting.turn import Batch, Turn
@@ -31,9 +33,15 @@ class Caller:
         settings: CallerSettings | None = None,
         router: Router | None = None,
         tls: ssl.SSLContext | None = None,
+        *,
+        network: Network | None = None,
+        clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`clock_s` tells how long turns take."""
         self._settings = settings or CallerSettings()
         self._tls = tls
+        self._network = network or Network()
+        self._clock_s = clock_s
         self._router = router
         self._connections: dict[str, Connection] = {}
         self._connecting: dict[str, asyncio.Task[Connection | ConnectFailed]] = {}
@@ -143,15 +151,16 @@ class Caller:
         if not host or not port.isdigit():
             return ConnectFailed(f"{address!r} is not an address: expected host:port")
         limit_s = self._settings.connect_timeout_ms / 1000
-        loop = asyncio.get_running_loop()
-        turn = self._turn = self._turn or Turn(answers=take_receipts)
+        if self._turn is None:
+            self._turn = Turn(answers=take_receipts, now_s=self._clock_s, buffer_size=self._network.turn_size)
+        turn = self._turn
         try:
             async with asyncio.timeout(limit_s):
-                _, connection = await loop.create_connection(
-                    lambda: Connection(turn, self._on_request, lambda _connection: self._lost(address)),
+                connection = await self._network.connect(
                     host.strip("[]"),
                     int(port),
-                    ssl=self._tls,
+                    lambda: Connection(turn, self._on_request, lambda _connection: self._lost(address)),
+                    self._tls,
                 )
         except (OSError, TimeoutError) as error:  # TLS errors are OSErrors too.
             why = str(error) or f"no answer within {limit_s:g} s"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
+import time
 from collections.abc import Callable, Sequence
 
 from flaremq.base import descriptors
@@ -17,6 +17,7 @@ from flaremq.protocol.command import Command, response_to
 from flaremq.remoting.connection import Connection
 from flaremq.remoting.gate import Gate
 from flaremq.remoting.handshake import Doorway
+from flaremq.remoting.network import Listening, Network
 from flaremq.remoting.router import Router
 from flaremq.remoting.settings import ServerSettings
 from flaremq.remoting.tls import TlsMode, TlsSettings
@@ -40,8 +41,13 @@ class Server:
         tls: TlsSettings | None = None,
         on_close: Callable[[Connection], None] | None = None,
         gate: Gate | None = None,
+        network: Network | None = None,
+        now_s: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`now_s` tells how late requests are."""
         self._settings = settings
+        self._network = network or Network()
+        self._now_s = now_s
         self._gate = gate
         self._router = router
         self._lanes = lanes
@@ -50,12 +56,12 @@ class Server:
         self._turn: Turn | None = None
         self._calls = asyncio.Semaphore(settings.async_max)
         self._on_close = on_close
-        self._connections: set[Connection] = set()
+        self._connections: dict[Connection, None] = {}  # In the order in which they came.
         self._tasks = Owned()
         self._under_way = 0
         self._idle = asyncio.Event()
         self._idle.set()
-        self._server: asyncio.Server | None = None
+        self._listening: Listening | None = None
         self._stopping = False
         self._descriptors_max = descriptors.for_sockets(descriptors.limit())
         self._turned_away = Seldom(_TURNED_AWAY_S)
@@ -69,38 +75,20 @@ class Server:
         return frozenset(self._connections)
 
     async def start(self) -> None:
-        loop, settings = asyncio.get_running_loop(), self._settings
+        settings = self._settings
+        self._turn = Turn(
+            self._lanes, gate=self._gate, now_s=self._now_s, buffer_size=self._network.turn_size
+        )
         try:
-            sock = self._listening_socket()
+            self._listening = await self._network.listen(settings, self._accept)
         except OSError as error:
             raise ConfigError(
                 f"listenPort={settings.listen_port}: {error.strerror} on {settings.bind_address}: "
                 "stop the process that has it, or choose another port"
             ) from error
-        self._turn = Turn(self._lanes, gate=self._gate)
-        self._server = await loop.create_server(self._accept, sock=sock, backlog=settings.backlog)
-        self.port = sock.getsockname()[1]
+        self.port = self._listening.port
         period_s = min(settings.idle_max_s / 4, 10)
         self._tasks.spawn("close-idle", repeat("closing idle connections", self._close_idle, period_s))
-
-    def _listening_socket(self) -> socket.socket:
-        settings = self._settings
-        family = socket.AF_INET6 if ":" in settings.bind_address else socket.AF_INET
-        sock = socket.socket(family, socket.SOCK_STREAM)
-        try:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            # Before listen: accepted sockets inherit them, and the TCP window is agreed at the start.
-            if settings.send_buffer:
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, settings.send_buffer)
-            if settings.receive_buffer:
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, settings.receive_buffer)
-            sock.bind((settings.bind_address, settings.listen_port))
-            sock.listen(settings.backlog)
-            sock.setblocking(False)
-        except BaseException:
-            sock.close()
-            raise
-        return sock
 
     def _accept(self) -> Connection:
         assert self._turn is not None
@@ -113,7 +101,7 @@ class Server:
             calls=self._calls,
             admits=self._admits,
         )
-        self._connections.add(connection)
+        self._connections[connection] = None
         return connection
 
     def _admits(self, descriptor: int) -> bool:
@@ -131,7 +119,7 @@ class Server:
         return False
 
     def _closed(self, connection: Connection) -> None:
-        self._connections.discard(connection)
+        self._connections.pop(connection, None)
         self._left_much = self._left_much or connection.left_much
         if self._on_close is not None:
             self._on_close(connection)
@@ -184,8 +172,8 @@ class Server:
         self._stopping = True
         if self._turn is not None:
             self._turn.draining = True
-        if self._server is not None:
-            self._server.close()
+        if self._listening is not None:
+            self._listening.close()
 
     async def stop(self) -> None:
         """Drain, wait for the requests under way, then close all connections."""

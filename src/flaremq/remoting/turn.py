@@ -72,6 +72,7 @@ from flaremq.remoting.large import LARGE, Large
 log = logging.getLogger(__name__)
 
 BUFFER_SIZE: Final = 4 * MiB
+"""Of one turn, unless its network says otherwise."""
 _SLOW_S: Final = 0.05
 _AT_ONCE_S: Final = 0.005
 """A turn that begins this soon after the last one follows it at once: the loop did not rest in between."""
@@ -172,6 +173,7 @@ class Turn:
         answers: Callable[[Batch], int] | None = None,
         gate: Gate | None = None,
         now_s: Callable[[], float] = perf_counter,
+        buffer_size: int = BUFFER_SIZE,
     ) -> None:
         """`answers` takes answers in bulk and returns how many it took. `gate` is asked about every
         request, before any work is done for it."""
@@ -181,7 +183,7 @@ class Turn:
         self._now_s = now_s
         self._late_s = min((lane.age_max_ms for lane in lanes), default=_NO_AGE_MS) / 1000
         self._loop = asyncio.get_running_loop()
-        self.reads = Reads(BUFFER_SIZE, lambda: self._loop.call_soon(self.run), self.run)
+        self.reads = Reads(buffer_size, lambda: self._loop.call_soon(self.run), self.run)
         self._began_s = self._ended_s = now_s()
         self._since_s = self._rested_s = (
             0.0  # From the last turn's start, and from its end, to this one's start.

@@ -25,7 +25,7 @@ from flaremq.base.errors import (
     PropertiesTooLong,
     RecordTooLarge,
 )
-from flaremq.base.lifecycle import Listener
+from flaremq.base.lifecycle import Listener, Worker, WorkerFactory
 from flaremq.base.watermark import Watermark
 from flaremq.model import layout
 from flaremq.model.columns import Draft, Drafts, Stop
@@ -65,6 +65,7 @@ class CommitLog:
         *,
         roll_wait_s: float = WAIT_S,
         listener: Listener | None = None,
+        workers: WorkerFactory = Worker,
     ) -> None:
         """`roll_wait_s`: so long an append waits for its next file; `listener` hears how making them goes."""
         self.settings = settings
@@ -80,7 +81,9 @@ class CommitLog:
         self.files = FileQueue(
             disk, self._placement.all_folders, settings.commitlog_file_size, place=self._placement.folder_for
         )
-        self.preallocator = Preallocator(disk, settings, wait_s=roll_wait_s, listener=listener)
+        self.preallocator = Preallocator(
+            disk, settings, wait_s=roll_wait_s, listener=listener, workers=workers
+        )
         self.pool: BufferPool | None = None
         self._buffers: dict[MappedFile, mmap.mmap] = {}
         self._committing = threading.Lock()

@@ -42,7 +42,7 @@ from collections.abc import Callable
 
 from flaremq.base.clock import Clock
 from flaremq.base.errors import FlareError, FlushFailed
-from flaremq.base.lifecycle import Listener, Worker
+from flaremq.base.lifecycle import Listener, Worker, WorkerFactory
 from flaremq.model import layout
 from flaremq.store.commitlog import CommitLog
 from flaremq.store.dispatch import Dispatcher
@@ -57,7 +57,14 @@ log = logging.getLogger(__name__)
 class LogFlusher:
     """Moves the log's flushed mark: by group commit, or in the background."""
 
-    def __init__(self, commit_log: CommitLog, checkpoint: Checkpoint, flags: Flags, clock: Clock) -> None:
+    def __init__(
+        self,
+        commit_log: CommitLog,
+        checkpoint: Checkpoint,
+        flags: Flags,
+        clock: Clock,
+        workers: WorkerFactory = Worker,
+    ) -> None:
         self._log = commit_log
         self._settings: StoreSettings = commit_log.settings
         self._checkpoint = checkpoint
@@ -70,8 +77,13 @@ class LogFlusher:
         self._least_bytes = self._settings.flush_least_pages * layout.PAGE
         self._last_thorough_s = clock.monotonic_s()
         self._last_commit_s = clock.monotonic_s()
-        self._flusher = Worker("flaremq-flush", self._flush_step, Reporter(flags, "flushing the log"))
-        self._committer = Worker(
+        self._flusher = workers(
+            "flaremq-flush",
+            self._flush_step,
+            Reporter(flags, "flushing the log"),
+            first_s=0.0 if self._sync else self._settings.flush_interval_ms / 1000,
+        )
+        self._committer = workers(
             "flaremq-commit", self._commit_step, Reporter(flags, "committing the transient pool")
         )
 
@@ -114,25 +126,23 @@ class LogFlusher:
         if least_pages == 0 and store_ms:
             self._checkpoint.log_time_ms = store_ms
 
-    def _flush_step(self, worker: Worker) -> None:
+    def _flush_step(self, worker: Worker) -> float | None:
         try:
-            self._flush_due(worker)
+            return self._flush_due()
         except FlushFailed:
             worker.ask_to_stop()  # There is no second time.
             raise
 
-    def _flush_due(self, worker: Worker) -> None:
+    def _flush_due(self) -> float | None:
         if self._sync:
             if self._log.pool is not None:
                 self._log.commit(0)
             if self._log.flushed.value >= self._log.readable_end:
-                worker.pause(self._settings.flush_interval_ms / 1000)
-            else:
-                self.flush(0)
-            return
-        worker.pause(self._settings.flush_interval_ms / 1000)
-        if not worker.stopping:
-            self.flush(self._pages_due())
+                return self._settings.flush_interval_ms / 1000
+            self.flush(0)
+            return None
+        self.flush(self._pages_due())
+        return self._settings.flush_interval_ms / 1000
 
     def _pages_due(self) -> int:
         now_s = self._clock.monotonic_s()
@@ -141,14 +151,14 @@ class LogFlusher:
             return 0
         return self._settings.flush_least_pages
 
-    def _commit_step(self, worker: Worker) -> None:
+    def _commit_step(self, _worker: Worker) -> float:
         now_s, pages = self._clock.monotonic_s(), self._settings.commit_least_pages
         if now_s - self._last_commit_s >= self._settings.commit_thorough_interval_ms / 1000:
             pages = 0
         if self._log.commit(pages):
             self._last_commit_s = now_s
             self._flusher.wake()
-        worker.pause(self._settings.commit_interval_ms / 1000)
+        return self._settings.commit_interval_ms / 1000
 
     def failed(self, failure: FlushFailed) -> None:
         """A sync said no, here or elsewhere: nothing is acknowledged from now on."""
@@ -173,6 +183,7 @@ class QueueFlusher:
         tasks: deque[Callable[[], None]],
         clock: Clock,
         listener: Listener | None = None,
+        workers: WorkerFactory = Worker,
     ) -> None:
         self._queues = queues
         self._dispatcher = dispatcher
@@ -182,7 +193,8 @@ class QueueFlusher:
         self._clock = clock
         self.failure: FlushFailed | None = None
         self._last_thorough_s = clock.monotonic_s()
-        self._worker = Worker("flaremq-flush-queues", self._step, listener)
+        self._rest_s = self._settings.queue_flush_interval_ms / 1000
+        self._worker = workers("flaremq-flush-queues", self._step, listener, first_s=self._rest_s)
 
     def start(self) -> None:
         self._worker.start()
@@ -221,10 +233,7 @@ class QueueFlusher:
             self._checkpoint.queue_time_ms = store_ms
         self._checkpoint.flush()
 
-    def _step(self, worker: Worker) -> None:
-        worker.pause(self._settings.queue_flush_interval_ms / 1000)
-        if worker.stopping:
-            return
+    def _step(self, worker: Worker) -> float:
         now_s, pages = self._clock.monotonic_s(), self._settings.queue_flush_least_pages
         if now_s - self._last_thorough_s >= self._settings.queue_flush_thorough_interval_ms / 1000:
             self._last_thorough_s, pages = now_s, 0
@@ -236,3 +245,4 @@ class QueueFlusher:
         except Exception:
             self._last_thorough_s = -math.inf  # The next pass looks at everything.
             raise
+        return self._rest_s

@@ -19,6 +19,7 @@ from typing import Self
 
 from flaremq.base.clock import Clock, SystemClock
 from flaremq.base.errors import DiskFull, NotWritable, StoreClosed
+from flaremq.base.lifecycle import Worker, WorkerFactory
 from flaremq.base.logs import Seldom
 from flaremq.base.watermark import Watermark
 from flaremq.model.columns import Draft, Drafts
@@ -70,10 +71,12 @@ class MessageStore:
         bit_mapper: BitMapper | None = None,
         owner_dispatches: bool = False,
         on_step: Callable[[str], None] = lambda _step: None,
+        workers: WorkerFactory = Worker,
     ) -> None:
         """`owner_dispatches`: the code that puts also calls `show`, in an event loop that must not wait for
         the disk, so no thread need be woken for it.
-        `on_step` is called after each step of opening."""
+        `on_step` is called after each step of opening; `workers` makes the threads."""
+        self._worker_factory = workers
         self.settings = settings
         self._wakes_dispatch = not owner_dispatches
         self._on_step = on_step
@@ -94,6 +97,7 @@ class MessageStore:
             self.offsets,
             roll_wait_s=LOOP_WAIT_S if owner_dispatches else WAIT_S,
             listener=Reporter(self.flags, "making log files"),
+            workers=workers,
         )
         self._space = Space(self.disk, self.log)
         self._unseen = Seldom(_UNSEEN_S)
@@ -178,7 +182,12 @@ class MessageStore:
             self.log, self.queues, self.index, self.dispatcher, self.checkpoint, self.flags, self._background
         )
         self.workers = Workers(
-            self.settings, self.clock, self.disk, works, owner_dispatches=not self._wakes_dispatch
+            self.settings,
+            self.clock,
+            self.disk,
+            works,
+            owner_dispatches=not self._wakes_dispatch,
+            workers=self._worker_factory,
         )
         self.retention = self.workers.retention
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from flaremq.base.clock import Clock
-from flaremq.base.lifecycle import Worker
+from flaremq.base.lifecycle import Worker, WorkerFactory
 from flaremq.store.commitlog import CommitLog
 from flaremq.store.dispatch import Dispatcher
 from flaremq.store.files.checkpoint import Checkpoint
@@ -49,13 +49,20 @@ class Workers:
     """Started once, stopped once."""
 
     def __init__(
-        self, settings: StoreSettings, clock: Clock, disk: Disk, works: Works, *, owner_dispatches: bool
+        self,
+        settings: StoreSettings,
+        clock: Clock,
+        disk: Disk,
+        works: Works,
+        *,
+        owner_dispatches: bool,
+        workers: WorkerFactory = Worker,
     ) -> None:
         self._settings = settings
         self._works = works
         self._owner_dispatches = owner_dispatches
         flags = works.flags
-        self.log_flusher = LogFlusher(works.log, works.checkpoint, flags, clock)
+        self.log_flusher = LogFlusher(works.log, works.checkpoint, flags, clock, workers)
         self.queue_flusher = QueueFlusher(
             works.queues,
             works.dispatcher,
@@ -63,9 +70,16 @@ class Workers:
             works.tasks,
             clock,
             Reporter(flags, "flushing queues"),
+            workers,
         )
-        self.dispatch = Worker("flaremq-dispatch", self._dispatch_step, Reporter(flags, "dispatch"))
-        self.cleaner = Worker("flaremq-clean", self._clean_step, Reporter(flags, "deleting old files"))
+        self.dispatch = workers("flaremq-dispatch", self._dispatch_step, Reporter(flags, "dispatch"))
+        self._clean_s = settings.clean_interval_ms / 1000
+        self.cleaner = workers(
+            "flaremq-clean",
+            self._clean_step,
+            Reporter(flags, "deleting old files"),
+            first_s=self._clean_s,
+        )
         kept = Kept(works.log.files, works.queues.trimmed, works.index, self._log_bytes)
         self.retention = Retention(
             settings,
@@ -126,14 +140,12 @@ class Workers:
     def _log_bytes(self) -> int:
         return len(self._works.log.files.files) * self._works.log.file_size
 
-    def _dispatch_step(self, worker: Worker) -> None:
+    def _dispatch_step(self, _worker: Worker) -> float:
         done = self._works.dispatcher.catch_up()
         if self._owner_dispatches:
-            worker.pause(_OWNED_S)  # This thread makes files, and looks after what was left.
-        else:
-            worker.pause(_BUSY_S if self._works.dispatcher.behind or done else _IDLE_S)
+            return _OWNED_S  # This thread makes files, and looks after what was left.
+        return _BUSY_S if self._works.dispatcher.behind or done else _IDLE_S
 
-    def _clean_step(self, worker: Worker) -> None:
-        worker.pause(self._settings.clean_interval_ms / 1000)
-        if not worker.stopping:
-            self.retention.run_once()
+    def _clean_step(self, _worker: Worker) -> float:
+        self.retention.run_once()
+        return self._clean_s

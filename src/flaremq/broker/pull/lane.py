@@ -88,7 +88,7 @@ class PullLane:
         self._tasks = Owned()
         self._pulls: array[int] = array("q")
         self._permits = PullPermits(settings, tables)
-        self.parked: LongPoll[PullRequest] = LongPoll(self._again, families.pull_max)
+        self.parked: LongPoll[PullRequest] = LongPoll(self._again, families.pull_max, now_s)
 
     @property
     def codes(self) -> frozenset[int]:

@@ -23,7 +23,6 @@ from typing import Final
 
 from flaremq.base.clock import Clock
 from flaremq.base.errors import FlareError, MessageIllegal
-from flaremq.base.files import replace_whole
 from flaremq.base.live import Live
 from flaremq.base.logs import fields, logger
 from flaremq.base.units import SECOND_MS
@@ -264,9 +263,9 @@ class Deduplication(Feature):
         if begin == self._marked:
             return
         try:
-            replace_whole(self._path, json.dumps({_WALK_FROM: begin}).encode())
+            self._store.disk.replace(self._path, json.dumps({_WALK_FROM: begin}).encode())
             self._marked = begin
-        except FlareError as error:
+        except (FlareError, OSError) as error:
             log.warning("the next start reads more of the log", extra=fields(why=error))
 
     def rebuild(self) -> None:
@@ -322,7 +321,7 @@ class Deduplication(Feature):
 
     def _load_mark(self) -> int | None:
         with suppress(OSError, ValueError, TypeError, KeyError):
-            found = json.loads(self._path.read_bytes())[_WALK_FROM]
+            found = json.loads(self._store.disk.read(self._path))[_WALK_FROM]
             return found if type(found) is int else None
         return None
 

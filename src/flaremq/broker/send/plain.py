@@ -89,6 +89,7 @@ class PlainSends:
         rewrites: Sequence[Rewrite],
         once: Deduplication,
         rng: random.Random | None = None,
+        pid: int | None = None,
     ) -> None:
         """`rewrites` are applied in order; the first that raises keeps the message out of the log."""
         self._store = store
@@ -98,7 +99,9 @@ class PlainSends:
         self._once = once
         self._rng = rng or random.Random()
         address = str(ipaddress.ip_address(store_host[:-4]))
-        self._ids = UniqueIds(clock, ip=address, pid=os.getpid(), salt=self._rng.getrandbits(32))
+        self._ids = UniqueIds(
+            clock, ip=address, pid=os.getpid() if pid is None else pid, salt=self._rng.getrandbits(32)
+        )
         self._host = store_host.hex().upper()
         self._live = settings
         self._tail = Derived(settings, _tail)

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from flaremq.base.clock import Clock
+from flaremq.base.files import Files
 from flaremq.base.lifecycle import Owned
 from flaremq.base.live import Live
 from flaremq.base.logs import fields, logger
@@ -40,9 +41,16 @@ def _is_own(topic: str) -> bool:
 class Tables(Feature):
     """All tables. Those that are kept on disk are in the folder `config` of the store."""
 
-    def __init__(self, settings: Live[BrokerSettings], folder: Path, offload: Offload, clock: Clock) -> None:
+    def __init__(
+        self,
+        settings: Live[BrokerSettings],
+        folder: Path,
+        offload: Offload,
+        clock: Clock,
+        files: Files | None = None,
+    ) -> None:
         def file(name: str) -> ConfigFile:
-            return ConfigFile(folder / name)
+            return ConfigFile(folder / name, files)
 
         self._clock = clock
         self._saving = Owned()

@@ -130,7 +130,7 @@ class Delivery:
         self._now_s = member.client.clock.monotonic_s
         self._handlers = handlers
         self._returns = returns
-        self._crew = Crew(f"flaremq-{member.group}", self._settings.concurrency)
+        self._crew = Crew(f"flaremq-{member.group}", self._settings.concurrency, member.client.run_job)
         self._tasks = Owned()
         self._ready: deque[ProcessQueue] = deque()
         self._unread: deque[ProcessQueue] = deque()

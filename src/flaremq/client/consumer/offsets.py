@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from flaremq.base.errors import FlareError, Malformed, StoreError, Unreachable
-from flaremq.base.files import BackedFile
+from flaremq.base.files import BackedFile, Files
 from flaremq.client.consumer.member import GroupMember
 from flaremq.model.message import MessageQueue
 from flaremq.model.names import is_retry
@@ -129,7 +129,7 @@ class LocalFileOffsetStore:
         async with self._writing:
             text = beans.encode(OffsetSerializeWrapper(offset_table=table))
             try:
-                await asyncio.to_thread(BackedFile(self.path).save, text)
+                await asyncio.to_thread(BackedFile(self.path, self._member.client.files).save, text)
             except StoreError as error:
                 log.warning("group %s: offsets were not stored: %s", self._member.group, error)
 
@@ -138,16 +138,16 @@ class LocalFileOffsetStore:
 
     async def _read(self) -> dict[MessageQueue, int]:
         if self._table is None:
-            found = await asyncio.to_thread(_load, self.path)
+            found = await asyncio.to_thread(_load, self.path, self._member.client.files)
             self._table = found if self._table is None else self._table
         return self._table
 
 
-def _load(path: Path) -> dict[MessageQueue, int]:
+def _load(path: Path, files: Files) -> dict[MessageQueue, int]:
     """The offsets in the file, or in its .bak if it cannot be read; empty if there is neither."""
     for each in (path, path.with_name(path.name + ".bak")):
         try:
-            text = each.read_bytes()
+            text = files.read(each)
             if text.strip():
                 return dict(beans.decode(OffsetSerializeWrapper, text).offset_table)
         except FileNotFoundError:

@@ -160,9 +160,15 @@ async def perform_async(run: MessageRun, handler: MessageHandler, manner: Manner
 
 
 class Crew:
-    """Threads for plain handlers, started on demand. They do not keep the process alive."""
+    """Threads for plain handlers, started on demand. They do not keep the process alive.
 
-    def __init__(self, name: str, size_max: int) -> None:
+    With `run`, jobs are given to that function instead.
+    """
+
+    def __init__(
+        self, name: str, size_max: int, run: Callable[[Callable[[], None]], None] | None = None
+    ) -> None:
+        self._run = run
         self._name = name
         self._size_max = size_max
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
@@ -184,6 +190,9 @@ class Crew:
             with suppress(RuntimeError):  # The loop is closed: the result is no longer needed.
                 loop.call_soon_threadsafe(ended, result)
 
+        if self._run is not None:
+            self._run(work)
+            return
         self._jobs.put(work)
         if self._under_way > len(self._threads) < self._size_max:
             thread = threading.Thread(target=self._work, name=f"{self._name}-{next(_numbers)}", daemon=True)

@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from flaremq.base.errors import CorruptStore, DiskFull, FileUnavailable, FlushFailed, StoreError
+from flaremq.base.files import Files
 from flaremq.model.layout import PAGE
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -175,7 +176,7 @@ class _Descriptor:
             os.close(self._fd)
 
 
-class Disk:
+class Disk(Files):
     """The real disk."""
 
     def create(self, path: Path, size: int, *, reserved: bool = False) -> None:
@@ -256,9 +257,6 @@ class Disk:
     def make_folder(self, folder: Path) -> None:
         with _space_needed(folder, 0):
             folder.mkdir(parents=True, exist_ok=True)
-
-    def read(self, path: Path) -> bytes:
-        return path.read_bytes()
 
     def replace(self, path: Path, data: bytes) -> None:
         """Write a small file so that a crash leaves the old or the new content, never a part."""

@@ -6,11 +6,12 @@ files; a clean stop removes them.
 
 from __future__ import annotations
 
+import math
 import threading
 from pathlib import Path
 
 from flaremq.base.errors import FileNotReady, FlareError
-from flaremq.base.lifecycle import Listener, Worker
+from flaremq.base.lifecycle import Listener, Worker, WorkerFactory
 from flaremq.store.files.disk import Disk
 from flaremq.store.files.mappedfile import MappedFile
 from flaremq.store.settings import FlushDisk, StoreSettings
@@ -31,6 +32,7 @@ class Preallocator:
         *,
         wait_s: float = WAIT_S,
         listener: Listener | None = None,
+        workers: WorkerFactory = Worker,
     ) -> None:
         self._disk = disk
         self._settings = settings
@@ -41,7 +43,7 @@ class Preallocator:
         self._failed: dict[int, FlareError] = {}
         self._changed = threading.Condition()
         self._unsynced: Path | None = None  # The folder of a file whose name is not durable yet.
-        self._worker = Worker("flaremq-preallocate", self._step, listener)
+        self._worker = workers("flaremq-preallocate", self._step, listener)
 
     def start(self) -> None:
         self._worker.start()
@@ -56,8 +58,9 @@ class Preallocator:
 
     def take(self, offset: int, path: Path) -> MappedFile:
         """The file that begins at `offset`. Raises DiskFull or FileNotReady if it cannot be had in time."""
-        if not self._worker.alive:
-            return self.make(offset, path)
+        if not self._worker.alive:  # No thread makes it while this one waits.
+            self._wanted.pop(offset, None)
+            return self._ready.pop(offset, None) or self.make(offset, path)
         self.want(offset, path)
         with self._changed:
             self._changed.wait_for(lambda: offset in self._ready or offset in self._failed, self._wait_s)
@@ -104,24 +107,23 @@ class Preallocator:
             file.delete()
         self._ready.clear()
 
-    def _step(self, worker: Worker) -> None:
+    def _step(self, _worker: Worker) -> float | None:
         with self._changed:
             offset = min(self._wanted, default=None)
             path = self._wanted.pop(offset) if offset is not None else None
             self._making = -1 if offset is None else offset
         if self._unsynced is not None and offset is None:
             self._sync_names()  # It failed when the file was made. Done, this step has ended well.
-            return
+            return None
         if offset is None or path is None:
-            worker.pause(None)
-            return
+            return math.inf
         try:
             file = self._make(offset, path)
         except FlareError as error:  # Raised in `take`, whose caller may try again.
             with self._changed:
                 self._failed[offset], self._making = error, -1
                 self._changed.notify_all()
-            return
+            return None
         except BaseException:
             with self._changed:
                 self._wanted[offset], self._making = path, -1
@@ -130,6 +132,7 @@ class Preallocator:
             self._ready[offset], self._making = file, -1
             self._changed.notify_all()
         self._sync_names()  # Nobody waits for it: the first flush of the file syncs its name too.
+        return None
 
     def _sync_names(self) -> None:
         if self._unsynced is not None:

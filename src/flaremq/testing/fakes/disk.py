@@ -98,6 +98,10 @@ class FaultyDisk(Disk):
         self.take(path, 0, len(data))
         super().replace(path, data)
 
+    def save(self, path: Path, backup: Path, data: bytes) -> None:
+        self.take(path, 0, len(data))
+        super().save(path, backup, data)
+
     def delete(self, path: Path) -> None:
         super().delete(path)
         self.give_back(path, 0)
@@ -193,9 +197,9 @@ class PowerLossDisk(FaultyDisk):
     """Remembers what was synced, and can fall back to that.
 
     These survive for sure: the content of a file at its last sync, the names (and lengths) in a folder at its
-    last sync, and whatever `replace` wrote. Everything newer survives, is lost, or is torn, page by page, at
-    random. The sync of a file also saves its name and those of the folders above it, as ext4 and XFS do;
-    with `strict_names` only syncs of folders save names, which is all that POSIX promises.
+    last sync, and whatever `replace` and `save` wrote. Everything newer survives, is lost, or is torn, page
+    by page, at random. The sync of a file also saves its name and those of the folders above it, as ext4 and
+    XFS do; with `strict_names` only syncs of folders save names, which is all that POSIX promises.
     """
 
     def __init__(self, *, free_bytes: int | None = None, strict_names: bool = False) -> None:
@@ -228,6 +232,14 @@ class PowerLossDisk(FaultyDisk):
         super().replace(path, data)
         with self._lock:
             self._save(path, data)
+
+    def save(self, path: Path, backup: Path, data: bytes) -> None:
+        old = path.read_bytes() if path.exists() else None
+        super().save(path, backup, data)
+        with self._lock:
+            self._save(path, data)
+            if old is not None:
+                self._save(backup, old)
 
     def before_sync(self, file: DiskFile) -> None:
         super().before_sync(file)

@@ -183,6 +183,7 @@ class Turn:
         self._now_s = now_s
         self._late_s = min((lane.age_max_ms for lane in lanes), default=_NO_AGE_MS) / 1000
         self._loop = asyncio.get_running_loop()
+        self._large = min(LARGE, buffer_size // 4)
         self.reads = Reads(buffer_size, lambda: self._loop.call_soon(self.run), self.run)
         self._began_s = self._ended_s = now_s()
         self._since_s = self._rested_s = (
@@ -330,7 +331,7 @@ class Turn:
             if not source.is_open:
                 continue  # The rest of the frame will never arrive.
             needed, begun = chunks[c + Chunk.NEEDED], bytes(batch.data[rest:end])
-            if max(needed - len(begun), len(begun)) > LARGE:  # A rest must leave room in the shared buffer.
+            if max(needed - len(begun), len(begun)) > self._large:  # A rest must leave room in the shared buffer.
                 inlet.large = Large(needed, begun)
             else:
                 inlet.rest = begun

@@ -38,7 +38,7 @@ class Files:
     def save(self, path: Path, backup: Path, data: bytes) -> None:
         """Replace the content of a file, keeping the old one as `backup`; return when it is on the disk."""
         fresh = path.with_name(path.name + ".tmp")
-        path.parent.mkdir(parents=True, exist_ok=True)
+        _make_durable(path.parent)
         fresh.unlink(missing_ok=True)  # Left by a crash.
         before = path.stat() if path.exists() else None
         _write_synced(fresh, data, None if before is None else stat.S_IMODE(before.st_mode), before)
@@ -140,6 +140,14 @@ def sync_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def _make_durable(folder: Path) -> None:
+    """Make a folder with all above it, so that the whole way to its first file survives a power failure."""
+    missing = [each for each in (folder, *folder.parents) if not each.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for each in missing:
+        sync_folder(each.parent)
 
 
 def _unused_name(path: Path) -> Path:

@@ -7,12 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from flaremq.base.clock import Clock
+from flaremq.base.files import Files
 from flaremq.base.settings import Sources, load
 from flaremq.broker.config import BrokerConfig
 from flaremq.broker.settings import BrokerServerSettings, BrokerSettings, FamilySettings
 from flaremq.broker.tables.configfile import CONFIG_FOLDER
 from flaremq.namesrv.app import NameServer
 from flaremq.namesrv.settings import NamesrvServerSettings, NamesrvSettings
+from flaremq.remoting.network import Network
 from flaremq.remoting.settings import CallerSettings
 from flaremq.remoting.tls import TlsClientSettings, TlsSettings, with_tls_file
 from flaremq.store.settings import StoreSettings
@@ -48,8 +51,10 @@ class NamesrvConfig:
     def sections(self) -> tuple[Any, ...]:
         return self.namesrv, self.server, self.tls
 
-    def build(self) -> NameServer:
-        return NameServer(self.namesrv, self.server, tls=self.tls)
+    def build(
+        self, clock: Clock | None = None, files: Files | None = None, network: Network | None = None
+    ) -> NameServer:
+        return NameServer(self.namesrv, self.server, clock, tls=self.tls, files=files, network=network)
 
 
 def load_broker(file: Path | None, environ: Mapping[str, str], flags: Sequence[str]) -> BrokerConfig:

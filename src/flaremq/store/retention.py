@@ -272,7 +272,7 @@ class Retention:
 
     def _sync_names(self) -> None:
         """Names must go in order, also over several folders: after a power failure a gap would be fatal."""
-        for folder in list(self._unsynced):
+        for folder in sorted(self._unsynced):
             self._disk.sync_folder(folder)
             self._unsynced.discard(folder)
 

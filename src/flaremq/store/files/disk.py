@@ -260,7 +260,7 @@ class Disk(Files):
 
     def replace(self, path: Path, data: bytes) -> None:
         """Write a small file so that a crash leaves the old or the new content, never a part."""
-        self.make_folder(path.parent)
+        make_way(self, path.parent)
         fresh = path.with_name(path.name + ".new")
         with _space_needed(path, len(data)):
             fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
@@ -271,6 +271,10 @@ class Disk(Files):
                 os.close(fd)
             fresh.replace(path)
         self.sync_folder(path.parent)
+
+    def save(self, path: Path, backup: Path, data: bytes) -> None:
+        make_way(self, path.parent)
+        super().save(path, backup, data)
 
     def delete(self, path: Path) -> None:
         path.unlink(missing_ok=True)

@@ -76,6 +76,8 @@ class Preallocator:
 
     def wait_ready(self, offset: int) -> None:
         """Return when this file is ready, or cannot be made, or is too late."""
+        if not self._worker.alive:
+            return
         with self._changed:
             self._changed.wait_for(lambda: offset in self._ready or offset in self._failed, WAIT_S)
 

@@ -240,7 +240,7 @@ class Queues:
 
     def flush(self, least_pages: int) -> None:
         """Sync queues with at least this many dirty pages; 0 syncs all that were written to."""
-        for key in list(self.dirty):
+        for key in sorted(self.dirty):
             if least_pages == 0:
                 self.dirty.discard(key)  # First: an entry that comes meanwhile marks it again.
             try:

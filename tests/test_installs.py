@@ -21,7 +21,7 @@ COMMAND = re.compile(r"pip\s+install\s+(?:--[\w-]+\s+)*(?:'([^']+)'|([^\s'\"`,)]
 def installs() -> list[tuple[str, str]]:
     found = []
     for path in sorted(PLACES):
-        if path.is_file() and path != Path(__file__):
+        if path.is_file() and path.suffix != ".pyc" and path != Path(__file__):
             # As rich and regular expressions write it.
             text = re.sub(r"\\+([][.])", r"\1", path.read_text())
             found += [(path.relative_to(ROOT).as_posix(), m[1] or m[2]) for m in COMMAND.finditer(text)]

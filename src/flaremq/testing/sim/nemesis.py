@@ -1,0 +1,136 @@
+"""Carries out the faults of a plan, each at its moment, and heals everything in the end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from flaremq.base.errors import FlareError
+from flaremq.testing.sim.plan import Fault
+from flaremq.testing.sim.world import Machine, Simulation
+
+
+class Nemesis:
+    """Runs outside all nodes."""
+
+    def __init__(self, sim: Simulation, clients: Sequence[Machine]) -> None:
+        self._sim = sim
+        self._clients = clients
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def run(self, faults: Sequence[Fault]) -> None:
+        for fault in faults:
+            await asyncio.sleep(max(0.0, fault.at_s - self._sim.loop.now_s))
+            self._tasks.append(asyncio.create_task(self._do(fault)))
+
+    async def heal(self) -> None:
+        """End every fault, and start again what is dead or has stopped taking messages."""
+        for task in self._tasks:
+            task.cancel()
+        sim = self._sim
+        sim.wires.heal()
+        for machine in sim.machines.values():
+            machine.disk.disarm()
+            _repair(machine)
+            if machine.node is not None and machine.node.paused:
+                machine.resume()
+        for machine in (*sim.namesrvs, *sim.brokers):
+            await self._up(machine)
+
+    async def _up(self, machine: Machine) -> None:
+        broker = self._sim.running.get(machine.name)
+        if machine.is_running and broker is not None and broker.store.flags.failure is not None:
+            machine.kill()
+        if not machine.is_running:
+            await machine.start()
+
+    async def _do(self, fault: Fault) -> None:
+        sim = self._sim
+        brokers = sim.brokers
+        broker = brokers[fault.target % len(brokers)]
+        match fault.kind:
+            case "kill" | "power":
+                await self._ended([broker], fault, power=fault.kind == "power")
+            case "kill within" | "power within":
+                broker.kill_within(fault.number, power=fault.kind == "power within")
+                while broker.is_running:
+                    await asyncio.sleep(0.1)
+                await self._again([broker], fault.span_s)
+            case "power all":
+                await self._ended(brokers, fault, power=True)
+            case "namesrv kill":
+                await self._ended([sim.namesrvs[fault.target % len(sim.namesrvs)]], fault, power=False)
+            case "pause" | "client pause":
+                machine = (
+                    broker if fault.kind == "pause" else self._clients[fault.target % len(self._clients)]
+                )
+                machine.pause()
+                await asyncio.sleep(fault.span_s)
+                machine.resume()
+            case "cut" | "one way" | "clog" | "reset":
+                await self._network(broker, fault)
+            case "clock step":
+                broker.step_clock(fault.number)
+            case _:
+                await self._disk(broker, fault)
+
+    async def _ended(self, machines: Sequence[Machine], fault: Fault, *, power: bool) -> None:
+        for machine in machines:
+            if machine.is_running:
+                (machine.lose_power if power else machine.kill)()
+        await self._again(machines, fault.span_s)
+
+    async def _again(self, machines: Sequence[Machine], after_s: float) -> None:
+        await asyncio.sleep(after_s)
+        for machine in machines:
+            if not machine.is_running:
+                await self._try(machine)
+
+    async def _try(self, machine: Machine) -> None:
+        """Start a server that may be kept from it by another fault. Healing starts it for good."""
+        try:
+            await machine.start()
+        except (FlareError, OSError) as error:
+            self._sim.events.add(machine.name, f"does not start: {type(error).__name__}")
+
+    async def _network(self, broker: Machine, fault: Fault) -> None:
+        sim, others = self._sim, [each.ip for each in self._sim.machines.values()]
+        sim.events.fault(fault.kind, broker.name)
+        if fault.kind == "reset":
+            sim.wires.reset(broker.ip)
+            return
+        if fault.kind == "clog":  # Links stop one by one, and come back in another order.
+            for ip in others:
+                sim.wires.cut([ip], [broker.ip])
+                await asyncio.sleep(0.1)
+            await asyncio.sleep(fault.span_s)
+            for ip in sorted(others, key=lambda ip: (len(ip) * 7 + ord(ip[-1]) * fault.number) % 13):
+                sim.wires.heal([(ip, broker.ip), (broker.ip, ip)])
+                await asyncio.sleep(0.1)
+            return
+        sim.wires.cut([broker.ip], others, one_way=fault.kind == "one way")
+        await asyncio.sleep(fault.span_s)
+        sim.wires.heal()
+
+    async def _disk(self, broker: Machine, fault: Fault) -> None:
+        sim, disk = self._sim, broker.disk
+        sim.events.fault(fault.kind, broker.name)
+        if fault.kind == "sync error":
+            disk.fail_next_sync()
+        elif fault.kind == "disk full":
+            disk.free_bytes = fault.number * 100
+        else:
+            disk.read_only = True
+        await asyncio.sleep(fault.span_s)
+        _repair(broker)
+        store = sim.running[broker.name].store if broker.name in sim.running else None
+        if broker.is_running and store is not None and store.flags.failure is not None:
+            broker.kill()  # An operator starts a broker again that has stopped taking messages.
+        if not broker.is_running:
+            await self._try(broker)
+
+
+def _repair(machine: Machine) -> None:
+    machine.disk.repair_syncs()
+    machine.disk.free_bytes = None
+    machine.disk.read_only = False

@@ -1,0 +1,93 @@
+"""What a run does, as data: topology, settings, workload and the faults with their moments.
+
+A plan is drawn from a seed, and can be changed before it runs: so a failure is made smaller.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from typing import Final
+
+from flaremq.testing.sim.wires import LinkQuality
+
+KINDS: Final = (
+    "kill", "kill within", "power", "power within", "power all", "pause", "cut", "one way", "reset",
+    "namesrv kill", "client pause", "clock step", "sync error", "disk full", "read only", "clog",
+)  # fmt: skip
+"""Every kind of fault that a plan may hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    at_s: float
+    kind: str
+    target: int
+    """Which broker, NameServer or client; counted from 0, and modulo their number."""
+    span_s: float
+    """How long it lasts, or until the machine is started again."""
+    number: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    seed: int
+    namesrvs: int = 1
+    brokers: int = 1
+    clients: int = 2
+    flush: str = "SYNC_FLUSH"
+    log_file_size: int = 128 << 10
+    strict_names: bool = False
+    drift: float = 0.0
+    quality: LinkQuality = field(default_factory=LinkQuality)
+    length_s: float = 30.0
+    sends: int = 40
+    """Of each client."""
+    timers: bool = False
+    """Whether some messages name their moment."""
+    faults: tuple[Fault, ...] = ()
+
+    @property
+    def keeps_acknowledged(self) -> bool:
+        """Whether the plan covers every acknowledged send: nothing is lost without a power loss."""
+        return self.flush == "SYNC_FLUSH" or not any("power" in fault.kind for fault in self.faults)
+
+    @property
+    def moves_clocks(self) -> bool:
+        return self.drift != 0 or any(fault.kind == "clock step" for fault in self.faults)
+
+
+def draw(seed: int) -> Plan:
+    """The plan of a seed. A third of the kinds of fault do not occur in it at all."""
+    rng = random.Random(f"{seed}/plan")
+    length_s = rng.choice([20.0, 30.0, 45.0])
+    quality = LinkQuality(
+        latency_s=rng.choice([0.0002, 0.001, 0.005, 0.1]),
+        spike=rng.choice([0.0, 0.0, 0.002, 0.01]),
+        split=rng.choice([0.0, 0.1, 0.5]),
+    )
+    kinds = [kind for kind in KINDS if rng.random() < 0.66]
+    faults = []
+    for _ in range(rng.randrange(1, 9)):
+        if kinds:
+            kind, span_s = rng.choice(kinds), rng.choice([0.5, 2.0, 5.0, 10.0])
+            at_s = round(rng.uniform(1.0, length_s - 2), 3)
+            number = (
+                rng.choice([-3_600_000, -5000, 700, 3_600_000]) if kind == "clock step" else rng.randrange(40)
+            )
+            faults.append(Fault(at_s, kind, rng.randrange(6), span_s, number))
+    return Plan(
+        seed=seed,
+        namesrvs=rng.choice([1, 1, 2]),
+        brokers=rng.choice([1, 1, 1, 2, 3]),
+        clients=rng.randrange(1, 4),
+        flush=rng.choice(["SYNC_FLUSH", "SYNC_FLUSH", "ASYNC_FLUSH"]),
+        log_file_size=rng.choice([64, 128, 256]) << 10,
+        strict_names=rng.random() < 0.5,
+        drift=rng.choice([0.0, 0.0, 0.001]),
+        quality=quality,
+        length_s=length_s,
+        sends=rng.choice([20, 40, 60]),
+        timers=rng.random() < 0.15,
+        faults=tuple(sorted(faults, key=lambda fault: fault.at_s)),
+    )

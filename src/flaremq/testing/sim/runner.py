@@ -1,0 +1,214 @@
+"""One run of a plan: a safety phase with faults, then everything is healed and must finish its work.
+
+safety      workload and faults, side by side
+liveness    all is healed for good; every message must reach its group within a limit
+drain       what all queues hold is compared with the history; stores are verified; a restart of every
+            node changes nothing
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from dataclasses import dataclass
+from typing import Final
+
+from flaremq.model.record import decode_many
+from flaremq.servers.together import Broker
+from flaremq.store.offline.folder import OfflineStore
+from flaremq.store.offline.verify import Verifier
+from flaremq.testing.sim import checks
+from flaremq.testing.sim.checks import Violated
+from flaremq.testing.sim.history import History, QueueName
+from flaremq.testing.sim.loop import Stuck
+from flaremq.testing.sim.nemesis import Nemesis
+from flaremq.testing.sim.plan import Plan, draw
+from flaremq.testing.sim.workload import DELAYS, TOPICS, Shopper
+from flaremq.testing.sim.world import Simulation
+
+_FINISH_S: Final = 240.0
+"""After healing, all work must be done within this virtual time: transactions are asked about every few
+seconds, retries wait up to ten, routes are refreshed every five, and silent peers noticed within minutes."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """What became of a run."""
+
+    plan: Plan
+    check: str
+    """The check that failed; empty if none did."""
+    error: str
+    virtual_s: float
+    real_s: float
+    events: int
+    digest: str
+    faults: Counter[str]
+    last: tuple[str, ...] = ()
+    """The last events, of a run that failed."""
+
+    def line(self, commit: str = "") -> str:
+        state = f"FAILED {self.error}" if self.check else "ok"
+        known = f" commit={commit}" if commit else ""
+        return (
+            f"seed={self.plan.seed}{known} virtual={self.virtual_s:.1f}s real={self.real_s:.2f}s "
+            f"events={self.events} hash={self.digest} {state}"
+        )
+
+
+def run_seed(seed: int) -> RunResult:
+    return run_plan(draw(seed))
+
+
+def run_plan(plan: Plan) -> RunResult:
+    began_s = time.perf_counter()
+    check = error = ""
+    last: tuple[str, ...] = ()
+    options: dict[str, object] = {
+        "flushDiskType": plan.flush,
+        "mappedFileSizeCommitLog": plan.log_file_size,
+        "messageDelayLevel": DELAYS,
+        "timerWheelEnable": plan.timers,
+        "transactionCheckInterval": 3000,
+        "transactionTimeOut": 2000,
+        "autoCreateTopicEnable": False,
+    }
+    with Simulation(
+        plan.seed,
+        namesrvs=plan.namesrvs,
+        brokers=plan.brokers,
+        options=options,
+        quality=plan.quality,
+        strict_names=plan.strict_names,
+    ) as sim:
+        run = _Run(sim, plan)
+        try:
+            sim.run(run.whole())
+        except Violated as failed:
+            check, error = failed.check, str(failed)
+        except Stuck as failed:
+            check, error = "stuck", str(failed)
+        except Exception as failed:  # noqa: BLE001 - Whatever a run raises is its result.
+            check, error = type(failed).__name__, f"{type(failed).__name__}: {failed}"
+        if check:
+            last = tuple(sim.events.last())
+        events = sim.events
+        return RunResult(
+            plan, check, error, sim.loop.now_s, time.perf_counter() - began_s, events.count, events.digest,
+            events.faults, last,
+        )  # fmt: skip
+
+
+class _Run:
+    def __init__(self, sim: Simulation, plan: Plan) -> None:
+        self._sim = sim
+        self._plan = plan
+        self._history = History()
+        self._machines = [sim.client_machine(f"client-{number}") for number in range(plan.clients)]
+        self._shoppers = [Shopper(sim, machine, plan, self._history) for machine in self._machines]
+        for number, machine in enumerate(sim.machines.values()):
+            machine.drift = plan.drift * (-1) ** number
+
+    async def whole(self) -> None:
+        sim, plan = self._sim, self._plan
+        await sim.start()
+        work = [asyncio.create_task(self._client(number)) for number in range(plan.clients)]
+        nemesis = Nemesis(sim, self._machines)
+        faults = asyncio.create_task(nemesis.run(plan.faults))
+        await asyncio.sleep(plan.length_s)
+        faults.cancel()
+        await nemesis.heal()
+        await self._finish(work)
+        content = self.content()
+        self._check(content)
+        for shopper, machine in zip(self._shoppers, self._machines, strict=True):
+            await machine.do(_set(shopper.stopping))
+        await asyncio.gather(*work)
+        await self._restart()
+        self._check_same(content)
+
+    async def _client(self, number: int) -> None:
+        await self._machines[number].start()
+        await self._machines[number].do(self._shoppers[number].run())
+
+    async def _finish(self, work: list[asyncio.Task[None]]) -> None:
+        """Wait until every acknowledged message was handled."""
+        limit_s = self._sim.loop.now_s + _FINISH_S
+        while self._sim.loop.now_s < limit_s:
+            for task in work:
+                if task.done():
+                    task.result()
+            if self._is_done():
+                return
+            await asyncio.sleep(1.0)
+
+    def _is_done(self) -> bool:
+        history = self._history
+        if history.sends.keys() and len(history.sends) < self._plan.sends * self._plan.clients:
+            return False
+        if not self._plan.keeps_acknowledged:
+            return self._sim.loop.now_s > self._plan.length_s * 2 + 30
+        done = {read.value for read in history.handled if read.ok}
+        return all(op.kind == "rollback" or value in done for value, op in history.acknowledged.items())
+
+    def content(self) -> dict[QueueName, dict[int, str]]:
+        found: dict[QueueName, dict[int, str]] = {}
+        for name, broker in self._sim.running.items():
+            for topic in TOPICS:
+                for queue_id in range(2):
+                    values = _values(broker, topic, queue_id)
+                    if values:
+                        found[topic, name, queue_id] = values
+        return found
+
+    def _check(self, content: dict[QueueName, dict[int, str]]) -> None:
+        history, lossless = self._history, self._plan.keeps_acknowledged
+        for name, topic in history.topics:
+            if self._sim.running[name].tables.topics.get(topic) is None:
+                raise Violated("lost topic", f"{topic} was created on {name}, and is gone")
+        checks.check_sends(history, content, lossless=lossless)
+        checks.check_transactions(history, content)
+        if lossless:
+            checks.check_order(history)
+            checks.check_fifo(history, content)
+        checks.check_pulls(history, content, lossless=lossless)
+        if not self._plan.moves_clocks:
+            checks.check_moments(history)
+        checks.check_groups(history, Counter(), lossless=lossless)
+
+    async def _restart(self) -> None:
+        for machine in self._sim.brokers:
+            await self._sim.stop_broker(machine)
+            report = Verifier(OfflineStore(machine.folder)).run()
+            if not report.is_sound:
+                raise Violated("verify", f"{machine.name}: {report}")
+        for machine in self._sim.namesrvs:
+            machine.kill()
+        await self._sim.start()
+
+    def _check_same(self, before: dict[QueueName, dict[int, str]]) -> None:
+        after = self.content()
+        for queue, values in before.items():
+            for offset, value in values.items():
+                if after.get(queue, {}).get(offset) != value:
+                    raise Violated("restart", f"{queue}:{offset} was {value} before a clean restart")
+
+
+async def _set(event: asyncio.Event) -> None:
+    event.set()
+
+
+def _values(broker: Broker, topic: str, queue_id: int) -> dict[int, str]:
+    store, name = broker.store, topic.encode()
+    offset, end = store.min_offset(name, queue_id), store.max_offset(name, queue_id)
+    found: dict[int, str] = {}
+    while offset < end:
+        result = store.get(name, queue_id, offset, 32)
+        for record in result.records:
+            for message in decode_many(bytes(record)):
+                found[message.queue_offset] = message.body.decode()
+        if result.next_offset <= offset:
+            break
+        offset = result.next_offset
+    return found

@@ -1,0 +1,215 @@
+"""What clients do in a run: each sends messages of every kind, consumes in two groups, and reads queues.
+
+Everything they ask for and see goes into the history.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import Final
+
+from flaremq.base.errors import FlareError
+from flaremq.client.client import Client
+from flaremq.client.consumer.litepull import LitePullConsumer
+from flaremq.client.consumer.push import PushConsumer
+from flaremq.client.message import Decision, ReceivedMessage, SendStatus
+from flaremq.client.producer.producer import Producer
+from flaremq.client.producer.transaction import Transaction, TransactionProducer
+from flaremq.client.settings import ConsumerSettings, ProducerSettings
+from flaremq.model.message import Message, MessageQueue
+from flaremq.protocol.bodies.group import ConsumeFromWhere
+from flaremq.protocol.codes import RequestCode
+from flaremq.protocol.headers.topic import CreateTopicRequestHeader
+from flaremq.testing.sim.history import History, QueueName, ReadOp, SendOp
+from flaremq.testing.sim.plan import Plan
+from flaremq.testing.sim.world import Machine, Simulation
+
+PLAIN, FIFO, LATER = "Plain", "Fifo", "Later"
+TOPICS: Final = (PLAIN, FIFO, LATER)
+QUEUES: Final = 2
+DELAYS: Final = "1s 3s 5s 10s"
+_DELAYS_S: Final = (1, 3, 5, 10)
+_FIRST = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
+
+
+class Shopper:
+    """One client machine and all that it does."""
+
+    def __init__(self, sim: Simulation, machine: Machine, plan: Plan, history: History) -> None:
+        self._sim = sim
+        self._machine = machine
+        self._plan = plan
+        self._history = history
+        self._rng = machine.sim.rng(f"{machine.name}/workload")
+        self._named = 0
+        self._failing: dict[str, int] = {}
+        self._last_fifo: MessageQueue | None = None
+        self.stopping = asyncio.Event()
+
+    async def run(self) -> None:
+        """Send everything, and go on consuming until `stopping` is set."""
+        async with self._sim.client(self._machine, refresh_s=5.0, heartbeat_s=5.0) as client:
+            await self._topics(client)
+            consumers = [self._consumer(client, PLAIN), self._consumer(client, FIFO, orderly=True)]
+            for consumer in consumers:
+                await _until_done(consumer.start)
+            reader = asyncio.create_task(self._read(client))
+            try:
+                await self._send(client)
+                if reader.done():
+                    reader.result()
+            finally:
+                reader.cancel()
+                for consumer in consumers:
+                    await consumer.stop()
+
+    async def _topics(self, client: Client) -> None:
+        for machine in self._sim.brokers:
+            for topic in TOPICS:
+                header = CreateTopicRequestHeader(
+                    topic=topic, default_topic="TBW102", read_queue_nums=QUEUES, write_queue_nums=QUEUES,
+                    perm=6, topic_filter_type="SINGLE_TAG",
+                )  # fmt: skip
+                address = f"{machine.ip}:10911"
+                await _until_done(
+                    lambda address=address, header=header: client.api.ask(
+                        address, RequestCode.UPDATE_AND_CREATE_TOPIC, header
+                    )
+                )
+                self._history.topics.append((machine.name, topic))
+
+    # Consuming.
+
+    def _consumer(self, client: Client, topic: str, *, orderly: bool = False) -> PushConsumer:
+        settings = ConsumerSettings(
+            orderly=orderly, start_from=_FIRST, commit_s=1.0, rebalance_s=3.0, poll_s=3.0,
+            pull_timeout_s=6.0, suspend_s=0.2, concurrency=4,
+        )  # fmt: skip
+        consumer = PushConsumer(f"group-{topic}", settings=settings, client=client)
+        for each in (topic,) if orderly else (topic, LATER):
+            consumer.subscribe(each)(self._handle)
+        return consumer
+
+    async def _handle(self, message: ReceivedMessage) -> None:
+        value = message.body.decode()
+        if self._rng.random() < 0.2:
+            await asyncio.sleep(self._rng.random() * 0.1)
+        left = self._failing.setdefault(value, 1 if self._rng.random() < 0.05 else 0)
+        self._failing[value] = left - 1
+        queue = _name(message.queue)
+        read = ReadOp(value, self._machine.name, self._now_s(), queue, message.queue_offset, left <= 0)
+        self._history.handled.append(read)
+        if left > 0:
+            raise ValueError(f"{value} is to be tried again")
+
+    async def _read(self, client: Client) -> None:
+        """Read every queue of one topic from its beginning, as a pull consumer does."""
+        name = f"reader-{self._machine.name}"
+        settings = ConsumerSettings(start_from=_FIRST, poll_s=3.0, pull_timeout_s=6.0)
+        async with LitePullConsumer(name, settings=settings, client=client) as consumer:
+            queues: tuple[MessageQueue, ...] = ()
+            while len(queues) < QUEUES * len(self._sim.brokers):
+                with suppress(FlareError):
+                    queues = await consumer.queues(PLAIN)
+                await asyncio.sleep(0.5)
+            await consumer.assign(queues)
+            for queue in queues:
+                self._history.seeks.append((len(self._history.pulls), name, _name(queue)))
+            while True:
+                for message in await consumer.poll(timeout_s=2.0):
+                    place = _name(message.queue)
+                    read = ReadOp(message.body.decode(), name, self._now_s(), place, message.queue_offset)
+                    self._history.pulls.append(read)
+
+    # Sending.
+
+    async def _send(self, client: Client) -> None:
+        settings = ProducerSettings(timeout_s=4.0)
+        group = f"producers-{self._machine.name}"
+        plain = Producer(group, settings=settings, client=client)
+        once = Producer(f"{group}-once", settings=settings, client=client, producer_id=self._machine.name)
+        halves = TransactionProducer(f"{group}-tx", settings=settings, client=client, checker=self._decide,
+                                     producer_id=f"{self._machine.name}-tx")  # fmt: skip
+        async with plain, once, halves:
+            for _ in range(self._plan.sends):
+                await asyncio.sleep(self._rng.random() * 2 * self._plan.length_s / self._plan.sends)
+                kind = self._rng.choice(
+                    ["plain", "plain", "once", "fifo", "fifo", "delayed", "commit", "rollback"]
+                    + ["timer"] * self._plan.timers
+                )
+                await self._one(kind, plain, once, halves)
+            while not self.stopping.is_set():  # Brokers ask about transactions until the end.
+                await asyncio.sleep(1.0)
+
+    async def _one(self, kind: str, plain: Producer, once: Producer, halves: TransactionProducer) -> None:
+        self._named += 1
+        value = f"{kind}-{self._machine.name}-{self._named}".ljust(self._rng.choice([30, 30, 900, 3000]), ".")
+        op = self._history.sends[value] = SendOp(value, kind, self._machine.name, self._now_s())
+        self._sim.events.add(self._machine.name, f"send {kind}", self._named)
+        try:
+            if kind in ("commit", "rollback"):
+                decision = await halves.send(Message(LATER, value.encode()), self._step)
+                if decision is not Decision.COMMIT:
+                    return
+            else:
+                receipt = await self._sent(op, plain, once)
+                if receipt is None:
+                    return
+        except (FlareError, OSError) as error:
+            self._sim.events.add(self._machine.name, f"unknown {kind} {type(error).__name__}", self._named)
+            return
+        op.ended_s = self._now_s()
+        self._sim.events.add(self._machine.name, f"stored {kind}", self._named)
+
+    async def _sent(self, op: SendOp, plain: Producer, once: Producer) -> object | None:
+        if op.kind == "delayed":
+            level = self._rng.randrange(len(_DELAYS_S))
+            op.due_s = op.began_s + _DELAYS_S[level]
+            message = Message(LATER, op.value.encode(), delay_level=level + 1)
+        elif op.kind == "timer":
+            delay_s = self._rng.randrange(1, 15)
+            op.due_s = op.began_s + delay_s
+            message = Message(LATER, op.value.encode(), delay_s=delay_s)
+        else:
+            message = Message(FIFO if op.kind == "fifo" else PLAIN, op.value.encode())
+        target = await self._fifo_queue(plain) if op.kind == "fifo" else None
+        receipt = await (once if op.kind == "once" else plain).send(message, to=target)
+        if receipt.status is not SendStatus.OK:
+            return None
+        if op.kind in ("plain", "once", "fifo"):
+            op.queue, op.offset = _name(receipt.queue), receipt.queue_offset
+        return receipt
+
+    async def _fifo_queue(self, producer: Producer) -> MessageQueue:
+        """Ordered messages of one client go to one queue."""
+        if self._last_fifo is None:
+            self._last_fifo = self._rng.choice(await producer.queues(FIFO))
+        return self._last_fifo
+
+    def _step_of(self, value: str) -> Decision:
+        return Decision.COMMIT if value.startswith("commit") else Decision.ROLLBACK
+
+    async def _step(self, transaction: Transaction) -> Decision:
+        if self._rng.random() < 0.2:
+            return Decision.UNKNOWN
+        return self._step_of(transaction.message.body.decode())
+
+    async def _decide(self, message: ReceivedMessage) -> Decision:
+        return self._step_of(message.body.decode())
+
+    def _now_s(self) -> float:
+        return self._sim.loop.now_s
+
+
+def _name(queue: MessageQueue) -> QueueName:
+    return queue.topic, queue.broker_name, queue.queue_id
+
+
+async def _until_done(work: object) -> None:
+    while True:
+        try:
+            await work()  # type: ignore[operator]
+            return
+        except (FlareError, OSError):
+            await asyncio.sleep(1.0)

@@ -1,0 +1,50 @@
+"""Seeds of the simulator: nothing that was promised is lost, doubled, early or out of order."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from flaremq.testing.sim.runner import run_seed
+
+QUICK = [2, 3, 7, 8, 15, 21]
+CODE = "from flaremq.testing.sim.runner import run_seed; print(run_seed(7).digest)"
+
+
+@pytest.mark.parametrize("seed", QUICK)
+def test_what_was_promised_holds(seed: int) -> None:
+    result = run_seed(seed)
+    assert not result.check, "\n".join((result.line(), *result.last))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("hundred", range(2))
+def test_what_was_promised_holds_for_many_seeds(hundred: int) -> None:
+    failed = [
+        result.line()
+        for seed in range(100 * hundred, 100 * hundred + 100)
+        if (result := run_seed(seed)).check
+    ]
+    assert not failed, "\n".join(failed)
+
+
+def test_a_seed_gives_the_same_events_again() -> None:
+    assert run_seed(7).digest == run_seed(7).digest
+
+
+def test_a_seed_gives_the_same_events_in_another_process_with_other_hashes() -> None:
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", CODE],
+            env={**os.environ, "PYTHONHASHSEED": hashes},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for hashes in ("1", "77")
+    }
+    assert found == {f"{run_seed(7).digest}\n"}

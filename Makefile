@@ -13,7 +13,7 @@ SHELL       := bash
 .SHELLFLAGS := -o pipefail -c
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo check test test-main test-servers test-spark test-python test-java slow java bench clean
+.PHONY: help setup build demo check test test-main test-servers test-spark test-python test-java slow sim java bench clean
 
 help:  ## Show this list.
 	@grep -E '^[a-z]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 10
@@ -82,6 +82,10 @@ test-java:
 slow: build  ## Longer runs of the property and crash tests.
 	$(BIN)/pytest -m slow
 	$(BIN)/pytest -m 'hypothesis and not slow and not java' --hypothesis-profile=slow
+
+SEEDS ?= 100
+sim: build  ## Run seeds of the simulator: SEEDS=1000, or SEED=7 to repeat one.
+	$(BIN)/python -m flaremq.testing.sim $(if $(SEED),--seed $(SEED),--seeds $(SEEDS) --twice 100)
 
 java: build  ## Everything against the real Apache RocketMQ.
 	$(BIN)/pytest tests/java -m java

@@ -8,6 +8,7 @@ loop      one event loop for all nodes, with virtual time
 nemesis   carries out the faults of a plan, and heals them
 plan      what a run does, as data drawn from a seed
 runner    one run: faults, healing, and all checks
+shrink    a failing plan made smaller, and written as a test
 wires     connections in memory
 workers   workers without threads
 workload  what clients do in a run

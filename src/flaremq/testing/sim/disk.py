@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from flaremq.base.errors import FileUnavailable, FlushFailed
+from flaremq.model.layout import PAGE
 from flaremq.store.files.disk import DiskFile
 from flaremq.testing.fakes.disk import FaultyDisk, PowerLossDisk
 from flaremq.testing.sim.events import EventStream
@@ -31,11 +32,10 @@ class SimDisk(PowerLossDisk):
         self._loop = loop
         self._events = events
         self._modified_ms: dict[Path, int] = {}
+        self._dropped: dict[Path, tuple[bytes, bytes]] = {}
         self._fuse: tuple[int, Callable[[], None]] | None = None
         self.read_only = False
         """Every write fails, as after an error that made the kernel mount it read-only."""
-        self.forgets_names = False
-        """A planted bug: folder syncs do nothing."""
 
     def arm(self, operations: int, end: Callable[[], None]) -> None:
         """After so many operations, `end` is called, which kills the node in the middle of its work."""
@@ -95,7 +95,14 @@ class SimDisk(PowerLossDisk):
         if file.size > _WHEEL:
             FaultyDisk.before_sync(self, file)
             return
-        super().before_sync(file)
+        try:
+            super().before_sync(file)
+        except FlushFailed:
+            # The kernel takes these pages for clean now, and writes them only if they are changed again.
+            self._dropped[file.path] = self._content.get(file.path, b""), bytes(file.view)
+            raise
+        if file.path in self._dropped:
+            self._content[file.path] = _without(*self._dropped[file.path], self._content[file.path])
         self._touched(file.path)
 
     def replace(self, path: Path, data: bytes) -> None:
@@ -108,8 +115,6 @@ class SimDisk(PowerLossDisk):
 
     def sync_folder(self, folder: Path) -> None:
         self._step("sync names", folder)
-        if self.forgets_names:
-            return
         super().sync_folder(folder)
 
     def delete(self, path: Path) -> None:
@@ -142,4 +147,13 @@ class SimDisk(PowerLossDisk):
     def lose_power_by(self, rng: random.Random) -> None:
         self.disarm()
         self.lose_power(rng.randrange(1 << 30))
+        self._dropped.clear()
         self.synced.clear()
+
+
+def _without(old: bytes, failed: bytes, now: bytes) -> bytes:
+    """What is on the disk after a sync: pages that an earlier one failed to write are missing, unless they have
+    changed since."""
+    old = old.ljust(len(now), b"\0")
+    pages = (slice(at, at + PAGE) for at in range(0, len(now), PAGE))
+    return b"".join(old[page] if now[page] == failed[page] else now[page] for page in pages)

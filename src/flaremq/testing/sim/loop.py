@@ -252,12 +252,13 @@ class SimLoop(asyncio.BaseEventLoop):
         context.run(HERE.set, node)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # Coroutines that it will never await.
-            for task in list(node.tasks):
-                coroutine = task.get_coro()
-                task._log_destroy_pending = False  # type: ignore[attr-defined]
-                if not task.done() and not getattr(coroutine, "cr_running", False):
-                    context.run(_unwind, cast(Coroutine[Any, Any, Any], coroutine))
-            node.tasks.clear()
+            for _ in range(_UNWIND_MAX):  # Ending one may begin others.
+                tasks, node.tasks = node.tasks, {}
+                for task in tasks:
+                    coroutine = task.get_coro()
+                    task._log_destroy_pending = False  # type: ignore[attr-defined]
+                    if not task.done() and not getattr(coroutine, "cr_running", False):
+                        context.run(_unwind, cast(Coroutine[Any, Any, Any], coroutine))
 
     def close(self) -> None:
         self.busy.clear()

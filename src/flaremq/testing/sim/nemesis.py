@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Sequence
 
 from flaremq.base.errors import FlareError
@@ -69,10 +70,23 @@ class Nemesis:
                 machine.resume()
             case "cut" | "one way" | "clog" | "reset":
                 await self._network(broker, fault)
+            case "truncate":
+                broker.kill()
+                self._truncate(broker, fault.number)
+                await self._again([broker], fault.span_s)
             case "clock step":
                 broker.step_clock(fault.number)
             case _:
                 await self._disk(broker, fault)
+
+    def _truncate(self, broker: Machine, number: int) -> None:
+        """Cut one file of queues or index, to half if the number is odd."""
+        folders = (broker.folder / "consumequeue", broker.folder / "index")
+        files = sorted(path for folder in folders for path in folder.rglob("*") if path.is_file())
+        if files:
+            path = files[number // 2 % len(files)]
+            os.truncate(path, path.stat().st_size // 2 if number % 2 else 0)
+            self._sim.events.fault("truncate", broker.name, number)
 
     async def _ended(self, machines: Sequence[Machine], fault: Fault, *, power: bool) -> None:
         for machine in machines:

@@ -15,7 +15,8 @@ KINDS: Final = (
     "kill", "kill within", "power", "power within", "power all", "pause", "cut", "one way", "reset",
     "namesrv kill", "client pause", "clock step", "sync error", "disk full", "read only", "clog",
 )  # fmt: skip
-"""Every kind of fault that a plan may hold."""
+"""Every kind of fault that is drawn. Besides, a plan may hold "truncate": a file that can be made again from
+the log is cut to half, or to nothing."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,6 +73,8 @@ def run_plan(plan: Plan) -> RunResult:
         "transactionCheckInterval": 3000,
         "transactionTimeOut": 2000,
         "autoCreateTopicEnable": False,
+        "flushConsumeQueueThoroughInterval": 3000,  # So that checkpoints move within a run.
+        "flushCommitLogThoroughInterval": 3000,
     }
     with Simulation(
         plan.seed,

@@ -42,7 +42,7 @@ class LinkQuality:
     steady: bool = False
 
 
-class Wires:
+class SimWires:
     """All links of a simulation."""
 
     def __init__(
@@ -120,7 +120,7 @@ class SimNetwork(Network):
 
     turn_size = 256 * KiB
 
-    def __init__(self, wires: Wires, ip: str) -> None:
+    def __init__(self, wires: SimWires, ip: str) -> None:
         self._wires = wires
         self.ip = ip
 
@@ -158,7 +158,7 @@ class SimNetwork(Network):
 
 class SimPort:
     def __init__(
-        self, wires: Wires, node: SimNode, ip: str, port: int, accept: Callable[[], asyncio.BaseProtocol]
+        self, wires: SimWires, node: SimNode, ip: str, port: int, accept: Callable[[], asyncio.BaseProtocol]
     ) -> None:
         self._wires = wires
         self.node = node
@@ -176,7 +176,7 @@ class SimPort:
 class SimPipe:
     """One direction of a connection."""
 
-    def __init__(self, wires: Wires, source: SimTransport, target: SimTransport) -> None:
+    def __init__(self, wires: SimWires, source: SimTransport, target: SimTransport) -> None:
         self._wires = wires
         self.source = source
         self.target = target
@@ -241,7 +241,7 @@ class SimPipe:
 class SimTransport(asyncio.Transport):
     """One end of a connection."""
 
-    def __init__(self, wires: Wires, node: SimNode, own: tuple[str, int], peer: tuple[str, int]) -> None:
+    def __init__(self, wires: SimWires, node: SimNode, own: tuple[str, int], peer: tuple[str, int]) -> None:
         super().__init__({"peername": peer, "sockname": own})
         self._wires = wires
         self.node = node

@@ -28,7 +28,7 @@ from flaremq.servers.together import Broker
 from flaremq.testing.sim.disk import SimDisk
 from flaremq.testing.sim.events import EventStream
 from flaremq.testing.sim.loop import SimLoop, SimNode
-from flaremq.testing.sim.wires import LinkQuality, SimNetwork, Wires
+from flaremq.testing.sim.wires import LinkQuality, SimNetwork, SimWires
 from flaremq.testing.sim.workers import StepWorker
 
 T = TypeVar("T")
@@ -187,7 +187,7 @@ class Simulation:
         self.strict_names = strict_names
         self.events = EventStream()
         self.loop = SimLoop(self.rng("order"), self.events)
-        self.wires = Wires(self.loop, self.events, self.rng("wires"), quality)
+        self.wires = SimWires(self.loop, self.events, self.rng("wires"), quality)
         self.folder = Path(tempfile.mkdtemp(prefix="flaremq-sim-", dir=_MEMORY if _MEMORY.is_dir() else None))
         self.dead: list[SimNode] = []
         self._options = {**SMALL_FILES, **(options or {})}

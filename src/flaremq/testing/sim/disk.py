@@ -152,8 +152,8 @@ class SimDisk(PowerLossDisk):
 
 
 def _without(old: bytes, failed: bytes, now: bytes) -> bytes:
-    """What is on the disk after a sync: pages that an earlier one failed to write are missing, unless they have
-    changed since."""
+    """What a sync leaves on the disk: pages that an earlier one failed to write are missing, unless they
+    have changed since."""
     old = old.ljust(len(now), b"\0")
     pages = (slice(at, at + PAGE) for at in range(0, len(now), PAGE))
     return b"".join(old[page] if now[page] == failed[page] else now[page] for page in pages)

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
 
+from flaremq import Message, Producer
+from flaremq.base.errors import FlareError
+from flaremq.client.settings import ProducerSettings
+from flaremq.model.record import decode_many
 from flaremq.testing.sim.plan import Fault, Plan
 from flaremq.testing.sim.runner import RunResult, run_plan
 from flaremq.testing.sim.wires import LinkQuality
+from flaremq.testing.sim.world import Simulation
 
 PLAN = Plan(seed=1, clients=1, sends=20, length_s=12.0)
 
@@ -38,6 +44,42 @@ def test_fault_3_power_loss_of_all_brokers_at_once() -> None:
 
 def test_fault_6_a_sync_that_fails_once_ends_acknowledging() -> None:
     runs(replace(PLAN, faults=(Fault(4.0, "sync error", 0, 3.0), Fault(7.5, "power", 0, 1.0))), "sync error")
+
+
+@pytest.mark.xfail(
+    strict=True, reason="recovery trusts pages in memory that a failed sync has left off the disk"
+)
+def test_fault_6_a_broker_that_is_only_started_again_after_a_failed_sync() -> None:
+    """The kernel shows pages as clean that it could not write. Recovery must write them again before the
+    broker acknowledges what comes behind them, or a power failure cuts the log there."""
+
+    async def scenario(sim: Simulation) -> list[bytes]:
+        await sim.start()
+        (broker,), machine = sim.brokers, sim.client_machine("shop")
+        await machine.start()
+
+        async def send(body: bytes) -> None:
+            settings = ProducerSettings(timeout_s=2.0, attempts=1, compress_over=1 << 20)
+            async with (
+                sim.client(machine) as client,
+                Producer("p", settings=settings, client=client) as producer,
+            ):
+                with suppress(FlareError):
+                    await producer.send(Message("Orders", body.ljust(5000)))
+
+        await machine.do(send(b"first"))
+        broker.disk.fail_next_sync()
+        await machine.do(send(b"not synced"))
+        broker.kill()
+        await broker.start()
+        await machine.do(send(b"acknowledged"))
+        broker.lose_power()
+        await broker.start()
+        log = sim.running[broker.name].store.log
+        return [message.body.strip() for message in decode_many(bytes(log.slice(0, log.readable_end) or b""))]
+
+    with Simulation(3, options={"flushDiskType": "SYNC_FLUSH"}) as sim:
+        assert b"acknowledged" in sim.run(scenario(sim))
 
 
 def test_fault_7_a_full_disk_refuses_and_resumes() -> None:

@@ -250,6 +250,14 @@ class SimLoop(asyncio.BaseEventLoop):
         """Let go of the coroutines of a dead node. What they do when they end reaches nothing any more."""
         context = contextvars.copy_context()
         context.run(HERE.set, node)
+        running = asyncio._get_running_loop()
+        asyncio._set_running_loop(self)
+        try:
+            self._end_tasks(node, context)
+        finally:
+            asyncio._set_running_loop(running)
+
+    def _end_tasks(self, node: SimNode, context: Context) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # Coroutines that it will never await.
             for _ in range(_UNWIND_MAX):  # Ending one may begin others.

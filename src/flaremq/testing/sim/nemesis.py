@@ -41,7 +41,7 @@ class Nemesis:
     async def _up(self, machine: Machine) -> None:
         broker = self._sim.running.get(machine.name)
         if machine.is_running and broker is not None and broker.store.flags.failure is not None:
-            machine.kill()
+            machine.lose_power()
         if not machine.is_running:
             await machine.start()
 
@@ -139,7 +139,9 @@ class Nemesis:
         _repair(broker)
         store = sim.running[broker.name].store if broker.name in sim.running else None
         if broker.is_running and store is not None and store.flags.failure is not None:
-            broker.kill()  # An operator starts a broker again that has stopped taking messages.
+            # An operator boots the machine, and its kernel forgets pages that never reached the disk. A
+            # broker that is only started again would read them, and trust them.
+            broker.lose_power()
         if not broker.is_running:
             await self._try(broker)
 

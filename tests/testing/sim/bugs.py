@@ -1,0 +1,122 @@
+"""Planted bugs: each is a patch of the product that breaks one promise, and the check that must notice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from flaremq.base.errors import FlushFailed
+from flaremq.broker.delay.levels import DelayedMessages
+from flaremq.broker.send.deduplication import Deduplication
+from flaremq.broker.tables.topics import TopicConfigs
+from flaremq.client.api import Api
+from flaremq.client.message import Decision
+from flaremq.client.producer.transaction import TransactionProducer
+from flaremq.servers.together import Broker
+from flaremq.store.commitlog import CommitLog
+from flaremq.store.queue.queues import Queues
+from flaremq.testing.fakes.disk import FaultyDisk
+from flaremq.testing.sim.disk import SimDisk
+
+Patch = pytest.MonkeyPatch
+
+
+def answer_before_flush(patch: Patch) -> None:
+    patch.setattr(Broker, "_marks", lambda _self: iter(()))
+
+
+def folder_sync_lost(patch: Patch) -> None:
+    patch.setattr(SimDisk, "sync_folder", FaultyDisk.sync_folder)
+
+
+def checkpoint_ahead_of_its_data(patch: Patch) -> None:
+    patch.setattr(Queues, "flush", lambda _self, _least_pages: None)
+
+
+def offset_before_its_message(patch: Patch) -> None:
+    plain = Api.commit
+
+    async def commit(self: Api, address: str, group: str, queue: Any, offset: int, **other: Any) -> None:
+        await plain(self, address, group, queue, offset + 1, **other)
+
+    patch.setattr(Api, "commit", commit)
+
+
+class _Ahead:
+    def __init__(self, clock: Any) -> None:
+        self._clock = clock
+        self.monotonic_s = clock.monotonic_s
+
+    def now_ms(self) -> int:
+        return int(self._clock.now_ms()) + 700
+
+
+def delivered_early(patch: Patch) -> None:
+    plain = DelayedMessages.__init__
+
+    def init(self: DelayedMessages, *given: Any, **named: Any) -> None:
+        plain(self, *given, **named)
+        self._clock = _Ahead(self._clock)
+
+    patch.setattr(DelayedMessages, "__init__", init)
+
+
+def rollback_commits(patch: Patch) -> None:
+    plain = TransactionProducer.end
+
+    async def end(self: TransactionProducer, transaction: Any) -> None:
+        if transaction.decision is Decision.ROLLBACK:
+            transaction.decision = Decision.COMMIT
+        await plain(self, transaction)
+
+    patch.setattr(TransactionProducer, "end", end)
+
+
+def numbers_forgotten_at_a_crash(patch: Patch) -> None:
+    patch.setattr(Deduplication, "rebuild", lambda _self: None)
+
+
+def failed_sync_counts_as_done(patch: Patch) -> None:
+    plain = CommitLog.flush
+
+    def flush(self: CommitLog, least_pages: int) -> None:
+        try:
+            plain(self, least_pages)
+        except FlushFailed:
+            self.flushed.advance(self.readable_end)
+
+    patch.setattr(CommitLog, "flush", flush)
+
+
+def topic_not_saved(patch: Patch) -> None:
+    async def save(_self: TopicConfigs) -> None: ...
+
+    patch.setattr(TopicConfigs, "save", save)
+
+
+@dataclass(frozen=True)
+class PlantedBug:
+    plant: Callable[[Patch], None]
+    checks: frozenset[str]
+    """The checks that may notice it first."""
+    seed: int
+    """The quickest seed that does."""
+
+    @property
+    def name(self) -> str:
+        return self.plant.__name__
+
+
+LOST = frozenset({"lost send", "not consumed", "unread", "two values", "poll order", "moved send"})
+
+PLANTED = [
+    PlantedBug(answer_before_flush, LOST, 18),
+    PlantedBug(folder_sync_lost, LOST | {"lost topic"}, 9),
+    PlantedBug(offset_before_its_message, LOST | {"fifo"}, 12),
+    PlantedBug(delivered_early, frozenset({"early"}), 1),
+    PlantedBug(rollback_commits, frozenset({"rolled back"}), 0),
+    PlantedBug(topic_not_saved, frozenset({"lost topic"}), 0),
+]

@@ -1,0 +1,25 @@
+"""The simulator finds planted bugs."""
+
+from __future__ import annotations
+
+import pytest
+from tests.testing.sim.bugs import PLANTED, PlantedBug
+
+from flaremq.testing.sim.runner import run_seed
+
+SEARCHED = 300
+
+
+@pytest.mark.parametrize("bug", PLANTED, ids=lambda bug: bug.name)
+@pytest.mark.timeout(300)
+def test_a_planted_bug_is_found(bug: PlantedBug, monkeypatch: pytest.MonkeyPatch) -> None:
+    bug.plant(monkeypatch)
+    assert run_seed(bug.seed).check in bug.checks
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("bug", PLANTED, ids=lambda bug: bug.name)
+def test_a_planted_bug_is_found_by_a_search(bug: PlantedBug, monkeypatch: pytest.MonkeyPatch) -> None:
+    bug.plant(monkeypatch)
+    assert any(run_seed(seed).check in bug.checks for seed in range(SEARCHED))

@@ -97,6 +97,13 @@ def topic_not_saved(patch: Patch) -> None:
     patch.setattr(TopicConfigs, "save", save)
 
 
+def retry_forgotten(patch: Patch) -> None:
+    async def send_back(_self: Api, _address: str, _header: Any) -> bool:
+        return True
+
+    patch.setattr(Api, "send_back", send_back)
+
+
 @dataclass(frozen=True)
 class PlantedBug:
     plant: Callable[[Patch], None]

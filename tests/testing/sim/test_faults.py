@@ -9,6 +9,7 @@ import pytest
 
 from flaremq import Message, Producer
 from flaremq.base.errors import FlareError
+from flaremq.client.message import SendStatus
 from flaremq.client.settings import ProducerSettings
 from flaremq.model.record import decode_many
 from flaremq.testing.sim.plan import Fault, Plan
@@ -58,21 +59,23 @@ def test_fault_6_a_broker_that_is_only_started_again_after_a_failed_sync() -> No
         (broker,), machine = sim.brokers, sim.client_machine("shop")
         await machine.start()
 
-        async def send(body: bytes) -> None:
+        async def send(body: bytes) -> bool:
             settings = ProducerSettings(timeout_s=2.0, attempts=1, compress_over=1 << 20)
             async with (
                 sim.client(machine) as client,
                 Producer("p", settings=settings, client=client) as producer,
             ):
                 with suppress(FlareError):
-                    await producer.send(Message("Orders", body.ljust(5000)))
+                    receipt = await producer.send(Message("Orders", body.ljust(5000)))
+                    return receipt.status is SendStatus.OK
+            return False
 
-        await machine.do(send(b"first"))
+        assert await machine.do(send(b"first"))
         broker.disk.fail_next_sync()
-        await machine.do(send(b"not synced"))
+        assert not await machine.do(send(b"not synced"))
         broker.kill()
         await broker.start()
-        await machine.do(send(b"acknowledged"))
+        assert await machine.do(send(b"acknowledged"))
         broker.lose_power()
         await broker.start()
         log = sim.running[broker.name].store.log

@@ -10,14 +10,12 @@ import pytest
 
 from flaremq.base.errors import FlushFailed
 from flaremq.broker.delay.levels import DelayedMessages
-from flaremq.broker.send.deduplication import Deduplication
 from flaremq.broker.tables.topics import TopicConfigs
 from flaremq.client.api import Api
 from flaremq.client.message import Decision
 from flaremq.client.producer.transaction import TransactionProducer
 from flaremq.servers.together import Broker
 from flaremq.store.commitlog import CommitLog
-from flaremq.store.queue.queues import Queues
 from flaremq.testing.fakes.disk import FaultyDisk
 from flaremq.testing.sim.disk import SimDisk
 
@@ -30,10 +28,6 @@ def answer_before_flush(patch: Patch) -> None:
 
 def folder_sync_lost(patch: Patch) -> None:
     patch.setattr(SimDisk, "sync_folder", FaultyDisk.sync_folder)
-
-
-def checkpoint_ahead_of_its_data(patch: Patch) -> None:
-    patch.setattr(Queues, "flush", lambda _self, _least_pages: None)
 
 
 def offset_before_its_message(patch: Patch) -> None:
@@ -73,10 +67,6 @@ def rollback_commits(patch: Patch) -> None:
         await plain(self, transaction)
 
     patch.setattr(TransactionProducer, "end", end)
-
-
-def numbers_forgotten_at_a_crash(patch: Patch) -> None:
-    patch.setattr(Deduplication, "rebuild", lambda _self: None)
 
 
 def failed_sync_counts_as_done(patch: Patch) -> None:
@@ -126,4 +116,6 @@ PLANTED = [
     PlantedBug(delivered_early, frozenset({"early"}), 1),
     PlantedBug(rollback_commits, frozenset({"rolled back"}), 0),
     PlantedBug(topic_not_saved, frozenset({"lost topic"}), 0),
+    PlantedBug(failed_sync_counts_as_done, LOST, 41),
+    PlantedBug(retry_forgotten, LOST, 7),
 ]

@@ -10,7 +10,13 @@ from flaremq.testing.sim.runner import run_seed
 SEARCHED = 300
 
 
-@pytest.mark.parametrize("bug", PLANTED, ids=lambda bug: bug.name)
+QUICK = {"retry_forgotten", "offset_before_its_message", "rollback_commits", "delivered_early"}
+BY_SEED = [
+    pytest.param(bug, id=bug.name, marks=[] if bug.name in QUICK else pytest.mark.slow) for bug in PLANTED
+]
+
+
+@pytest.mark.parametrize("bug", BY_SEED)
 @pytest.mark.timeout(300)
 def test_a_planted_bug_is_found(bug: PlantedBug, monkeypatch: pytest.MonkeyPatch) -> None:
     bug.plant(monkeypatch)

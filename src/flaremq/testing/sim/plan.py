@@ -50,8 +50,10 @@ class Plan:
 
     @property
     def keeps_acknowledged(self) -> bool:
-        """Whether the plan covers every acknowledged send: nothing is lost without a power loss."""
-        return self.flush == "SYNC_FLUSH" or not any("power" in fault.kind for fault in self.faults)
+        """Whether no acknowledged send may be lost: under ASYNC_FLUSH that needs a plan without power losses, and
+        without failed syncs, after which a machine is booted."""
+        boots = ("power", "power within", "power all", "sync error", "read only")
+        return self.flush == "SYNC_FLUSH" or not any(fault.kind in boots for fault in self.faults)
 
     @property
     def moves_clocks(self) -> bool:

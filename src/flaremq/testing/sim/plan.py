@@ -50,8 +50,8 @@ class Plan:
 
     @property
     def keeps_acknowledged(self) -> bool:
-        """Whether no acknowledged send may be lost: under ASYNC_FLUSH that needs a plan without power losses, and
-        without failed syncs, after which a machine is booted."""
+        """Whether no acknowledged send may be lost: under ASYNC_FLUSH that needs a plan without power
+        losses, and without failed syncs, after which a machine is booted."""
         boots = ("power", "power within", "power all", "sync error", "read only")
         return self.flush == "SYNC_FLUSH" or not any(fault.kind in boots for fault in self.faults)
 

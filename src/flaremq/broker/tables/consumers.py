@@ -201,7 +201,7 @@ class Consumers:
 
     def closed(self, peer: Peer) -> None:
         """A connection is gone: remove its member from every group."""
-        for group in self._of_peer.pop(peer, ()):
+        for group in sorted(self._of_peer.pop(peer, ())):
             self._left(group, peer)
 
     def expire(self, now_ms: int) -> None:

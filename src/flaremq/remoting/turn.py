@@ -331,7 +331,9 @@ class Turn:
             if not source.is_open:
                 continue  # The rest of the frame will never arrive.
             needed, begun = chunks[c + Chunk.NEEDED], bytes(batch.data[rest:end])
-            if max(needed - len(begun), len(begun)) > self._large:  # A rest must leave room in the shared buffer.
+            if (
+                max(needed - len(begun), len(begun)) > self._large
+            ):  # A rest must leave room in the shared buffer.
                 inlet.large = Large(needed, begun)
             else:
                 inlet.rest = begun

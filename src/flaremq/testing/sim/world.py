@@ -265,7 +265,6 @@ class Simulation:
             workers=partial(StepWorker, self.loop, machine.rng("workers")),
             pid=1000,
             now_s=clock.monotonic_s,
-            freezes=False,
         )
 
     async def start(self) -> None:

@@ -77,8 +77,9 @@ class Log(Protocol):
     def cut(self, end: int) -> int:
         """Remove everything from `end` on. Returns how many bytes that were, 0 if all of them were blank."""
 
-    def sync(self, begin: int) -> None:
-        """Sync every byte from the boundary `begin` on, whatever is known to be on the disk."""
+    def sync(self, begin: int, unsure: int) -> None:
+        """Sync every byte from the boundary `begin` on, whatever is known to be on the disk, and before that
+        write again what lies from `unsure` on: a sync that failed may have left it off the disk."""
 
 
 Entry: TypeAlias = tuple[int, int, int]

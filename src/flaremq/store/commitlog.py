@@ -26,6 +26,7 @@ from flaremq.base.errors import (
     RecordTooLarge,
 )
 from flaremq.base.lifecycle import Listener, Worker, WorkerFactory
+from flaremq.base.units import MiB
 from flaremq.base.watermark import Watermark
 from flaremq.model import layout
 from flaremq.model.columns import Draft, Drafts, Stop
@@ -344,11 +345,17 @@ class CommitLog:
         self.flushed.advance(end)
         return before - end if behind or torn else 0
 
-    def sync(self, begin: int) -> None:
+    def sync(self, begin: int, unsure: int) -> None:
         for file in self.files.files:
             if file.offset >= begin:
+                self._write_again(file, max(0, unsure - file.offset))
                 file.flushed = 0
                 file.flush()
+
+    @staticmethod
+    def _write_again(file: MappedFile, at: int) -> None:
+        for part in range(at, file.wrote, MiB):
+            file.file.write(part, bytes(file.view[part : min(part + MiB, file.wrote)]))
 
     def truncate(self, offset: int) -> None:
         """Forget everything from `offset` on. Only while nothing is appended (recovery, a follower)."""

@@ -20,7 +20,8 @@ How it works
 2. Walk record after record from there, checking each, and dispatch it. A queue skips what it has.
 3. The first record that is not whole ends the log. It is cut off, with everything that points behind it.
 4. After a crash, sync what was walked: consumers see it from now on, and what is acknowledged next lies
-   behind it.
+   behind it. Records that the checkpoint does not vouch for are written once more before that: if it was a
+   sync that failed, the system takes their pages for clean, and would leave them off the disk.
 5. A queue that misses entries from before the walk is rebuilt from the whole log. The index catches up by
    itself.
 6. The next offset of each queue follows from the queues, so it cannot be ahead of the log.
@@ -103,6 +104,9 @@ class Recovery:
         self._damaged: dict[Key, None] = {}
         self._from_begin = False
         self._records = 0
+        self._unsure = _LOG_END
+        """Where the records begin that may never have reached the disk."""
+        self._newest_ms = 0
 
     def run(self, *, clean: bool, damaged: list[Key], index_damaged: bool = False) -> RecoveryReport:
         """Bring log, queues and index to one state: all records that are whole, and no others."""
@@ -119,7 +123,7 @@ class Recovery:
         if not clean:
             # A killed process may have left these in the page cache alone: they are shown from now on, and
             # what is acknowledged next lies behind them.
-            self._log.sync(first)
+            self._log.sync(first, self._unsure)
         self._dispatcher.on_gap = None
         self._rebuild_queues(end)
         trusted = clean and not index_damaged
@@ -177,11 +181,24 @@ class Recovery:
             at = stretch.next
             if stretch.count:
                 self._records += stretch.count
+                self._vouch(stretch.count)
                 self._dispatcher.to_queues(self._facts, stretch.count, stretch.view)
             # A file that is full ends in a blank record: one that does not was still being written.
             is_whole = stretch.stop == Stop.LIMIT and at < stretch.limit
             if stretch.stop != Stop.BLANK and not is_whole:
                 return at
+
+    def _vouch(self, count: int) -> None:
+        """Note the first record that is not older than the last sync that the checkpoint tells of. Times that
+        go back say that the clock was set: they prove nothing."""
+        if self._unsure < _LOG_END:
+            return
+        end, safe_ms = count * Fact.WIDTH, self._checkpoint.log_time_ms
+        for row, stored_ms in enumerate(self._facts[Fact.STORE_TIMESTAMP : end : Fact.WIDTH]):
+            if stored_ms >= safe_ms or stored_ms < self._newest_ms:
+                self._unsure = self._facts[row * Fact.WIDTH + Fact.OFFSET]
+                return
+            self._newest_ms = stored_ms
 
     def _note_gap(self, key: Key, queue: AnyQueue) -> bool:
         if self._from_begin and not queue.file_count:

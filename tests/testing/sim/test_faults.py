@@ -47,9 +47,6 @@ def test_fault_6_a_sync_that_fails_once_ends_acknowledging() -> None:
     runs(replace(PLAN, faults=(Fault(4.0, "sync error", 0, 3.0), Fault(7.5, "power", 0, 1.0))), "sync error")
 
 
-@pytest.mark.xfail(
-    strict=True, reason="recovery trusts pages in memory that a failed sync has left off the disk"
-)
 def test_fault_6_a_broker_that_is_only_started_again_after_a_failed_sync() -> None:
     """The kernel shows pages as clean that it could not write. Recovery must write them again before the
     broker acknowledges what comes behind them, or a power failure cuts the log there."""

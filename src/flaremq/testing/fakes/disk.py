@@ -31,6 +31,7 @@ class FaultyFile(DiskFile):
     def write(self, at: int, data: bytes | memoryview) -> None:
         self._disk.take(self.path, at, len(data))
         super().write(at, data)
+        self._disk.written(self.path, at, len(data))
 
     def sync(self) -> None:
         self._disk.before_sync(self)
@@ -121,6 +122,9 @@ class FaultyDisk(Disk):
                 raise DiskFull(f"{path}: no room for {cost} more bytes, {self.free_bytes} are free")
             self.free_bytes -= cost
         self._taken[path] = merged
+
+    def written(self, path: Path, at: int, size: int) -> None:
+        """Told of writes that did not go through a map."""
 
     def give_back(self, path: Path, at: int) -> None:
         parts = self._taken.pop(path, [])

@@ -32,7 +32,7 @@ class SimDisk(PowerLossDisk):
         self._loop = loop
         self._events = events
         self._modified_ms: dict[Path, int] = {}
-        self._dropped: dict[Path, tuple[bytes, bytes]] = {}
+        self._dropped: dict[Path, tuple[bytes, bytes, set[int]]] = {}
         self._fuse: tuple[int, Callable[[], None]] | None = None
         self.read_only = False
         """Every write fails, as after an error that made the kernel mount it read-only."""
@@ -90,6 +90,10 @@ class SimDisk(PowerLossDisk):
             self._refuse("write", path)
         super().take(path, at, size)
 
+    def written(self, path: Path, at: int, size: int) -> None:
+        if path in self._dropped:  # Changed or not, these pages are no longer clean.
+            self._dropped[path][2].update(range(at // PAGE * PAGE, at + size, PAGE))
+
     def before_sync(self, file: DiskFile) -> None:
         self._step("sync", file.path)
         if file.size > _WHEEL:
@@ -99,7 +103,7 @@ class SimDisk(PowerLossDisk):
             super().before_sync(file)
         except FlushFailed:
             # The kernel takes these pages for clean now, and writes them only if they are changed again.
-            self._dropped[file.path] = self._content.get(file.path, b""), bytes(file.view)
+            self._dropped[file.path] = self._content.get(file.path, b""), bytes(file.view), set()
             raise
         if file.path in self._dropped:
             self._content[file.path] = _without(*self._dropped[file.path], self._content[file.path])
@@ -151,9 +155,11 @@ class SimDisk(PowerLossDisk):
         self.synced.clear()
 
 
-def _without(old: bytes, failed: bytes, now: bytes) -> bytes:
+def _without(old: bytes, failed: bytes, again: set[int], now: bytes) -> bytes:
     """What a sync leaves on the disk: pages that an earlier one failed to write are missing, unless they
-    have changed since."""
+    have changed or been written again since."""
     old = old.ljust(len(now), b"\0")
     pages = (slice(at, at + PAGE) for at in range(0, len(now), PAGE))
-    return b"".join(old[page] if now[page] == failed[page] else now[page] for page in pages)
+    return b"".join(
+        old[page] if now[page] == failed[page] and page.start not in again else now[page] for page in pages
+    )

@@ -139,9 +139,9 @@ class Nemesis:
         _repair(broker)
         store = sim.running[broker.name].store if broker.name in sim.running else None
         if broker.is_running and store is not None and store.flags.failure is not None:
-            # An operator boots the machine, and its kernel forgets pages that never reached the disk. A
-            # broker that is only started again would read them, and trust them.
-            broker.lose_power()
+            # A supervisor starts it again, or an operator boots the machine, and its kernel forgets pages
+            # that never reached the disk.
+            (broker.lose_power if fault.number % 2 else broker.kill)()
         if not broker.is_running:
             await self._try(broker)
 

@@ -6,7 +6,7 @@ PYX    := $(shell find src -name '_*_c.pyx' -o -name '_*.h' -o -name '_*.pxi')
 PIP    := $(BIN)/pip --quiet --disable-pip-version-check install
 LOGS   := build/tests
 
-# Tests start some hundred Python processes. With bytecode kept between them, each starts in half the time; empty is as if unset.
+# Tests start many Python processes, and without bytecode each compiles what it imports anew. Empty is as if unset.
 export PYTHONDONTWRITEBYTECODE :=
 
 SHELL       := bash

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, cast
 
@@ -221,3 +223,39 @@ def test_a_failed_flush_of_the_log_is_never_retried_into_success(tmp_path: Path)
         bench.log.flushed.wait_blocking(1, timeout_s=0)
     with pytest.raises(FlushFailed):
         bench.flags.check(0)
+
+
+@pytest.mark.parametrize("flush", FlushDisk)
+def test_a_sync_that_failed_elsewhere_ends_flushing(tmp_path: Path, flush: FlushDisk) -> None:
+    bench = Bench(tmp_path, flush_disk=flush)
+    bench.put()
+    bench.disk.fail_next_sync()
+    with pytest.raises(FlushFailed):
+        bench.flusher.flush(0)
+    bench.step(bench.flusher._flush_step)
+    assert bench.thread.stopping
+    assert bench.log.flushed.value == 0
+
+
+def test_one_sync_of_the_log_is_over_before_the_next_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The system tells of a failure only once: the other sync would vouch for what is lost."""
+    bench = Bench(tmp_path)
+    begun, go_on, calls = threading.Event(), threading.Event(), list[int]()
+
+    def sync(_least_pages: int) -> None:
+        calls.append(len(calls))
+        begun.set()
+        assert go_on.wait(10)
+        raise FlushFailed("the disk failed")
+
+    monkeypatch.setattr(bench.log, "flush", sync)
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(bench.flusher.flush, 0)
+        assert begun.wait(10)
+        second = threads.submit(bench.flusher.flush, 0)
+        go_on.set()
+        assert isinstance(first.exception(10), FlushFailed)
+        second.result(10)
+    assert calls == [0]

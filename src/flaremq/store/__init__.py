@@ -8,6 +8,7 @@ drafts     single messages and batches into rows of drafts
 find       lookup by key, id and time
 flags      whether the store accepts reads and writes, and if not, why
 flush      threads that make written bytes durable
+follow     a store whose log follows another
 reader     messages of a queue from an offset
 recovery   what a crash left, made whole
 retention  deletion by age and disk space
@@ -15,5 +16,6 @@ settings   the store's options
 space      log lines about a full disk
 status     lag, disk usage and age, for metrics and admin tools
 store      the message store itself
+wholerecords  where the last whole record ends of a log that grows by pieces
 workers    the store's threads, and their order of starting and stopping
 """

@@ -14,7 +14,7 @@ import mmap
 import struct
 import threading
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from flaremq.base.clock import Clock
@@ -22,6 +22,7 @@ from flaremq.base.errors import (
     BodyTooLarge,
     FlareError,
     InvalidName,
+    Malformed,
     PropertiesTooLong,
     RecordTooLarge,
 )
@@ -39,7 +40,8 @@ from flaremq.store.files.filequeue import FileQueue, Placement
 from flaremq.store.files.mappedfile import MappedFile
 from flaremq.store.files.preallocate import WAIT_S, Preallocator
 from flaremq.store.queue.nextoffsets import QueueOffsets
-from flaremq.store.settings import FlushDisk, StoreSettings
+from flaremq.store.settings import BrokerRole, FlushDisk, StoreSettings
+from flaremq.store.wholerecords import WholeRecords
 
 log = logging.getLogger(__name__)
 
@@ -74,6 +76,8 @@ class CommitLog:
         self.flushed = Watermark()
         self.last_store_ms = 0  # Of the newest append, for the checkpoint.
         self._confirms_flushed = settings.flush_disk is FlushDisk.SYNC_FLUSH and not settings.read_uncommitted
+        self._whole: WholeRecords | None = None  # Of a log that follows another, and may end within a record.
+        self._watchers: tuple[Callable[[], None], ...] = ()
         self._clock = clock
         self._encoder = Encoder(
             store_host, settings.append_crc, settings.message_size_max, settings.record_size_max
@@ -126,7 +130,24 @@ class CommitLog:
     @property
     def confirmed(self) -> int:
         """How far dispatch may go, and so what consumers can see."""
-        return self.flushed.value if self._confirms_flushed else self.readable_end
+        end = self.flushed.value if self._confirms_flushed else self.readable_end
+        return end if self._whole is None else min(end, self._whole.end)
+
+    def watch(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call back when `confirmed` may have grown, in the thread that made it grow, perhaps under the lock
+        of an append: it must be quick and never raise. Returns a function that ends this."""
+        if self._confirms_flushed:
+            return self.flushed.watch(lambda _value: callback())
+        self._watchers = (*self._watchers, callback)
+
+        def unwatch() -> None:
+            self._watchers = tuple(other for other in self._watchers if other is not callback)
+
+        return unwatch
+
+    def _grown(self) -> None:
+        for callback in self._watchers:
+            callback()
 
     def start(self) -> None:
         """After recovery: make the pool, take the active file, and let the next ones be made."""
@@ -137,6 +158,10 @@ class CommitLog:
         if files and files[-1].wrote < files[-1].size:
             self._activate(files[-1])
         end = files[-1].end if files else 0
+        if self.settings.role is BrokerRole.SLAVE:
+            self._whole = WholeRecords(self, self.end)
+            if not files:
+                return  # Its master says where it begins.
         self._make_ahead(end)
         if self._active is None:
             self.preallocator.wait_ready(end)  # The first message shall not have to.
@@ -175,6 +200,7 @@ class CommitLog:
                 assert end + layout.BLANK_SIZE <= file.size  # L2
                 self._wrote(file, end)
             if done == rows:
+                self._grown()
                 return done
             if file.wrote == 0:
                 self._refuse_together(drafts, done)
@@ -185,17 +211,37 @@ class CommitLog:
                     return done
                 raise
 
-    def append_raw(self, data: bytes | memoryview) -> None:
-        """Copy bytes of another log to the end of this one; they do not cross the end of a file."""
+    def append_raw(self, data: bytes | memoryview, offset: int | None = None) -> None:
+        """Copy bytes of another log, where they lie at `offset`, to the end of this one.
+
+        They do not cross the end of a file, and need not end with a record. An empty log begins with them,
+        so they must be the first of a file there. Raises Malformed if they belong elsewhere.
+        """
+        files = self.files.files
+        begins = self.end if files else (offset or 0) // self.file_size * self.file_size
+        if offset is not None and offset != begins:
+            raise Malformed(
+                f"bytes of offset {offset} came, and this log goes on at {begins}: the logs are not the same"
+            )
+        room = self.file_size - begins % self.file_size
+        if len(data) > room:
+            raise Malformed(
+                f"{len(data)} bytes at {begins} cross the end of a file of {self.file_size} bytes: "
+                "the files of the other log have another size"
+            )
+        if not data:
+            return
         if self._active is None or self._active.wrote == self._active.size:
-            self._roll()
+            self._roll(begins)
         file = self._active
         assert file is not None
         end = file.wrote + len(data)
-        if end > file.size:
-            raise RecordTooLarge(len(data), file.size - file.wrote)
         self._out[file.wrote : end] = data
         self._wrote(file, end)
+        if self._whole is not None:
+            self._whole.grown(file.offset + end)
+            self.last_store_ms = self._whole.last_store_ms or self.last_store_ms
+        self._grown()
 
     def _wrote(self, file: MappedFile, position: int) -> None:
         file.wrote = position  # Last: a reader below it never sees half a record.
@@ -221,10 +267,11 @@ class CommitLog:
             size += layout.FIXED_SIZE + _variable_size(drafts, other * Draft.WIDTH)
         raise RecordTooLarge(size, self.file_size - layout.BLANK_SIZE)
 
-    def _roll(self) -> None:
-        """Have the next file ready, then end the current one with a blank record and go over to it."""
+    def _roll(self, begin: int = 0) -> None:
+        """Have the next file ready, then end the current one with a blank record and go over to it. `begin`
+        is where an empty log begins."""
         files = self.files.files
-        offset = files[-1].end if files else 0
+        offset = files[-1].end if files else begin
         pool = self.pool
         if pool is not None and not pool.available and self.settings.pool_fast_fail:
             pool.borrow()  # Raises if the pool is empty, before a file is made.
@@ -274,6 +321,8 @@ class CommitLog:
                 del self._buffers[file]
                 if self.pool is not None:
                     self.pool.give_back(buffer)
+        if moved:
+            self._grown()
         return moved
 
     def flush(self, least_pages: int) -> None:
@@ -362,6 +411,8 @@ class CommitLog:
         self.files.truncate(offset, keep_first=True)
         self._active = None
         self._out = memoryview(b"")
+        if self._whole is not None:
+            self._whole.cut(offset)
         if self.flushed.value > offset:
             self.flushed.rewind(offset)
         files = self.files.files

@@ -133,6 +133,13 @@ class Dispatcher:
         """
         return self._queues.remove_topic(topic, self._lock)
 
+    def rewind(self, to: int, work: Callable[[], None]) -> None:
+        """Do something to log and queues while nothing is dispatched. What lies from `to` on is dispatched
+        again: queues and index skip what they have."""
+        with self._lock:
+            work()
+            self.position = min(self.position, to)
+
     def _step(self, end: int) -> bool:
         """One batch; False when there is nothing to be read."""
         stretch = self._log.walk(self.position, end, self._facts, Check.NOTHING)

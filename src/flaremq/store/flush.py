@@ -37,6 +37,7 @@ from __future__ import annotations
 
 import logging
 import math
+import threading
 from collections import deque
 from collections.abc import Callable
 
@@ -75,6 +76,7 @@ class LogFlusher:
         self._wakes_flusher = self._sync or untimed
         self._wakes_committer = self._settings.pool_used and self._settings.commit_wake_on_put
         self._least_bytes = self._settings.flush_least_pages * layout.PAGE
+        self._syncing = threading.Lock()
         self._last_thorough_s = clock.monotonic_s()
         self._last_commit_s = clock.monotonic_s()
         self._flusher = workers(
@@ -117,20 +119,26 @@ class LogFlusher:
 
     def flush(self, least_pages: int) -> None:
         """One pass; a thorough one (0 pages) also tells the checkpoint how far the log is safe."""
-        store_ms = self._log.last_store_ms  # Before the sync: what comes meanwhile is not covered.
-        try:
-            self._log.flush(least_pages)
-        except FlushFailed as error:
-            self.failed(error)
-            raise
+        with self._syncing:  # Of two at a time, the system may tell only one that it has failed.
+            if self._flags.failure is not None:
+                return  # There is no second time.
+            store_ms = self._log.last_store_ms  # Before the sync: what comes meanwhile is not covered.
+            try:
+                self._log.flush(least_pages)
+            except FlushFailed as error:
+                self.failed(error)
+                raise
         if least_pages == 0 and store_ms:
             self._checkpoint.log_time_ms = store_ms
 
     def _flush_step(self, worker: Worker) -> float | None:
+        if self._flags.failure is not None:
+            worker.ask_to_stop()  # There is no second time.
+            return None
         try:
             return self._flush_due()
         except FlushFailed:
-            worker.ask_to_stop()  # There is no second time.
+            worker.ask_to_stop()
             raise
 
     def _flush_due(self) -> float | None:

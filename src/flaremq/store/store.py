@@ -252,6 +252,14 @@ class MessageStore:
         """How far the log is on the disk: what a durable put waits for."""
         return self.log.flushed
 
+    def sync(self, end: int) -> None:
+        """Put the log on the disk up to an end, if it is not there yet. Blocks, and raises FlushFailed."""
+        if self.flushed.value < end:
+            self.log.commit(0)
+            self.workers.log_flusher.flush(0)
+            if self.flags.failure is not None:
+                raise self.flags.failure
+
     def put_many(self, drafts: Drafts) -> int:
         """Append rows of drafts, the fast lane; see CommitLog.append_many. Does not wait."""
         self.check_writable()
@@ -311,6 +319,37 @@ class MessageStore:
         stored = self.put_many(drafts)
         assert stored == len(drafts)
         return batch_result_of(drafts, self._waited(drafts, wait), self.log.last_store_ms)
+
+    def append_raw(self, physical_offset: int, data: memoryview) -> None:
+        """Append bytes of the log that this one follows; see CommitLog.append_raw."""
+        with self._append_lock:
+            if not self._open:
+                raise StoreClosed(f"the store at {self.settings.root} is not open: call open() first")
+            if self.flags.failure is not None:
+                raise NotWritable(f"this store takes no more messages: {self.flags.failure}")
+            self.log.append_raw(data, physical_offset)
+        self._wake()
+
+    def cut(self, end: int) -> None:
+        """Give up all records from the boundary `end` on, while the store is open: only for a log that
+        follows another, which does not have them. Readers never see less than what is left."""
+        with self._append_lock:
+            failed = self.workers.stop()
+            if failed:
+                raise failed[0]
+            self.checkpoint.forget()  # What comes now has the times of what goes, and is not yet safe.
+            self.dispatcher.rewind(end, lambda: self._cut(end))
+            if self.index is not None and self.index.cut(end):
+                again = self.index.next_offset // self.log.file_size * self.log.file_size
+                self.dispatcher.rewind(max(self.log.begin, again), lambda: None)
+            needed = self.retention.needed
+            self._make_workers()
+            self.retention.needed = needed
+            self.workers.start(lambda _step: None)
+
+    def _cut(self, end: int) -> None:
+        self.queues.truncate(end)
+        self.log.truncate(end)
 
     def _waited(self, drafts: Drafts, wait: bool) -> PutStatus:
         if not wait or self.settings.flush_disk is FlushDisk.ASYNC_FLUSH:

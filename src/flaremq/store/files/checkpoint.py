@@ -66,6 +66,11 @@ class Checkpoint:
         self.queue_time_ms = 0
         self.flush()
 
+    def forget(self) -> None:
+        """The log was cut: records with the same times will come again, and none of them is safe yet."""
+        self.log_time_ms = self.queue_time_ms = self.index_time_ms = 0
+        self.flush()
+
     def close(self) -> None:
         """Close the file. Values that were not flushed are forgotten, which is safe."""
         with self._lock:

@@ -7,10 +7,13 @@ import zlib
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from flaremq.base.errors import Malformed
 from flaremq.model.layout import TIMER_CHECK_FORMAT, TIMER_CHECK_SIZE
 from flaremq.store.files.disk import Disk, DiskFile
 
 _LONGS: Final = struct.Struct(TIMER_CHECK_FORMAT)
+_LEAST: Final = 4
+"""Older members send no version with it."""
 _SEAL: Final = struct.Struct(">8sIIII")
 """Ours, behind RocketMQ's numbers: a mark, their checksum, the precision, whether the wheel is vouched for,
 and its checksum."""
@@ -28,9 +31,18 @@ class Progress(NamedTuple):
     state_version: int = 0
     changed_ms: int = 0
     counter: int = 0
+    """These three are the version: members take over the newer progress."""
 
     def packed(self) -> bytes:
         return _LONGS.pack(*self)
+
+
+def progress_of(body: bytes) -> Progress:
+    """What a member of the group has written: seven numbers, or the first four."""
+    if len(body) < _LEAST * 8 or len(body) % 8:
+        raise Malformed(f"the timer progress has {len(body)} bytes: expected {_LONGS.size}")
+    numbers = struct.unpack_from(f">{min(len(body), _LONGS.size) // 8}q", body)
+    return Progress(*(max(0, each) for each in numbers))
 
 
 class TimerCheck:

@@ -67,6 +67,8 @@ class TimerFiles:
         """The next message to enter."""
         self.entered_before = 0
         """Messages before this queue offset were entered once: those before `read_ms` are delivered."""
+        self.state_version = self.counter = 0
+        """The version of the progress, which members of a group compare."""
 
     # Opening.
 
@@ -83,6 +85,7 @@ class TimerFiles:
         is_sound = self.wheel.open() and clean and seal is not None and kept.log_end <= self.log.end
         self.read_ms = kept.read_ms // self.precision_ms * self.precision_ms
         self.entered_before = kept.queue_offset
+        self.state_version, self.counter = kept.state_version, kept.counter
         self._check_precision(kept.read_ms)
         if is_sound and self.wheel.checksum() == seal:
             self.log.cut(kept.log_end)
@@ -202,8 +205,8 @@ class TimerFiles:
     # Saving.
 
     def progress(self, now_ms: int) -> Progress:
-        queued = self.queue_offset
-        return Progress(self.read_ms, self.log.end, queued, queued, 0, now_ms, 0)
+        queued, version = self.queue_offset, (self.state_version, now_ms, self.counter)
+        return Progress(self.read_ms, self.log.end, queued, queued, *version)
 
     def save(self, progress: Progress, *, seal: bool = False) -> None:
         """Bring wheel and timer log to the disk, and then the progress. With `seal`, for a clean stop."""

@@ -128,7 +128,8 @@ async def test_a_broker_whose_connection_closes_is_gone_for_everybody(
 async def test_a_silent_broker_is_gone_after_two_minutes(
     namesrv: NameServer, client: Client, clock: ManualClock
 ) -> None:
-    await client.register("A", "B")
+    broker = Client(namesrv)
+    await broker.register("A", "B")
     clock.advance_ms(119_000)
     heartbeat: dict[str, Any] = {"clusterName": "C", "brokerAddr": "10.0.0.1:10911", "brokerName": "broker-a"}
     assert (await client.ask(RequestCode.BROKER_HEARTBEAT, **heartbeat)).code == 0
@@ -140,6 +141,7 @@ async def test_a_silent_broker_is_gone_after_two_minutes(
     assert (
         await client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="A")
     ).code == ResponseCode.TOPIC_NOT_EXIST
+    await broker.caller.aclose()
 
 
 async def test_data_versions_tell_whether_a_broker_must_register_again(client: Client) -> None:

@@ -3,7 +3,8 @@ from __future__ import annotations
 from typing import Any
 
 from flaremq.model.topic import DataVersion, TopicConfig
-from flaremq.namesrv.routes import BrokerRegistration, Registered, Routes
+from flaremq.namesrv.routes import BrokerRegistration, LowestChange, Registered, Routes
+from flaremq.protocol.bodies.route import QueueData
 
 T0 = 1_700_000_000_000
 
@@ -156,3 +157,95 @@ def test_clusters_and_brokers_are_listed_as_system_names() -> None:
     names, address = routes_with(registration()).system_names()
     assert names == ("C", "broker-a")
     assert address == "10.0.0.1:10911"
+
+
+# Groups whose lowest slave acts for a missing master.
+
+MASTER, FIRST, SECOND = "10.0.0.1:10911", "10.0.0.2:10911", "10.0.0.3:10911"
+
+
+def member(broker_id: int, **other: Any) -> BrokerRegistration:
+    address = f"10.0.0.{broker_id + 1}:10911"
+    ha_address = f"10.0.0.{broker_id + 1}:10912"
+    given = {"broker_id": broker_id, "address": address, "ha_address": ha_address, "acting_master": True}
+    return registration(**{**given, **other})
+
+
+def acting_group(*ids: int, **other: Any) -> tuple[Routes, list[LowestChange]]:
+    changes: list[LowestChange] = []
+    routes = Routes(acting_masters=True, on_lowest=changes.append)
+    for broker_id in ids:
+        assert routes.register(member(broker_id, **other), T0, peer=broker_id) is not None
+    return routes, changes
+
+
+def shown(routes: Routes, topic: str = "A") -> tuple[dict[int, str], int]:
+    """The members that the route of a topic names, and what may be done there."""
+    route = routes.route(topic)
+    assert route is not None
+    return dict(route.broker_datas[0].broker_addrs), route.queue_datas[0].perm
+
+
+def test_the_lowest_slave_takes_the_place_of_a_lost_master_and_nothing_can_be_sent_there() -> None:
+    routes, _ = acting_group(0, 1, 2)
+    assert shown(routes) == ({0: MASTER, 1: FIRST, 2: SECOND}, 6)
+    routes.lost(0)
+    assert shown(routes) == ({0: FIRST, 2: SECOND}, 4)
+    routes.lost(1)
+    assert shown(routes) == ({0: SECOND}, 4)
+    routes.register(member(0), T0, peer=0)
+    assert shown(routes) == ({0: MASTER, 2: SECOND}, 6)
+
+
+def test_a_lowest_slave_that_comes_first_brings_topics_that_can_only_be_read() -> None:
+    routes, _ = acting_group(2)
+    assert shown(routes) == ({0: SECOND}, 4)
+    routes.register(member(1, topics=topics("A", "B", "C"), data_version=DataVersion(0, 2, T0)), T0, 1)
+    assert shown(routes, "C") == ({0: FIRST, 2: SECOND}, 4)
+
+
+def test_a_topic_registered_alone_by_a_member_without_master_cannot_be_written() -> None:
+    routes, _ = acting_group(1)
+    routes.register_topic("New", [QueueData(broker_name="broker-a", perm=6)])
+    assert shown(routes, "New")[1] == 4
+
+
+def test_members_are_asked_for_by_a_topic_that_shows_their_true_ids() -> None:
+    name = "rmq_sys_SYNC_BROKER_MEMBER_broker-a"
+    routes, _ = acting_group(0, 1, topics=topics("A", name))
+    routes.lost(0)
+    assert shown(routes, name)[0] == {1: FIRST}
+    assert routes.member_group("C", "broker-a").broker_addrs == {1: FIRST}
+
+
+def test_nobody_acts_where_the_name_server_or_the_group_does_not_wish_so() -> None:
+    routes, _ = acting_group(0, 1)
+    routes.acting_masters = False
+    routes.lost(0)
+    assert shown(routes) == ({1: FIRST}, 4)
+    unwilling, changes = acting_group(0, 1, acting_master=False)
+    unwilling.lost(0)
+    assert shown(unwilling) == ({1: FIRST}, 6)
+    assert not changes
+
+
+def test_members_are_told_when_another_one_has_the_lowest_id() -> None:
+    routes, changes = acting_group(2, 1, 3)
+    (came,) = changes
+    assert came == LowestChange(lowest_id=1, lowest_address=FIRST, ha_address="10.0.0.2:10912", to=(SECOND,))
+    routes.lost(1)
+    assert changes[1] == LowestChange(
+        lowest_id=2, lowest_address=SECOND, offline_address=FIRST, to=(SECOND, "10.0.0.4:10911")
+    )
+    routes.lost(3)
+    assert len(changes) == 2
+    routes.lost(2)
+    assert len(changes) == 2
+
+
+def test_a_member_is_gone_as_soon_as_the_time_that_it_named_is_over() -> None:
+    routes, changes = acting_group(0, 1, timeout_ms=10_000)
+    routes.heard("C", FIRST, T0 + 5_000)
+    assert routes.silent(T0 + 10_001) == [0]
+    assert routes.expire(T0 + 10_001) == [MASTER]
+    assert (changes[0].lowest_id, changes[0].offline_address) == (1, MASTER)

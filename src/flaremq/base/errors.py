@@ -8,6 +8,7 @@
     │  ├─ NoPermission              something that is forbidden here
     │  │  └─ Forbidden                  a consumer may not read
     │  ├─ NotServed                 something that RocketMQ has and this broker has not yet
+    │  ├─ NotMaster                 something that only a master does was asked of a slave
     │  ├─ TopicNotFound             a topic that is not here
     │  ├─ GroupNotFound             a group that is not here
     │  ├─ MessageNotFound           a message that is not here, or no longer
@@ -139,6 +140,15 @@ class NotServed(UsageError):
     """Something that RocketMQ has and this broker has not (yet)."""
 
     response_code = 3  # REQUEST_CODE_NOT_SUPPORTED
+
+
+class NotMaster(UsageError):
+    """Something that only the master of a broker does was asked of a slave. RocketMQ has no code of its own
+    for that, and answers with another one for each kind of request."""
+
+    def __init__(self, what: str, response_code: int) -> None:
+        super().__init__(what)
+        self.response_code = response_code
 
 
 class TopicNotFound(UsageError):

@@ -111,13 +111,18 @@ class Guard:
     instead: str = "protect its ports by other means"
 
 
-def _copies(option: str, **other: Any) -> Guard:
-    return Guard(option, "replication", instead="know that each message has a single copy", **other)
+def _copies(option: str, protection: str = "replication", **other: Any) -> Guard:
+    return Guard(option, protection, instead="know that each message has a single copy", **other)
 
 
-def _count(option: str) -> Guard:
+def _group(option: str, **other: Any) -> Guard:
+    """Asks for a group that elects its leader."""
+    return _copies(option, "election", **other)
+
+
+def _count(option: str, protection: str = "replication") -> Guard:
     """Asks for more than one copy of every message: any number above 1. The limit is Java's int."""
-    return _copies(option, asked_by=MORE_THAN_ONE, declined_by=frozenset({"0", "1"}))
+    return _copies(option, protection, asked_by=MORE_THAN_ONE, declined_by=frozenset({"0", "1"}))
 
 
 MORE_THAN_ONE: Final = frozenset({"2 or more"})
@@ -143,9 +148,10 @@ GUARDS: Final = (
         asked_by=frozenset({"sync_master", "slave"}),
         declined_by=frozenset({"async_master"}),
     ),
-    *map(_count, ("inSyncReplicas", "minInSyncReplicas", "totalReplicas")),
-    *map(_copies, ("allAckInSyncStateSet", "enableAutoInSyncReplicas")),
-    *map(_copies, ("enableDLegerCommitLog", "enableControllerMode", "enableControllerInNamesrv")),
+    *map(_count, ("inSyncReplicas", "totalReplicas")),
+    _count("minInSyncReplicas", "election"),
+    *map(_group, ("allAckInSyncStateSet", "enableAutoInSyncReplicas")),
+    *map(_group, ("enableDLegerCommitLog", "enableControllerMode", "enableControllerInNamesrv")),
 )
 
 

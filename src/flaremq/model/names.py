@@ -32,6 +32,8 @@ ROCKSDB_OFFSET_TOPIC: Final = "CHECKPOINT_TOPIC"
 TIMER_TOPIC: Final = SYSTEM_TOPIC_PREFIX + "wheel_timer"
 DLQ_MARKS_TOPIC: Final = "FLAREMQ_DLQ_MARKS"
 """Notes which dead letters were resent or purged. An ordinary topic, which any broker can have."""
+MEMBER_GROUP_PREFIX: Final = SYSTEM_TOPIC_PREFIX + "SYNC_BROKER_MEMBER_"
+"""Followed by the name of a broker: a topic whose route is the members of its group."""
 UNDELIVERED_TOPIC: Final = SYSTEM_TOPIC_PREFIX + "undelivered"
 """Delayed messages that could not be delivered to their own topic. RocketMQ would drop them."""
 
@@ -103,7 +105,7 @@ def revive_topic(cluster: str) -> str:
 
 
 def sync_member_topic(broker_name: str) -> str:
-    return f"{SYSTEM_TOPIC_PREFIX}SYNC_BROKER_MEMBER_{broker_name}"
+    return MEMBER_GROUP_PREFIX + broker_name
 
 
 def is_retry(topic: str) -> bool:

@@ -107,6 +107,14 @@ RESERVED: Final = frozenset(
 )
 """Names that a user may not set."""
 
+MARKS: Final = frozenset(
+    {
+        *(REAL_TOPIC, REAL_QUEUE_ID, INNER_NUM, INNER_BASE, INNER_MULTI_QUEUE_OFFSET),
+        *(TRANSACTION_CHECK_TIMES, TRANSACTION_PREPARED_QUEUE_OFFSET, POP_CK, POP_CK_OFFSET, FIRST_POP_TIME),
+    }
+)
+"""Notes that brokers make for themselves. From a client they would mislead its services, or Java's."""
+
 SEQUENCE_MAX: Final = 2**63 - 1
 _SEQUENCE: Final = re.compile(rb"([A-Za-z0-9._-]{1,64}):(0|[1-9][0-9]{0,18})")
 _PAIR_END_BYTE: Final = 0x02

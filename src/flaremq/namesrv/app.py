@@ -6,7 +6,7 @@ import asyncio
 from typing import Final
 
 from flaremq.base.clock import Clock, SystemClock
-from flaremq.base.errors import ConfigError
+from flaremq.base.errors import ConfigError, Unreachable
 from flaremq.base.files import Files
 from flaremq.base.lifecycle import Owned, Sleep, repeat
 from flaremq.base.logs import fields, logger
@@ -14,8 +14,13 @@ from flaremq.base.settings import Sources, dump, load
 from flaremq.base.settingsfile import SettingsFile
 from flaremq.namesrv.handlers import Config, Handlers
 from flaremq.namesrv.kvconfig import KVConfig
-from flaremq.namesrv.routes import Routes
+from flaremq.namesrv.routes import LowestChange, Routes
 from flaremq.namesrv.settings import NamesrvSettings
+from flaremq.protocol import fields as wire
+from flaremq.protocol.codes import RequestCode
+from flaremq.protocol.command import Command
+from flaremq.protocol.headers.namesrv import NotifyMinBrokerIdChangeRequestHeader
+from flaremq.remoting.caller import Caller
 from flaremq.remoting.connection import Connection
 from flaremq.remoting.network import Network
 from flaremq.remoting.router import Family, Router
@@ -26,6 +31,7 @@ from flaremq.remoting.tls import TlsSettings
 log = logger("namesrv.app")
 
 _REQUESTS_MAX: Final = 50_000
+_TELL_S: Final = 0.3  # As RocketMQ: members that miss it ask for their group soon anyway.
 _CHANGEABLE: Final = frozenset(
     {
         "orderMessageEnable",
@@ -33,6 +39,8 @@ _CHANGEABLE: Final = frozenset(
         "deleteTopicWithBrokerRegistration",
         "enableTopicList",
         "enableAllTopicList",
+        "supportActingMaster",
+        "notifyMinBrokerIdChanged",
     }
 )
 """Options that a remote command may change. All others need the configuration file and a restart."""
@@ -57,7 +65,11 @@ class NameServer:
         self._server_settings = server
         self._clock = clock or SystemClock()
         self._sleep = sleep
-        self.routes = Routes(delete_missing_topics=settings.delete_topic_with_registration)
+        self.routes = Routes(
+            delete_missing_topics=settings.delete_topic_with_registration,
+            acting_masters=settings.acting_masters,
+            on_lowest=self._lowest_changed,
+        )
         self._kv = KVConfig(settings.kv_config_path, files)
         self._file = SettingsFile(settings.config_store_path, files)
         config = Config(self._read_config, self._update_config)
@@ -72,6 +84,7 @@ class NameServer:
             network=network,
             now_s=self._clock.monotonic_s,
         )
+        self._caller = Caller(network=network, clock_s=self._clock.monotonic_s)
         self._tasks = Owned()
 
     @property
@@ -86,12 +99,42 @@ class NameServer:
         self._tasks.spawn("watch-brokers", watch)
 
     async def stop(self) -> None:
+        self.routes.on_lowest = None  # Connections that end with us say nothing about their brokers.
         await self._server.stop()
         await self._tasks.aclose(timeout_s=5)
+        await self._caller.aclose()
 
     def expire(self) -> None:
-        for address in self.routes.expire(self._clock.now_ms()):
+        now_ms = self._clock.now_ms()
+        silent = self.routes.silent(now_ms)
+        for address in self.routes.expire(now_ms):
             log.warning("a silent broker was removed from the routes", extra=fields(address=address))
+        for peer in silent:  # One that was only paused sees it, and registers again.
+            if isinstance(peer, Connection):
+                peer.abort()
+
+    def _lowest_changed(self, change: LowestChange) -> None:
+        if not self._settings.notify_lowest_id:
+            return
+        log.info(
+            "another member of a group has the lowest id",
+            extra=fields(id=change.lowest_id, address=change.lowest_address, told=";".join(change.to)),
+        )
+        for address in change.to:
+            self._tasks.spawn(f"tell {address}", self._tell(address, change))
+
+    async def _tell(self, address: str, change: LowestChange) -> None:
+        header = NotifyMinBrokerIdChangeRequestHeader(
+            min_broker_id=change.lowest_id,
+            min_broker_addr=change.lowest_address,
+            offline_broker_addr=change.offline_address,
+            ha_broker_addr=change.ha_address,
+        )
+        request = Command(code=RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE, ext_fields=wire.encode(header))
+        try:
+            await self._caller.send_oneway(address, request, _TELL_S)
+        except Unreachable as error:
+            log.info("a member could not be told who has the lowest id", extra=fields(why=error))
 
     def _connection_closed(self, connection: Connection) -> None:
         for address in self.routes.lost(connection):
@@ -113,5 +156,6 @@ class NameServer:
         (self._settings,) = load(Sources.of(None, {}, flags), NamesrvSettings)
         self._handlers.settings = self._settings
         self.routes.delete_missing_topics = self._settings.delete_topic_with_registration
+        self.routes.acting_masters = self._settings.acting_masters
         log.info("the configuration was changed", extra=fields(**given))
         return await asyncio.to_thread(self._file.keep, given)

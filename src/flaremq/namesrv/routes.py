@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from flaremq.model.names import MEMBER_GROUP_PREFIX
 from flaremq.model.topic import PERM_READ, PERM_WRITE, DataVersion, TopicConfig
 from flaremq.protocol.bodies.cluster import BrokerMemberGroup, ClusterInfo
 from flaremq.protocol.bodies.route import BrokerData, QueueData, TopicRouteData
@@ -46,6 +47,23 @@ class Registered:
     ha_address: str | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LowestChange:
+    """Another member has the lowest id of its group now."""
+
+    lowest_id: int
+    lowest_address: str
+    offline_address: str | None = None
+    """Of the member that had it and is gone; None if one came."""
+    ha_address: str | None = None
+    """Of the member that came."""
+    to: tuple[str, ...]
+    """Whom it concerns: all members, but not the one that came."""
+
+
+OnLowest = Callable[[LowestChange], None]
+
+
 @dataclass(slots=True)
 class _Live:
     last_ms: int
@@ -72,8 +90,18 @@ class Routes:
       N2  every address of a broker name is alive, and an address belongs to one broker id.
     """
 
-    def __init__(self, *, delete_missing_topics: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        delete_missing_topics: bool = False,
+        acting_masters: bool = False,
+        on_lowest: OnLowest | None = None,
+    ) -> None:
+        """`acting_masters`: in routes, the lowest slave of a group takes the place of a missing master, if
+        its members wish so. `on_lowest` is told when another member of such a group has the lowest id."""
         self.delete_missing_topics = delete_missing_topics
+        self.acting_masters = acting_masters
+        self.on_lowest = on_lowest
         self._brokers: dict[str, _Broker] = {}
         self._topics: dict[str, dict[str, QueueData]] = {}
         self._live: dict[BrokerKey, _Live] = {}
@@ -89,6 +117,7 @@ class Routes:
         if broker is not None and self._is_older(given, broker):
             return Registered()
         broker = self._brokers.setdefault(given.broker_name, _Broker(given.cluster))
+        lowest_before = min(broker.addresses, default=None)
         self._move_address(broker, given)
         broker.cluster, broker.zone = given.cluster, given.zone
         broker.acting_master = bool(given.acting_master)
@@ -100,7 +129,31 @@ class Routes:
         )
         if given.topics is not None and self._speaks_for_topics(given, broker):
             self._enter_topics(given, broker, changed)
+        if lowest_before is not None and given.broker_id < lowest_before:
+            others = tuple(address for address in broker.addresses.values() if address != given.address)
+            self._tell_lowest(broker, to=others, ha_address=given.ha_address)
         return self._master_of(given, broker)
+
+    def _tell_lowest(
+        self,
+        broker: _Broker,
+        *,
+        to: tuple[str, ...],
+        offline_address: str | None = None,
+        ha_address: str | None = None,
+    ) -> None:
+        if self.on_lowest is None or not broker.acting_master or not to:
+            return
+        lowest_id = min(broker.addresses)
+        self.on_lowest(
+            LowestChange(
+                lowest_id=lowest_id,
+                lowest_address=broker.addresses[lowest_id],
+                offline_address=offline_address,
+                ha_address=ha_address,
+                to=to,
+            )
+        )
 
     def _is_older(self, given: BrokerRegistration, broker: _Broker) -> bool:
         """Whether another address with a later state version holds its id."""
@@ -154,13 +207,22 @@ class Routes:
         broker = self._brokers.get(broker_name)
         if broker is None or broker.addresses.get(broker_id) != address:
             return
+        was_lowest = broker_id == min(broker.addresses)
         del broker.addresses[broker_id]
         if not broker.addresses:
             del self._brokers[broker_name]
             for topic in list(self._topics):
                 self._forget_topic(topic, broker_name)
-        elif broker_id == MASTER_ID and broker.acting_master:
+            return
+        if self._lacks_master(broker_name):
             self._change_perm(broker_name, lambda perm: perm & ~PERM_WRITE)
+        if was_lowest:
+            self._tell_lowest(broker, to=tuple(broker.addresses.values()), offline_address=address)
+
+    def _lacks_master(self, broker_name: str) -> bool:
+        """Whether a slave may act for a master that is not there: nothing can be sent to such a group."""
+        broker = self._brokers[broker_name]
+        return broker.acting_master and MASTER_ID not in broker.addresses
 
     def heard(self, cluster: str, address: str, now_ms: int) -> None:
         """Note that a broker is alive."""
@@ -171,6 +233,10 @@ class Routes:
     def data_version(self, cluster: str, address: str) -> DataVersion | None:
         live = self._live.get((cluster, address))
         return live.data_version if live is not None else None
+
+    def silent(self, now_ms: int) -> list[object]:
+        """The connections of brokers that have been silent for too long."""
+        return [live.peer for live in self._live.values() if now_ms - live.last_ms > live.timeout_ms]
 
     def expire(self, now_ms: int) -> list[str]:
         """Remove brokers that have been silent for too long, and return their addresses."""
@@ -198,6 +264,8 @@ class Routes:
         """Register the queues of one topic on known brokers."""
         for data in queues:
             if data.broker_name in self._brokers:
+                if self._lacks_master(data.broker_name):
+                    data = replace(data, perm=data.perm & ~PERM_WRITE)
                 self._topics.setdefault(topic, {})[data.broker_name] = data
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:
@@ -234,15 +302,25 @@ class Routes:
         queues = self._topics.get(topic)
         if not queues:
             return None
-        brokers = tuple(self._broker_data(name) for name in queues if name in self._brokers)
+        acting = self.acting_masters and not topic.startswith(MEMBER_GROUP_PREFIX)
+        brokers = tuple(
+            self._broker_data(name, acting=acting and not data.perm & PERM_WRITE)
+            for name, data in queues.items()
+            if name in self._brokers
+        )
         return TopicRouteData(queue_datas=tuple(queues.values()), broker_datas=brokers) if brokers else None
 
-    def _broker_data(self, name: str) -> BrokerData:
+    def _broker_data(self, name: str, *, acting: bool = False) -> BrokerData:
+        """With `acting`, the lowest slave is shown as the master that its group lacks."""
         broker = self._brokers[name]
+        addresses = dict(sorted(broker.addresses.items()))
+        if acting and self._lacks_master(name):
+            lowest = addresses.pop(min(addresses))
+            addresses = {MASTER_ID: lowest, **addresses}
         return BrokerData(
             cluster=broker.cluster,
             broker_name=name,
-            broker_addrs=dict(sorted(broker.addresses.items())),
+            broker_addrs=addresses,
             zone_name=broker.zone,
             enable_acting_master=broker.acting_master,
         )

@@ -24,6 +24,10 @@ class NamesrvSettings:
     return_order_config: bool = option("returnOrderTopicConfigToBroker", True)
     delete_topic_with_registration: bool = option("deleteTopicWithBrokerRegistration", False)
     """Whether a topic that a broker no longer registers is removed from the routes at once."""
+    acting_masters: bool = option("supportActingMaster", False)
+    """Whether routes show the lowest slave as the master that its group lacks, if the group wishes so."""
+    notify_lowest_id: bool = option("notifyMinBrokerIdChanged", False)
+    """Whether the members of such a group are told at once when another one has the lowest id."""
     topic_list_enabled: bool = option("enableTopicList", True)
     all_topic_list_enabled: bool = option("enableAllTopicList", True)
     config_black_list: tuple[str, ...] = option(

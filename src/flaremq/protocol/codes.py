@@ -235,6 +235,9 @@ class RequestCode(IntEnum):
     POLLING_INFO = 200055
     POP_ROLLBACK = 200056
     BATCH_ACK_MESSAGE = 200151
+    FLAREMQ_COMPARE_LOG = 47_101
+    FLAREMQ_INTRODUCE_SLAVE = 47_102
+    """These two are FlareMQ's own, between a slave and its master. RocketMQ answers them with code 3."""
 
 
 class ResponseCode(IntEnum):

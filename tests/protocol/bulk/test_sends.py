@@ -457,7 +457,8 @@ sendlike = st.dictionaries(
     | st.text(alphabet="kUNIQ_KEYWAT\x01\x02é\\\"", max_size=20).map(lambda more: "UNIQ_KEY\x01U\x02" + more)
     | st.lists(st.tuples(
         st.sampled_from(["DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS", "TRAN_MSG",
-                         "PGROUP", "REAL_TOPIC", "TIMER_", "__transactionId__"]),
+                         "PGROUP", "REAL_TOPIC", "TIMER_", "__transactionId__", "POP_CK_OFFSET",
+                         "1ST_POP_TIME", "1ST_POP", "TRANSACTION_CHECK_TIMES", "REAL_QID"]),
         st.sampled_from(["true", "pg", " ", "0", "07", "7", "99", "100", "-1", "9" * 15, "9" * 16]),
     ), max_size=3).map(lambda pairs: "UNIQ_KEY\x01U\x02" + "".join(f"{n}\x01{v}\x02" for n, v in pairs)),
 )  # fmt: skip

@@ -67,6 +67,12 @@ class HAClientRuntimeInfo:
     last_read_timestamp: int = 0
     last_write_timestamp: int = 0
     master_flush_offset: int = 0
+    activated: bool | None = None
+    """Whether it follows; None from a version that does not say."""
+    flare_state: str | None = None
+    flare_why: str | None = None
+    flare_cut_bytes: int | None = None
+    """FlareMQ's own: what it is doing, why it does not follow, and how much of its log it gave up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,3 +87,6 @@ class HARuntimeInfo:
     in_sync_slave_nums: int = 0
     ha_connection_info: tuple[HAConnectionRuntimeInfo, ...] = ()
     ha_client_runtime_info: HAClientRuntimeInfo = HAClientRuntimeInfo()
+    flare_refused: int | None = None
+    flare_last_refusal: str | None = None
+    """FlareMQ's own: connections that a master refused, and why the last one."""

@@ -274,11 +274,15 @@ static inline int is_safe_text(const uint8_t *p, int64_t size) {
 /* _sends_py.PLAIN_PROPERTIES and PLAIN_PREFIXES; a test holds them together. The name is not empty. */
 static inline int is_plain_property(const uint8_t *name, int64_t size) {
     switch (name[0]) {
-    case 'T': return BEGINS("TIMER_") || IS("TRAN_MSG") || IS("TRACE_ON");
+    case 'T':
+        return BEGINS("TIMER_") || IS("TRAN_MSG") || IS("TRACE_ON") || IS("TRANSACTION_CHECK_TIMES")
+               || IS("TRAN_PREPARED_QUEUE_OFFSET");
     case 'I': return BEGINS("INNER_");
     case '_': return BEGINS("__RMQ.TRANSIENT.") || IS("__CRC32#");
     case 'D': return IS("DELAY");
-    case 'P': return IS("POP_CK");
+    case 'P': return IS("POP_CK") || IS("POP_CK_OFFSET");
+    case 'R': return IS("REAL_TOPIC") || IS("REAL_QID");
+    case '1': return IS("1ST_POP_TIME");
     case 'C': return IS("CLUSTER");
     case 'M': return IS("MSG_REGION");
     default: return 0;
@@ -295,9 +299,9 @@ static inline int wish_of(const uint8_t *name, int64_t size) {
     return IS("TRAN_MSG") ? 5 : 0;
 }
 
-/* _sends_py._CLAIMS. */
-static inline int is_claim(const uint8_t *name, int64_t size) {
-    return (name[0] == 'R' && (IS("REAL_TOPIC") || IS("REAL_QID"))) || (name[0] == '_' && IS("__transactionId__"));
+/* _sends_py._TRANSACTION_ID. */
+static inline int is_transaction_id(const uint8_t *name, int64_t size) {
+    return name[0] == '_' && IS("__transactionId__");
 }
 
 /* The number that one to `size_max` digits and nothing else make, or -1. */

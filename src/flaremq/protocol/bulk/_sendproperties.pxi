@@ -79,10 +79,6 @@ cdef bint read_properties(Tables* t, const int64_t* place, Properties* into) noe
         return False
     if into.kind and (into.claims or (into.kind == K_PREPARED and not into.has_group)):
         return False
-    if into.sequence >= 0:  # A copy of another message is not compared.
-        for pairs in range(pairs):
-            if sizes[pairs] == 10 and memcmp(names[pairs], b"REAL_TOPIC", 10) == 0:
-                return False
     return into.unique_key_size > 0
 
 
@@ -110,7 +106,7 @@ cdef bint note_property(uint8_t** names, const int64_t* sizes, int n, const uint
         return note_wish(wish_of(name, size), value, value_size, into)
     if size == 6 and memcmp(name, b"PGROUP", 6) == 0:
         into.has_group = value[0] != c' ' and is_safe_text(value, value_size)
-    elif is_claim(name, size):
+    elif is_transaction_id(name, size):
         into.claims = True
     if size == 12 and memcmp(name, b"PRODUCER_SEQ", 12) == 0:
         into.producer_at = value - begin

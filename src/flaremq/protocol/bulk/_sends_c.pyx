@@ -70,7 +70,7 @@ cdef extern from "protocol/bulk/_scan.h":
                        uint64_t end, int64_t** found) nogil
     bint is_plain_property(const uint8_t* name, int64_t size) nogil
     int wish_of(const uint8_t* name, int64_t size) nogil
-    bint is_claim(const uint8_t* name, int64_t size) nogil
+    bint is_transaction_id(const uint8_t* name, int64_t size) nogil
     int64_t only_digits(const uint8_t* p, int64_t size, int64_t size_max) nogil
     bint is_safe_text(const uint8_t* p, int64_t size) nogil
     uint8_t* put_utf8(uint8_t* p, int32_t code) nogil

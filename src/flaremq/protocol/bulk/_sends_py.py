@@ -13,7 +13,7 @@ from typing import Final
 
 from flaremq.model import layout
 from flaremq.model.columns import Bytes
-from flaremq.model.properties import parse_sequence
+from flaremq.model.properties import MARKS, parse_sequence
 from flaremq.protocol.bulk._burst_py import check_tables, fields_of, is_text, number_of
 from flaremq.protocol.bulk.columns import Chunk, Frame, Kind, Plain, Send, SendKind, Target
 from flaremq.protocol.codes import ONE_WAY, RESPONSE, RequestCode
@@ -49,7 +49,10 @@ _TRANSACTION: Final = 0xC  # Bits that only a prepared message may have, and tha
 
 PROPERTY_COUNT_MAX: Final = 32
 PLAIN_PROPERTIES: Final = frozenset(
-    {b"DELAY", b"TRAN_MSG", b"POP_CK", b"MSG_REGION", b"TRACE_ON", b"CLUSTER", b"__CRC32#"}
+    {
+        *(b"DELAY", b"TRAN_MSG", b"MSG_REGION", b"TRACE_ON", b"CLUSTER", b"__CRC32#"),
+        *(name.encode() for name in MARKS),
+    }
 )
 """Properties that a broker acts on, removes or sets itself."""
 PLAIN_PREFIXES: Final = (b"TIMER_", b"INNER_", b"__RMQ.TRANSIENT.")
@@ -61,8 +64,8 @@ _WISHES: Final[Mapping[bytes, tuple[int, int]]] = {
     b"TRAN_MSG": (SendKind.PREPARED, 0),
 }
 """Properties that ask for something that this lane can do: the kind, and a factor of its value."""
-_CLAIMS: Final = frozenset({b"REAL_TOPIC", b"REAL_QID", b"__transactionId__"})
-"""Properties that the broker gives to a message that waits."""
+_TRANSACTION_ID: Final = b"__transactionId__"
+"""The broker gives it to a message that is prepared."""
 
 _NO_SEQUENCE: Final = (0, 0, -1)
 
@@ -228,8 +231,6 @@ def _properties(
     key, wait, wish = known.get(b"UNIQ_KEY", b""), known.get(b"WAIT", b"true"), _wish(known)
     if not _SAFE.fullmatch(key) or wait not in (b"true", b"false") or wish is None:
         return None
-    if numbered is not _NO_SEQUENCE and b"REAL_TOPIC" in known:  # A copy of another message.
-        return None
     return raw, key_at, len(key), int(wait == b"true"), *wish, numbered
 
 
@@ -238,7 +239,7 @@ def _wish(known: Mapping[bytes, bytes]) -> tuple[int, int] | None:
     wishes = [name for name in known if name in _WISHES]
     if not wishes:
         return SendKind.AT_ONCE, 0
-    if len(wishes) > 1 or not _CLAIMS.isdisjoint(known):
+    if len(wishes) > 1 or _TRANSACTION_ID in known:
         return None
     kind, factor = _WISHES[wishes[0]]
     value = known[wishes[0]]

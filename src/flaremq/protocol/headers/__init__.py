@@ -5,6 +5,7 @@ group        groups, and requests from brokers to their clients
 namesrv      NameServers: registration, routes, key-value settings
 pop          pop consumption
 pull         pulls, offsets and single messages
+replicas     between a slave and its master, FlareMQ's own
 send         sends, replies and messages sent back
 topic        topics and their queues
 transaction  the end of a transaction, and the broker's check

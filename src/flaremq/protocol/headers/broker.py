@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from flaremq.protocol.fields import Header, Long
+
+LOG_END: Final = "masterCommitLogMaxOffset"
+"""Ours, in the answers that tell slaves how far deliveries are: where the log of the master ended then. The
+name is that of the same figure in RocketMQ's HA status; its slaves do not look at it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,36 @@
+"""Headers of the requests between a slave and its master that only FlareMQ has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from flaremq.protocol.fields import Header, Long
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompareLogRequestHeader(Header):
+    """FLAREMQ_COMPARE_LOG: checksums of [begin, end) in pieces of so many bytes."""
+
+    begin: Long
+    end: Long
+    piece: int
+    broker_id: Long
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompareLogResponseHeader(Header):
+    """The body has four bytes for each piece, as far as the log reaches."""
+
+    begin: Long
+    end: Long
+    file_size: Long
+    vouches: bool
+    """Whether producers rely on slaves."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntroduceSlaveRequestHeader(Header):
+    """FLAREMQ_INTRODUCE_SLAVE: whose HA connection it is that comes from this address."""
+
+    broker_id: Long
+    address: str

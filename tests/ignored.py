@@ -11,6 +11,7 @@ from typing import Any
 
 from flaremq.base.settings import java_names
 from flaremq.broker.settings import BrokerServerSettings, BrokerSettings, FamilySettings
+from flaremq.ha.settings import HaSettings
 from flaremq.namesrv.settings import NamesrvSettings
 from flaremq.remoting.settings import CallerSettings, ServerSettings
 from flaremq.remoting.tls import TlsClientSettings, TlsSettings
@@ -18,6 +19,7 @@ from flaremq.remoting.tls import TlsClientSettings, TlsSettings
 SECTIONS: tuple[type[Any], ...] = (
     BrokerSettings,
     FamilySettings,
+    HaSettings,
     BrokerServerSettings,
     ServerSettings,
     CallerSettings,

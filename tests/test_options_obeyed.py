@@ -19,6 +19,20 @@ from flaremq.base.settings import java_names
 ROOT = Path(__file__).parent.parent
 
 OBEYED = {
+    "haListenPort": "ha/test_options.py::test_the_ha_port_may_be_another_one",
+    "haMasterAddress": "ha/test_options.py::test_a_slave_follows_the_master_that_it_was_told_of",
+    "haSendHeartbeatInterval": "ha/test_options.py::test_heartbeats_come_as_often_as_was_set",
+    "haHousekeepingInterval": (
+        "ha/test_options.py::test_a_silent_slave_is_disconnected_after_the_time_that_was_set"
+    ),
+    "haTransferBatchSize": "ha/test_options.py::test_no_chunk_is_larger_than_was_set",
+    "haMaxGapNotInSync": "ha/test_options.py::test_a_slave_counts_as_near_within_the_gap_that_was_set",
+    "haFlowControlEnable": "ha/test_options.py::test_under_flow_control_a_slave_gets_no_more_than_was_set",
+    "maxHaTransferByteInSecond": (
+        "ha/test_options.py::test_under_flow_control_a_slave_gets_no_more_than_was_set"
+    ),
+    "slaveTimeout": "ha/test_options.py::test_an_answer_waits_for_slaves_as_long_as_was_set",
+    "inSyncReplicas": "ha/test_options.py::test_an_answer_waits_for_as_many_slaves_as_were_set",
     "brokerClusterName": "broker/stats/test_metrics.py::test_every_metric_has_the_labels_of_its_broker",
     "brokerName": "broker/test_registration.py::test_a_broker_tells_who_it_is_and_what_it_has",
     "brokerId": "broker/handlers/test_consumers.py::TestResetHere::test_slave_resets_nothing",
@@ -161,6 +175,27 @@ OBEYED = {
     "fetchNameSrvAddrByDnsLookup": (
         "broker/test_options.py::test_a_name_that_stands_for_several_nameservers_is_looked_up"
     ),
+    "enableSlaveActingMaster": (
+        "broker/test_registration.py::test_a_member_of_a_group_says_that_one_may_act_for_its_master"
+    ),
+    "enableRemoteEscape": (
+        "broker/replicas/test_duty.py::"
+        "test_an_acting_master_that_may_not_send_elsewhere_delivers_nothing_and_says_so"
+    ),
+    "skipPreOnline": "broker/replicas/test_duty.py::test_the_exchange_may_be_skipped",
+    "compatibleWithOldNameSrv": (
+        "broker/replicas/test_members.py::test_old_name_servers_are_asked_for_routes_only_where_that_is_wished"
+    ),
+    "brokerHeartbeatInterval": (
+        "broker/replicas/test_members.py::test_members_ask_and_are_heard_as_often_as_was_set[heartbeat_ms]"
+    ),
+    "sendHeartbeatTimeoutMillis": (
+        "broker/replicas/test_members.py::test_a_heartbeat_has_the_time_that_was_set"
+    ),
+    "brokerNotActiveTimeoutMillis": "broker/replicas/test_duty.py::test_old_news_are_none",
+    "syncBrokerMemberGroupPeriod": (
+        "broker/replicas/test_members.py::test_members_ask_and_are_heard_as_often_as_was_set[ask_members_ms]"
+    ),
     "flushConsumerOffsetInterval": "broker/test_tasks.py::test_periods_are_those_of_the_settings",
     "consumerOffsetUpdateVersionStep": (
         "broker/tables/test_offsets.py::test_version_grows_with_every_so_many_commits"
@@ -285,6 +320,12 @@ OBEYED = {
     "deleteTopicWithBrokerRegistration": (
         "namesrv/test_options.py::"
         "test_a_topic_that_its_broker_no_longer_names_goes_at_once_where_that_is_wished"
+    ),
+    "supportActingMaster": (
+        "namesrv/test_options.py::test_a_slave_stands_for_its_missing_master_where_that_is_wished"
+    ),
+    "notifyMinBrokerIdChanged": (
+        "namesrv/test_options.py::test_members_are_told_who_has_the_lowest_id_where_that_is_wished"
     ),
     "enableTopicList": "namesrv/test_options.py::test_lists_of_topics_may_be_switched_off",
     "enableAllTopicList": "namesrv/test_options.py::test_lists_of_topics_may_be_switched_off",

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.broker.nobody import Nobody
+
 from flaremq.base.clock import Clock
 from flaremq.base.errors import Malformed
-from flaremq.broker.app import Broker, Composition
+from flaremq.broker.app import Broker
+from flaremq.broker.composition import Composition
 from flaremq.broker.config import BrokerConfig
 from flaremq.broker.settings import BrokerServerSettings, BrokerSettings, FamilySettings
 from flaremq.model.columns import Bytes
 from flaremq.model.message import StoredMessage
 from flaremq.model.record import decode_many
+from flaremq.protocol.codes import RequestCode, ResponseCode
 from flaremq.protocol.command import Command
 from flaremq.protocol.frame import FrameDecoder, encode_frame
 from flaremq.remoting.gate import Gate
@@ -127,6 +132,12 @@ class DeskBench:
         await self.run()
         return line.read()
 
+    async def delete(self, topic: str) -> None:
+        """Delete a topic, as an operator does."""
+        request = Command(code=RequestCode.DELETE_TOPIC_IN_BROKER, ext_fields={"topic": topic})
+        answer = await self.router().answer(Nobody(), request)
+        assert answer is not None and answer.code == ResponseCode.SUCCESS
+
     def log(self) -> bytes:
         """All records, as they lie."""
         end = self.store.log.readable_end
@@ -145,8 +156,10 @@ async def a_desk(
     families: dict[str, Any] | None = None,
     clock: Clock | None = None,
     gate: Gate | None = None,
+    now_s: Callable[[], float] = time.perf_counter,
     **store: Any,
 ) -> AsyncIterator[DeskBench]:
+    """`now_s` measures how long work takes: with a clock that stands, no slice of it ends before its work."""
     clock = clock or ManualClock()
     broker_made = Broker(
         BrokerConfig(
@@ -156,6 +169,7 @@ async def a_desk(
             families=FamilySettings(**(families or {})),
         ),
         clock,
+        now_s=now_s,
     )
     made = broker_made.compose()
     async with AsyncExitStack() as started:

@@ -10,6 +10,7 @@ import pytest
 
 from flaremq.base.settings import dump
 from flaremq.broker.settings import BrokerServerSettings, BrokerSettings, FamilySettings
+from flaremq.ha.settings import HaSettings
 from flaremq.namesrv.settings import NamesrvSettings
 from flaremq.remoting.settings import CallerSettings
 from flaremq.remoting.tls import TlsClientSettings, TlsSettings
@@ -18,6 +19,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "options-broker.md"
 SECTIONS: dict[str, tuple[type[Any], ...]] = {
     "The broker": (BrokerSettings,),
     "How many requests may wait, and for how long": (FamilySettings,),
+    "Replication": (HaSettings,),
     "Listening sockets": (BrokerServerSettings,),
     "Calls to other servers": (CallerSettings,),
     "TLS": (TlsSettings, TlsClientSettings),

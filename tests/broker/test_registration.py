@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +90,8 @@ class Scripted:
         self.code = 0
         self.refuse_next = 0
         self.data_version: DataVersion | None = None
+        self.masters: dict[str, tuple[str, str]] = {}
+        """By NameServer, where it says the master of a slave is."""
         self.arrived = asyncio.Event()
 
     async def call(self, address: str, request: Command, timeout_s: float) -> Command:
@@ -106,7 +109,9 @@ class Scripted:
             changed = "true" if self.data_version != given else "false"
             return response_to(request, ext_fields={"changed": changed})
         body = beans.encode(KVTable(table=self.order)) if self.order else None
-        return response_to(request, self.code, ext_fields={}, body=body)
+        names = "masterAddr", "haServerAddr"
+        said = dict(zip(names, self.masters.get(address, ()), strict=False))
+        return response_to(request, self.code, ext_fields=said, body=body)
 
     def requests(self, code: int, address: str | None = None) -> list[Command]:
         return [each for at, each in self.asked if each.code == code and address in (None, at)]
@@ -141,6 +146,7 @@ class Bench:
 
     def __init__(self, offload: Offload, caller: Calls, addresses: str, topics: Topics, **other: Any) -> None:
         self.clock, self.topics, self.namesrvs = Clock(), topics, NameServers(addresses)
+        self.masters: list[tuple[str, str]] = []
         self.live = Live(settings(**other))
         self.it = Registration(
             self.live,
@@ -148,7 +154,8 @@ class Bench:
             self.namesrvs,
             caller,
             offload,
-            port=lambda: 10911,
+            place=lambda: Place.of(self.live.now, 10911),
+            on_master=lambda address, ha_address: self.masters.append((address, ha_address)),
             sleep=self.clock.sleep,
         )
         topics.listeners.append(self.it.topics_changed)
@@ -171,6 +178,14 @@ async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(10):
         while not condition():
             await asyncio.sleep(0)
+
+
+async def test_a_member_of_a_group_says_that_one_may_act_for_its_master(offload: Offload) -> None:
+    scripted = Scripted()
+    async with started(offload, scripted, acting_master=True, not_active_ms=4_000):
+        (request,) = scripted.requests(RequestCode.REGISTER_BROKER)
+        assert request.fields["enableActingMaster"] == "true"
+        assert request.fields["heartbeatTimeoutMillis"] == "4000"
 
 
 async def test_a_broker_tells_who_it_is_and_what_it_has(offload: Offload) -> None:
@@ -393,6 +408,74 @@ async def test_a_call_that_times_out_is_tried_again(offload: Offload) -> None:
     async with started(offload, slow) as bench:
         await bench.clock.wake(2.0)  # Sooner than after a whole period.
         await until(lambda: len(slow.topics()) == 2)
+
+
+# Slaves.
+
+X, Y = ("10.0.0.7:10911", "10.0.0.7:10912"), ("10.0.0.8:10911", "10.0.0.8:10912")
+GONE = ("", "")
+
+
+async def test_a_slave_registers_with_its_id_and_its_own_ha_address(offload: Offload) -> None:
+    scripted = Scripted()
+    async with started(offload, scripted, broker_id=2):
+        (request,) = scripted.requests(RequestCode.REGISTER_BROKER)
+        assert (request.fields["brokerId"], request.fields["haServerAddr"]) == ("2", "10.0.0.2:10912")
+
+
+async def test_a_slave_hears_once_where_its_master_is_and_again_when_that_changes(offload: Offload) -> None:
+    scripted = Scripted()
+    scripted.masters = {"a:1": X}
+    async with started(offload, scripted, broker_id=1) as bench:
+        for said in (X, Y, None, X):
+            before = len(scripted.topics())
+            scripted.masters = {} if said is None else {"a:1": said}
+            await bench.clock.wake(5.0 if bench.it.lacks_master else 30.0)
+            await until(partial(lambda before: len(scripted.topics()) > before, before))
+            await settle()
+    assert bench.masters == [X, Y, GONE, X]
+
+
+async def test_of_nameservers_that_disagree_the_newest_news_counts(offload: Offload) -> None:
+    scripted = Scripted()
+    async with started(offload, scripted, "a:1;b:1", broker_id=1) as bench:
+
+        async def say(**masters: tuple[str, str]) -> list[tuple[str, str]]:
+            bench.masters.clear()
+            for name, (address, ha_address) in masters.items():
+                bench.it.master_named(f"{name}:1", address, ha_address)
+            return bench.masters.copy()
+
+        assert await say(a=GONE, b=GONE) == []
+        assert await say(a=X) == [X]
+        assert await say(b=Y) == [Y]
+        assert await say(a=X, b=Y) == []  # Neither has changed its mind.
+        assert await say(b=GONE) == [X]
+        assert await say(a=GONE) == [GONE]
+        assert await say(b=Y) == [Y]
+
+
+async def test_a_slave_asks_soon_again_while_there_is_no_master(offload: Offload) -> None:
+    scripted = Scripted()
+    async with started(offload, scripted, broker_id=1, force_register=False) as bench:
+        assert not bench.masters
+        scripted.data_version = bench.topics.version
+        scripted.masters = {"a:1": X}
+        assert await bench.clock.wake(5.0) == 1
+        await until(lambda: bench.masters == [X])
+        await settle()
+        assert await bench.clock.wake(5.0) == 0
+        scripted.masters = {"a:1": Y}
+        await bench.clock.wake(30.0)  # Although nothing else differs.
+        await until(lambda: bench.masters == [X, Y])
+
+
+async def test_a_master_is_not_told_of_a_master(offload: Offload) -> None:
+    scripted = Scripted()
+    scripted.masters = {"a:1": X}
+    async with started(offload, scripted) as bench:
+        await settle()
+        assert not bench.masters
 
 
 def perms(namesrv: NameServer, topic: str) -> list[int]:

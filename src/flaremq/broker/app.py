@@ -11,11 +11,10 @@ They stop in the reverse order; one that fails to stop does not keep the others 
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from time import perf_counter
 from typing import Final
 
@@ -23,14 +22,24 @@ from flaremq.base.clock import Clock, SystemClock
 from flaremq.base.lifecycle import Sleep, Worker, WorkerFactory
 from flaremq.base.live import Derived, Live
 from flaremq.base.logs import fields, logger
+from flaremq.broker.composition import (
+    Composition,
+    HandlerTables,
+    OpenCalls,
+    OpenLanes,
+    PeriodicWork,
+    Steps,
+    told_to,
+)
 from flaremq.broker.config import BrokerConfig
 from flaremq.broker.configuration import Configuration
 from flaremq.broker.delay.levels import DelayedMessages
 from flaremq.broker.delay.requests import TimerRequests
 from flaremq.broker.delay.timerdoor import TimerRewrite
 from flaremq.broker.delay.timers import Timers
+from flaremq.broker.deliveries import Deliveries
 from flaremq.broker.doors import Doors
-from flaremq.broker.features import Feature, Requests
+from flaremq.broker.features import Feature
 from flaremq.broker.handlers.admin_broker import AdminBrokerHandlers
 from flaremq.broker.handlers.admin_group import AdminGroupHandlers
 from flaremq.broker.handlers.admin_topic import AdminTopicHandlers
@@ -47,6 +56,10 @@ from flaremq.broker.offload import Offload
 from flaremq.broker.overload import Overload
 from flaremq.broker.pull.lane import PullLane
 from flaremq.broker.registration import Registration
+from flaremq.broker.replicas.acting import ActingMaster
+from flaremq.broker.replicas.metasync import MetaSync
+from flaremq.broker.replicas.replication import Replication
+from flaremq.broker.role import Role
 from flaremq.broker.routing import Families
 from flaremq.broker.send.acks import Acks, Mark
 from flaremq.broker.send.bulkrewrites import BulkRewrites
@@ -54,8 +67,8 @@ from flaremq.broker.send.deduplication import Deduplication
 from flaremq.broker.send.lane import SendLane
 from flaremq.broker.send.plain import PlainSends
 from flaremq.broker.send.replies import ReplyLane
-from flaremq.broker.send.rewrites import DeadLetters, Delays, need_key
-from flaremq.broker.settings import BrokerSettings
+from flaremq.broker.send.rewrites import DeadLetters, Delays, LightQueues, need_key, unmarked
+from flaremq.broker.settings import BrokerSettings, Place
 from flaremq.broker.slowconsumers import SlowConsumers
 from flaremq.broker.stats.exporter import Exporter
 from flaremq.broker.stats.metrics import BrokerMetrics
@@ -64,7 +77,7 @@ from flaremq.broker.stats.stats import Stats
 from flaremq.broker.storage import Storage
 from flaremq.broker.tables.configfile import CONFIG_FOLDER
 from flaremq.broker.tables.tables import Tables
-from flaremq.broker.tasks import Task, Tasks
+from flaremq.broker.tasks import Tasks
 from flaremq.broker.transactions.halves import HalfRewrite
 from flaremq.broker.transactions.lane import EndLane
 from flaremq.broker.transactions.requests import TransactionRequests
@@ -74,41 +87,16 @@ from flaremq.protocol.codes import ResponseCode
 from flaremq.remoting.caller import Caller
 from flaremq.remoting.gate import Gate
 from flaremq.remoting.network import Network
-from flaremq.remoting.ports import BROKER, free_port, host_bytes
+from flaremq.remoting.ports import BROKER, HA, free_port, host_bytes
 from flaremq.remoting.router import Handler
 from flaremq.remoting.turn import Lane
 from flaremq.store.files.disk import Disk
-from flaremq.store.settings import FlushDisk
+from flaremq.store.settings import BrokerRole, FlushDisk
 from flaremq.store.store import MessageStore
 
 log = logger("broker.app")
 
 _NO_AGE: Final = 1 << 40  # In milliseconds: no request is ever that old.
-
-
-@dataclass(frozen=True, slots=True)
-class Composition:
-    """All parts of a broker, created but not started."""
-
-    sends: SendLane
-    pulls: PullLane
-    lanes: Sequence[Lane]
-    """All others."""
-    acks: Acks
-    overload: Overload
-    families: Families
-    namesrvs: NameServers
-    inner: list[Feature]
-    outer: list[Feature]
-
-    def served(self) -> Iterable[Requests]:
-        for feature in self.inner:
-            yield from feature.handlers()
-
-    def tasks(self) -> Iterable[Task]:
-        """All periodic work."""
-        for feature in (*self.inner, *self.outer):
-            yield from feature.tasks()
 
 
 class Broker:
@@ -147,6 +135,8 @@ class Broker:
         self._tls_client = config.tls_client.context() if calls_by_tls else None
         self.port = config.server.listen_port or free_port(config.server.bind_address, BROKER)
         self._host = host_bytes(config.broker.ip1, self.port)
+        is_slave = config.store.role is BrokerRole.SLAVE
+        self.role = Role(is_slave=is_slave, may_act=config.broker.acting_master)
         self._steps = Steps(log, self._clock)
         self._offload = Offload(config.families.query_threads)
         self.configuration = Configuration(
@@ -197,17 +187,18 @@ class Broker:
         tables, live = self.tables, self._settings
         overload = Overload(self._config.families.send_max)
         families = Families(self._config.families, overload)
-        acks = Acks(
-            list(self._marks()),
-            self.store.settings.sync_flush_timeout_ms / 1000,
-            show=lambda: self.store.show(wait=False),
-        )
         caller = Caller(self._config.caller, tls=self._tls_client, network=self._network, clock_s=self._now_s)
+        replication = self._replication(caller)
+        marks = [*self._marks(), *replication.marks()]
+        acks = Acks(marks, show=lambda: self.store.show(wait=False))
         namesrvs = NameServers(live.now.namesrv, by_dns=live.now.namesrv_by_dns)
+        acting = self._acting(namesrvs, caller, replication)
         registration = Registration(
-            live, tables.topics, namesrvs, caller, self._offload, port=lambda: self.port, clock=self._clock
+            *(live, tables.topics, namesrvs, caller, self._offload),
+            place=self._place,
+            on_master=acting.master_named,
+            clock=self._clock,
         )
-        caller.on_close = registration.connection_lost
         tables.topics.listeners.append(registration.topics_changed)
         storage = Storage(self.store, tables, self._offload, self._steps.done)
         self.configuration.listeners += [
@@ -216,16 +207,19 @@ class Broker:
             registration.settings_changed,
         ]
         pulls = PullLane(
-            live, self.store, tables, self.stats, self._offload, self._config.families, self._now_s
+            *(live, self.store, tables, self.stats, self._offload, self._config.families, self._now_s),
+            role=self.role,
+            has_slaves=lambda: replication.has_slaves,
+            has_master=lambda: self.role.has_master,
         )
-        delayed, timers = self._waiting()
+        delayed, timers = self._waiting(acting.deliveries)
         moments = TimerRewrite(self.store, timers, self._clock, self._rng)
         folder = self._config.store.root / CONFIG_FOLDER
         once = Deduplication(live, self.store, folder, self._offload, self._clock)
         plain = self._plain(moments, once)
         rewrites = BulkRewrites(live, self.store, self._clock, slot_count=timers.slot_count)
         sends = self._sends(plain, rewrites, acks, once, overload, pulls, registration)
-        transactions = self._transactions(moments)
+        transactions = self._transactions(moments, acting.deliveries)
         storage.listener = pulls.parked
         slow = SlowConsumers(
             *(live, self.store, tables.offsets, tables.subscriptions, self._offload),
@@ -234,29 +228,64 @@ class Broker:
         recalls = TimerRequests(
             live, self.store, timers, tables.topics, acks, self._offload, self._clock, self._host
         )
-        figures = [delayed.figures, timers.figures, once.figures]
+        replication.shown, replication.was_cut = sends.dispatch_soon, timers.log_was_cut
+        copies = self._copies_of_master(caller, timers)
+        caller.on_close = told_to(registration.connection_lost, copies.connection_lost)
+        figures = [delayed.figures, timers.figures, once.figures, replication.figures]
         served = self._requests(families, plain, acks, moments, figures)
-        requests = _Requests(served, families)
+        requests = HandlerTables(served, families)
         inner: list[Feature] = [
-            *(self._offload, storage, once, tables, _Calls(caller), _Lanes(pulls, acks)),
+            *(self._offload, storage, once, tables, OpenCalls(caller), OpenLanes(pulls, acks)),
             *(requests, self.stats, slow, delayed, timers, recalls),
-            *(transactions, TransactionRequests(transactions, acks)),
+            *(transactions, TransactionRequests(transactions, acks), copies, acting.duty),
         ]
         ends = EndLane(transactions, self.store, tables.topics, self.stats, acks, stored=sends.dispatch_soon)
         replies = ReplyLane(
             live, self.store, tables, plain, self.stats, self._clock,
             address=self._address, stored=sends.dispatch_soon,
         )  # fmt: skip
-        made = Composition(sends, pulls, [ends, replies], acks, overload, families, namesrvs, inner, [])
-        made.outer.extend(self._outer(made, registration))
+        # A slave ends no transactions: all ends go to their handler, which refuses them.
+        lanes: list[Lane] = [replies] if self.role.is_slave else [ends, replies]
+        made = Composition(
+            *(sends, pulls, lanes, acks, overload, families, namesrvs, self.role, replication, inner), []
+        )
+        made.outer.extend(self._outer(made, acting.pre_online(registration, tables, timers, self._offload)))
         return made
 
-    def _waiting(self) -> tuple[DelayedMessages, Timers]:
-        shared = self.store, self.tables, self.stats, self._offload, self._clock
-        delayed = DelayedMessages(*shared, sleep=self._sleep, now_s=self._now_s)
-        return delayed, Timers(*shared, sleep=self._sleep, now_s=self._now_s)
+    def _place(self) -> Place:
+        return Place.of(self._settings.now, self.port, self._config.ha.listen_port)
 
-    def _transactions(self, moments: TimerRewrite) -> Transactions:
+    def _replication(self, caller: Caller) -> Replication:
+        ha = self._config.ha
+        return Replication(
+            ha,
+            self._settings,
+            self.store,
+            place=self._place,
+            server=replace(self._config.server, listen_port=ha.listen_port or self.port + HA),
+            calls=caller,
+            offload=self._offload,
+            network=self._network,
+            clock=self._clock,
+            sleep=self._sleep,
+        )
+
+    def _acting(self, namesrvs: NameServers, caller: Caller, replication: Replication) -> ActingMaster:
+        return ActingMaster(
+            *(self._settings, self.role, namesrvs, caller, replication),
+            store=self.store,
+            place=self._place,
+            version=lambda: self.tables.topics.version,
+            clock=self._clock,
+            sleep=self._sleep,
+        )
+
+    def _waiting(self, deliveries: Deliveries) -> tuple[DelayedMessages, Timers]:
+        shared = self.store, self.tables, self.stats, self._offload, self._clock
+        delayed = DelayedMessages(*shared, deliveries=deliveries, sleep=self._sleep, now_s=self._now_s)
+        return delayed, Timers(*shared, deliveries=deliveries, sleep=self._sleep, now_s=self._now_s)
+
+    def _transactions(self, moments: TimerRewrite, deliveries: Deliveries) -> Transactions:
         shared = self.store, self.tables, self.stats, self._offload, self._clock
         levels = Delays(self.store)
         return Transactions(
@@ -264,22 +293,35 @@ class Broker:
             *shared,
             later=lambda message, known: moments.later(levels.later(message, known), known),
             host=self._host,
+            deliveries=deliveries,
+            sleep=self._sleep,
+        )
+
+    def _copies_of_master(self, caller: Caller, timers: Timers) -> MetaSync:
+        return MetaSync(
+            *(self.store, self.tables, self.stats, self._offload, self._clock),
+            role=self.role,
+            ask=caller.call,
+            timers=timers,
+            address=self._address,
             sleep=self._sleep,
         )
 
     def _marks(self) -> Iterable[Mark]:
         """The marks that the answer to a producer waits for: one for each guarantee that it is given."""
         if self.store.settings.flush_disk is FlushDisk.SYNC_FLUSH:
-            yield Mark(self.store.flushed, late=ResponseCode.FLUSH_DISK_TIMEOUT)
+            timeout_s = self.store.settings.sync_flush_timeout_ms / 1000
+            yield Mark(self.store.flushed, late=ResponseCode.FLUSH_DISK_TIMEOUT, timeout_s=timeout_s)
 
     def _plain(self, moments: TimerRewrite, once: Deduplication) -> PlainSends:
         return PlainSends(
             *(self._settings, self.store, self._host, self.tables, self._clock),
             rewrites=(
-                *(DeadLetters(self.tables), need_key, HalfRewrite(self._settings)),
-                *(Delays(self.store), moments),
+                *(unmarked, LightQueues(self.store), DeadLetters(self.tables), need_key),
+                *(HalfRewrite(self._settings), Delays(self.store), moments),
             ),
             once=once,
+            role=self.role,
             rng=self._rng,
             pid=self._pid,
         )
@@ -324,7 +366,7 @@ class Broker:
         offload, clock = self._offload, self._clock
         shared = tables.topics, tables.subscriptions
         runtime = Runtime(live, store, stats, families.backlogs, clock, parts)
-        yield "heartbeat", ClientHandlers(live, tables, clock).table()
+        yield "heartbeat", ClientHandlers(live, tables, clock, self.role).table()
         yield "consumerManager", OffsetHandlers(*shared, tables.offsets, tables.locks, store).table()
         yield (
             "consumerManager",
@@ -343,7 +385,9 @@ class Broker:
         yield "adminBroker", groups.table()
         yield (
             "adminBroker",
-            AdminBrokerHandlers(store, stats, runtime, self.configuration, offload, tables.delays).table(),
+            AdminBrokerHandlers(
+                *(store, stats, runtime, self.configuration, offload, tables.delays), modes=tables.modes
+            ).table(),
         )
         yield "adminBroker", UnsupportedHandlers().table()
 
@@ -351,8 +395,9 @@ class Broker:
         """The address that clients connect to."""
         return f"{self._settings.now.ip1}:{self.port}"
 
-    def _outer(self, made: Composition, registration: Registration) -> Iterable[Feature]:
-        yield _Periodic(lambda: Tasks(made.tasks(), self._clock, sleep=self._sleep))
+    def _outer(self, made: Composition, registration: Feature) -> Iterable[Feature]:
+        yield PeriodicWork(lambda: Tasks(made.tasks(), self._clock, sleep=self._sleep))
+        yield made.replication  # Before the doors: they close first, while slaves still acknowledge.
         yield Doors(
             replace(self._config.server, listen_port=self.port),
             self._config.tls,
@@ -396,73 +441,3 @@ class Broker:
         """Unregister, answer the requests under way, save everything, and close the store."""
         await self._running.aclose()
         log.info("the broker has stopped", extra=fields(name=self._settings.now.broker_name))
-
-
-class _Requests(Feature):
-    """Handlers that need no start or stop."""
-
-    step = "handlers"
-
-    def __init__(self, requests: Iterable[Requests], families: Families) -> None:
-        self._requests = list(requests)
-        self._families = families
-
-    def handlers(self) -> Iterable[Requests]:
-        return self._requests
-
-    def tasks(self) -> Iterable[Task]:
-        yield Task("print-backlogs", 10, 1, self._families.print_backlogs)
-
-
-class _Calls(Feature):
-    """Calls to NameServers."""
-
-    def __init__(self, caller: Caller) -> None:
-        self._caller = caller
-
-    async def stop(self) -> None:
-        await self._caller.aclose()
-
-
-class _Lanes(Feature):
-    """Sends and pulls."""
-
-    def __init__(self, pulls: PullLane, acks: Acks) -> None:
-        self._pulls = pulls
-        self._acks = acks
-
-    async def stop(self) -> None:
-        await self._pulls.close()
-        self._acks.close()
-
-
-class _Periodic(Feature):
-    """The periodic work of all features, collected when the broker starts."""
-
-    step = "scheduled tasks"
-
-    def __init__(self, tasks: Callable[[], Tasks]) -> None:
-        self._make = tasks
-        self._tasks: Tasks | None = None
-
-    async def start(self) -> None:
-        self._tasks = self._make()
-        self._tasks.start()
-
-    async def stop(self) -> None:
-        assert self._tasks is not None
-        await self._tasks.stop()
-
-
-class Steps:
-    """Logs each step of a start with the time it took. Steps follow one another, in whichever thread."""
-
-    def __init__(self, log: logging.Logger, clock: Clock) -> None:
-        self._log = log
-        self._clock = clock
-        self._since_s = clock.monotonic_s()
-
-    def done(self, step: str) -> None:
-        now_s = self._clock.monotonic_s()
-        self._log.info("started: %s", step, extra=fields(took_ms=round((now_s - self._since_s) * 1000, 1)))
-        self._since_s = now_s

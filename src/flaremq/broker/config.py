@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from flaremq.broker.settings import BrokerServerSettings, BrokerSettings, FamilySettings
+from flaremq.ha.settings import HaSettings
 from flaremq.remoting.settings import CallerSettings
 from flaremq.remoting.tls import TlsClientSettings, TlsSettings
 from flaremq.store.settings import StoreSettings
@@ -19,6 +20,7 @@ class BrokerConfig:
     server: BrokerServerSettings
     store: StoreSettings
     families: FamilySettings = field(default_factory=FamilySettings)
+    ha: HaSettings = field(default_factory=HaSettings)
     caller: CallerSettings = field(default_factory=CallerSettings)
     tls: TlsSettings = field(default_factory=TlsSettings)
     tls_client: TlsClientSettings = field(default_factory=TlsClientSettings)

@@ -28,6 +28,8 @@ log = logger("broker.link")
 _UNREGISTER_TIMEOUT_S: Final = 3.0
 _DOUBLED_MAX: Final = 6
 _AGAIN_S: Final = 1.0
+_MASTERLESS_S: Final = 5.0
+"""Between two registrations of a slave without a master: only their answers say that one is back."""
 
 
 class Calls(Protocol):
@@ -66,6 +68,13 @@ class Registrant(Protocol):
 
     def ordered(self, orders: Mapping[str, str]) -> None:
         """Mark the topics as ordered that the NameServer has an order for."""
+
+    def master_named(self, namesrv: str, address: str, ha_address: str) -> None:
+        """What a NameServer says where the master of this slave is; empty texts if it knows none."""
+
+    @property
+    def lacks_master(self) -> bool:
+        """Whether this is a slave that no NameServer knows a master of."""
 
 
 class NameServerLink:
@@ -135,6 +144,8 @@ class NameServerLink:
         tried again sooner, with a delay that doubles each time."""
         self._failures = 0 if self.registered else self._failures + 1
         rest_s = self._owner.settings.register_period_s
+        if self._owner.lacks_master:
+            rest_s = min(rest_s, _MASTERLESS_S)
         if not self.registered:
             rest_s = min(rest_s, _AGAIN_S * 2 ** min(self._failures, _DOUBLED_MAX))
         period = asyncio.ensure_future(self._sleep(rest_s))
@@ -157,7 +168,9 @@ class NameServerLink:
             if self.registered:
                 return
         self._due = False
-        force, self._force = self._force or self._owner.settings.force_register, False
+        settings = self._owner.settings
+        # A slave always registers: only the answer to that says where its master is.
+        force, self._force = self._force or settings.force_register or not settings.is_master, False
         if self.registered and not force and not await self._is_behind():
             return
         for body in await self._owner.whole(may_split=self.registered):
@@ -190,13 +203,17 @@ class NameServerLink:
             cluster_name=settings.cluster_name,
             ha_server_addr=place.ha_address,
             broker_id=settings.broker_id,
-            enable_acting_master=False,
+            heartbeat_timeout_millis=settings.not_active_ms if settings.acting_master else None,
+            enable_acting_master=settings.acting_master,
             compressed=settings.compressed_register,
             body_crc32=crc31(body),
         )
         answer = await self._ask(RequestCode.REGISTER_BROKER, header, body)
         if answer.body:
             owner.ordered(beans.decode(KVTable, answer.body).table)
+        if not settings.is_master:
+            said = fields.decode(headers.RegisterBrokerResponseHeader, answer.fields)
+            owner.master_named(self.address, said.master_addr or "", said.ha_server_addr or "")
 
     async def _register_topics(self, names: Sequence[str]) -> None:
         """The other way to send a change: it leaves the NameServer's other topics as they are."""

@@ -11,12 +11,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from flaremq.base.clock import Clock, SystemClock
 from flaremq.base.lifecycle import Owned, Sleep
 from flaremq.base.live import Live
-from flaremq.base.logs import logger
+from flaremq.base.logs import fields, logger
 from flaremq.broker.features import Feature
 from flaremq.broker.link import Calls, NameServerLink, TopicTable
 from flaremq.broker.namesrvs import NameServers
@@ -35,6 +35,10 @@ log = logger("broker.registration")
 
 _TOLD_LIMIT_S: Final = 1.0  # Clients give a send 3 s: one that waits for this must be answered well before.
 _FULL_PERM: Final = PERM_READ | PERM_WRITE
+_NO_MASTER: Final = ("", "")
+
+OnMaster: TypeAlias = Callable[[str, str], None]
+"""Called with the address of the master and its HA address; with empty texts when no NameServer knows it."""
 
 
 class Registration(Feature):
@@ -50,16 +54,18 @@ class Registration(Feature):
         caller: Calls,
         offload: Offload,
         *,
-        port: Callable[[], int],
+        place: Callable[[], Place],
+        on_master: OnMaster = lambda _address, _ha_address: None,
         sleep: Sleep = asyncio.sleep,
         clock: Clock | None = None,
     ) -> None:
-        """`port` is called when the broker starts: port 0 becomes another one when it is bound."""
+        """`place` is called when the broker starts: its port may be known only then. `on_master` is called,
+        for a slave, whenever NameServers name another master than before."""
         self._live = settings
         self.topics = topics
         self.caller = caller
         self._offload = offload
-        self._port = port
+        self._place_of = place
         self._clock = clock or SystemClock()
         self._sleep = sleep
         self._namesrvs = namesrvs
@@ -68,6 +74,10 @@ class Registration(Feature):
         self._running = False
         self._encoded: tuple[object, list[bytes]] = (None, [])
         self.place = Place("", "")
+        self._on_master = on_master
+        self._named: dict[str, tuple[str, str]] = {}
+        """What each NameServer said last about the master, the newest change last."""
+        self._master = _NO_MASTER
 
     @property
     def settings(self) -> BrokerSettings:
@@ -75,7 +85,7 @@ class Registration(Feature):
 
     async def start(self) -> None:
         """Register everywhere; a NameServer that does not answer in time is retried while the broker runs."""
-        self.place = Place.of(self._live.now, self._port())
+        self.place = self._place_of()
         await self._namesrvs.refresh()
         self._running = True
         self._namesrvs.listeners.append(self._namesrvs_changed)
@@ -144,6 +154,7 @@ class Registration(Feature):
         for address in self._links.keys() - set(addresses):
             link = self._links.pop(address)
             link.stop()
+            self._named.pop(address, None)
             if link.registered:
                 self._tasks.spawn(f"unregister at {address}", link.unregister())
         for address in addresses:
@@ -205,3 +216,25 @@ class Registration(Feature):
             config = self.topics.get(name)
             if config is not None and not config.order:
                 self.topics.put(replace(config, order=True))
+
+    def master_named(self, namesrv: str, address: str, ha_address: str) -> None:
+        """Follow the newest answer that names a master.
+
+        NameServers may disagree for a while, as each forgets and learns a master by itself. Only a changed
+        answer is news: two that each repeat their own are not followed in turn.
+        """
+        named = address, ha_address
+        if self._named.get(namesrv, _NO_MASTER) == named:
+            return
+        self._named.pop(namesrv, None)
+        self._named[namesrv] = named
+        newest = next((each for each in reversed(self._named.values()) if each != _NO_MASTER), _NO_MASTER)
+        if newest != self._master:
+            self._master = newest
+            log.info("the master of this slave is", extra=fields(address=newest[0], ha_address=newest[1]))
+            self._on_master(*newest)
+
+    @property
+    def lacks_master(self) -> bool:
+        """Whether this is a slave that no NameServer knows a master of."""
+        return self._master == _NO_MASTER and not self._live.now.is_master

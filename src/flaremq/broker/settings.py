@@ -114,6 +114,21 @@ class BrokerSettings:
     split_registration_size: int = option("splitRegistrationSize", 800, minimum=1)
     namesrv_refresh_ms: int = option("updateNameServerAddrPeriod", 120_000, minimum=1, unit="span_ms")
     namesrv_by_dns: bool = option("fetchNameSrvAddrByDnsLookup", False)
+    # Members of one group, of which one serves while there is no master.
+    acting_master: bool = option("enableSlaveActingMaster", False)
+    """Whether the slave with the lowest id does what its master would do: the same for all members."""
+    remote_escape: bool = option("enableRemoteEscape", False)
+    """Whether an acting master sends to other brokers what it has to deliver. If not, it delivers nothing."""
+    skip_pre_online: bool = option("skipPreOnline", False)
+    """Whether a member starts without having exchanged with the others what they know."""
+    old_namesrvs: bool = option("compatibleWithOldNameSrv", True)
+    """Whether NameServers that know nothing of groups are asked in ways that they know."""
+    heartbeat_ms: int = option("brokerHeartbeatInterval", 1000, minimum=1, unit="span_ms")
+    heartbeat_timeout_ms: int = option("sendHeartbeatTimeoutMillis", 1000, minimum=1, unit="span_ms")
+    not_active_ms: int = option("brokerNotActiveTimeoutMillis", 10_000, minimum=1, unit="span_ms")
+    """How long a member may be silent before NameServers remove it."""
+    ask_members_ms: int = option("syncBrokerMemberGroupPeriod", 1000, minimum=1, unit="span_ms")
+
     flush_offsets_ms: int = option("flushConsumerOffsetInterval", 5000, minimum=1, unit="span_ms")
     offset_version_step: int = option("consumerOffsetUpdateVersionStep", 500, minimum=1)
 
@@ -167,9 +182,9 @@ class Place:
     ha_address: str
 
     @classmethod
-    def of(cls, settings: BrokerSettings, port: int) -> Place:
-        """The HA port is the client port plus one."""
-        return cls(_address(settings.ip1, port), _address(settings.ip2, port + 1))
+    def of(cls, settings: BrokerSettings, port: int, ha_port: int = 0) -> Place:
+        """Without another HA port it is the client port plus one."""
+        return cls(_address(settings.ip1, port), _address(settings.ip2, ha_port or port + 1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

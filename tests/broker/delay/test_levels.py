@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -218,10 +219,26 @@ async def test_a_message_whose_topic_is_gone_is_put_aside_and_the_level_goes_on(
     scene.desk.tables.topics.put(TopicConfig("Gone", 1, 1))
     await scene.send(1, 1, b="Gone", e="0")
     await scene.send(1, 2)
-    scene.desk.tables.topics.remove("Gone")
+    await scene.desk.delete("Gone")
     assert await scene.after(1 * SECOND) == [b"2"]
     (aside,) = scene.of(names.UNDELIVERED_TOPIC)
     assert (aside.body, aside.get("REAL_TOPIC")) == (b"1", "Gone")
+
+
+async def test_a_message_comes_though_a_crash_has_lost_the_topic_that_it_made(tmp_path: Path) -> None:
+    """Topics are saved a moment after they are made, and nothing in a queue tells of them yet."""
+    clock = ManualClock()
+    async with a_scene(tmp_path, clock) as scene:
+        await scene.send(1, 1, b="New", e="2")
+        await scene.send(1, 2)
+    file = tmp_path / "config" / "topics.json"
+    saved = json.loads(file.read_text())
+    del saved["topicConfigTable"]["New"]
+    file.write_text(json.dumps(saved))
+    async with a_scene(tmp_path, clock) as scene:
+        assert await scene.after(1 * SECOND) == [b"2"]
+        assert [each.body for each in scene.of("New")] == [b"1"]
+        assert scene.desk.tables.topics.get("New") is not None
 
 
 async def test_a_damaged_record_does_not_stop_its_level(

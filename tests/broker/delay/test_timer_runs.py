@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import count, pairwise
 from pathlib import Path
 
 import pytest
 from tests.broker.delay.timerscenes import SECOND, TOPIC, WHEEL, a_scene, handle_of, spoil
 from tests.protocol.samples import a_send
 
-from flaremq.base.units import KiB
+from flaremq.base.units import KiB, MiB
 from flaremq.broker.delay.copies import Copies
 from flaremq.broker.delay.entering import Entering
 from flaremq.model import names
 from flaremq.model.record import decode_many
 from flaremq.model.topic import TopicConfig
+from flaremq.protocol.codes import ResponseCode
 from flaremq.testing.fakes.builders import a_message
 
 
@@ -42,7 +44,7 @@ async def a_mixed_life(folder: Path) -> tuple[bytes, bytes, bytes]:
         await scene.after(SECOND)
         for number in (4, 20, 30):
             await scene.recall(handles[number])
-        scene.desk.tables.topics.remove("Gone")
+        await scene.desk.delete("Gone")
         spoil(scene, b"REAL_QID\x012\x02", b"REAL_QID\x01?\x02")
         for _ in range(32):
             await scene.after(SECOND)
@@ -63,6 +65,31 @@ async def test_messages_that_go_alone_leave_the_same_bytes_as_many_at_once(
     else:
         monkeypatch.setattr(Copies, "put_some", lambda *_: {})
     assert await a_mixed_life(tmp_path / "alone") == together
+
+
+async def test_sends_are_served_while_a_second_of_thousands_is_delivered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with a_scene(tmp_path, commitlog_file_size=4 * MiB, consumequeue_file_size=200_000) as scene:
+        text = "UNIQ_KEY\x01U\x02TIMER_DELAY_SEC\x015\x02"
+        sends = [replace(a_send(b=TOPIC, e="2", i=text), body=b"%d" % n, opaque=n) for n in range(4000)]
+        for first in range(0, 4000, 200):
+            await scene.desk.ask(*sends[first : first + 200])
+        await scene.after(SECOND)
+        ticks, come = count(), [0]
+        served: list[int] = []
+
+        async def between(_delay_s: float) -> None:
+            come.append(scene.desk.store.max_offset(TOPIC.encode(), 2))
+            answer = await scene.send(len(served))
+            served.append(answer.code)
+
+        monkeypatch.setattr(scene.timers, "_now_s", lambda: next(ticks) / 2000)  # Each look takes 0.5 ms.
+        monkeypatch.setattr(scene.timers, "_sleep", between)
+        await scene.after(5 * SECOND)
+        assert scene.desk.store.max_offset(TOPIC.encode(), 2) == 4000 + len(served)
+    assert len(served) >= 4 and set(served) == {ResponseCode.SUCCESS}
+    assert max(after - before for before, after in pairwise(come)) <= 1100
 
 
 async def test_a_second_of_many_files_and_more_than_one_run_comes_in_order(tmp_path: Path) -> None:

@@ -164,7 +164,8 @@ async def test_a_year_ahead_is_no_special_case(tmp_path: Path) -> None:
         await scene.send(DELAY_SEC=400 * 86_400)
         for _ in range(399):
             assert await scene.after(DAY_MS) == []
-        assert await scene.after(DAY_MS) == [b"0"]
+        await scene.after(DAY_MS)
+        assert await scene.after() == [b"0"], "at the next look at the latest: it may have rolled just now"
 
 
 # Cancelling.
@@ -311,7 +312,8 @@ async def test_a_clean_stop_needs_no_rebuilding(tmp_path: Path, caplog: pytest.L
 
 
 @pytest.mark.parametrize(
-    "harm", ["wheel lost", "wheel shorter", "wheel damaged", "log lost", "log damaged", "all lost"]
+    "harm",
+    ["wheel lost", "wheel shorter", "wheel longer", "wheel damaged", "log lost", "log damaged", "all lost"],
 )
 async def test_lost_and_damaged_files_are_made_again(tmp_path: Path, harm: str) -> None:
     clock = ManualClock()
@@ -324,6 +326,8 @@ async def test_lost_and_damaged_files_are_made_again(tmp_path: Path, harm: str) 
         wheel.unlink()
     elif harm == "wheel shorter":
         wheel.write_bytes(wheel.read_bytes()[:-320])
+    elif harm == "wheel longer":
+        wheel.write_bytes(wheel.read_bytes() * 2)
     elif harm == "wheel damaged":
         slot = START_MS // SECOND % layout.WHEEL_SLOTS * layout.WHEEL_SLOT_SIZE
         with wheel.open("r+b") as file:
@@ -456,7 +460,7 @@ async def test_a_message_whose_topic_is_gone_is_put_aside(tmp_path: Path) -> Non
         await scene.send(0, DELAY_SEC=3)
         scene.desk.tables.topics.put(TopicConfig("Gone", 4, 4))
         await scene.send(1, topic="Gone", DELAY_SEC=3)
-        scene.desk.tables.topics.remove("Gone")
+        await scene.desk.delete("Gone")
         await scene.send(2, DELAY_SEC=3)
         assert await scene.after(3 * SECOND) == [b"0", b"2"]
         assert [each.body for each in scene.of(names.UNDELIVERED_TOPIC)] == [b"1"]
@@ -529,3 +533,18 @@ async def test_retention_keeps_what_waits(tmp_path: Path) -> None:
         assert scene.timers.needed_from() == waiting.physical_offset
         await scene.after(5 * SECOND)
         assert scene.timers.needed_from() is None
+
+
+async def test_messages_that_come_in_the_place_of_cut_ones_are_delivered(tmp_path: Path) -> None:
+    """The log of a slave may be cut: its master does not have what lay there, and has something else."""
+    async with a_scene(tmp_path) as scene:
+        await scene.send(1, DELAY_SEC=5)
+        await scene.send(2, DELAY_SEC=6)
+        await scene.after()
+        lost = scene.of(WHEEL)[-1].physical_offset
+        scene.desk.store.cut(lost)
+        scene.desk.store.offsets.set(WHEEL.encode(), 0, 1)  # As a slave's are after its next start.
+        scene.timers.log_was_cut()
+        await scene.send(3, DELAY_SEC=7)
+        assert await scene.after(5 * SECOND) == [b"1"]
+        assert await scene.after(5 * SECOND) == [b"1", b"3"]

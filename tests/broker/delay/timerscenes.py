@@ -73,7 +73,8 @@ async def a_scene(
     folder: Path, clock: ManualClock | None = None, broker: dict[str, Any] | None = None, **store: Any
 ) -> AsyncIterator[Scene]:
     clock = clock or ManualClock()
-    async with a_desk(folder, clock=clock, broker=broker, **{**SIZES, **store}) as desk:
+    standing = {**SIZES, **store, "now_s": clock.monotonic_s}
+    async with a_desk(folder, clock=clock, broker=broker, **standing) as desk:
         desk.tables.topics.put(TopicConfig(TOPIC, 4, 4))
         yield Scene(desk, clock)
 

@@ -17,6 +17,7 @@ from flaremq.broker.stats.runtime import Runtime
 from flaremq.broker.stats.stats import SampleSpan, Stats
 from flaremq.broker.tables.configfile import ConfigFile
 from flaremq.broker.tables.delayoffsets import DelayOffsets
+from flaremq.broker.tables.requestmodes import RequestModes
 from flaremq.model.topic import DataVersion
 from flaremq.protocol import beans, fastjson
 from flaremq.protocol.bodies.cluster import KVTable
@@ -44,7 +45,10 @@ class Bench:
         self.delays = DelayOffsets(ConfigFile(store.settings.root / "delayOffset.json"), offload, clock)
         runtime = Runtime(live, store, self.stats, {}, clock)
         self._router = Router()
-        handlers = AdminBrokerHandlers(store, self.stats, runtime, self.configuration, offload, self.delays)
+        self.modes = RequestModes(ConfigFile(store.settings.root / "messageRequestMode.json"), offload)
+        handlers = AdminBrokerHandlers(
+            store, self.stats, runtime, self.configuration, offload, self.delays, modes=self.modes
+        )
         self._router.serve(Family("admin", 100), handlers.table())
 
     async def ask(self, code: int, body: bytes | None = None, **fields: str) -> Command:

@@ -10,6 +10,7 @@ import pytest
 from tests.broker.clients import Desk, FakePeer, desk, wants
 
 from flaremq.broker.handlers.clients import ClientHandlers
+from flaremq.broker.role import Role
 from flaremq.model.tags import java_hash
 from flaremq.model.topic import GroupConfig
 from flaremq.protocol import beans, fastjson
@@ -37,7 +38,7 @@ BEAT = b"""{"clientID":"10.0.0.1@1234#567","consumerDataSet":[{"consumeFromWhere
 
 
 def serving(made: Desk) -> None:
-    made.serve(ClientHandlers(made.live, made.tables, made.clock).table())
+    made.serve(ClientHandlers(made.live, made.tables, made.clock, Role(is_slave=False)).table())
 
 
 @pytest.fixture

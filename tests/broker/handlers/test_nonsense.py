@@ -17,6 +17,7 @@ from flaremq.broker.handlers.clients import ClientHandlers
 from flaremq.broker.handlers.consumers import ConsumerHandlers
 from flaremq.broker.handlers.offset import OffsetHandlers
 from flaremq.broker.handlers.progress import ProgressHandlers
+from flaremq.broker.role import Role
 from flaremq.model.topic import TopicConfig
 from flaremq.protocol.codes import RequestCode
 from flaremq.testing.fakes.builders import a_message
@@ -59,7 +60,7 @@ MEMBERS: Final = (
 def serve_all(made: Desk) -> None:
     topics, subscriptions, offsets = made.topics, made.subscriptions, made.offsets
     store, stats, offload = made.store, made.stats, made.offload
-    made.serve(ClientHandlers(made.live, made.tables, made.clock).table())
+    made.serve(ClientHandlers(made.live, made.tables, made.clock, Role(is_slave=False)).table())
     made.serve(OffsetHandlers(topics, subscriptions, offsets, made.locks, store).table())
     made.serve(AdminTopicHandlers(made.tables, store, stats, offload).table())
     made.serve(AdminGroupHandlers(subscriptions, offsets, stats, offload).table())

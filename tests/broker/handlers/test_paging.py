@@ -15,9 +15,21 @@ TABLE = {name: name.upper() for name in "dbca"}
 
 
 def test_pages_follow_each_other_by_name() -> None:
-    assert page(TABLE, VERSION, None, 0, 3) == {"a": "A", "b": "B", "c": "C"}
-    assert page(TABLE, VERSION, KNOWN, 3, 3) == {"d": "D"}
-    assert page(TABLE, VERSION, KNOWN, 4, 3) == {}
+    assert page(TABLE, VERSION, None, 0, 2) == {"a": "A", "b": "B"}
+    assert page(TABLE, VERSION, KNOWN, 2, 2) == {"c": "C", "d": "D"}
+    assert page(TABLE, VERSION, KNOWN, 4, 2) == {}
+
+
+@pytest.mark.parametrize("size", range(1, 8))
+@pytest.mark.parametrize("count", range(1, 4))
+def test_no_page_leaves_a_single_entry_which_a_slave_of_rocketmq_would_not_ask_for(
+    size: int, count: int
+) -> None:
+    table = {f"{n}": n for n in range(size)}
+    found = page(table, VERSION, None, 0, count)
+    while len(found) < size - 1:
+        found |= page(table, VERSION, KNOWN, len(found), count)
+    assert found == table
 
 
 @pytest.mark.parametrize("known", [None, "", '{"counter":2,"stateVersion":0,"timestamp":1700000000000}'])

@@ -193,6 +193,7 @@ async def largest(folder: Path, **more: str) -> int:
 
 @pytest.mark.parametrize("short_of", [0, 100, 300, 1000])
 async def test_a_message_with_full_properties_is_never_stuck(tmp_path: Path, short_of: int) -> None:
+    """Fault 31, as the next two."""
     size = await largest(tmp_path / "probe") - short_of
     async with a_scene(tmp_path / "store", filled(size)) as scene:
         answer = await give_back(
@@ -246,6 +247,19 @@ async def test_a_dead_letter_topic_that_a_crash_has_lost_is_made_again(tmp_path:
         config = desk.tables.topics.get(DLQ)
         assert config is not None and (config.read_queue_nums, config.perm) == (1, 6)
         assert [each.body for each in desk.messages() if each.topic == DLQ] == [b"order 17"]
+
+
+async def test_a_message_given_back_comes_though_a_crash_has_lost_its_retry_topic(tmp_path: Path) -> None:
+    async with a_scene(tmp_path) as scene:
+        await give_back(scene.desk, scene.desk.messages()[0], delayLevel="1")
+        await scene.desk.run()
+    file = tmp_path / "config" / "topics.json"
+    saved = json.loads(file.read_text())
+    del saved["topicConfigTable"][RETRY]
+    file.write_text(json.dumps(saved))
+    async with a_desk(tmp_path, commitlog_file_size=MiB) as desk:
+        again = Scene(desk)
+        assert [each.body for each in await again.after(SECOND)] == [b"order 17"]
 
 
 async def test_a_dead_letter_topic_that_was_deleted_stays_deleted(tmp_path: Path) -> None:

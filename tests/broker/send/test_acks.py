@@ -22,8 +22,9 @@ from flaremq.testing.fakes.builders import small_settings
 class Bench:
     def __init__(self, store: MessageStore) -> None:
         self.store = store
-        mark = Mark(store.flushed, late=ResponseCode.FLUSH_DISK_TIMEOUT)
-        self.waits = Acks([mark], store.settings.sync_flush_timeout_ms / 1000, lambda: store.show(wait=False))
+        timeout_s = store.settings.sync_flush_timeout_ms / 1000
+        mark = Mark(store.flushed, late=ResponseCode.FLUSH_DISK_TIMEOUT, timeout_s=timeout_s)
+        self.waits = Acks([mark], lambda: store.show(wait=False))
         self.told: list[tuple[str, int]] = []
 
     def hold(self, name: str, end: int) -> None:
@@ -99,16 +100,15 @@ async def test_draining_waits_for_the_last_of_them(bench: Bench) -> None:
 class Marks:
     """A disk and a slave."""
 
-    def __init__(self, **slave: Any) -> None:
+    def __init__(self, *, disk_s: float = 0.05, slave_s: float = 0.05, **slave: Any) -> None:
         self.disk, self.slave = Watermark(), Watermark()
         self.shown = 0
         self.told: list[tuple[str, int]] = []
         self.acks = Acks(
             [
-                Mark(self.disk, late=ResponseCode.FLUSH_DISK_TIMEOUT),
-                Mark(self.slave, late=ResponseCode.FLUSH_SLAVE_TIMEOUT, **slave),
+                Mark(self.disk, late=ResponseCode.FLUSH_DISK_TIMEOUT, timeout_s=disk_s),
+                Mark(self.slave, late=ResponseCode.FLUSH_SLAVE_TIMEOUT, timeout_s=slave_s, **slave),
             ],
-            0.05,
             self._show,
         )
 
@@ -135,10 +135,12 @@ async def test_an_answer_waits_for_every_mark() -> None:
     [
         (0, 100, ResponseCode.FLUSH_DISK_TIMEOUT),
         (100, 0, ResponseCode.FLUSH_SLAVE_TIMEOUT),
-        (0, 0, ResponseCode.FLUSH_DISK_TIMEOUT),
+        (0, 0, ResponseCode.FLUSH_SLAVE_TIMEOUT),
     ],
 )
-async def test_the_mark_that_is_late_gives_the_answer(disk: int, slave: int, code: int) -> None:
+async def test_the_mark_that_is_late_gives_the_answer_and_slaves_outrank_the_disk(
+    disk: int, slave: int, code: int
+) -> None:
     marks = Marks()
     marks.hold("a", 100)
     marks.disk.advance(disk)
@@ -156,11 +158,37 @@ async def test_a_mark_that_failed_ends_the_wait_with_its_own_code() -> None:
     assert marks.told == [("a", ResponseCode.SLAVE_NOT_AVAILABLE), ("b", ResponseCode.SLAVE_NOT_AVAILABLE)]
 
 
-async def test_where_waiting_makes_no_sense_the_answer_comes_at_once() -> None:
+async def test_where_waiting_for_slaves_makes_no_sense_the_answer_waits_for_the_disk_alone() -> None:
     marks = Marks(absent=lambda _end: ResponseCode.SLAVE_NOT_AVAILABLE)
     marks.hold("a", 100)
+    assert marks.told == []
+    marks.disk.advance(100)
+    await settle()
     assert marks.told == [("a", ResponseCode.SLAVE_NOT_AVAILABLE)] and len(marks.acks) == 0
 
 
+async def test_each_wait_ends_by_its_own_deadline() -> None:
+    marks = Marks(disk_s=60.0, slave_s=0.02)
+    marks.hold("a", 100)
+    marks.hold("b", 100)
+    while marks.acks.waits_for(marks.slave):
+        await asyncio.sleep(0)
+    assert marks.told == []  # The disk has time.
+    marks.disk.advance(100)
+    await settle()
+    assert marks.told == [("a", ResponseCode.FLUSH_SLAVE_TIMEOUT), ("b", ResponseCode.FLUSH_SLAVE_TIMEOUT)]
+
+
+async def test_an_answer_without_a_slave_does_not_wait_behind_one_that_had_one() -> None:
+    absent: list[ResponseCode | None] = [None]
+    marks = Marks(slave_s=60.0, absent=lambda _end: absent[0])
+    marks.hold("had one", 100)
+    absent[0] = ResponseCode.SLAVE_NOT_AVAILABLE
+    marks.hold("has none", 200)
+    marks.disk.advance(200)
+    await settle()
+    assert marks.told == [("has none", ResponseCode.SLAVE_NOT_AVAILABLE)]
+
+
 async def test_without_marks_nothing_need_wait() -> None:
-    assert not Acks([], 1.0, lambda: None).needed
+    assert not Acks([], lambda: None).needed

@@ -288,11 +288,10 @@ async def test_a_put_is_timed_under_async_flush_too(
 async def test_a_put_that_is_not_known_to_be_on_the_disk_counts_as_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: dict[str, str]
 ) -> None:
-    async with a_desk(tmp_path, flush_disk=FlushDisk.SYNC_FLUSH) as desk:
+    async with a_desk(tmp_path, flush_disk=FlushDisk.SYNC_FLUSH, sync_flush_timeout_ms=10) as desk:
         desk.tables.topics.put(TopicConfig(TOPIC, 4, 4))
         waits, line, sound, flush = desk.acks, Line(), threading.Event(), desk.store.log.flush
         monkeypatch.setattr(desk.store.log, "flush", lambda pages: (sound.wait(30), flush(pages)))
-        waits._timeout_s = 0.01
         desk.deliver(line, numbered(1, **how))
         desk.turn.run()
         try:

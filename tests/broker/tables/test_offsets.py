@@ -7,8 +7,12 @@ from pathlib import Path
 
 import pytest
 from tests.broker.clients import Desk, desk
+from tests.broker.desks import a_desk
+from tests.protocol.samples import a_send
 
+from flaremq.base.errors import FlushFailed
 from flaremq.broker.tables.offsets import Offsets
+from flaremq.model.topic import TopicConfig
 from flaremq.protocol import fastjson
 
 
@@ -147,3 +151,30 @@ def test_all_offsets_are_given_by_topic_and_group(offsets: Offsets) -> None:
     offsets.commit("g", "T", 0, 5)
     assert offsets.wrapper().offset_table == {"T@g": {0: 5}}
     assert offsets.wrapper().data_version == offsets.version
+
+
+async def test_offsets_on_the_disk_are_of_messages_on_the_disk(tmp_path: Path) -> None:
+    """Else a group would skip what comes to the offsets of messages that a power failure has lost."""
+    async with a_desk(tmp_path, flush_interval_ms=3_600_000) as desk:
+        desk.tables.topics.put(TopicConfig("TopicTest", 4, 4))
+        await desk.ask(a_send(e="1"))
+        end = desk.store.log.end
+        desk.tables.offsets.commit("g", "TopicTest", 1, 1)
+        assert desk.store.flushed.value < end
+        await desk.tables.save()
+        assert desk.store.flushed.value >= end
+        assert saved_offsets(tmp_path) == {"TopicTest@g": {1: 1}}
+
+
+async def test_after_a_failed_sync_no_newer_offsets_are_saved(tmp_path: Path) -> None:
+    async with a_desk(tmp_path) as desk:
+        desk.tables.offsets.commit("g", "T", 0, 1)
+        await desk.tables.save()
+        desk.store.flags.failed(FlushFailed("the disk failed"))
+        desk.tables.offsets.commit("g", "T", 0, 2)
+        await desk.tables.save()
+        assert saved_offsets(tmp_path) == {"T@g": {0: 1}}
+
+
+def saved_offsets(root: Path) -> object:
+    return fastjson.load_object((root / "config" / "consumerOffset.json").read_bytes())["offsetTable"]

@@ -110,9 +110,9 @@ class Scene:
 
 @asynccontextmanager
 async def a_scene(
-    folder: Path, clock: ManualClock | None = None, broker: dict[str, Any] | None = None
+    folder: Path, clock: ManualClock | None = None, broker: dict[str, Any] | None = None, **store: Any
 ) -> AsyncIterator[Scene]:
     clock = clock or ManualClock()
-    async with a_desk(folder, clock=clock, broker=broker, commitlog_file_size=MiB) as desk:
+    async with a_desk(folder, clock=clock, broker=broker, commitlog_file_size=MiB, **store) as desk:
         desk.tables.topics.put(TopicConfig(TOPIC, 4, 4))
         yield Scene(desk, clock)

@@ -136,9 +136,18 @@ async def test_transactions_can_be_refused(tmp_path: Path) -> None:
 async def test_a_commit_for_a_topic_that_is_gone_leaves_the_transaction_open(tmp_path: Path) -> None:
     async with a_scene(tmp_path) as scene:
         await scene.prepare(7)
-        scene.desk.tables.topics.remove(TOPIC)
+        await scene.desk.delete(TOPIC)
         assert code_of(await scene.end(7, COMMIT)) == ResponseCode.TOPIC_NOT_EXIST
         scene.desk.tables.topics.put(TopicConfig(TOPIC, 4, 4))
+        assert code_of(await scene.end(7, COMMIT)) == ResponseCode.SUCCESS
+        assert scene.bodies() == [b"7"]
+
+
+async def test_a_commit_finds_the_topic_that_a_crash_has_lost(tmp_path: Path) -> None:
+    """The prepared message made it, and topics are saved a moment later."""
+    async with a_scene(tmp_path) as scene:
+        await scene.prepare(7)
+        scene.desk.tables.topics.remove(TOPIC)
         assert code_of(await scene.end(7, COMMIT)) == ResponseCode.SUCCESS
         assert scene.bodies() == [b"7"]
 
@@ -164,6 +173,53 @@ async def test_a_delay_begins_with_the_commit(tmp_path: Path, asked: dict[str, s
         assert await after(4999) == []
         assert await after(1) == [b"7"]
         assert scene.bodies(HALF) == [b"7"], "it does not become a prepared message again"
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({"DELAY": "soon"}, "expected a delay level from 1 to 18"),
+        ({"TIMER_DELAY_SEC": "61"}, "limit is 60 s (timerMaxDelaySec)"),
+        ({"TIMER_DELIVER_MS": "soon"}, "expected a whole number"),
+    ],
+)
+async def test_a_delay_that_a_commit_could_not_give_is_refused_at_once(
+    tmp_path: Path, asked: dict[str, str], words: str
+) -> None:
+    async with a_scene(tmp_path, timer_delay_max_s=60) as scene:
+        answer = await scene.prepare(7, **asked)
+        assert answer.code != ResponseCode.SUCCESS
+        assert (words in (answer.remark or ""), scene.desk.messages()) == (True, [])
+
+
+async def test_timers_that_are_switched_off_refuse_a_prepared_message_that_asks_for_them(
+    tmp_path: Path,
+) -> None:
+    async with a_scene(tmp_path, timer_enabled=False) as scene:
+        answer = await scene.prepare(7, TIMER_DELAY_SEC=5)
+        assert "timerWheelEnable=true" in (answer.remark or "")
+        assert (await scene.prepare(8, DELAY=1, TIMER_DELAY_SEC=5)).code == ResponseCode.SUCCESS
+
+
+async def test_fault_29_a_late_end_decides_no_later_transaction(tmp_path: Path) -> None:
+    """The end of a transaction is delayed on its way, until its producer is at the next one."""
+    async with a_scene(tmp_path) as scene:
+        await scene.prepare(1)
+        late = scene.an_end(1, ROLLBACK)
+        await scene.end(1, COMMIT)
+        for number in (2, 3):
+            await scene.prepare(number)
+        later = scene.an_end(2, COMMIT)
+        for _ in range(2):
+            assert code_of(await scene.ask(late)) == ResponseCode.ILLEGAL_OPERATION
+        await scene.check()
+        assert [half.key for half in scene.transactions.ledger] == ["U2", "U3"]
+        await scene.end(3, ROLLBACK)
+        assert code_of(await scene.ask(later)) == ResponseCode.SUCCESS
+        assert scene.bodies() == [b"1", b"2"]
+        forged = {"commitLogOffset": str(scene.of(HALF)[0].physical_offset)}
+        assert code_of(await scene.end(2, COMMIT, **forged)) == ResponseCode.SYSTEM_ERROR
+        assert scene.bodies() == [b"1", b"2"]
 
 
 # Asking.
@@ -197,6 +253,7 @@ async def test_what_is_told_after_a_check_ends_the_transaction(tmp_path: Path) -
 
 
 async def test_after_the_last_check_a_message_is_parked_and_can_be_brought_back(tmp_path: Path) -> None:
+    """Fault 27: its producer has died, and nobody knows."""
     async with a_scene(tmp_path, broker={"transaction_checks_max": 3}) as scene:
         scene.joins()
         await scene.prepare(7)

@@ -84,7 +84,7 @@ class Copies:
 
     def _put(self, message: NewMessage) -> None:
         topic = message.topic.decode()
-        if self._tables.topics.get(topic) is None or topic in names.NO_SEND_TOPICS:
+        if topic in names.NO_SEND_TOPICS or self._tables.awaited(topic, message.queue_id) is None:
             raise InvalidParameter(f"topic {topic!r} does not exist")
         result = self._store.put(message, wait=False)
         self._stats.put(topic, 1, result.size)

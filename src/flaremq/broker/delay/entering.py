@@ -33,6 +33,7 @@ log = logger("broker.timer")
 _ENTRY: Final = struct.Struct(layout.ENTRY_FORMAT)
 _AT_ONCE: Final = 512
 _NEVER_ENTERED: Final = (1 << 63) - 1  # RocketMQ's TIMER_ENQUEUE_MS of a message that came too late.
+_NO_LIMIT: Final = (1 << 63) - 1
 _SLACK_MS: Final = 60_000
 _HASHES_MAX: Final = 10_000
 
@@ -57,6 +58,10 @@ class Entering:
         self._hashes: dict[bytes, int] = {}
         self.firing_ms: int | None = None
         """The slot that is being fired."""
+        self.keeps_late = False
+        """Whether messages that come late wait for the next slot, instead of being delivered at once."""
+        self.is_counting = True
+        """Off in a slave, whose master tells the counts."""
 
     @property
     def closed_ms(self) -> int:
@@ -64,8 +69,9 @@ class Entering:
         firing_ms = self.firing_ms
         return self._files.read_ms if firing_ms is None else firing_ms + self._files.precision_ms
 
-    def some(self, ends_s: float) -> bool:
-        """Enter messages until a time. True if there are more."""
+    def some(self, ends_s: float, limit: int | None = None) -> bool:
+        """Enter messages until a time, those before a queue offset if there is a limit. True if there are
+        more."""
         queue, files = self._queue(), self._files
         if queue is None:
             return False
@@ -76,12 +82,13 @@ class Entering:
                 extra=fields(begin=min(within, files.queue_offset), end=max(within, files.queue_offset)),
             )
             files.queue_offset = within
-        while entries := queue.entries(files.queue_offset, _AT_ONCE):
+        end = _NO_LIMIT if limit is None else limit
+        while entries := queue.entries(files.queue_offset, max(0, min(_AT_ONCE, end - files.queue_offset))):
             if not self._enter_many(entries) and not self._enter_first(entries):
                 return False
             if self._now_s() > ends_s:
                 break
-        return files.queue_offset < queue.max_offset
+        return files.queue_offset < min(end, queue.max_offset)
 
     def _queue(self) -> ConsumeQueue | None:
         queue = self._store.queues.get(WHEEL_TOPIC, 0)
@@ -159,7 +166,9 @@ class Entering:
         topic = known.get(properties.REAL_TOPIC, "")
         if stored.queue_offset < files.entered_before and self._was_fired(slot_ms, stored.store_timestamp_ms):
             return True
-        if slot_ms < self.closed_ms:
+        if slot_ms < self.closed_ms and self.keeps_late:
+            slot_ms = self.closed_ms
+        elif slot_ms < self.closed_ms:
             if not cancels:
                 late = {
                     properties.TIMER_ENQUEUE_MS: str(_NEVER_ENTERED),
@@ -170,7 +179,7 @@ class Entering:
         if min(slot_ms, now_ms + files.roll_ms) >= files.room_ms:
             return False
         files.add(slot_ms, now_ms, NewTimer(stored.physical_offset, size, java_hash(topic), cancels))
-        if not cancels:
+        if not cancels and self.is_counting:
             self._counts.add(topic, 1)
         return True
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 from flaremq.base.errors import PropertiesTooLong
 from flaremq.base.logs import fields, logger
@@ -32,6 +32,15 @@ _AT_ONCE: Final = 256
 _UNITS_AT_ONCE: Final = 4096
 
 
+class Done(NamedTuple):
+    """How far another member of the group has delivered."""
+
+    read_ms: int
+    """Slots before it, and of those"""
+    queue_offset: int
+    """the messages before it in the queue in which they wait."""
+
+
 class Firing:
     """A step that raises has changed nothing, and may be repeated."""
 
@@ -43,14 +52,16 @@ class Firing:
         copies: Copies,
         left: Callable[[str, int], None],
         now_ms: Callable[[], int],
+        done: Done | None = None,
     ) -> None:
-        """`left` is told how many messages of a topic wait no longer."""
+        """`left` is told how many messages of a topic wait no longer. What is `done` is not delivered."""
         self.at_ms = at_ms
         self._files = files
         self._store = store
         self._copies = copies
         self._left = left
         self._now_ms = now_ms
+        self._done = done
         slot = files.wheel.get(at_ms)
         self._position = slot.last if slot is not None else NOWHERE
         # Positions of units, the oldest last.
@@ -93,12 +104,15 @@ class Firing:
         if stored is None:
             return
         if unit.rolls:
-            self._roll(stored)
+            if not self._is_done(stored):
+                self._roll(stored)
         elif key := stored.properties.get(properties.TIMER_DEL_UNIQKEY):
             self._cancelled.add(key)
 
     def _send_some(self) -> int:
         """Deliver the next ordinary messages in one append. How many: 0 if the next one must go alone."""
+        if self._done is not None:
+            return 0
         waiting = self._files.log.waiting(self._messages[: -_AT_ONCE - 1 : -1])
         due = Due(
             WHEEL_TOPIC,
@@ -120,9 +134,11 @@ class Firing:
         if stored is None:
             return
         topic = stored.properties.get(properties.REAL_TOPIC, "")
-        if unit.rolls:
+        if self._is_done(stored):
+            pass
+        elif unit.rolls:
             self._roll(stored)
-        elif not self._is_cancelled(topic, stored.unique_key or ""):
+        elif not self._is_cancelled(stored):
             times = {
                 properties.TIMER_ENQUEUE_MS: str(unit.written_ms),
                 properties.TIMER_DEQUEUE_MS: str(self._now_ms()),
@@ -130,8 +146,15 @@ class Firing:
             self._copies.deliver(stored, times)
         self._left(topic, 1)
 
-    def _is_cancelled(self, topic: str, key: str) -> bool:
+    def _is_done(self, stored: StoredMessage) -> bool:
+        done = self._done
+        if done is None or stored.queue_offset >= done.queue_offset:
+            return False
+        return self._slot_ms(stored) < done.read_ms
+
+    def _is_cancelled(self, stored: StoredMessage) -> bool:
         """Some versions of RocketMQ write the key of a marker without the topic."""
+        topic, key = stored.properties.get(properties.REAL_TOPIC, ""), stored.unique_key or ""
         return bool(self._cancelled) and (f"{topic}+{key}" in self._cancelled or key in self._cancelled)
 
     def _read(self, position: int) -> tuple[TimerUnit, StoredMessage | None]:
@@ -145,11 +168,20 @@ class Firing:
         return unit, stored
 
     def _belongs(self, unit: TimerUnit, stored: StoredMessage) -> bool:
+        slot_ms = self._slot_ms(stored)
+        if slot_ms < 0:
+            return False
+        return slot_ms >= self.at_ms if unit.rolls else self._belongs_here(slot_ms)
+
+    def _belongs_here(self, slot_ms: int) -> bool:
+        return slot_ms == self.at_ms
+
+    def _slot_ms(self, stored: StoredMessage) -> int:
+        """The slot of the moment that a message names; -1 if it names none."""
         text = stored.properties.get(properties.TIMER_OUT_MS, "")
         if not is_number(text):
-            return False
-        slot_ms = int(text) // self._files.precision_ms * self._files.precision_ms
-        return slot_ms >= self.at_ms if unit.rolls else slot_ms == self.at_ms
+            return -1
+        return int(text) // self._files.precision_ms * self._files.precision_ms
 
     def _roll(self, stored: StoredMessage) -> None:
         """Put it back: it is entered again, nearer to its moment."""

@@ -8,6 +8,8 @@ at that queue entry tells when: dispatch writes the time of delivery where other
 A message is delivered by appending it again, to its own topic. The offset in delayOffset.json moves only
 after the copy is on the disk, so a crash repeats the deliveries of the last seconds, and loses none. While
 the store refuses a copy, the messages behind it wait.
+
+A slave that acts for its master appends nothing: it sends what is due to other brokers, each level by itself.
 """
 
 from __future__ import annotations
@@ -23,10 +25,12 @@ from typing import Final
 
 from flaremq.base.clock import Clock
 from flaremq.base.errors import FlareError
-from flaremq.base.lifecycle import Sleep
+from flaremq.base.lifecycle import Owned, Sleep
 from flaremq.base.logs import fields, logger
 from flaremq.broker.delay.copies import Copies
+from flaremq.broker.delay.elsewhere import AT_ONCE, outgoing
 from flaremq.broker.delay.waiting import Due
+from flaremq.broker.deliveries import Deliveries
 from flaremq.broker.features import Feature
 from flaremq.broker.offload import Offload
 from flaremq.broker.stats.stats import Stats
@@ -73,9 +77,15 @@ class DelayedMessages(Feature):
         offload: Offload,
         clock: Clock,
         *,
+        deliveries: Deliveries,
         sleep: Sleep = asyncio.sleep,
         now_s: Callable[[], float] = monotonic,
     ) -> None:
+        self._serves, self._elsewhere = deliveries
+        self._is_slave = store.settings.role is BrokerRole.SLAVE
+        self._sending = Owned()
+        self._under_way: set[int] = set()
+        """Levels whose messages are on their way to other brokers."""
         self._store = store
         self._tables = tables
         self._copies = Copies(store, tables, stats)
@@ -96,6 +106,7 @@ class DelayedMessages(Feature):
 
     async def stop(self) -> None:
         """Make the last copies durable, or the next start would deliver them again."""
+        await self._sending.aclose(timeout_s=5)
         if any(level.copied for level in self._levels.values()):
             await self._offload.run(self._flush)
         await self.save()
@@ -131,12 +142,26 @@ class DelayedMessages(Feature):
     def needed_from(self) -> int | None:
         """Where in the log the first message lies that still waits. Retention leaves it there."""
         found = []
-        for number, level in list(self._levels.items()):
+        for number, begin in self._begins():
             queue = self._store.queues.get(SCHEDULE_TOPIC, number - 1)
-            entry = queue.entries(level.next, 1) if queue is not None and not queue.is_batch else b""
+            entry = queue.entries(begin, 1) if queue is not None and not queue.is_batch else b""
             if entry:
                 found.append(_ENTRY.unpack_from(entry)[0])
         return min(found, default=None)
+
+    def _begins(self) -> list[tuple[int, int]]:
+        """The levels, and where delivery goes on in each. The table tells for those that this broker does not
+        deliver now: all of them in a slave, and while a member still exchanges with the others what they
+        know."""
+        known = {number: level.next for number, level in list(self._levels.items())}
+        ends = sorted(key[1] + 1 for key, _ in self._store.queues.items() if key[0] == SCHEDULE_TOPIC)
+        delays = self._tables.delays
+        return [(n, known[n] if n in known else self._within(n, delays.get(n))) for n in ends]
+
+    def _within(self, number: int, begin: int) -> int:
+        """An offset of a level, or the nearest that its queue has."""
+        queue = self._store.queues.get(SCHEDULE_TOPIC, number - 1)
+        return begin if queue is None else max(queue.min_offset, min(begin, queue.max_offset))
 
     def _levels_end(self) -> int:
         return max(len(self._store.settings.delay_levels_ms), self._last_level) + 1
@@ -145,7 +170,12 @@ class DelayedMessages(Feature):
 
     async def deliver(self) -> None:
         """Deliver everything that is due, a slice of each level in turn."""
-        if self._store.settings.role is BrokerRole.SLAVE:
+        if not self._serves():
+            if not self._under_way:
+                self._levels.clear()  # Who delivers meanwhile goes on from the table, and so do we later.
+            return
+        if self._is_slave:
+            self._send_all()
             return
         spans_ms = self._store.settings.delay_levels_ms
         due = [*range(1, self._levels_end())]
@@ -182,6 +212,42 @@ class DelayedMessages(Feature):
                 level.copied.append((self._store.log.end, level.next))
                 self._store.show(wait=False)
         return bool(entries)
+
+    # Delivering elsewhere.
+
+    def _send_all(self) -> None:
+        """A level that waits for a broker that takes its messages holds up no other."""
+        for number in range(1, self._levels_end()):
+            queue = self._store.queues.get(SCHEDULE_TOPIC, number - 1)
+            if queue is not None and not queue.is_batch and number not in self._under_way:
+                level = self._level(number, queue)
+                if self._first_due(level, queue):
+                    self._under_way.add(number)
+                    self._sending.spawn(f"send level {number}", self._send_level(level, queue))
+
+    def _first_due(self, level: _Level, queue: ConsumeQueue) -> Sequence[tuple[int, int]]:
+        spans_ms, number = self._store.settings.delay_levels_ms, level.number
+        delay_ms = spans_ms[number - 1] if number <= len(spans_ms) else None
+        return self._due(queue.entries(level.next, AT_ONCE), delay_ms, self._clock.now_ms())
+
+    async def _send_level(self, level: _Level, queue: ConsumeQueue) -> None:
+        try:
+            while self._serves() and (due := self._first_due(level, queue)):
+                if not await self._send_some(level, due):
+                    return
+        finally:
+            self._under_way.discard(level.number)
+
+    async def _send_some(self, level: _Level, due: Sequence[tuple[int, int]]) -> bool:
+        """Whether all of them are done with: stored by other brokers, or no longer there."""
+        found = [self._copies.read(*each) for each in due]
+        there = [stored for stored in found if stored is not None]
+        has_topic = self._tables.is_awaited
+        sent = await self._elsewhere([outgoing(stored, has_topic) for stored in there])
+        left = there[sent] if sent < len(there) else None
+        level.next += len(due) if left is None else found.index(left)
+        self._tables.delays.set(level.number, level.next)
+        return left is None
 
     def _level(self, number: int, queue: ConsumeQueue) -> _Level:
         """Where a level continues: within its queue, whatever the file says and retention has deleted."""

@@ -21,6 +21,7 @@ from flaremq.model.topic import PERM_WRITE
 from flaremq.protocol import beans, fields
 from flaremq.protocol.codes import RequestCode, ResponseCode
 from flaremq.protocol.command import Command, response_to
+from flaremq.protocol.headers.broker import LOG_END
 from flaremq.protocol.headers.pop import RecallMessageRequestHeader, RecallMessageResponseHeader
 from flaremq.remoting.router import Peer
 from flaremq.store.store import MessageStore
@@ -94,8 +95,7 @@ class TimerRequests(Feature):
         settings = self._live.now
         if not settings.recall_enabled:
             raise NoPermission("recall is switched off here: set recallMessageEnable=true")
-        if not self._store.settings.timer_enabled:
-            raise FlareError("timer messages are switched off here: set timerWheelEnable=true")
+        self._check_enabled()
         if not settings.permission & PERM_WRITE and not settings.recall_when_read_only:
             raise NoPermission(f"the broker[{settings.ip1}] does not take messages now")
         if self._topics.get(header.topic) is None:
@@ -119,7 +119,16 @@ class TimerRequests(Feature):
         return bool(found)
 
     async def get_progress(self, _peer: Peer, request: Command) -> Command:
-        return response_to(request, body=self._wheel.progress.packed())
+        """For other members: how far the wheel is."""
+        self._check_enabled()
+        progress = await self._wheel.told_progress()
+        end = {LOG_END: str(self._store.log.end)}
+        return response_to(request, ext_fields=end, body=progress.packed())
 
     async def get_counts(self, _peer: Peer, request: Command) -> Command:
+        self._check_enabled()
         return response_to(request, body=beans.encode(self._wheel.counts.wrapper()))
+
+    def _check_enabled(self) -> None:
+        if not self._store.settings.timer_enabled:
+            raise FlareError("timer messages are switched off here: set timerWheelEnable=true")

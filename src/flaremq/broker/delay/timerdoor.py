@@ -32,16 +32,30 @@ class TimerRewrite:
     def __call__(self, message: NewMessage, known: dict[str, str], _arrival: Arrival) -> NewMessage:
         for name in timers.INTERNAL:
             known.pop(name, None)
-        if message.topic == _HALF_TOPIC:
-            return message  # Its wait begins when the transaction is committed.
+        if message.topic == _HALF_TOPIC:  # Its wait begins when the transaction is committed.
+            if not _has_level(known):
+                self._moment_ms(known)  # What would be refused then is refused now.
+            return message
         return self.later(message, known)
 
     def later(self, message: NewMessage, known: dict[str, str]) -> NewMessage:
         """The message as it waits, if its properties ask for a later moment. They are changed in place."""
+        moment_ms, settings = self._moment_ms(known), self._store.settings
+        if moment_ms is None:
+            return message
+        slot_ms = timers.slot_ms(moment_ms, settings.timer_precision_ms)
+        self._check_congestion(slot_ms, settings.timer_slot_max)
+        known[properties.TIMER_OUT_MS] = str(slot_ms)
+        known[properties.REAL_TOPIC] = message.topic.decode()
+        known[properties.REAL_QUEUE_ID] = str(message.queue_id)
+        return replace(message, topic=WHEEL_TOPIC, queue_id=0)
+
+    def _moment_ms(self, known: dict[str, str]) -> int | None:
+        """The later moment that is asked for, if any. Raises if no message may wait until then."""
         now_ms, settings = self._clock.now_ms(), self._store.settings
         moment_ms = timers.asked_ms(known, now_ms)
         if moment_ms is None or moment_ms <= now_ms:
-            return message
+            return None
         if not settings.timer_enabled:
             raise FlareError(
                 "timer messages are switched off here: set timerWheelEnable=true, or send without TIMER_*"
@@ -52,12 +66,7 @@ class TimerRewrite:
                 f"timer message delayed by {(moment_ms - now_ms) / SECOND_MS:.0f} s, "
                 f"limit is {settings.timer_delay_max_s} s (timerMaxDelaySec)"
             )
-        slot_ms = timers.slot_ms(moment_ms, settings.timer_precision_ms)
-        self._check_congestion(slot_ms, settings.timer_slot_max)
-        known[properties.TIMER_OUT_MS] = str(slot_ms)
-        known[properties.REAL_TOPIC] = message.topic.decode()
-        known[properties.REAL_QUEUE_ID] = str(message.queue_id)
-        return replace(message, topic=WHEEL_TOPIC, queue_id=0)
+        return moment_ms
 
     def _check_congestion(self, slot_ms: int, limit: int) -> None:
         """The more a second is over its limit, the fewer messages for it are taken; from twice that, none."""
@@ -67,6 +76,11 @@ class TimerRewrite:
                 f"{limit + over} messages are due in the same second, limit is {limit} "
                 "(timerCongestNumEachSlot): choose another moment, or send again later"
             )
+
+
+def _has_level(known: dict[str, str]) -> bool:
+    """Whether a delay level wins over a moment."""
+    return int(known.get(properties.DELAY, "0")) > 0
 
 
 def markers(

@@ -8,6 +8,10 @@ overtakes an older one, and a message that was cancelled in time does not come.
 
 Messages whose moment is further away than the roll window are entered half way, and put back from there.
 
+In a slave, they go as far as its master tells: what the master has entered is entered, slots that it has read
+are cleared, and nothing is delivered. So a slave that is promoted goes on where its master was. One that acts
+for its master fires to other brokers, and a master that returns passes over what has been delivered for it.
+
 Progress is saved once the copies are on the disk: a crash repeats the deliveries of the last second or so,
 and loses none.
 """
@@ -26,8 +30,10 @@ from flaremq.base.errors import FlareError
 from flaremq.base.lifecycle import Sleep
 from flaremq.base.logs import fields, logger
 from flaremq.broker.delay.copies import Copies
+from flaremq.broker.delay.elsewhere import FiringElsewhere
 from flaremq.broker.delay.entering import Entering
-from flaremq.broker.delay.firing import Firing
+from flaremq.broker.delay.firing import Done, Firing
+from flaremq.broker.deliveries import Deliveries
 from flaremq.broker.features import Feature
 from flaremq.broker.offload import Offload
 from flaremq.broker.stats.stats import Stats
@@ -51,6 +57,9 @@ _SLICE_S: Final = 0.002  # Sends and pulls are served between two slices.
 _REST_S: Final = 0.001
 """Between two slices while nothing is due: what only has to be entered does not take time from sends."""
 _SLOTS_AT_ONCE: Final = 10_000
+_COUNTED_AHEAD: Final = 60
+"""RocketMQ's masters count a version once a second, and take over no progress of an older one. Before it was
+gone, a master may have counted so many that it did not tell."""
 
 
 class Timers(Feature):
@@ -64,9 +73,12 @@ class Timers(Feature):
         offload: Offload,
         clock: Clock,
         *,
+        deliveries: Deliveries,
         sleep: Sleep = asyncio.sleep,
         now_s: Callable[[], float] = monotonic,
     ) -> None:
+        self._serves, self._elsewhere = deliveries
+        self._is_slave = store.settings.role is BrokerRole.SLAVE
         self._store = store
         self._offload = offload
         self._clock = clock
@@ -77,12 +89,19 @@ class Timers(Feature):
         self.files = TimerFiles(store.settings, store.disk)
         self.counts = TimerCounts(store.settings.root / "config" / "timermetrics", offload, clock)
         self._entering = Entering(store, self.files, self._copies, self.counts, clock, now_s=now_s)
+        self._entering.keeps_late = self._is_slave
         self._firing: Firing | None = None
+        self._done: Done | None = None
+        """What another member has delivered for us."""
         self._fence = (0, 0)
         """A time, and the queue offset up to which messages are entered before slots before it are read."""
         self._steps: deque[tuple[int, Progress]] = deque()
         """Progress that may not be on the disk yet, each with the end of the log then."""
         self._saved = Progress()
+        self._told: Progress | None = None
+        """How far the master of this slave is; None while nothing is known that counts."""
+        self._acts = False
+        self._saving = asyncio.Lock()
         self._trouble = ""
         self._is_open = False
 
@@ -153,12 +172,13 @@ class Timers(Feature):
     async def save(self) -> None:
         if not self._is_open:
             return
-        safe = self._safe()
-        if safe[:3] != self._saved[:3]:
-            await self._offload.run(lambda: self.files.save(safe))
-            self._saved = safe
-            self.files.log.delete_before(self._store.log.begin)
-        await self.counts.save()
+        async with self._saving:
+            safe = self._safe()
+            if safe[:3] != self._saved[:3]:
+                await self._offload.run(lambda: self.files.save(safe))
+                self._saved = safe
+                self.files.log.delete_before(self._store.log.begin)
+            await self.counts.save()
 
     def _safe(self) -> Progress:
         """The newest progress whose copies are on the disk."""
@@ -177,7 +197,14 @@ class Timers(Feature):
 
     @property
     def progress(self) -> Progress:
-        """For slaves: nothing that is not on the disk."""
+        """Nothing that is not on the disk."""
+        return self._saved
+
+    async def told_progress(self) -> Progress:
+        """The same when another member asks. A slave is asked by a master that returns, and would deliver
+        again whatever is still on its way to the disk."""
+        if self._is_slave:
+            await self.save()
         return self._saved
 
     def is_due(self, slot_ms: int) -> bool:
@@ -220,7 +247,18 @@ class Timers(Feature):
 
     async def run(self) -> None:
         """Enter and fire all that is there to do."""
-        if self._store.settings.role is BrokerRole.SLAVE or not self._is_open:
+        if not self._is_open:
+            return
+        serves = self._serves()
+        if self._is_slave and serves != self._acts:
+            self._turn(acts=serves)
+        if not serves:
+            self._firing = self._entering.firing_ms = None
+            while self._is_open and self._told is not None and self._follow_some(self._told):
+                await self._sleep(_REST_S)
+            return
+        if self._is_slave:
+            await self._run_elsewhere()
             return
         while self._is_open and self._run_some():
             is_late = self._firing is not None or self.files.read_ms < self._floor(self._clock.now_ms())
@@ -243,6 +281,78 @@ class Timers(Feature):
             log.info("timer messages are delivered again")
             self._trouble = ""
         return more
+
+    async def _run_elsewhere(self) -> None:
+        """The same for a slave that acts for its master: nothing is stored here."""
+        more = True
+        while more and self._is_open and self._serves():
+            self._follow_clock()
+            try:
+                more = self._entering.some(self._now_s() + _SLICE_S / 2)
+                if self._firing is not None or self._begin():
+                    more = True
+                    await self._fire_elsewhere()
+            except FlareError as error:
+                self._failed(error)
+                return
+            finally:
+                self._note()
+            self._trouble = ""
+            await self._sleep(0)
+
+    async def _fire_elsewhere(self) -> None:
+        firing = self._firing
+        if firing is None:
+            return
+        assert isinstance(firing, FiringElsewhere)
+        if not await firing.send(self._elsewhere, self._tables.is_awaited) and firing.is_done:
+            self._finish(firing)
+
+    def adopt(self, told: Progress) -> None:
+        """Another member has delivered this far in our place, as far as it knew our messages."""
+        if told.read_ms > self.files.read_ms:
+            self._done = Done(told.read_ms, told.queue_offset)
+            self.files.entered_before = max(self.files.entered_before, told.queue_offset)
+
+    def log_was_cut(self) -> None:
+        """Messages at the end of the log are gone, and others will come in their places: those are entered
+        too. Entries of the lost ones lead to no timer message, and are passed over when they are due."""
+        if self._is_open:
+            self.files.queue_offset = min(self.files.queue_offset, self._store.max_offset(WHEEL_TOPIC, 0))
+            self.files.entered_before = min(self.files.entered_before, self.files.queue_offset)
+
+    def _turn(self, *, acts: bool) -> None:
+        """Begin or cease to act. What the master told before is behind us, or will be."""
+        self._acts, self._told = acts, None
+        self._entering.is_counting = True
+        if acts:
+            self.files.counter += _COUNTED_AHEAD
+
+    def follow(self, told: Progress) -> None:
+        """Go as far as the master of this slave is."""
+        if self._acts:
+            return
+        self._told = told
+        self._entering.is_counting = False
+        self.files.state_version, self.files.counter = told.state_version, told.counter
+
+    def _follow_some(self, told: Progress) -> bool:
+        """A slice of following the master; True if there is more to do."""
+        files, to_ms = self.files, self._floor(told.read_ms)
+        files.entered_before = max(files.entered_before, told.master_queue_offset)
+        try:
+            more = self._entering.some(self._now_s() + _SLICE_S, told.master_queue_offset)
+            end_ms = min(to_ms, files.read_ms + _SLOTS_AT_ONCE * files.precision_ms)
+            while (at_ms := files.wheel.next_occupied(files.read_ms, end_ms)) is not None:
+                files.wheel.clear(at_ms)
+                files.read_ms = at_ms + files.precision_ms
+            files.read_ms = end_ms  # Less than before if the master's clock was set back.
+        except FlareError as error:
+            self._failed(error)
+            return False
+        finally:
+            self._note()
+        return more or files.read_ms < to_ms
 
     def _show(self) -> None:
         """Let consumers see what was delivered."""
@@ -289,8 +399,15 @@ class Timers(Feature):
         files.read_ms = end_ms if at_ms is None else at_ms
         if at_ms is not None:
             self._entering.firing_ms = at_ms
-            self._firing = Firing(at_ms, files, self._store, self._copies, self._leave, self._clock.now_ms)
+            self._firing = self._firing_at(at_ms)
         return True
+
+    def _firing_at(self, at_ms: int) -> Firing:
+        if self._done is not None and at_ms >= self._done.read_ms:
+            self._done = None
+        kind = FiringElsewhere if self._is_slave else Firing
+        files, now_ms = self.files, self._clock.now_ms
+        return kind(at_ms, files, self._store, self._copies, self._leave, now_ms, self._done)
 
     def _is_entered(self, due_ms: int) -> bool:
         """Whether all messages are entered that were stored before a time was over."""

@@ -13,6 +13,7 @@ from flaremq.broker.offload import Offload
 from flaremq.broker.stats.runtime import Runtime
 from flaremq.broker.stats.stats import Stats
 from flaremq.broker.tables.delayoffsets import DelayOffsets
+from flaremq.broker.tables.requestmodes import RequestModes
 from flaremq.protocol import beans, fields
 from flaremq.protocol.bodies.cluster import KVTable
 from flaremq.protocol.codes import RequestCode, ResponseCode
@@ -33,8 +34,11 @@ class AdminBrokerHandlers:
         configuration: Configuration,
         offload: Offload,
         delays: DelayOffsets,
+        *,
+        modes: RequestModes,
     ) -> None:
         self._store = store
+        self._modes = modes
         self._delays = delays
         self._stats = stats
         self._runtime = runtime
@@ -51,6 +55,7 @@ class AdminBrokerHandlers:
             code.CLEAN_EXPIRED_CONSUMEQUEUE: self.clean_queues,
             code.DELETE_EXPIRED_COMMITLOG: self.delete_log_files,
             code.GET_ALL_DELAY_OFFSET: self.get_delay_offsets,
+            code.GET_ALL_MESSAGE_REQUEST_MODE: self.get_request_modes,
         }
 
     async def get_runtime_info(self, _peer: Peer, request: Command) -> Command:
@@ -98,4 +103,9 @@ class AdminBrokerHandlers:
 
     async def get_delay_offsets(self, _peer: Peer, request: Command) -> Command:
         """For slaves: how far each delay level is delivered."""
-        return response_to(request, body=beans.encode(self._delays.wrapper()))
+        end = {headers.LOG_END: str(self._store.log.end)}
+        return response_to(request, ext_fields=end, body=beans.encode(self._delays.wrapper()))
+
+    async def get_request_modes(self, _peer: Peer, request: Command) -> Command:
+        """For slaves."""
+        return response_to(request, body=beans.encode(self._modes.wrapper()))

@@ -10,11 +10,12 @@ from flaremq.base.errors import ConsumerOffline, InvalidParameter, UsageError
 from flaremq.base.live import Live
 from flaremq.base.logs import fields as logged
 from flaremq.base.logs import logger
+from flaremq.broker.role import Role
 from flaremq.broker.settings import BrokerSettings
 from flaremq.broker.tables.consumers import ConsumerGroup
 from flaremq.broker.tables.producers import Member
 from flaremq.broker.tables.tables import Tables
-from flaremq.model.topic import retry_topic
+from flaremq.model.topic import GroupConfig, retry_topic
 from flaremq.protocol import beans, fields
 from flaremq.protocol.bodies.group import CheckClientRequestBody, ConsumerData, ConsumeType, HeartbeatData
 from flaremq.protocol.bodies.running import (
@@ -35,8 +36,9 @@ _UNIT_SUB = 0x2  # Bit of a topic's sys flag: consumers in several units subscri
 
 
 class ClientHandlers:
-    def __init__(self, settings: Live[BrokerSettings], tables: Tables, clock: Clock) -> None:
+    def __init__(self, settings: Live[BrokerSettings], tables: Tables, clock: Clock, role: Role) -> None:
         self._live = settings
+        self._role = role
         self._topics = tables.topics
         self._subscriptions = tables.subscriptions
         self._groups = tables.groups
@@ -95,15 +97,8 @@ class ClientHandlers:
         config = self._subscriptions.get(said.group_name)
         if config is None:
             return False
-        try:
-            self._topics.ensure(
-                retry_topic(said.group_name),
-                config.retry_queue_nums,
-                sys_flag=_UNIT_SUB if said.unit_mode else 0,
-                order=None if heartbeat.without_sub else self._wants_order(said),
-            )
-        except UsageError as error:
-            log.warning("a group gets no retry topic", extra=logged(group=said.group_name, why=error))
+        if not self._role.is_slave:  # A slave has the topics that its master tells, and no others.
+            self._make_retry_topic(config, said, heartbeat)
         known = self._groups.get(said.group_name)
         before = None if known is None else known.fingerprint
         self._groups.heartbeat(
@@ -119,6 +114,17 @@ class ClientHandlers:
             return True  # The subscriptions it left out are not those we know: it must send them again.
         group.fingerprint = now
         return before is not None and before != now
+
+    def _make_retry_topic(self, config: GroupConfig, said: ConsumerData, heartbeat: HeartbeatData) -> None:
+        try:
+            self._topics.ensure(
+                retry_topic(said.group_name),
+                config.retry_queue_nums,
+                sys_flag=_UNIT_SUB if said.unit_mode else 0,
+                order=None if heartbeat.without_sub else self._wants_order(said),
+            )
+        except UsageError as error:
+            log.warning("a group gets no retry topic", extra=logged(group=said.group_name, why=error))
 
     def _wants_order(self, said: ConsumerData) -> bool:
         configs = (self._topics.get(each.topic) for each in said.subscription_data_set)

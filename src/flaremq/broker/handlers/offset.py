@@ -13,6 +13,7 @@ from flaremq.protocol.bodies.group import LockBatchRequestBody, LockBatchRespons
 from flaremq.protocol.codes import RequestCode, ResponseCode
 from flaremq.protocol.command import Command, response_to
 from flaremq.protocol.headers import pull as headers
+from flaremq.protocol.headers.broker import LOG_END
 from flaremq.remoting.router import Handler, Peer
 from flaremq.store.store import MessageStore
 
@@ -85,7 +86,9 @@ class OffsetHandlers:
         return response_to(request)
 
     async def get_all_offsets(self, _peer: Peer, request: Command) -> Command:
-        return response_to(request, body=await self._offsets.body())
+        """For slaves."""
+        body = await self._offsets.body()
+        return response_to(request, ext_fields={LOG_END: str(self._store.log.end)}, body=body)
 
     async def lock(self, _peer: Peer, request: Command) -> Command:
         said = beans.decode(LockBatchRequestBody, request.body)

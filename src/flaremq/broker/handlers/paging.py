@@ -18,7 +18,8 @@ PAGE_MAX: Final = 2000
 def page(
     table: Mapping[str, V], version: DataVersion, known: str | None, begin: int, count: int | None
 ) -> dict[str, V]:
-    """Up to `count` entries from number `begin` on, ordered by name.
+    """Up to `count` entries from number `begin` on, ordered by name; one more if it were the only one left.
+    RocketMQ's slaves take pages until all entries but one are there, and would never ask for that one.
 
     `known` is the version of the previous pages, as JSON: if the table has changed since, pages no longer
     fit together, and the first one is returned.
@@ -29,5 +30,6 @@ def page(
         )
     if not known or DataVersion.from_dict(fastjson.load_object(known)) != version:
         begin = 0
-    names = sorted(table)[begin : begin + min(PAGE_MAX, count or PAGE_MAX)]
+    end = begin + min(PAGE_MAX, count or PAGE_MAX)
+    names = sorted(table)[begin : end + 1 if end + 1 == len(table) else end]
     return {name: table[name] for name in names}

@@ -17,7 +17,6 @@ AT_CLIENT: Final = "it goes from a broker to its clients, never the other way"
 UNUSED: Final = "no client sends it, and RocketMQ does not serve it either"
 POP: Final = "pop consumption comes with a later version; use a push or pull consumer"
 ASSIGNMENT: Final = "assignment of queues by the broker comes with pop consumption in a later version"
-REPLICAS: Final = "slaves come with a later version"
 CONTROLLER: Final = "the controller comes with a later version"
 STATIC_TOPICS: Final = "static topics come with a later version; use an ordinary topic"
 AUTH: Final = "users and access rules come with a later version"
@@ -33,8 +32,7 @@ _REASONS: Final[dict[str, tuple[int, ...]]] = {
     AT_CLIENT: (39, 40, 220, 221, 326),
     UNUSED: (13, 22, 23, 27, 47, 209, 210, 211, 212, 213, 214, 301, 302),
     POP: (200050, 200051, 200052, 200053, 200054, 200055, 200056, 200151),
-    ASSIGNMENT: (400, 401, 402),
-    REPLICAS: (905, 906, 907, 908),
+    ASSIGNMENT: (400, 401),
     CONTROLLER: tuple(range(1001, 1019)),
     STATIC_TOPICS: (513,),
     AUTH: tuple(range(3001, 3011)),

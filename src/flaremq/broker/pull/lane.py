@@ -21,11 +21,13 @@ from flaremq.broker.overload import late_remark
 from flaremq.broker.pull.longpoll import LongPoll
 from flaremq.broker.pull.permits import Permit, PullPermits
 from flaremq.broker.pull.request import PullRequest, RequestSource, asked_of
+from flaremq.broker.role import Role
 from flaremq.broker.settings import BrokerSettings, FamilySettings
 from flaremq.broker.stats.stats import Stats
 from flaremq.broker.tables.broadcast import BroadcastPull
 from flaremq.broker.tables.tables import Tables
 from flaremq.model.columns import Bytes
+from flaremq.protocol.bodies.route import MASTER_ID
 from flaremq.protocol.bulk.answers import encode_pull_header
 from flaremq.protocol.bulk.columns import Frame, Plain, Pull, PullAnswer
 from flaremq.protocol.bulk.pulls import parse_pulls
@@ -62,6 +64,10 @@ _REMARKS: Final = {status: status.value.encode() for status in GetStatus}
 _FOUND: Final = GetStatus.FOUND  # Enums are slow as keys, and this is the usual status.
 _EMPTY: Final = (GetStatus.NO_MATCHED_LOGIC_QUEUE, GetStatus.NO_MESSAGE_IN_QUEUE)
 _RESET: Final = b"OFFSET_RESET"
+_OUTSIDE: Final = frozenset({*_EMPTY, GetStatus.OFFSET_OVERFLOW_BADLY, GetStatus.OFFSET_TOO_SMALL})
+"""There is nothing at this offset here, but perhaps there is at the master."""
+_ELSEWHERE_MS: Final = 1000
+"""For how long such a pull is held in a slave whose master could serve it."""
 _NO_AGE: Final = 1 << 40  # In milliseconds: no request is ever that old.
 
 
@@ -77,7 +83,16 @@ class PullLane:
         aside: Offload,
         families: FamilySettings,
         now_s: Callable[[], float] = perf_counter,
+        *,
+        role: Role,
+        has_slaves: Callable[[], bool],
+        has_master: Callable[[], bool],
     ) -> None:
+        """`has_slaves` tells whether a consumer could read from a slave of ours now; `has_master`, in a
+        slave, whether it could from our master."""
+        self._role = role
+        self._has_slaves = has_slaves
+        self._has_master = has_master
         self._live = settings
         self._store = store
         self._tables = tables
@@ -139,6 +154,8 @@ class PullLane:
             asked.source.when_writable(lambda: self._serve(asked) if asked.is_open else None)
             return
         try:
+            if self._role.is_slave and not self._live.now.slave_read:
+                raise self._role.refusal("serves no pulls (slaveReadEnable=false)", ResponseCode.SYSTEM_BUSY)
             allowed = self._permits.of(asked)
             if allowed.is_slow:
                 asked.source.begun()
@@ -189,12 +206,14 @@ class PullLane:
             answer[PullAnswer.NEXT_BEGIN_OFFSET], answer[PullAnswer.BODY_SIZE] = reset, 0
             asked.source.send_bytes(encode_pull_header(answer, _RESET))
             return
-        if asked.commits and self._store.settings.role is not BrokerRole.SLAVE:
+        if asked.commits:
             self._tables.offsets.commit(asked.group, asked.topic, asked.queue_id, asked.commit_offset)
         code = self._code(asked, result)
         if code == ResponseCode.PULL_NOT_FOUND and asked.may_wait:
             long = self._live.now.long_polling
             hold_ms = asked.suspend_ms if long else self._live.now.short_polling_ms
+            if self._role.is_slave and result.status in _OUTSIDE and self._has_master():
+                hold_ms = min(hold_ms, _ELSEWHERE_MS)
             if self.parked.park(asked.topic_bytes, asked.queue_id, asked, max(0, hold_ms) / 1000):
                 return
         self._answer(asked, allowed, result, code)
@@ -247,7 +266,9 @@ class PullLane:
         if result.status in _EMPTY and asked.offset != 0:
             code = ResponseCode.PULL_OFFSET_MOVED
         if code == ResponseCode.PULL_OFFSET_MOVED and not self._corrects:
-            return ResponseCode.PULL_RETRY_IMMEDIATELY
+            # A slave may lag behind, and its master may have what it lacks. Asked to try again, a consumer
+            # would do so in a tight loop: it waits, as for any message that is not there yet.
+            return ResponseCode.PULL_NOT_FOUND
         return code
 
     @property
@@ -308,9 +329,6 @@ class PullLane:
         self, asked: PullRequest, allowed: Permit, result: ReadResult, code: ResponseCode
     ) -> array[int]:
         group = allowed.group
-        suggested = 0
-        if allowed.settings.slave_read:
-            suggested = group.which_broker_when_consume_slowly if result.suggest_slave else group.broker_id
         found = code is ResponseCode.SUCCESS
         return array(
             "q",
@@ -318,7 +336,7 @@ class PullLane:
                 asked.serialize,
                 asked.opaque,
                 code,
-                suggested,
+                self._suggested(allowed, result),
                 result.next_offset,
                 result.min_offset,
                 result.max_offset,
@@ -327,6 +345,21 @@ class PullLane:
                 result.size if found else 0,
             ),
         )
+
+    def _suggested(self, allowed: Permit, result: ReadResult) -> int:
+        """The id of the broker that the next pull should go to.
+
+        What lies far behind the end of the log is read from the disk: better from that of a slave, as long as
+        there is one. A slave sends back all others, while there is a master.
+        """
+        settings, group = allowed.settings, allowed.group
+        if not settings.slave_read:
+            return MASTER_ID
+        if not self._role.is_slave:
+            goes = result.suggest_slave and self._has_slaves()
+            return group.which_broker_when_consume_slowly if goes else group.broker_id
+        stays = result.suggest_slave or not self._has_master()
+        return settings.broker_id if stays else MASTER_ID
 
     def _refuse(self, asked: PullRequest, error: FlareError) -> None:
         if asked.one_way:

@@ -32,7 +32,8 @@ FALSE: Final = (10, 12)
 MORE: Final = tuple(
     name.encode()
     for name in (
-        *(keys.DELAY, keys.TRANSACTION_PREPARED, keys.POP_CK, keys.MSG_REGION, keys.TRACE_ON, keys.CLUSTER),
+        *(keys.DELAY, keys.TRANSACTION_PREPARED, keys.MSG_REGION, keys.TRACE_ON, keys.CLUSTER),
+        *sorted(keys.MARKS),
     )
 )
 """Properties for which a reply needs more than to be kept."""

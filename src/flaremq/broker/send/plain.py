@@ -24,10 +24,12 @@ from flaremq.base.errors import (
     InvalidParameter,
     MessageIllegal,
     NoPermission,
+    NotMaster,
     PageCacheBusy,
     TopicNotFound,
 )
 from flaremq.base.live import Derived, Live
+from flaremq.broker.role import Role
 from flaremq.broker.send.deduplication import Deduplication, FirstSend
 from flaremq.broker.send.rewrites import Arrival, Rewrite
 from flaremq.broker.send.windows import WAITING
@@ -36,7 +38,7 @@ from flaremq.broker.tables.tables import Tables
 from flaremq.model import names, properties, sysflag
 from flaremq.model.batch import split_batch
 from flaremq.model.msgid import UniqueIds
-from flaremq.model.properties import decode_properties, encode_properties
+from flaremq.model.properties import decode_properties, encode_properties, find_property
 from flaremq.model.timers import WHEEL_TOPIC, Handle
 from flaremq.model.topic import PERM_WRITE, TopicConfig, TopicFilterType
 from flaremq.protocol.codes import RequestCode, ResponseCode, SerializeType
@@ -53,6 +55,7 @@ from flaremq.store.drafts import NewMessage
 from flaremq.store.store import MessageStore
 
 _BATCH_TOPIC_MAX: Final = 127
+_LIGHT_OFFSETS: Final = properties.INNER_MULTI_QUEUE_OFFSET.encode()
 _COMPARED: Final = frozenset({RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2})
 
 
@@ -88,6 +91,7 @@ class PlainSends:
         *,
         rewrites: Sequence[Rewrite],
         once: Deduplication,
+        role: Role,
         rng: random.Random | None = None,
         pid: int | None = None,
     ) -> None:
@@ -97,6 +101,7 @@ class PlainSends:
         self._clock = clock
         self._rewrites = tuple(rewrites)
         self._once = once
+        self._role = role
         self._rng = rng or random.Random()
         address = str(ipaddress.ip_address(store_host[:-4]))
         self._ids = UniqueIds(
@@ -128,12 +133,16 @@ class PlainSends:
 
     @property
     def is_open(self) -> bool:
-        """Whether sends are accepted now at all: the broker is writable, and the configured time has come."""
+        """Whether sends are accepted now at all: by a master that is writable, and not before its time."""
         settings = self._live.now
+        if self._role.is_slave:
+            return False
         return settings.permission & PERM_WRITE > 0 and self._clock.now_ms() >= settings.accept_sends_from_ms
 
     def take(self, host: bytes, request: Command) -> StoredSend:
         """Store the message or batch of a request. Raises, before any byte is written, if it is refused."""
+        if self._role.is_slave:
+            raise self._role.refusal("takes no messages", ResponseCode.SYSTEM_BUSY)
         header = decode_send(request.code, request.fields)
         if request.body is None:
             raise MessageIllegal("the message has no body: expected at least one byte")
@@ -148,6 +157,8 @@ class PlainSends:
         remark = str(error)
         if isinstance(error, PageCacheBusy):
             remark = f"[PCBUSY_CLEAN_QUEUE]broker busy, start flow control for a while: {error}"
+        elif isinstance(error, NotMaster):
+            remark = f"[REJECTREQUEST]{error}"
         elif isinstance(error, FileNotReady | DispatchBehind):
             remark = f"[REJECTREQUEST]system busy, start flow control for a while: {error}"
         return response_to(request, error.response_code, remark, ext_fields=self.fields)
@@ -247,7 +258,10 @@ class PlainSends:
         if names.is_retry(topic):
             raise MessageIllegal(f"batch request does not support retry group {topic}")
         outer = decode_properties((header.properties or "").encode("utf-8", "replace"))
+        for name in properties.MARKS & outer.keys():
+            del outer[name]
         batch = self._message(host, request, header, config)
+        _check_unmarked(batch.body)
         is_inner = config.is_batch_queue and properties.UNIQ_KEY in outer
         numbered = self._once.asked_of_batch(header, outer, batch.body, whole=is_inner)
         firsts = [self._once.first(each, topic, body, batch.sys_flag) for each, body in numbered]
@@ -365,6 +379,17 @@ def _asked_queue(stored_in: bytes, queue_id: int, known: dict[str, str]) -> int:
     """The queue that the answer names: for a delayed message, the one to which it will be delivered."""
     waits = stored_in in WAITING
     return int(known[properties.REAL_QUEUE_ID]) if waits else queue_id
+
+
+def _check_unmarked(batch: bytes) -> None:
+    """Refuse a batch that says where in light queues its messages lie: queues built from that are wrong."""
+    if _LIGHT_OFFSETS in batch and any(
+        find_property(part.raw_properties, _LIGHT_OFFSETS) is not None for part in split_batch(batch)
+    ):
+        raise MessageIllegal(
+            f"a message of a batch has the property {properties.INNER_MULTI_QUEUE_OFFSET}, which only "
+            "brokers set: send it without"
+        )
 
 
 def _sys_flag(header: SendMessageRequestHeader, config: TopicConfig) -> int:

@@ -9,6 +9,7 @@ Only messages of the plain lane come here: the fast lane leaves every message th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
@@ -24,6 +25,7 @@ from flaremq.store.store import MessageStore
 
 _MAX_RECONSUME_FROM: Final = 121  # V3_4_9: clients from this version on send their maximum of retries.
 _DLQ_QUEUES: Final = 1
+_LIGHT_QUEUE: Final = re.compile(r"%LMQ%[^/,\0\s]{1,122}")
 _HALF_TOPIC: Final = names.TRANS_HALF_TOPIC.encode()
 
 
@@ -39,6 +41,36 @@ class Arrival:
 
 
 Rewrite: TypeAlias = Callable[[NewMessage, dict[str, str], Arrival], NewMessage]
+
+
+def unmarked(message: NewMessage, known: dict[str, str], _arrival: Arrival) -> NewMessage:
+    """Remove what only brokers may note. A client that sends copies of what it received sends that too."""
+    is_copy = properties.REAL_TOPIC in known
+    for name in properties.MARKS & known.keys():
+        del known[name]
+    if is_copy and not message.topic.startswith(b"%"):
+        known.pop(properties.PRODUCER_SEQ, None)  # The number is that of the message it was copied from.
+    return message
+
+
+class LightQueues:
+    """Refuses names of light queues that are none: Java's brokers would stop dispatching at such a record."""
+
+    def __init__(self, store: MessageStore) -> None:
+        self._store = store
+
+    def __call__(self, message: NewMessage, known: dict[str, str], _arrival: Arrival) -> NewMessage:
+        text = known.get(properties.INNER_MULTI_DISPATCH)
+        if text is None or not self._store.settings.lmq_enabled:
+            return message
+        queues = text.split(",")
+        wrong = [name for name in queues if not _LIGHT_QUEUE.fullmatch(name)]
+        if wrong or len(set(queues)) < len(queues):
+            raise MessageIllegal(
+                f"INNER_MULTI_DISPATCH={text[:80]!r}: expected different names of light queues, separated by "
+                "commas, each %LMQ% and then letters, digits and signs other than a slash, 127 in all"
+            )
+        return message
 
 
 class DeadLetters:
@@ -75,8 +107,9 @@ class Delays:
         self._store = store
 
     def __call__(self, message: NewMessage, known: dict[str, str], _arrival: Arrival) -> NewMessage:
-        if message.topic == _HALF_TOPIC:
-            return message  # Its delay begins when the transaction is committed.
+        if message.topic == _HALF_TOPIC:  # Its delay begins when the transaction is committed.
+            self.later(message, dict(known))  # What would be refused then is refused now.
+            return message
         return self.later(message, known)
 
     def later(self, message: NewMessage, known: dict[str, str]) -> NewMessage:

@@ -10,6 +10,7 @@ filters             compiled subscriptions
 offsets             consumerOffset.json
 producers           connected producers by group
 queuelocks          queues locked by orderly consumers
+requestmodes        messageRequestMode.json
 subscriptiongroups  subscriptionGroup.json
 tables              all of them
 timercounts         timermetrics

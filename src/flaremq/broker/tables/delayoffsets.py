@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from flaremq.base.clock import Clock
 from flaremq.broker.offload import Offload
@@ -46,6 +46,12 @@ class DelayOffsets:
         if self._table.get(level) != queue_offset:
             self._table[level] = queue_offset
             self.version = self.version.next(self._clock.now_ms())
+            self._saving.changes += 1
+
+    def replace(self, offsets: Mapping[int, int], version: DataVersion) -> None:
+        """Take over the table of a slave's master."""
+        if self._table != offsets or self.version != version:
+            self._table, self.version = dict(offsets), version
             self._saving.changes += 1
 
     def wrapper(self) -> DelayOffsetSerializeWrapper:

@@ -37,6 +37,9 @@ class DeletedTopics:
     async def save(self) -> None:
         await self._saving.save()
 
+    def __contains__(self, topic: str) -> bool:
+        return topic in self._ends
+
     def all(self) -> Mapping[str, int]:
         return dict(self._ends)
 

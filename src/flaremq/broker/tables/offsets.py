@@ -2,6 +2,9 @@
 
 Commits are the most frequent request after sends and pulls: one for every queue of every consumer, every few
 seconds. So a commit is a few dictionary operations, and the file is written later.
+
+The file is never ahead of the log on the disk. If it were, a group would skip messages after a power failure:
+those that come to the offsets of the messages that were lost.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from flaremq.broker.tables.configfile import ConfigFile, Saving
 from flaremq.model.topic import DataVersion
 from flaremq.protocol import beans, fastjson
 from flaremq.protocol.bodies.group import ConsumerOffsetSerializeWrapper
+from flaremq.store.store import MessageStore
 
 log = logger("broker.offsets")
 
@@ -45,14 +49,19 @@ class Offsets:
         self._table: _Table = {}
         self._resets: _Table = {}
         self._pulled: _Table = {}
+        self._store: MessageStore | None = None
         self.version = DataVersion()
+
+    def attach(self, store: MessageStore) -> None:
+        """The offsets are those of messages of this store."""
+        self._store = store
 
     def load(self) -> None:
         """Load the file. Blocks."""
         kept = self._saving.file.load_as(lambda text: beans.decode(ConsumerOffsetSerializeWrapper, text))
         if kept is None:
             return
-        self._table = {_key_of(name): dict(queues) for name, queues in kept.offset_table.items()}
+        self._table = {key_of(name): dict(queues) for name, queues in kept.offset_table.items()}
         self.version = kept.data_version or DataVersion()
         log.info("offsets are loaded", extra=fields(count=len(self._table), file=self._saving.file.path))
 
@@ -61,7 +70,9 @@ class Offsets:
         return self._saving.dirty
 
     async def save(self) -> None:
-        await self._saving.save()
+        """Once a sync of the log has failed, what was saved before is the newest that can be vouched for."""
+        if self._store is None or self._store.flags.failure is None:
+            await self._saving.save()
 
     def get(self, group: str, topic: str, queue_id: int) -> int:
         """The next offset of this group; -1 if none was ever committed."""
@@ -165,6 +176,19 @@ class Offsets:
             self._table[topic, dest] = dict(found)
             self._changed()
 
+    def all(self) -> Mapping[tuple[str, str], Mapping[int, int]]:
+        """The table as it is now, by topic and group."""
+        return self._table
+
+    def adopt(self, offsets: Mapping[tuple[str, str], Mapping[int, int]], version: DataVersion) -> None:
+        """Take over these offsets, by topic and group, from a slave's master, and its version."""
+        if not offsets and version == self.version:
+            return
+        for key, queues in offsets.items():
+            self._table.setdefault(key, {}).update(queues)
+        self.version = version
+        self._saving.changes += 1
+
     async def body(self) -> bytes:
         """The whole table, encoded for slaves. It may be large, so it is encoded in a thread."""
         wrapper = self.wrapper()
@@ -180,10 +204,13 @@ class Offsets:
         self._saving.changes += 1
 
     def _take(self) -> Callable[[], bytes]:
-        version = self.version
+        version, store = self.version, self._store
         copied = [(key, dict(queues)) for key, queues in self._table.items()]
+        end = 0 if store is None else store.log.confirmed  # No consumer has seen more.
 
         def text() -> bytes:
+            if store is not None:
+                store.sync(end)
             head = fastjson.dumps({"dataVersion": version.to_dict()})[1:-1].decode()
             entries = ",\n".join(_entry(key, queues) for key, queues in copied)
             return f'{{\n{head},\n"offsetTable":{{\n{entries}\n}}\n}}\n'.encode("utf-8", "replace")
@@ -200,7 +227,7 @@ def _name_of(key: _Key) -> str:
     return f"{key[0]}{_SEPARATOR}{key[1]}"
 
 
-def _key_of(name: str) -> _Key:
-    """A topic has no @ in its name; the name kept for a broadcasting group has one."""
+def key_of(name: str) -> _Key:
+    """Topic and group. A topic has no @ in its name; the name kept for a broadcasting group has one."""
     topic, _, group = name.partition(_SEPARATOR)
     return topic, group

@@ -128,6 +128,23 @@ class SubscriptionGroups:
             self._changed()
         return found
 
+    def replace_all(self, told: SubscriptionGroupWrapper) -> None:
+        """Take over the table of a slave's master, and its version."""
+        table = told.subscription_group_table
+        gone = [name for name in self._groups if name not in table]
+        for name in gone:
+            del self._groups[name]
+        # Equal ones stay the same objects: pulls look whether their group has changed.
+        self._groups.update(
+            {name: config for name, config in table.items() if self._groups.get(name) != config}
+        )
+        self._forbidden = {group: dict(topics) for group, topics in told.forbidden_table.items()}
+        log.info("groups are taken over from the master", extra=fields(count=len(table), gone=gone))
+        self._saving.changes += 1
+        self.version = told.data_version
+        for listener in self.listeners:
+            listener()
+
     def disable(self, group: str) -> None:
         """Stop delivery to its consumers until an operator enables it again."""
         found = self._groups.get(group)

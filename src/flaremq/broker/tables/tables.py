@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from flaremq.base.clock import Clock
+from flaremq.base.errors import InvalidName
 from flaremq.base.files import Files
 from flaremq.base.lifecycle import Owned
 from flaremq.base.live import Live
@@ -22,10 +23,12 @@ from flaremq.broker.tables.filters import Filters
 from flaremq.broker.tables.offsets import Offsets
 from flaremq.broker.tables.producers import Producers
 from flaremq.broker.tables.queuelocks import QueueLocks
+from flaremq.broker.tables.requestmodes import RequestModes
 from flaremq.broker.tables.subscriptiongroups import SubscriptionGroups
 from flaremq.broker.tables.topics import TopicConfigs
 from flaremq.broker.tasks import MINUTE_S, Task
 from flaremq.model import names
+from flaremq.model.topic import TopicConfig
 from flaremq.remoting.router import Peer
 from flaremq.store.store import MessageStore
 
@@ -59,6 +62,7 @@ class Tables(Feature):
         self.offsets = Offsets(settings, file("consumerOffset.json"), offload, clock)
         self.deleted = DeletedTopics(file("deletedTopics.json"), offload)
         self.delays = DelayOffsets(file("delayOffset.json"), offload, clock)
+        self.modes = RequestModes(file("messageRequestMode.json"), offload)
         self.filters = Filters(settings, file("consumerFilter.json"), offload, clock)
         self.groups = Consumers(
             settings, clock, GroupHooks(registered=self.filters.register, gone=self.filters.unregister)
@@ -78,6 +82,7 @@ class Tables(Feature):
     def attach(self, store: MessageStore) -> None:
         """Create what needs the tables and the store."""
         self._store = store
+        self.offsets.attach(store)
         self._broadcast = BroadcastOffsets(self._live, self.offsets, self.groups, store, self._clock)
 
     async def start(self) -> None:
@@ -105,6 +110,33 @@ class Tables(Feature):
             log.warning("a topic that a crash has lost is made again", extra=fields(topic=topic))
             self.topics.ensure(topic, queues)
 
+    def is_awaited(self, topic: str) -> bool:
+        """Whether a message that has waited can be stored in this topic, which is there, or was lost."""
+        try:
+            return self.topics.get(topic) is not None or self._is_lost(topic)
+        except InvalidName:
+            return False
+
+    def awaited(self, topic: str, queue_id: int) -> TopicConfig | None:
+        """The topic of a message that has waited to be stored there; None if it was deleted meanwhile.
+
+        It may be one that the send itself had made, and that a crash has lost: those are saved a moment
+        later. Nothing is in its queues yet that would tell. Raises InvalidName.
+        """
+        found = self.topics.get(topic)
+        if found is not None or not self._is_lost(topic):
+            return found
+        log.warning("a topic that a crash has lost is made again", extra=fields(topic=topic))
+        queues = 1 if _is_own(topic) else self._live.now.default_topic_queues
+        return self.topics.ensure(topic, max(queues, queue_id + 1))
+
+    def _is_lost(self, topic: str) -> bool:
+        """Whether a topic that is not there may have been, and was not deleted. Raises InvalidName."""
+        if topic in self.deleted or not (_is_own(topic) or self._live.now.auto_create_topics):
+            return False
+        names.check_topic(topic)
+        return True
+
     async def stop(self) -> None:
         for save in self._saves:
             save.stop()
@@ -118,12 +150,14 @@ class Tables(Feature):
         yield Task("expire-filters", 10, MINUTE_S, lambda: self.filters.expire(self._clock.now_ms()))
 
     def load(self) -> None:
-        for table in (self.topics, self.subscriptions, self.offsets, self.filters, self.deleted, self.delays):
+        kept = self.topics, self.subscriptions, self.offsets, self.filters, self.deleted, self.delays
+        for table in (*kept, self.modes):
             table.load()
 
     async def save(self) -> None:
         """Save the tables that have changed since the last time."""
-        await save_all((self.topics, self.subscriptions, self.offsets, self.filters, self.deleted))
+        kept = self.topics, self.subscriptions, self.offsets, self.filters, self.deleted, self.modes
+        await save_all(kept)
 
     def closed(self, peer: Peer) -> None:
         """A connection is gone: forget its heartbeats."""

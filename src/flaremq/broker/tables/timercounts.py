@@ -19,6 +19,8 @@ class TimerCounts:
         self._saving = Saving(ConfigFile(path), offload, self._take)
         self._table: dict[str, TimerMetric] = {}
         self._version = DataVersion()
+        self._is_told = False
+        """Whether the table is just as the master told it, with its version."""
         self.total = 0
 
     @property
@@ -39,9 +41,23 @@ class TimerCounts:
             topic: TimerMetric(count=count, time_stamp=now_ms) for topic, count in counts.items() if count > 0
         }
         self.total = sum(counts.values())
+        self._is_told = False
         self._saving.changes += 1
 
+    @property
+    def version(self) -> DataVersion:
+        return self._version
+
+    def replace(self, told: TimerMetrics) -> None:
+        """Take over the table of a slave's master."""
+        self._table = {topic: metric for topic, metric in told.timing_count.items() if metric.count > 0}
+        self.total = sum(metric.count for metric in self._table.values())
+        self._version = told.data_version or DataVersion()
+        self._saving.changes += 1
+        self._is_told = True
+
     def add(self, topic: str, number: int) -> None:
+        self._is_told = False
         known = self._table.get(topic)
         count = max(0, (known.count if known is not None else 0) + number)
         self._table[topic] = TimerMetric(count=count, time_stamp=self._clock.now_ms())
@@ -50,7 +66,9 @@ class TimerCounts:
 
     async def save(self) -> None:
         if self._saving.dirty:
-            self._version = self._version.next(self._clock.now_ms())
+            if not self._is_told:
+                self._version = self._version.next(self._clock.now_ms())
+            self._is_told = False
             await self._saving.save()
 
     def wrapper(self) -> TimerMetrics:

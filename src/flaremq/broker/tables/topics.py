@@ -124,6 +124,20 @@ class TopicConfigs:
             self._changed([])
         return found
 
+    def replace_all(self, configs: Mapping[str, TopicConfig], version: DataVersion) -> list[str]:
+        """Take over the table of a slave's master, and its version. Returns the names that are gone."""
+        gone = [name for name in self._topics if name not in configs]
+        changed = [config for name, config in configs.items() if self._topics.get(name) != config]
+        for name in gone:
+            del self._topics[name]
+        self._topics.update({config.topic_name: config for config in changed})
+        log.info("topics are taken over from the master", extra=fields(changed=len(changed), gone=gone))
+        self._saving.changes += 1
+        self.version = version
+        for listener in self.listeners:
+            listener(changed)
+        return gone
+
     def create_for_send(
         self, topic: str, default_topic: str, queue_nums: int, *, unit: bool = False
     ) -> TopicConfig | None:

@@ -28,6 +28,7 @@ from flaremq.base.live import Live
 from flaremq.base.logs import fields, logger
 from flaremq.base.units import HOUR_MS, SECOND_MS
 from flaremq.broker import clientcalls
+from flaremq.broker.deliveries import Deliveries
 from flaremq.broker.features import Feature
 from flaremq.broker.offload import Offload
 from flaremq.broker.settings import BrokerSettings
@@ -61,6 +62,7 @@ _OP_PROPERTIES: Final = encode_properties({properties.TAGS: "d", properties.WAIT
 _READ_AT_ONCE: Final = 256
 _SAVE_S: Final = 1.0
 _ROWS: Final = 4096
+_SENT_AT_ONCE: Final = 64
 
 
 class Transactions(Feature):
@@ -77,8 +79,14 @@ class Transactions(Feature):
         *,
         later: Later,
         host: bytes,
+        deliveries: Deliveries,
         sleep: Sleep = asyncio.sleep,
     ) -> None:
+        self._serves, self._elsewhere = deliveries
+        self._is_slave = store.settings.role is BrokerRole.SLAVE
+        self._is_loaded = False
+        """Whether the ledger holds what is open. In a slave, only while that acts: else all of this is left
+        to the master, whose offsets of both queues `metasync` keeps here."""
         self._live = settings
         self._store = store
         self._tables = tables
@@ -96,7 +104,8 @@ class Transactions(Feature):
     # Life.
 
     async def start(self) -> None:
-        await self._offload.run(self._load)
+        if not self._is_slave:
+            await self._offload.run(self._load)
         self._store.retention.needed.append(self.needed_from)
 
     def _load(self) -> None:
@@ -114,6 +123,7 @@ class Transactions(Feature):
         if len(self.ledger):
             self._find_committed()
             log.info("transactions are open", extra=fields(count=len(self.ledger)))
+        self._is_loaded = True
 
     def _within(self, topic: bytes, offset: int) -> int:
         queue = self._queue(topic)
@@ -133,7 +143,8 @@ class Transactions(Feature):
             at = stretch.next
 
     async def stop(self) -> None:
-        await self._offload.run(self._flush)
+        if not self._is_slave:
+            await self._offload.run(self._flush)
         self.save()
 
     def _flush(self) -> None:
@@ -147,6 +158,8 @@ class Transactions(Feature):
 
     def save(self) -> None:
         """Let the offsets of both queues follow, as far as everything is on the disk."""
+        if not self._is_loaded:
+            return
         self.notice()
         progress = self.ledger.half_offset, self.ledger.op_offset
         if not self._steps or self._steps[-1][1:] != progress:
@@ -162,8 +175,17 @@ class Transactions(Feature):
 
     def needed_from(self) -> int | None:
         """Where in the log the first open prepared message lies. Retention leaves it there."""
+        if not self._is_loaded:
+            return self._told_open()
         first = next(iter(self.ledger), None)
         return None if first is None else first.physical_offset
+
+    def _told_open(self) -> int | None:
+        """The same in a slave that does not act: it knows no more than how far its master is done."""
+        queue = self._queue(HALF_TOPIC)
+        begin = self._within(HALF_TOPIC, self._tables.offsets.get(GROUP, HALF_TOPIC.decode(), 0))
+        entries = queue.entries(begin, 1) if queue is not None else b""
+        return _ENTRY.unpack_from(entries)[0] if entries else None
 
     # Reading.
 
@@ -224,12 +246,13 @@ class Transactions(Feature):
         """Deliver a prepared message to its own topic."""
         known = dict(half.properties)
         topic = known.get(properties.REAL_TOPIC, "")
-        if self._tables.topics.get(topic) is None:
+        queue_id = _number(known.get(properties.REAL_QUEUE_ID)) or 0
+        if self._tables.awaited(topic, queue_id) is None:
             raise TopicNotFound(f"topic[{topic}] not exist: create it, or the message will be parked")
         message = replace(
             copy_of(half),
             topic=topic.encode(),
-            queue_id=_number(known.get(properties.REAL_QUEUE_ID)) or 0,
+            queue_id=queue_id,
             sys_flag=half.sys_flag & ~sysflag.TRANSACTION_MASK | sysflag.TRANSACTION_COMMIT,
             prepared_transaction_offset=half.physical_offset,
         )
@@ -271,9 +294,14 @@ class Transactions(Feature):
 
     async def check(self) -> None:
         """Ask producers about transactions that should have ended, and park those asked about too often."""
-        if self._store.settings.role is BrokerRole.SLAVE:
+        if not self._serves():
+            self._is_loaded = self._is_loaded and not self._is_slave  # A slave reads it all again.
+            return
+        if self._is_slave:
+            await self._send_open()
             return
         self.notice()
+        self._leave_done()
         for number, half in enumerate(self.ledger):
             if self.ledger.is_open(half.queue_offset, half.key):
                 try:
@@ -285,6 +313,31 @@ class Transactions(Feature):
                     )
             if number % _READ_AT_ONCE == _READ_AT_ONCE - 1:
                 await self._sleep(0)
+
+    def _leave_done(self) -> None:
+        """While we were away, another member may have sent the first ones to other brokers."""
+        done = self._tables.offsets.get(GROUP, HALF_TOPIC.decode(), 0)
+        if self.ledger.half_offset < done:
+            self.ledger.end([half.queue_offset for half in self.ledger if half.queue_offset < done])
+
+    async def _send_open(self) -> None:
+        if not self._is_loaded:
+            self._steps.clear()
+            await self._offload.run(self._load)
+        while self._serves() and len(self.ledger):
+            halves = list(itertools.islice(self.ledger, _SENT_AT_ONCE))
+            there = []
+            for half in halves:
+                stored = self._stored(half.physical_offset, half.size)
+                if stored is None:
+                    log.error("a prepared message is no longer in the log", extra=fields(key=half.key))
+                else:
+                    there.append((half, _prepared_again(stored)))
+            sent = await self._elsewhere([message for _, message in there])
+            end = there[sent][0].queue_offset if sent < len(there) else None
+            self.ledger.end([half.queue_offset for half in halves if end is None or half.queue_offset < end])
+            if end is not None:
+                return
 
     def _check(self, half: Half) -> None:
         age_ms = self._clock.now_ms() - half.stored_ms
@@ -350,6 +403,19 @@ class Transactions(Feature):
         self.ledger.reopened(stored.unique_key or "")
         self._store.show(wait=False)
         return result
+
+
+def _prepared_again(half: StoredMessage) -> NewMessage:
+    """As it came from its producer."""
+    known = dict(half.properties)
+    topic = known.pop(properties.REAL_TOPIC, "")
+    known.pop(properties.REAL_QUEUE_ID, None)
+    known.pop(properties.TRANSACTION_PREPARED_QUEUE_OFFSET, None)
+    known[properties.TRANSACTION_PREPARED] = "true"
+    sys_flag = sysflag.with_transaction_type(half.sys_flag, sysflag.TRANSACTION_PREPARED)
+    return replace(
+        copy_of(half), topic=topic.encode(), sys_flag=sys_flag, properties=encode_properties(known)
+    )
 
 
 def _named(op: StoredMessage | None) -> list[int]:

@@ -1,0 +1,83 @@
+"""A whole master and a whole slave, with NameServer, client and real sockets."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.broker.replicas.groups import HOST, Group, a_group
+from tests.ha.nodes import until
+
+from flaremq import Message, Producer
+from flaremq.admin.admin import Admin
+from flaremq.broker.replicas.replication import Replication
+from flaremq.client.message import SendStatus
+from flaremq.servers.together import Broker
+
+
+@pytest.fixture
+async def pair(tmp_path: Path) -> AsyncIterator[Group]:
+    async with a_group(tmp_path) as group:
+        yield group
+
+
+def replication(broker: Broker) -> Replication:
+    assert broker.composition is not None
+    return broker.composition.replication
+
+
+async def send(pair: Group, *bodies: bytes, **settings: Any) -> list[SendStatus]:
+    async with Producer("p", namesrv=pair.together.namesrv, **settings) as producer:
+        return [(await producer.send(Message("Orders", body))).status for body in bodies]
+
+
+async def test_a_sync_master_answers_ok_when_its_slave_has_the_message(pair: Group) -> None:
+    master = await pair.broker(0, "SYNC_MASTER")
+    slave = await pair.broker(1, "SLAVE", haMasterAddress=f"{HOST}:{master.port + 1}")
+    await until(lambda: replication(slave).is_following())
+    assert await send(pair, b"one", b"two") == [SendStatus.OK, SendStatus.OK]
+    assert slave.store.log.end == master.store.log.end
+
+
+async def test_a_sync_master_without_a_slave_says_so_at_once_and_keeps_the_message(pair: Group) -> None:
+    master = await pair.broker(0, "SYNC_MASTER")
+    assert await send(pair, b"one") == [SendStatus.NO_SLAVE]
+    assert master.store.log.end > 0
+
+
+async def test_a_slave_that_stops_reading_is_late(pair: Group) -> None:
+    master = await pair.broker(0, "SYNC_MASTER", slaveTimeout=50, inSyncReplicas=2)
+    assert await send(pair, b"one") == [SendStatus.SLAVE_LATE]
+    assert master.store.log.end > 0
+
+
+async def test_with_one_replica_in_sync_nothing_is_waited_for(pair: Group) -> None:
+    await pair.broker(0, "SYNC_MASTER", inSyncReplicas=1)
+    assert await send(pair, b"one") == [SendStatus.OK]
+
+
+async def test_masters_and_slaves_are_shown_with_how_far_they_are(pair: Group) -> None:
+    master = await pair.broker(0, "SYNC_MASTER")
+    slave = await pair.broker(1, "SLAVE", haMasterAddress=f"{HOST}:{master.port + 1}")
+    await until(lambda: replication(slave).is_following())
+    await send(pair, b"one")
+    async with Admin(pair.together.namesrv) as admin:
+        first, second = await admin.brokers.ha()
+    assert first.is_master and first.log_max_offset == master.store.log.end
+    assert [(each.behind, each.in_sync) for each in first.slaves] == [(0, True)]
+    assert not second.is_master and second.is_following and second.log_max_offset == first.log_max_offset
+    assert second.master_address == f"{HOST}:{master.port + 1}"
+
+
+async def test_a_slave_that_is_refused_says_why(pair: Group) -> None:
+    master = await pair.broker(0, "ASYNC_MASTER")
+    await send(pair, b"one")
+    other = await pair.broker(
+        1, "SLAVE", haMasterAddress=f"{HOST}:{master.port + 1}", mappedFileSizeCommitLog=2 << 20
+    )
+    await until(lambda: bool(replication(other).figures()["haWhyNot"]))
+    async with Admin(pair.together.namesrv) as admin:
+        (found,) = [each for each in await admin.brokers.ha() if not each.is_master]
+    assert not found.is_following and "mappedFileSizeCommitLog=1048576" in found.state

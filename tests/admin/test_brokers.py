@@ -11,7 +11,7 @@ from tests.admin.test_groups import fill
 from flaremq.admin.admin import Admin
 from flaremq.admin.values.brokers import ClusterBrokers
 from flaremq.admin.values.topics import Perm
-from flaremq.base.errors import ConnectFailed, InvalidParameter, NoPermission, NotServed, UsageError
+from flaremq.base.errors import ConnectFailed, InvalidParameter, NoPermission, UsageError
 from flaremq.model.topic import GroupConfig
 from flaremq.protocol import beans
 from flaremq.protocol.bodies.group import HeartbeatData, ProducerData
@@ -141,9 +141,10 @@ async def test_producers_are_kept_away_from_a_broker_and_may_come_back(
         await admin.brokers.wipe_write_perm("127.0.0.1:1")
 
 
-async def test_ha_is_told_by_brokers_that_have_it(admin: Admin) -> None:
-    with pytest.raises(NotServed, match="GET_BROKER_HA_STATUS"):
-        await admin.brokers.ha_status("broker-a")
+async def test_a_master_without_slaves_says_so(admin: Admin) -> None:
+    found = await admin.brokers.ha_status("broker-a")
+    assert found.is_master and found.slaves == () and found.state == ""
+    assert {each.broker for each in await admin.brokers.ha()} == {"broker-a", "broker-b"}
 
 
 # NameServers.

@@ -56,6 +56,14 @@ async def test_a_broker_that_is_expected_and_not_registered_is_missed(admin: Adm
     assert "seen yesterday" in only.text
 
 
+async def test_a_slave_that_is_expected_beside_its_master_is_missed(
+    admin: Admin, servers: Embedded, wire: WireClient
+) -> None:
+    await haunt(wire, servers.namesrv, broker_id=1)
+    found = await admin.health.check(expected={f"{NAME}:1": "seen before", "broker-a:1": "seen before"})
+    assert [each.subject for each in found.problems if each.kind == "missing"] == ["broker-a:1"]
+
+
 async def test_a_broker_that_an_ordered_topic_is_bound_to_is_missed(admin: Admin) -> None:
     await admin.topics.set_order_conf("ordered", "broker-a:2;broker-x:2")
     (only,) = (await admin.health.check()).problems
@@ -130,6 +138,8 @@ async def test_name_servers_that_disagree_are_a_problem(tmp_path_factory: pytest
             "backlog",
         ),
         ({"degraded": "dispatch: no memory"}, {}, "degraded"),
+        ({"haState": "REFUSED", "haWhyNot": "the files have another size"}, {}, "replication"),
+        ({"haState": "WAITING", "haWhyNot": ""}, {}, "replication"),
     ],
 )
 def test_figures_of_a_broker_are_judged_by_limits(

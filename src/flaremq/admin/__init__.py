@@ -2,6 +2,7 @@
 
 admin         the Admin, the way to all others
 brokers       brokers and clusters
+clusterdocuments  clusters and brokers as JSON documents
 documents     values as JSON documents, for --json and for web pages
 groups        consumer groups
 health        a verdict on a cluster

@@ -28,6 +28,7 @@ from flaremq.admin.wording import (
     whole,
 )
 from flaremq.base.errors import Hint, InvalidParameter, Refused
+from flaremq.base.text import count
 from flaremq.client.api import body_of, header_of
 from flaremq.protocol.bodies.cluster import HARuntimeInfo, KVTable
 from flaremq.protocol.bodies.running import ProducerTableInfo
@@ -156,7 +157,16 @@ class Brokers:
 
     async def ha_status(self, broker: str) -> HaStatus:
         """How well slaves keep up with their master. 5.0 and newer."""
-        server = await self._servers.one(broker)
+        return await self._ha_status(await self._servers.one(broker))
+
+    async def ha(self, *, cluster: str | None = None, broker: str | None = None) -> Answers[HaStatus]:
+        """The replication of masters and slaves, by cluster, name and id. Brokers from before 5.0 do not
+        tell, and are among those that failed."""
+        servers = await self._servers.all(cluster, broker)
+        asked = await self._servers.try_each(servers, self._ha_status)
+        return Answers(tuple(asked.found.values()), asked.failed)
+
+    async def _ha_status(self, server: ServerAddress) -> HaStatus:
         answer = await self._servers.api.ask(server.address, RequestCode.GET_BROKER_HA_STATUS)
         said = body_of(HARuntimeInfo, answer)
         slaves = tuple(
@@ -169,8 +179,21 @@ class Brokers:
             )
             for each in said.ha_connection_info
         )
-        master = None if said.master else said.ha_client_runtime_info.master_addr
-        return HaStatus(server.name, said.master, said.master_commit_log_max_offset, slaves, master)
+        place = server.name, server.id, server.address
+        if said.master:
+            end, refusal = said.master_commit_log_max_offset, said.flare_last_refusal
+            state = f"refused {count(said.flare_refused or 0, 'slave')}, {refusal}" if refusal else ""
+            return HaStatus(*place, True, end, slaves, state=state)
+        own = said.ha_client_runtime_info
+        return HaStatus(
+            *place,
+            is_master=False,
+            log_max_offset=own.max_offset,
+            master_address=own.master_addr,
+            is_following=own.last_read_timestamp > 0 if own.activated is None else own.activated,
+            state=own.flare_why or own.flare_state or "",
+            cut_bytes=own.flare_cut_bytes or 0,
+        )
 
     # Clean-up and permissions.
 

@@ -40,8 +40,8 @@ class Checkups:
     async def check(
         self, limits: HealthLimits | None = None, expected: Mapping[str, str] | None = None
     ) -> ClusterHealth:
-        """Never raises for a server that is away. `expected` maps names of brokers that should be there to
-        the reason why."""
+        """Never raises for a server that is away. `expected` maps brokers that should be there to the reason
+        why: masters by their names, slaves as `name:id`."""
         answers = await self._servers.try_each(self._servers.namesrvs(), self._cluster)
         problems = [
             Problem(address, "namesrv", f"does not answer: {e}") for address, e in answers.failed.items()
@@ -53,11 +53,11 @@ class Checkups:
         servers = sorted({each for info in answers.found.values() for each in listed(info)})
         known, why_not = await self._ordered_topics()
         brokers, of_brokers = await self._of_brokers(servers, limits or HealthLimits())
-        names = {each.name for each in servers}
+        there = {each.name for each in servers} | {each.title for each in servers}
         missing = {**known, **(expected or {})}
         problems += [
             Problem(name, "missing", f"is not registered: {missing[name]}")
-            for name in sorted(missing.keys() - names)
+            for name in sorted(missing.keys() - there)
         ]
         problems += of_brokers
         groups, of_groups, failed = await self._of_groups((limits or HealthLimits()).lag_max)
@@ -97,7 +97,7 @@ class Checkups:
         )
         problems = [Problem(t, "broker", f"does not answer: {e}") for t, e in runtimes.failed.items()]
         problems += [
-            Problem(name, "master", "has no master registered, only slaves: nothing can be sent to it")
+            Problem(name, "master", "has no master registered, only slaves: messages can be read, not sent")
             for name in sorted(
                 {each.name for each in servers} - {each.name for each in servers if not each.id}
             )
@@ -147,6 +147,9 @@ def _judged(
     table = runtime.table
     if table.get("degraded"):
         yield "degraded", f"works, but parts of it fail: {table['degraded']}"
+    if table.get("haState", "FOLLOWING") != "FOLLOWING":
+        why = table.get("haWhyNot") or "no master is known"
+        yield "replication", f"does not follow its master: {why}"
     used = max(
         (first_number(table.get(key)) or 0.0 for key in ("commitLogDiskRatio", "consumeQueueDiskRatio")),
         default=0.0,

@@ -126,6 +126,7 @@ class Brokers(BlockingPart[AsyncBrokers]):
     wipe_write_perm = blocking(AsyncBrokers.wipe_write_perm)
     add_write_perm = blocking(AsyncBrokers.add_write_perm)
     ha_status = blocking(AsyncBrokers.ha_status)
+    ha = blocking(AsyncBrokers.ha)
 
 
 class Messages(BlockingPart[AsyncMessages]):

@@ -33,7 +33,7 @@ class Row(NamedTuple):
 COMMANDS: Final[Mapping[str, Row]] = {
     "up": Row("flaremq.cli.servers.up", "Run a NameServer and a broker in one process.", SERVERS),
     "namesrv": Row("flaremq.cli.servers.serve:namesrv_command", "Run a NameServer.", SERVERS),
-    "broker": Row("flaremq.cli.servers.serve:broker_command", "Run a broker.", SERVERS),
+    "broker": Row("flaremq.cli.servers.broker", "Run a broker, or make a slave the master.", SERVERS),
     "send": Row("flaremq.cli.messages.send", "Send messages.", MESSAGES),
     "tail": Row("flaremq.cli.messages.tail", "Print the messages of a topic as they arrive.", MESSAGES),
     "message": Row("flaremq.cli.messages.message", "Find, inspect and redeliver messages.", MESSAGES),

@@ -61,7 +61,7 @@ class Sightings:
         self._cluster = self._file.setdefault(self._key, {"brokers": {}, "topics": {}})
 
     def note_brokers(self, addresses: Mapping[str, str]) -> None:
-        """Note the brokers that are registered now, with their addresses."""
+        """Note the brokers that are registered now, slaves as `name:id`, with their addresses."""
         now_ms = time.time_ns() // 1_000_000
         for name, address in addresses.items():
             self._cluster["brokers"][name] = {"address": address, "seen_ms": now_ms}
@@ -125,8 +125,9 @@ def _read(path: Path) -> dict[str, Any]:
 # Used by commands.
 
 
-def look_around(admin: Admin, topic: str | None = None) -> list[Missing]:
-    """Note which brokers there are now, and where the topic is. Returns known brokers that are missing.
+def look_around(admin: Admin, topic: str | None = None, *, slaves: bool = False) -> list[Missing]:
+    """Note which brokers there are now, and where the topic is. Returns known brokers that are missing:
+    without `slaves`, those of which nobody is there, so that what a command shows lacks their part.
 
     The command already has its result, so no failure here is an error.
     """
@@ -136,12 +137,12 @@ def look_around(admin: Admin, topic: str | None = None) -> list[Missing]:
         route = None if topic is None else admin.topics.route(topic)
     except FlareError:
         return []
-    registered = {each.name: each.address for each in sorted(found, key=lambda each: -each.id)}
-    sightings.note_brokers(registered)
+    sightings.note_brokers({each.title: each.address for each in found})
+    registered = {each.name for each in found} | {each.title for each in found}
     if topic is not None and route is not None:
         sightings.note_topic(topic, {each.broker: each.read_queues for each in route.queues})
     sightings.save()
-    return sightings.missing(registered, topic)
+    return [each for each in sightings.missing(registered, topic) if slaves or ":" not in each.broker]
 
 
 @contextmanager

@@ -94,14 +94,17 @@ class Incoming:
     async def take_reply(self, _peer: Peer, request: Command) -> Command:
         header = fields.decode(ReplyMessageRequestHeader, request.fields)
         known = decode_properties((header.properties or "").encode("utf-8", "replace"))
-        waiting = self._members.requests.get(known.get(properties.CORRELATION_ID, ""))
+        correlation_id = known.get(properties.CORRELATION_ID, "")
+        waiting = self._members.requests.get(correlation_id)
         body = bytes(request.body or b"")
         if header.sys_flag & sysflag.COMPRESSED:
             body = decompress(body, header.sys_flag, BODY_SIZE_MAX)
-        if waiting is None or waiting.done():
-            log.warning("a reply from %s came too late, or was not asked for", header.born_host)
-        else:
+        if waiting is not None and not waiting.done():
             waiting.set_result(Reply(body, known, header.born_host))
+        elif (topic := self._members.late_for(correlation_id)) is not None:
+            log.warning("the reply from %s to a message for %r came too late", header.born_host, topic)
+        else:
+            log.warning("a reply from %s was not asked for, or is a second one", header.born_host)
         return response_to(request)
 
     def _consumer(self, group: str) -> ConsumerMember:

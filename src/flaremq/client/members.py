@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from typing import Protocol
+from typing import Final, Protocol
 
 from flaremq.base.errors import UsageError
 from flaremq.client.message import Reply
@@ -18,6 +18,8 @@ from flaremq.protocol.bodies.group import (
 from flaremq.protocol.bodies.running import ConsumerRunningInfo
 from flaremq.protocol.headers.transaction import CheckTransactionStateRequestHeader
 from flaremq.remoting.router import Peer
+
+_GIVEN_UP_MAX: Final = 1000
 
 
 class ConsumerMember(Protocol):
@@ -66,6 +68,8 @@ class Members:
         self.checkers: dict[str, CheckerMember] = {}
         self.requests: dict[str, asyncio.Future[Reply]] = {}
         """Requests that wait for a reply, by correlation id."""
+        self._given_up: dict[str, str] = {}
+        """The topics of the latest requests whose time is over, by correlation id: a reply may come late."""
 
     def add_producer(self, group: str) -> None:
         self._producers[group] = self._producers.get(group, 0) + 1
@@ -77,6 +81,16 @@ class Members:
             self._producers[group] = left
             return False
         return self._producers.pop(group, None) is not None
+
+    def give_up(self, correlation_id: str, topic: str) -> None:
+        """The time for the reply to a request is over."""
+        self._given_up[correlation_id] = topic
+        if len(self._given_up) > _GIVEN_UP_MAX:
+            del self._given_up[next(iter(self._given_up))]
+
+    def late_for(self, correlation_id: str) -> str | None:
+        """The topic of the request to which a reply comes too late; None if there was no such request."""
+        return self._given_up.pop(correlation_id, None)
 
     def add_checker(self, producer: CheckerMember) -> None:
         if producer.group in self.checkers:

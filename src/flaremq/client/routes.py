@@ -233,3 +233,8 @@ class RouteCache:
         if broker_id != MASTER_ID and broker_id + 1 in addresses:
             return addresses[broker_id + 1]
         return next(iter(addresses.values()), None)
+
+    def members(self, broker_name: str) -> list[str]:
+        """The addresses of a broker's members, by id."""
+        found = self._brokers.get(broker_name)
+        return [] if found is None else [address for _, address in sorted(found.broker_addrs.items())]

@@ -8,21 +8,23 @@ from pathlib import Path
 from typing import Any, Final
 
 from flaremq.base.clock import Clock
+from flaremq.base.errors import ConfigError
 from flaremq.base.files import Files
 from flaremq.base.settings import Sources, load
 from flaremq.broker.config import BrokerConfig
 from flaremq.broker.settings import BrokerServerSettings, BrokerSettings, FamilySettings
 from flaremq.broker.tables.configfile import CONFIG_FOLDER
+from flaremq.ha.settings import HaSettings
 from flaremq.namesrv.app import NameServer
 from flaremq.namesrv.settings import NamesrvServerSettings, NamesrvSettings
 from flaremq.remoting.network import Network
 from flaremq.remoting.settings import CallerSettings
 from flaremq.remoting.tls import TlsClientSettings, TlsSettings, with_tls_file
-from flaremq.store.settings import StoreSettings
+from flaremq.store.settings import BrokerRole, StoreSettings
 
 _BROKER_SECTIONS: Final = (
-    BrokerSettings, BrokerServerSettings, CallerSettings, StoreSettings, FamilySettings, TlsSettings,
-    TlsClientSettings,
+    BrokerSettings, BrokerServerSettings, CallerSettings, StoreSettings, FamilySettings, HaSettings,
+    TlsSettings, TlsClientSettings,
 )  # fmt: skip
 _KEPT: Final = "flaremq.properties"
 """Next to a broker's tables: settings changed while it ran, if it was started without a file."""
@@ -64,26 +66,42 @@ def load_broker(file: Path | None, environ: Mapping[str, str], flags: Sequence[s
         root = Path(sources.said("storePathRootDir") or StoreSettings().root)
         file = root / CONFIG_FOLDER / _KEPT
         sources = Sources.of(file if file.is_file() else None, environ, flags)
-    settings, server, caller, store, families, tls, tls_client = load(
+    settings, server, caller, store, families, ha, tls, tls_client = load(
         with_tls_file(sources), *_BROKER_SECTIONS
     )
+    _check_role(settings, store)
     return BrokerConfig(
         broker=settings,
         server=server,
         caller=caller,
         store=store,
         families=families,
+        ha=ha,
         tls=tls,
         tls_client=tls_client,
         file=file,
     )
 
 
+def _check_role(broker: BrokerSettings, store: StoreSettings) -> None:
+    """A master has the id 0, a slave another one: both sides of a name rely on it."""
+    if store.role is BrokerRole.SLAVE and broker.broker_id == 0:
+        raise ConfigError(
+            f"brokerRole=SLAVE with brokerId=0: 0 is the master of {broker.broker_name}; give each of its "
+            "slaves a number of its own, such as brokerId=1"
+        )
+    if store.role is not BrokerRole.SLAVE and broker.broker_id:
+        raise ConfigError(
+            f"brokerId={broker.broker_id} with brokerRole={store.role.name}: a master has the id 0; set "
+            "brokerRole=SLAVE, or brokerId=0"
+        )
+
+
 def broker_sections(config: BrokerConfig) -> tuple[Any, ...]:
     """All sections, in the order in which they are printed."""
     return (
         *(config.broker, config.server, config.caller, config.store, config.families),
-        *(config.tls, config.tls_client),
+        *(config.ha, config.tls, config.tls_client),
     )
 
 

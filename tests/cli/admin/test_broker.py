@@ -47,6 +47,7 @@ STEPS = [
     "timers",
     "transactions",
     "scheduled tasks",
+    "replication",
     "listening",
     "registration",
 ]

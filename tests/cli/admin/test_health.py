@@ -126,3 +126,11 @@ def test_topics_are_not_remembered_without_end(tmp_path: Path) -> None:
     sightings.save()
     kept = json.loads(path.read_text())["ns1:1"]["topics"]
     assert len(kept) == 500 and "topic-599" in kept and "topic-0" not in kept
+
+
+def test_a_slave_is_remembered_by_its_id(tmp_path: Path) -> None:
+    path = tmp_path / "sightings.json"
+    sightings = Sightings(("ns1:1",), path)
+    sightings.note_brokers({"broker-a": "1.1.1.1:1", "broker-a:1": "1.1.1.2:1"})
+    assert [each.broker for each in sightings.missing(["broker-a"])] == ["broker-a:1"]
+    assert sightings.forget("broker-a:1") and not sightings.missing(["broker-a"])

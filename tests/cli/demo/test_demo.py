@@ -16,7 +16,7 @@ from tests.cli.commands import AT_A_TERMINAL, flaremq
 from flaremq.cli.demo.demo import Demo
 from flaremq.cli.demo.orders import Ledger, Sample
 from flaremq.cli.demo.plots import plot
-from flaremq.client.message import Receipt
+from flaremq.client.message import Receipt, SendStatus
 from flaremq.model.message import MessageQueue
 from flaremq.servers.processes import ProcessFailed
 
@@ -57,12 +57,14 @@ def test_nothing_is_lost_and_nothing_stays(tmp_path: Path) -> None:
     assert summary["lost"] == 0 and summary["acknowledged"] > 20_000
     assert summary["billed_1"] > 0 and summary["billed_2"] > 0
     assert [event["what"] for event in summary["events"]] == [
-        "consumers join", "broker-b killed", "broker-b back", "all consumed"
+        "consumers join", "broker-b killed", "its slave is read", "broker-b back", "all consumed"
     ]  # fmt: skip
+    assert summary["read_from_slave"] > 5_000 and summary["not_at_slave"] == 0
+    assert f"{summary['read_from_slave']:,} orders of broker-b were read from its slave" in out
     assert processes_of(tmp_path) == []
     assert "\x1b" not in out and "\r" not in out
     told = [line.split("(")[0].strip() for line in out.splitlines() if "✓" in line]
-    assert len(told) == 13, out
+    assert len(told) == 14, out
     assert (summary["committed"], summary["rolled_back"], summary["dead_letters"]) == (1, 1, 1)
     assert summary["reminder_s"] >= 2
     assert "a dead letter: no unicorns in stock" in out
@@ -123,6 +125,15 @@ def test_an_order_is_lost_unless_billing_and_audit_have_it() -> None:
     assert (ledger.repeated, ledger.backlog) == (1, 1)
     sample = ledger.sample()
     assert (sample.sold, sample.billed, sample.audited, sample.backlog) == (3, (2, 1), 2, 1)
+
+
+def test_an_order_is_safe_at_a_broker_that_has_said_so_and_that_its_slave_has_it() -> None:
+    ledger = Ledger()
+    statuses = {"o-1": SendStatus.OK, "o-2": SendStatus.NO_SLAVE, "o-3": SendStatus.SLAVE_LATE}
+    for number, status in statuses.items():
+        ledger.sold[number] = Receipt(number, MessageQueue("Orders", "broker-b", 0), 0, "", status)
+    ledger.sold["o-4"] = Receipt("o-4", MessageQueue("Orders", "broker-a", 0), 0, "")
+    assert ledger.safe_at("broker-b") == {"o-1"}
 
 
 def test_without_what_draws_there_is_no_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -66,6 +66,12 @@ class FakeBroker:
     gives_locks: bool = True
     answers_locks: bool = True
     committed: int = -1
+    members: dict[int, str] | None = None
+    """By id, the members of the broker that routes name; itself as the master unless a test names others."""
+    suggests: int = 0
+    """The id of the member that the next pull should go to."""
+    refuses_pulls: int = 0
+    """The code that pulls are refused with."""
 
     def __post_init__(self) -> None:
         self._members: list[str] = []
@@ -130,9 +136,10 @@ class FakeBroker:
     async def _route(self, _peer: Peer, request: Command) -> Command:
         if is_retry(request.fields["topic"]):
             return response_to(request, ResponseCode.TOPIC_NOT_EXIST, "no retries here")
+        members = {0: self.address} if self.members is None else self.members
         route = TopicRouteData(
             queue_datas=(QueueData(broker_name=BROKER, read_queue_nums=1, write_queue_nums=1, perm=6),),
-            broker_datas=(BrokerData(cluster="c", broker_name=BROKER, broker_addrs={0: self.address}),),
+            broker_datas=(BrokerData(cluster="c", broker_name=BROKER, broker_addrs=dict(members)),),
         )
         return _with(request, route)
 
@@ -167,6 +174,8 @@ class FakeBroker:
         if self.ignores_pulls:
             self.ignores_pulls -= 1
             return None
+        if self.refuses_pulls:
+            return response_to(request, self.refuses_pulls, "refused")
         if header.queue_offset >= len(self.bodies):
             try:
                 async with asyncio.timeout(header.suspend_timeout_millis / 1000):
@@ -179,7 +188,7 @@ class FakeBroker:
         self, request: Command, code: ResponseCode, next_offset: int, from_offset: int | None = None
     ) -> Command:
         header = pulls.PullMessageResponseHeader(
-            suggest_which_broker_id=0,
+            suggest_which_broker_id=self.suggests,
             next_begin_offset=next_offset,
             min_offset=0,
             max_offset=len(self.bodies),

@@ -320,6 +320,7 @@ async def test_an_orderly_consumer_gives_the_reason_and_the_number_of_its_attemp
 async def test_new_messages_are_not_held_up_by_a_storm_of_retries(
     servers: EmbeddedThread, topic: str
 ) -> None:
+    """Fault 32."""
     storm, attempts = numbered(150), 4
     came: dict[bytes, int] = {}
     at_new = 0

@@ -106,8 +106,11 @@ async def test_a_late_reply_harms_nobody(
     ):
         with pytest.raises(NoReply):
             await producer.request(Message(topic, b"x"), timeout_s=0.5)
-        await replier.reply(await got.get(), b"too late")
-    assert "came too late" in caplog.text
+        request = await got.get()
+        await replier.reply(request, b"too late")
+        await replier.reply(request, b"again")
+    assert f"to a message for {topic!r} came too late" in caplog.text
+    assert caplog.text.count("too late") == 1 and "a second one" in caplog.text
 
 
 async def test_only_requests_can_be_answered(servers: EmbeddedThread, topic: str) -> None:

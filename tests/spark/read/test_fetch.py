@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.spark.servers import fill, forget_oldest, make_topic, send, servers
@@ -284,7 +285,8 @@ def test_a_slave_that_cannot_help_is_left_for_its_master(
     with Cluster(tmp_path) as cluster:
         namesrv = f"127.0.0.1:{cluster.namesrv().port}"
         cluster.broker("broker-a", namesrv, slaveReadEnable=True)
-        cluster.broker("slave", namesrv, brokerName="broker-a", brokerId=1)
+        nowhere: dict[str, Any] = {"brokerRole": "SLAVE", "brokerId": 1, "haMasterAddress": "127.0.0.1:1"}
+        cluster.broker("slave", namesrv, brokerName="broker-a", **nowhere)
         make_topic(namesrv, "T", queues=2)
         got = fill(namesrv, "T", 3000)
         with Admin(namesrv) as admin:
@@ -296,3 +298,36 @@ def test_a_slave_that_cannot_help_is_left_for_its_master(
             close_links()
     assert [row[:3] for row in rows] == expected(whole(got))
     assert [line for line in caplog.messages if "a slave of broker-a cannot serve" in line]
+
+
+@pytest.mark.parametrize("fail_on_data_loss", [True, False])
+def test_what_a_slave_lacks_while_its_master_is_away_is_waited_for(
+    tmp_path: Path, fail_on_data_loss: bool
+) -> None:
+    with Cluster(tmp_path) as cluster:
+        namesrv = f"127.0.0.1:{cluster.namesrv().port}"
+        master = cluster.broker("broker-a", namesrv)
+        cluster.broker(
+            "slave",
+            namesrv,
+            brokerName="broker-a",
+            brokerId=1,
+            brokerRole="SLAVE",
+            haMasterAddress="127.0.0.1:1",
+        )
+        make_topic(namesrv, "T", queues=2)
+        got = fill(namesrv, "T", 100)
+        master.stop()
+        found: list[tuple[str, int, int, int]] = []
+        plan = FetchPlan(namesrv, fail_on_data_loss=fail_on_data_loss)
+        reading = threading.Thread(target=lambda: found.extend(read(plan, whole(got))))
+        try:
+            reading.start()
+            reading.join(1.5)
+            assert reading.is_alive() and not found
+            store = tmp_path / "broker-a" / "store"
+            cluster.broker("again", namesrv, brokerName="broker-a", storePathRootDir=store)
+            reading.join(60)
+        finally:
+            close_links()
+    assert [row[:3] for row in found] == expected(whole(got))

@@ -58,6 +58,11 @@ class BrokerInfo:
     def is_master(self) -> bool:
         return self.id == 0
 
+    @property
+    def title(self) -> str:
+        """The name of a master, `name:id` of a slave."""
+        return self.name if self.is_master else f"{self.name}:{self.id}"
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -134,9 +139,20 @@ class SlaveState:
 
 @dataclass(frozen=True, slots=True)
 class HaStatus:
+    """The replication of one broker."""
+
     broker: str
+    id: int
+    address: str
     is_master: bool
     log_max_offset: int
-    slaves: tuple[SlaveState, ...]
+    slaves: tuple[SlaveState, ...] = ()
+    """Of a master."""
     master_address: str | None = None
-    """The address of its master, if this is a slave."""
+    """The HA address of its master, if this is a slave."""
+    is_following: bool = False
+    """Whether this slave is connected to its master."""
+    state: str = ""
+    """What it is doing, or what it refused; only FlareMQ says."""
+    cut_bytes: int = 0
+    """How much of its log a slave has given up since its start, because its master did not have it."""

@@ -3,6 +3,7 @@
 cluster   flaremq cluster
 config    flaremq cluster config, namesrv and kv
 group     flaremq group
+ha        flaremq cluster ha
 health    flaremq cluster health
 offsets   offsets printed, and parsed for resets
 ordering  flaremq topic allocate and order

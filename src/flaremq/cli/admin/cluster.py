@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from flaremq.admin.documents import (
+from flaremq.admin.clusterdocuments import (
     brokers_document,
     clusters_document,
     producers_document,
@@ -16,6 +16,7 @@ from flaremq.admin.documents import (
 from flaremq.admin.values.brokers import BrokerInfo
 from flaremq.base.text import count
 from flaremq.cli.admin.config import config_app, kv_app, namesrv_app
+from flaremq.cli.admin.ha import ha
 from flaremq.cli.admin.health import health
 from flaremq.cli.connect import connected, note_failures
 from flaremq.cli.options import Broker, Cluster, Json, Namesrv, Profile, Yes
@@ -27,6 +28,7 @@ app = typer.Typer(
     no_args_is_help=True, add_completion=False, help="Brokers and NameServers: health, status and settings."
 )
 app.command("health")(health)
+app.command("ha")(ha)
 
 BrokerName = Annotated[str, typer.Argument(metavar="BROKER", help="Broker name or address.")]
 
@@ -56,7 +58,7 @@ def brokers(
     out = Output(json)
     with connected(namesrv, profile) as admin:
         found = admin.brokers.list(cluster=cluster, broker=broker)
-        missing = look_around(admin) if cluster is None and broker is None else []
+        missing = look_around(admin, slaves=True) if cluster is None and broker is None else []
 
     def for_people() -> None:
         out.table(

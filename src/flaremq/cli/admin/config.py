@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from flaremq.admin.documents import server_settings_document
+from flaremq.admin.clusterdocuments import server_settings_document
 from flaremq.admin.values.brokers import Settings
 from flaremq.admin.values.outcome import Answers
 from flaremq.base.errors import InvalidParameter

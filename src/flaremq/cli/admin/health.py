@@ -6,7 +6,7 @@ from typing import Annotated, Final
 
 import typer
 
-from flaremq.admin.documents import health_document
+from flaremq.admin.clusterdocuments import health_document
 from flaremq.admin.values.health import BEHIND_MAX, LAG_MAX, ClusterHealth, HealthLimits, HealthVerdict
 from flaremq.base.errors import ConfigError
 from flaremq.base.text import count, size
@@ -59,7 +59,7 @@ def health(
         expected = {each.broker: each.text for each in sightings.missing(())}
         found = admin.health.check(limits, expected)
     if any(found.namesrvs.values()):
-        sightings.note_brokers({each.name: each.address for each in found.brokers})
+        sightings.note_brokers({each.title: each.address for each in found.brokers})
     sightings.save()
     out.show(_document(found), lambda: _show(found, out))
     if found.verdict is not HealthVerdict.HEALTHY:

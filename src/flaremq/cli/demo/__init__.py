@@ -1,7 +1,7 @@
 """flaremq demo.
 
 demo      the command
-orders    a shop and its three consumers
+orders    a shop, its consumers, and what they counted
 plots     rates over time
 spark     the Spark half
 specials  a reminder, a payment in a transaction, and a dead letter

@@ -1,4 +1,4 @@
-"""`flaremq demo`: a real cluster at work on this machine, one of its brokers killed, and nothing lost."""
+"""`flaremq demo`: a real cluster on this machine, a broker killed, its slave read, and nothing lost."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from flaremq.admin.values.topics import TopicSettings
 from flaremq.base.errors import ConfigError, FlareError
 from flaremq.base.lifecycle import new_loop
 from flaremq.base.logs import ROOT
-from flaremq.cli.demo.orders import TOPIC, Ledger, Shop, consumers
+from flaremq.cli.demo.orders import TOPIC, Ledger, Shop, consumers, report
 from flaremq.cli.demo.plots import plot
 from flaremq.cli.demo.spark import SparkHalf, Told, can_run
 from flaremq.cli.demo.specials import Specials
@@ -38,6 +38,7 @@ _BACKLOG: Final = 20_000
 _AT_ONCE: Final = 1_000
 _RATE: Final = 1_500
 _CATCH_UP_LIMIT_S: Final = 40.0
+_SLAVE_LIMIT_S: Final = 40.0
 _WIDTH: Final = 40
 _SMALL: Final = {
     "mappedFileSizeCommitLog": 64 << 20,
@@ -64,7 +65,7 @@ def command(
         ),
     ] = True,
 ) -> None:
-    """Watch a cluster at work: producers, consumers, a broker that is killed, Spark, and a summary."""
+    """Watch a cluster at work: producers, consumers, a broker that is killed, its slave, Spark, a summary."""
     logging.getLogger(ROOT).addHandler(logging.NullHandler())  # The demo reports what happens itself.
     demo = Demo(_new_folder(folder), seconds, with_spark=spark)
     try:
@@ -109,7 +110,7 @@ class Demo:
 
     async def run(self) -> None:
         say = self._console.print
-        cast = "2 NameServers, 2 brokers, a shop, two consumers that bill, and an audit"
+        cast = "2 NameServers, 2 brokers, a slave, a shop, consumers that bill, an audit"
         say(Panel(cast, title="FlareMQ demo"))
         try:
             with self._console.status("starting the servers, each in its own process"):
@@ -129,6 +130,8 @@ class Demo:
         say("all servers are stopped")
         if self._ledger.lost:
             raise FlareError(f"{len(self._ledger.lost)} acknowledged orders were not consumed: this is a bug")
+        if missing := self._ledger.not_at_slave:
+            raise FlareError(f"{missing} acknowledged orders were not at the slave: this is a bug")
 
     # Servers.
 
@@ -137,17 +140,21 @@ class Demo:
             options: dict[str, object] = {"kvConfigPath": self.folder / name / "kvConfig.json"}
             self._serve("namesrv", name, free_port(), options)
         namesrv = ";".join(process.address for process in self._servers.values())
-        for name in ("broker-a", "broker-b"):
-            options = {
-                "brokerName": name,
-                "brokerIP1": "127.0.0.1",
-                "brokerIP2": "127.0.0.1",
-                "namesrvAddr": namesrv,
-                "storePathRootDir": self.folder / name / "store",
-                **_SMALL,
-            }
-            self._serve("broker", name, free_port(steps=BROKER), options)
+        self._serve_broker("broker-a", namesrv, {"brokerName": "broker-a"})
+        self._serve_broker("broker-b", namesrv, {"brokerName": "broker-b", "brokerRole": "SYNC_MASTER"})
+        slave = {"brokerName": "broker-b", "brokerRole": "SLAVE", "brokerId": 1}
+        self._serve_broker("slave-b", namesrv, slave)
         return namesrv
+
+    def _serve_broker(self, name: str, namesrv: str, options: dict[str, object]) -> None:
+        common = {
+            "brokerIP1": "127.0.0.1",
+            "brokerIP2": "127.0.0.1",
+            "namesrvAddr": namesrv,
+            "storePathRootDir": self.folder / name / "store",
+            **_SMALL,
+        }
+        self._serve("broker", name, free_port(steps=BROKER), {**common, **options})
 
     def _serve(self, what: str, name: str, port: int, options: dict[str, object]) -> None:
         folder = self.folder / name
@@ -184,6 +191,7 @@ class Demo:
         say, ledger = self._console.print, self._ledger
         async with Admin(settings=settings) as admin:
             await admin.topics.create(TOPIC, TopicSettings(read_queues=4, write_queues=4))
+            await self._slave_follows(admin)
         say(f"  [green]✓[/] topic {TOPIC} with 4 queues on each broker")
         async with Client(settings=settings) as client, Producer("shop", client=client) as producer:
             shop = Shop(producer, ledger)
@@ -199,12 +207,38 @@ class Demo:
                     await shop.sell_steadily(_RATE, self._seconds * 0.4)
                 async with self._watched("broker-b is killed (kill -9): sends go to broker-a"):
                     await self._kill("broker-b")
-                    await shop.sell_steadily(_RATE, self._seconds * 0.3)
+                    selling = shop.sell_steadily(_RATE, self._seconds * 0.3)
+                    await asyncio.gather(self._read_slave(settings, "broker-b"), selling)
+                self._console.print(
+                    f"    {len(ledger.from_slave):,} orders of broker-b were read from its slave meanwhile",
+                    style="dim",
+                    highlight=False,
+                )
                 async with self._watched("broker-b returns with all its messages"):
                     selling = shop.sell_steadily(_RATE, self._seconds * 0.3)
                     await asyncio.gather(self._return("broker-b"), selling)
                 async with self._watched("no more orders: the backlog falls to nothing"):
                     await self._caught_up()
+        async with Admin(settings=settings) as admin:
+            await self._slave_follows(admin)
+
+    async def _slave_follows(self, admin: Admin) -> None:
+        """Wait until a slave is near its master: what needs the slave is refused or unsafe before that."""
+        deadline_s = perf_counter() + _SLAVE_LIMIT_S
+        while not any(slave.in_sync for each in await admin.brokers.ha() for slave in each.slaves):
+            if perf_counter() > deadline_s:
+                raise FlareError(f"no slave followed its master within {_SLAVE_LIMIT_S:g} s: this is a bug")
+            await asyncio.sleep(0.1)
+
+    async def _read_slave(self, settings: ClientSettings, broker: str) -> None:
+        """A report reads all that the dead broker has acknowledged, and leaves before that is back."""
+        ledger = self._ledger
+        expected, deadline_s = ledger.safe_at(broker), ledger.now_s() + _SLAVE_LIMIT_S
+        async with report(settings, ledger, broker):
+            while not expected <= ledger.from_slave and ledger.now_s() < deadline_s:
+                await asyncio.sleep(0.1)
+        ledger.not_at_slave = len(expected - ledger.from_slave)
+        ledger.mark("its slave is read")
 
     async def _caught_up(self) -> None:
         ledger = self._ledger
@@ -305,6 +339,8 @@ class Demo:
             ("billed by consumer 1", "billed_1", last.billed[0]),
             ("billed by consumer 2", "billed_2", last.billed[1]),
             ("audited (broadcasting)", "audited", last.audited),
+            ("read from the slave", "read_from_slave", len(ledger.from_slave)),
+            ("not found at the slave", "not_at_slave", ledger.not_at_slave),
             ("delivered once more", "repeated", ledger.repeated),
             ("payments committed", "committed", specials.committed),
             ("payments rolled back", "rolled_back", specials.rolled_back),

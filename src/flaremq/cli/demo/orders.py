@@ -1,4 +1,4 @@
-"""Orders for the demo: a shop that sends them, three consumers, and a ledger that counts everything."""
+"""Orders for the demo: a shop that sends them, their consumers, and a ledger that counts everything."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Final
 
 from flaremq.base.errors import ManyFailed
 from flaremq.client.consumer.push import PushConsumer
-from flaremq.client.message import Receipt, ReceivedMessage
+from flaremq.client.message import Receipt, ReceivedMessage, SendStatus
 from flaremq.client.producer.producer import Producer
 from flaremq.client.settings import ClientSettings, ConsumerSettings
 from flaremq.model.message import Message
@@ -49,6 +49,10 @@ class Ledger:
     billed: tuple[Counter[str], Counter[str]] = field(default_factory=lambda: (Counter(), Counter()))
     """Orders billed by each of the two consumers that share the work."""
     audited: Counter[str] = field(default_factory=Counter)
+    from_slave: set[str] = field(default_factory=set)
+    """Orders that were read from a slave, while its master was dead."""
+    not_at_slave: int = 0
+    """Orders that the dead master had acknowledged, and that were not read from its slave."""
     samples: list[Sample] = field(default_factory=list)
     marks: list[tuple[float, str]] = field(default_factory=list)
     began_s: float = field(default_factory=perf_counter)
@@ -58,6 +62,14 @@ class Ledger:
 
     def mark(self, what: str) -> None:
         self.marks.append((self.now_s(), what))
+
+    def safe_at(self, broker: str) -> set[str]:
+        """Orders that this broker has acknowledged as stored by its slave too."""
+        return {
+            number
+            for number, receipt in self.sold.items()
+            if receipt.queue.broker_name == broker and receipt.status is SendStatus.OK
+        }
 
     def is_billed(self, number: str) -> bool:
         return number in self.billed[0] or number in self.billed[1]
@@ -149,6 +161,19 @@ def consumers(settings: ClientSettings, ledger: Ledger, folder: Path) -> list[Pu
     for consumer, counter in zip(made, (*ledger.billed, ledger.audited), strict=True):
         consumer.subscribe(TOPIC, handler=_counting(counter))
     return made
+
+
+def report(settings: ClientSettings, ledger: Ledger, broker: str) -> PushConsumer:
+    """A consumer that joins while this broker is dead, so that all it gets from there is from a slave."""
+    first = ConsumerSettings(start_from=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET, error_delay_s=0.5)
+    consumer = PushConsumer("report", settings=first, client=settings)
+
+    async def handle(message: ReceivedMessage) -> None:
+        if message.queue.broker_name == broker:
+            ledger.from_slave.add(message.keys[0])
+
+    consumer.subscribe(TOPIC, handler=handle)
+    return consumer
 
 
 def _counting(counter: Counter[str]) -> Callable[[ReceivedMessage], object]:

@@ -1,5 +1,7 @@
 """Servers in the foreground.
 
-serve  flaremq namesrv, flaremq broker
-up     flaremq up
+broker   flaremq broker
+promote  flaremq broker promote
+serve    flaremq namesrv, and how servers run
+up       flaremq up
 """

@@ -20,8 +20,7 @@ from flaremq.base.options import IMPORTANT, options_of
 from flaremq.base.settings import dump
 from flaremq.base.sources import shown
 from flaremq.cli.about import compiled
-from flaremq.servers.config import NamesrvConfig, broker_sections, load_broker
-from flaremq.servers.together import Broker
+from flaremq.servers.config import NamesrvConfig
 
 ConfigFile = Annotated[
     Path | None,
@@ -33,10 +32,7 @@ Settings = Annotated[
 Print = Annotated[bool, typer.Option("-p", "--print", help="Print all settings and exit.")]
 
 _NAMESRV_OPTIONS: Final = ("NamesrvConfig", "NettyServerConfig")
-_BROKER_OPTIONS: Final = (
-    *("BrokerConfig", "NettyServerConfig", "NettyClientConfig", "MessageStoreConfig", "AuthConfig"),
-)
-"""Java's classes whose fields its servers print."""
+"""Java's classes whose fields its server prints."""
 _SWITCH_S: Final = 0.0002
 """How long a thread may keep the interpreter's lock while the event loop waits for it. With Python's 5 ms a
 flush or a dispatch thread can hold up every request of a turn for that long; with this it cannot."""
@@ -52,46 +48,14 @@ def namesrv_command(config: ConfigFile = None, option: Settings = None, show: Pr
     descriptors.raise_limit()
     settings = NamesrvConfig.load(config, os.environ, option or [])
     if show:
-        _print_settings(settings.sections, _NAMESRV_OPTIONS)
+        print_settings(settings.sections, _NAMESRV_OPTIONS)
         return
     app = settings.build()
     address = settings.server.bind_address
     run(app, lambda: f"The Name Server boot success. serializeType=JSON, address {address}:{app.port}")
 
 
-def broker_command(
-    config: ConfigFile = None,
-    namesrv_addr: Annotated[
-        str | None,
-        typer.Option(
-            "-n", "--namesrv", metavar="HOST:PORT", help="NameServer addresses: host:port;host:port."
-        ),
-    ] = None,
-    option: Settings = None,
-    show: Print = False,
-    important: Annotated[
-        bool, typer.Option("-m", "--important", help="Print the important settings and exit.")
-    ] = False,
-) -> None:
-    """Run a broker until SIGTERM or Ctrl-C."""
-    descriptors.raise_limit()
-    flags = [*(option or []), *([f"namesrvAddr={namesrv_addr}"] if namesrv_addr else [])]
-    settings = load_broker(config, os.environ, flags)
-    if show or important:
-        _print_settings(broker_sections(settings), _BROKER_OPTIONS, only_important=not show)
-        return
-    app, named = Broker(settings), settings.broker
-    with_namesrv = f" and name server is {named.namesrv}" if named.namesrv else ""
-    run(
-        app,
-        lambda: (
-            f"The broker[{named.broker_name}, {named.ip1}:{app.port}] boot success. "
-            f"serializeType=JSON{with_namesrv}"
-        ),
-    )
-
-
-def _print_settings(
+def print_settings(
     sections: tuple[Any, ...], owners: tuple[str, ...], *, only_important: bool = False
 ) -> None:
     """Print all names that Java prints: ours with their values, the others as comments with Java's defaults.

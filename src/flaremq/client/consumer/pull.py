@@ -2,6 +2,10 @@
 
 The broker holds a request while there is nothing new, so a quiet queue costs one request every `poll_s`. A
 pull also carries the offset that may be stored, which saves most commits.
+
+Each answer suggests which member of the broker to ask next: the master, or a slave while the consumer is far
+behind. A member that cannot be reached, or a slave that refuses, is left out for a while if there is another:
+when a master dies, reading goes on at its slave at once, and not only when the route has lost the master.
 """
 
 from __future__ import annotations
@@ -12,7 +16,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from flaremq.base import errors
-from flaremq.base.errors import Busy, FlareError, NoRoute, NotServed
+from flaremq.base.errors import Busy, FlareError, NoRoute, NotServed, ServiceStops, Unreachable
 from flaremq.client.api import PullResult
 from flaremq.client.consumer.member import GroupMember, Warnings
 from flaremq.client.consumer.processqueue import ProcessQueue, QueueLimits
@@ -32,6 +36,8 @@ _NOT_KNOWN: Final = (
 _BUSY_DELAY_S: Final = 0.02
 _QUICK_S: Final = 0.005
 _IDLE_DELAY_S: Final = 0.1
+_AWAY_S: Final = 10.0
+"""For how long a member that failed is left out. Trying it costs a pull up to the limit for connecting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +89,10 @@ class Puller:
             None if settings.orderly else settings.span_max,
         )
         self._broker_id = MASTER_ID
+        self._address = ""
+        """Of the last pull."""
+        self._away: dict[str, float] = {}
+        """Members that failed, each with the time until which it is left out."""
         self._code = kind.code
         self._stirred = asyncio.Event()
         held.on_room = self._stirred.set
@@ -127,11 +137,7 @@ class Puller:
         held, client, keeper = self._held, self._client, self._keeper
         queue = held.queue
         subscription = self._member.subscriptions.get(queue.topic)
-        address = client.routes.address(queue.broker_name, self._broker_id)
-        if address is None:
-            raise NoRoute(
-                f"broker {queue.broker_name!r} is not known at the moment: check that it is running"
-            )
+        address = self._address = self._chosen(queue.broker_name)
         if subscription is None:
             raise errors.SubscriptionMissing(f"no longer subscribed to {queue.topic!r}")
         offset, began_s = held.next_offset, client.clock.monotonic_s()
@@ -153,6 +159,21 @@ class Puller:
         elif pulled.next_offset == offset and took_s < _QUICK_S:
             # A broker that does not hold pulls would be asked in a tight loop.
             await client.sleep(_IDLE_DELAY_S)
+
+    def _chosen(self, broker_name: str) -> str:
+        """The member that the last answer suggests, or another one if that one is left out."""
+        routes, now_s = self._client.routes, self._client.clock.monotonic_s()
+        found = routes.address(broker_name, self._broker_id)
+        if found is None:
+            raise NoRoute(f"broker {broker_name!r} is not known at the moment: check that it is running")
+        if self._away.get(found, now_s) <= now_s:
+            return found
+        return next(iter(self._others(broker_name, now_s)), found)
+
+    def _others(self, broker_name: str, now_s: float) -> list[str]:
+        """The members that are not left out, the master first."""
+        members = self._client.routes.members(broker_name)
+        return [each for each in members if self._away.get(each, now_s) <= now_s]
 
     def _header(self, subscription: SubscriptionData, *, commits: bool) -> headers.PullMessageRequestHeader:
         held, member, kind = self._held, self._member, self._kind
@@ -189,17 +210,27 @@ class Puller:
 
     async def _failed(self, error: FlareError) -> None:
         """Log the failure, once for all queues of a broker, and pause."""
-        delay_s = self._member.settings.error_delay_s
+        delay_s, at_slave = self._member.settings.error_delay_s, self._is_slave(self._address)
         if isinstance(error, NotServed) and self._code == RequestCode.LITE_PULL_MESSAGE:
             self._code = RequestCode.PULL_MESSAGE  # A broker before 4.7: it knows the older request.
             return
-        if isinstance(error, Busy):
+        if isinstance(error, Busy) and not at_slave:
             delay_s = min(delay_s, _BUSY_DELAY_S)
         elif isinstance(error, _NOT_KNOWN):
             log.debug("group %s: %s", self._member.group, error)
             self._client.beat_soon()
         else:
-            self._keeper.warnings.note(self._held.queue.broker_name, "a pull", error)
+            name = self._held.queue.broker_name
+            self._keeper.warnings.note(name, "a pull", error)
             self._broker_id = MASTER_ID
             self._client.refresh_soon()
+            if isinstance(error, Unreachable | ServiceStops) or at_slave:
+                now_s = self._client.clock.monotonic_s()
+                self._away[self._address] = now_s + _AWAY_S
+                if self._others(name, now_s):
+                    delay_s = min(delay_s, _BUSY_DELAY_S)
         await self._client.sleep(delay_s)
+
+    def _is_slave(self, address: str) -> bool:
+        name = self._held.queue.broker_name
+        return address in self._client.routes.members(name) and address != self._client.routes.master(name)

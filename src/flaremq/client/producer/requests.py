@@ -58,6 +58,7 @@ async def request(producer: Requester, message: Message, timeout_s: float, send:
             await client.be_known()
             return await answered if await send(known) else None
     except TimeoutError:
+        client.members.give_up(correlation_id, message.topic)
         raise NoReply(
             f"no reply to message for {message.topic!r} within {timeout_s:g} s: "
             "see whether a consumer of the topic replies, or allow more time"

@@ -89,6 +89,7 @@ from flaremq.spark.read.pullranges import (
 log = logging.getLogger(__name__)
 
 CHUNK_SIZE: Final = 2 * MiB
+_SOME_SLAVE: Final = 1
 _WAITING_CHUNKS: Final = 3
 _WINDOW: Final = 64
 _WINDOW_FILTERED: Final = 8
@@ -245,6 +246,8 @@ class Fetch:
                 away[pull.of.broker] = error
                 self.failed(pull, error)
                 continue
+            if line.address != self._client.routes.master(pull.of.broker):
+                pull.asked_of = pull.asked_of or _SOME_SLAVE  # Its master is away.
             pull.asked_as, pull.asked = self._group, min(pull.end - pull.at, COUNT_MAX)
             line.ask(pull, self._frames_of(pull.of), pull.at, pull.asked)
             lines.append(line)
@@ -309,6 +312,13 @@ class Fetch:
             what.take(pulled)
         elif means is Meaning.PASSED:
             what.moved(onward)
+        elif what.asked_of != MASTER_ID and self._client.routes.master(broker) is None:
+            # What a slave lacks is not lost: its master may have it.
+            has = f"{pulled.min_offset} to {pulled.max_offset}"
+            why = f"the master of {broker} is away, and its slave has offsets {has} of {what.of.key}"
+            self._client.refresh_soon()
+            self._again_later(what, NoRoute(f"{why}, not {what.at}: start the master"))
+            return
         elif what.asked_of != MASTER_ID:
             self._back_to_master(what, f"it has offsets {pulled.min_offset} to {pulled.max_offset}")
         elif means is Meaning.LOST:
@@ -321,7 +331,10 @@ class Fetch:
 
     def failed(self, what: PullRange, error: FlareError) -> None:
         self._stirred.set()
-        if what.asked_of != MASTER_ID:
+        if what.asked_of != MASTER_ID and self._client.routes.master(what.of.broker) is None:
+            self._client.refresh_soon()
+            self._again_later(what, error)
+        elif what.asked_of != MASTER_ID:
             self._back_to_master(what, error)
             self._to_ask.append(what)
         elif isinstance(error, GroupNotFound) and what.asked_as == DEFAULT_GROUP:

@@ -1,4 +1,4 @@
-"""A `flaremq dlq resend` that is killed, and then its broker: every dead letter is sent again, few twice."""
+"""Failed messages and kills, of a broker that stores them again and of `flaremq dlq resend`: none is lost."""
 
 from __future__ import annotations
 
@@ -10,6 +10,15 @@ from pathlib import Path
 
 from tests.admin.test_deadletters import die
 
+from flaremq import (
+    ConsumeFromWhere,
+    ConsumerSettings,
+    Later,
+    Message,
+    Producer,
+    PushConsumer,
+    ReceivedMessage,
+)
 from flaremq.admin.admin import Admin
 from flaremq.admin.messages.deadletters import MARKED_AT_ONCE
 from flaremq.admin.values.deadletters import LetterFilter
@@ -60,3 +69,39 @@ async def test_a_killed_command_loses_none_and_repeats_few(tmp_path: Path) -> No
             await asyncio.to_thread(broker.kill)
             await asyncio.to_thread(cluster.again, broker)
             assert list(await admin.dead_letters.list()) == []
+
+
+async def test_a_broker_that_is_killed_while_messages_are_given_back_loses_none(tmp_path: Path) -> None:
+    refused: set[bytes] = set()
+    again: set[bytes] = set()
+
+    async def handle(message: ReceivedMessage) -> None:
+        if not message.reconsume_times:
+            refused.add(message.body)
+            raise Later("not yet", delay_level=1)
+        again.add(message.body)
+
+    async def begun() -> bool:
+        return len(refused) >= COUNT // 3
+
+    async def all_came_again() -> bool:
+        return len(again) == COUNT
+
+    with Cluster(tmp_path) as cluster:
+        namesrv = await asyncio.to_thread(cluster.namesrv)
+        broker = await asyncio.to_thread(
+            cluster.broker, "broker-a", namesrv.address, messageDelayLevel="1s 5s"
+        )
+        async with WireClient() as wire:
+            await wire.create_topic(broker.address, TOPIC, 2)
+        async with Producer("shop", namesrv.address) as producer:
+            await producer.send_many([Message(TOPIC, b"%d" % number) for number in range(COUNT)])
+        first = ConsumerSettings(start_from=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET, concurrency=4)
+        consumer = PushConsumer(GROUP, namesrv.address, settings=first)
+        consumer.subscribe(TOPIC, handle)
+        async with consumer:
+            await eventually("messages are given back", begun)
+            await asyncio.to_thread(broker.kill)
+            broker = await asyncio.to_thread(cluster.again, broker)
+            await eventually("all have come again", all_came_again, 120)
+    assert again == refused == {b"%d" % number for number in range(COUNT)}

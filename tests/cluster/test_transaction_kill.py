@@ -19,6 +19,7 @@ SOON = {"transactionCheckInterval": 1000, "transactionTimeOut": 2000}
 
 
 async def test_a_kill_between_prepare_and_end_loses_and_doubles_nothing(tmp_path: Path) -> None:
+    """Faults 27 and 28: also between a decision and the message that it makes visible."""
     paid: set[str] = set()
     came: Counter[tuple[str, int, int]] = Counter()
 

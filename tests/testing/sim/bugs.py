@@ -10,12 +10,15 @@ import pytest
 
 from flaremq.base.errors import FlushFailed
 from flaremq.broker.delay.levels import DelayedMessages
+from flaremq.broker.replicas.replication import Replication
 from flaremq.broker.tables.topics import TopicConfigs
 from flaremq.client.api import Api
 from flaremq.client.message import Decision
 from flaremq.client.producer.transaction import TransactionProducer
+from flaremq.ha.master import SlaveConnection
 from flaremq.servers.together import Broker
 from flaremq.store.commitlog import CommitLog
+from flaremq.store.store import MessageStore
 from flaremq.testing.fakes.disk import FaultyDisk
 from flaremq.testing.sim.disk import SimDisk
 
@@ -94,6 +97,35 @@ def retry_forgotten(patch: Patch) -> None:
     patch.setattr(Api, "send_back", send_back)
 
 
+# Replication.
+
+
+def answer_without_a_slave(patch: Patch) -> None:
+    patch.setattr(Replication, "marks", lambda _self: iter(()))
+
+
+def ack_counted_before_it_came(patch: Patch) -> None:
+    plain = SlaveConnection.pump
+
+    def pump(self: SlaveConnection) -> None:
+        plain(self)
+        if self.acked >= 0:
+            self.acked = self._next
+            self._master.acks.moved()
+
+    patch.setattr(SlaveConnection, "pump", pump)
+
+
+def byte_changed_on_the_way(patch: Patch) -> None:
+    plain = MessageStore.append_raw
+
+    def append_raw(self: MessageStore, physical_offset: int, data: memoryview) -> None:
+        other = memoryview(bytes(data[:-1]) + b"?")
+        plain(self, physical_offset, other if len(data) > 2000 else data)
+
+    patch.setattr(MessageStore, "append_raw", append_raw)
+
+
 @dataclass(frozen=True)
 class PlantedBug:
     plant: Callable[[Patch], None]
@@ -107,15 +139,19 @@ class PlantedBug:
         return self.plant.__name__
 
 
+COPIES = frozenset({"no copy", "other bytes", "other messages", "slave behind", "slave refused", "verify"})
 LOST = frozenset({"lost send", "not consumed", "unread", "two values", "poll order", "moved send"})
 
 PLANTED = [
-    PlantedBug(answer_before_flush, LOST, 18),
+    PlantedBug(answer_before_flush, LOST, 31),
     PlantedBug(folder_sync_lost, LOST | {"lost topic"}, 9),
     PlantedBug(offset_before_its_message, LOST | {"fifo"}, 12),
     PlantedBug(delivered_early, frozenset({"early"}), 1),
     PlantedBug(rollback_commits, frozenset({"rolled back"}), 0),
     PlantedBug(topic_not_saved, frozenset({"lost topic"}), 0),
     PlantedBug(failed_sync_counts_as_done, LOST, 41),
-    PlantedBug(retry_forgotten, LOST, 7),
+    PlantedBug(retry_forgotten, LOST, 3),
+    PlantedBug(answer_without_a_slave, COPIES, 2),
+    PlantedBug(ack_counted_before_it_came, COPIES, 2),
+    PlantedBug(byte_changed_on_the_way, COPIES, 2),
 ]

@@ -10,7 +10,10 @@ from flaremq.testing.sim.runner import run_seed
 SEARCHED = 300
 
 
-QUICK = {"retry_forgotten", "offset_before_its_message", "rollback_commits", "delivered_early"}
+QUICK = {
+    *("byte_changed_on_the_way", "answer_without_a_slave", "retry_forgotten"),
+    *("offset_before_its_message", "rollback_commits", "delivered_early"),
+}
 BY_SEED = [
     pytest.param(bug, id=bug.name, marks=[] if bug.name in QUICK else pytest.mark.slow) for bug in PLANTED
 ]

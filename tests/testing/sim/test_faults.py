@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from contextlib import suppress
 from dataclasses import replace
 
@@ -15,7 +16,7 @@ from flaremq.model.record import decode_many
 from flaremq.testing.sim.plan import Fault, Plan
 from flaremq.testing.sim.runner import RunResult, run_plan
 from flaremq.testing.sim.wires import LinkQuality
-from flaremq.testing.sim.world import Simulation
+from flaremq.testing.sim.world import Machine, Simulation
 
 PLAN = Plan(seed=1, clients=1, sends=20, length_s=12.0)
 
@@ -113,3 +114,118 @@ def test_fault_23_late_split_and_reset_connections_store_no_number_twice() -> No
 def test_fault_24_a_timeout_and_a_retry_store_one_copy() -> None:
     faults = (Fault(3.0, "one way", 0, 4.0), Fault(8.0, "cut", 0, 2.0))
     runs(replace(PLAN, faults=faults), "one way", "cut")
+
+
+# Masters and slaves.
+
+PAIR = replace(PLAN, slaves=1, role="SYNC_MASTER")
+MASTER, SLAVE = 0, 1
+
+
+@pytest.mark.parametrize("role", ["ASYNC_MASTER", "SYNC_MASTER"])
+@pytest.mark.parametrize("target", [MASTER, SLAVE])
+def test_faults_1_and_2_either_of_two_is_killed_or_loses_its_power(role: str, target: int) -> None:
+    faults = (Fault(3.0, "power within", target, 1.0, 5), Fault(8.0, "kill within", target, 1.0, 3))
+    runs(replace(PAIR, role=role, faults=faults), "power loss", "kill")
+
+
+def test_fault_3_master_and_slave_lose_their_power_at_once() -> None:
+    faults = (Fault(5.0, "power", MASTER, 2.0), Fault(5.0, "power", SLAVE, 1.0))
+    runs(replace(PAIR, faults=faults), "power loss")
+
+
+@pytest.mark.parametrize("kind", ["sync error", "disk full", "read only"])
+def test_faults_6_7_and_8_the_disk_of_a_slave_fails_while_its_master_goes_on(kind: str) -> None:
+    runs(replace(PAIR, faults=(Fault(3.0, kind, SLAVE, 4.0, 0),)), kind)
+
+
+def test_fault_9_a_slave_that_stands_still_counts_no_timeout_as_success() -> None:
+    runs(replace(PAIR, faults=(Fault(3.0, "pause", SLAVE, 6.0),)), "pause")
+
+
+def test_fault_13_a_slave_that_was_restored_from_a_backup_gets_what_it_lacks() -> None:
+    async def scenario(sim: Simulation) -> None:
+        await sim.start()
+        (slave,), machine = sim.slaves, sim.client_machine("shop")
+        await machine.start()
+        await machine.do(some_sends(sim, machine, 20))
+        await caught_up(sim)
+        await sim.stop_broker(slave)
+        backup = sim.folder / "backup"
+        shutil.copytree(slave.folder, backup)
+        await slave.start()
+        await machine.do(some_sends(sim, machine, 20))
+        await caught_up(sim)
+        await sim.stop_broker(slave)
+        shutil.rmtree(slave.folder)
+        shutil.copytree(backup, slave.folder)
+        await slave.start()
+        await caught_up(sim)
+
+    with Simulation(5, slaves=1, options={"flushDiskType": "SYNC_FLUSH"}) as sim:
+        sim.run(scenario(sim))
+
+
+def test_faults_25_and_40_a_master_dies_while_consumers_read_and_commit() -> None:
+    """They read on at its slave, and go back."""
+    faults = (Fault(4.0, "kill", MASTER, 5.0), Fault(10.5, "kill", MASTER, 3.0))
+    runs(replace(PAIR, clients=2, length_s=16.0, faults=faults), "kill")
+
+
+def test_fault_37_a_slave_longer_than_its_master_is_refused_and_acknowledges_nothing() -> None:
+    """The master answers before its disk has anything, and loses its power: the slave has more."""
+
+    async def scenario(sim: Simulation) -> tuple[str, list[SendStatus]]:
+        await sim.start()
+        (master,), (slave,), machine = sim.brokers, sim.slaves, sim.client_machine("shop")
+        await machine.start()
+        await machine.do(some_sends(sim, machine, 30))
+        await caught_up(sim)
+        had = sim.running[slave.name].store.log.end
+        master.lose_power()
+        await sim.passes(1.0)
+        await master.start()
+        assert sim.running[master.name].store.log.end < had
+        await sim.passes(15.0)
+        statuses = await machine.do(some_sends(sim, machine, 2))
+        assert sim.running[slave.name].store.log.end == had
+        return sim.running[slave.name].composition.replication.figures()["haState"], statuses  # type: ignore[union-attr]
+
+    slow = {
+        "flushDiskType": "ASYNC_FLUSH",
+        "flushCommitLogTimed": True,
+        "flushIntervalCommitLog": 60_000,
+        "brokerRole": "SYNC_MASTER",
+    }
+    with Simulation(5, slaves=1, options=slow) as sim:
+        state, statuses = sim.run(scenario(sim))
+    assert state == "REFUSED"
+    assert set(statuses) == {SendStatus.NO_SLAVE}
+
+
+@pytest.mark.parametrize("split", [0.0, 0.9])
+def test_fault_39_frames_and_reports_in_pieces_and_a_cut_in_one_direction(split: float) -> None:
+    quality = LinkQuality(latency_s=0.005, split=split)
+    faults = (Fault(3.0, "one way", SLAVE, 4.0), Fault(8.0, "reset", SLAVE, 0.0))
+    runs(replace(PAIR, quality=quality, length_s=14.0, faults=faults), "one way", "reset")
+
+
+@pytest.mark.parametrize("first", [MASTER, SLAVE])
+def test_fault_41_master_and_slave_are_started_again_in_either_order(first: int) -> None:
+    faults = (Fault(4.0, "kill", first, 4.0), Fault(5.0, "kill", 1 - first, 1.0))
+    runs(replace(PAIR, timers=True, faults=faults), "kill")
+
+
+async def some_sends(sim: Simulation, machine: Machine, count: int) -> list[SendStatus]:
+    settings = ProducerSettings(timeout_s=5.0, attempts=3, compress_over=1 << 20)
+    async with sim.client(machine) as client, Producer("p", settings=settings, client=client) as producer:
+        return [(await producer.send(Message("Orders", b"o".ljust(900)))).status for _ in range(count)]
+
+
+async def caught_up(sim: Simulation) -> None:
+    (master,), (slave,) = sim.brokers, sim.slaves
+    for _ in range(1000):
+        if sim.running[slave.name].store.log.end == sim.running[master.name].store.log.end:
+            return
+        await sim.passes(0.1)
+    raise AssertionError("the slave does not catch up")

@@ -35,7 +35,7 @@ class Nemesis:
             _repair(machine)
             if machine.node is not None and machine.node.paused:
                 machine.resume()
-        for machine in (*sim.namesrvs, *sim.brokers):
+        for machine in (*sim.namesrvs, *sim.brokers, *sim.slaves):
             await self._up(machine)
 
     async def _up(self, machine: Machine) -> None:
@@ -47,7 +47,7 @@ class Nemesis:
 
     async def _do(self, fault: Fault) -> None:
         sim = self._sim
-        brokers = sim.brokers
+        brokers = [*sim.brokers, *sim.slaves]
         broker = brokers[fault.target % len(brokers)]
         match fault.kind:
             case "kill" | "power":

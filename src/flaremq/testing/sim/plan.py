@@ -24,7 +24,7 @@ class Fault:
     at_s: float
     kind: str
     target: int
-    """Which broker, NameServer or client; counted from 0, and modulo their number."""
+    """Which broker (masters first, then slaves), NameServer or client; from 0, and modulo their number."""
     span_s: float
     """How long it lasts, or until the machine is started again."""
     number: int = 0
@@ -35,6 +35,10 @@ class Plan:
     seed: int
     namesrvs: int = 1
     brokers: int = 1
+    slaves: int = 0
+    """Of each broker."""
+    role: str = "ASYNC_MASTER"
+    """Of the masters."""
     clients: int = 2
     flush: str = "SYNC_FLUSH"
     log_file_size: int = 128 << 10
@@ -62,7 +66,8 @@ class Plan:
 
 def draw(seed: int) -> Plan:
     """The plan of a seed. A third of the kinds of fault do not occur in it at all."""
-    rng = random.Random(f"{seed}/plan")
+    rng, replicas = random.Random(f"{seed}/plan"), random.Random(f"{seed}/replicas")
+    slaves = replicas.choice([0, 0, 1, 1, 2])
     length_s = rng.choice([20.0, 30.0, 45.0])
     quality = LinkQuality(
         latency_s=rng.choice([0.0002, 0.001, 0.005, 0.1]),
@@ -83,6 +88,8 @@ def draw(seed: int) -> Plan:
         seed=seed,
         namesrvs=rng.choice([1, 1, 2]),
         brokers=rng.choice([1, 1, 1, 2, 3]),
+        slaves=slaves,
+        role=replicas.choice(["ASYNC_MASTER", "SYNC_MASTER"]) if slaves else "ASYNC_MASTER",
         clients=rng.randrange(1, 4),
         flush=rng.choice(["SYNC_FLUSH", "SYNC_FLUSH", "ASYNC_FLUSH"]),
         log_file_size=rng.choice([64, 128, 256]) << 10,

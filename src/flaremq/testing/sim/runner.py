@@ -14,6 +14,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Final
 
+from flaremq.ha.states import FollowState, SlaveStatus
 from flaremq.model.record import decode_many
 from flaremq.servers.together import Broker
 from flaremq.store.offline.folder import OfflineStore
@@ -27,6 +28,7 @@ from flaremq.testing.sim.plan import Plan, draw
 from flaremq.testing.sim.workload import DELAYS, TOPICS, Shopper
 from flaremq.testing.sim.world import Simulation
 
+_CATCH_UP_S: Final = 120.0
 _FINISH_S: Final = 240.0
 """After healing, all work must be done within this virtual time: transactions are asked about every few
 seconds, retries wait up to ten, routes are refreshed every five, and silent peers noticed within minutes."""
@@ -67,6 +69,7 @@ def run_plan(plan: Plan) -> RunResult:
     last: tuple[str, ...] = ()
     options: dict[str, object] = {
         "flushDiskType": plan.flush,
+        "brokerRole": plan.role,
         "mappedFileSizeCommitLog": plan.log_file_size,
         "messageDelayLevel": DELAYS,
         "timerWheelEnable": plan.timers,
@@ -80,6 +83,7 @@ def run_plan(plan: Plan) -> RunResult:
         plan.seed,
         namesrvs=plan.namesrvs,
         brokers=plan.brokers,
+        slaves=plan.slaves,
         options=options,
         quality=plan.quality,
         strict_names=plan.strict_names,
@@ -127,6 +131,7 @@ class _Run:
         for shopper, machine in zip(self._shoppers, self._machines, strict=True):
             await machine.do(_set(shopper.stopping))
         await asyncio.gather(*work)
+        await self._catch_up()
         await self._restart()
         self._check_same(content)
 
@@ -155,14 +160,33 @@ class _Run:
         return all(op.kind == "rollback" or value in done for value, op in history.acknowledged.items())
 
     def content(self) -> dict[QueueName, dict[int, str]]:
+        """What all queues of the masters hold."""
         found: dict[QueueName, dict[int, str]] = {}
-        for name, broker in self._sim.running.items():
-            for topic in TOPICS:
-                for queue_id in range(2):
-                    values = _values(broker, topic, queue_id)
-                    if values:
-                        found[topic, name, queue_id] = values
+        for machine in self._sim.brokers:
+            found |= _content(self._sim.running[machine.name], machine.name)
         return found
+
+    async def _catch_up(self) -> None:
+        """Every slave gets what its master has: the same bytes, and no other messages. One that was refused,
+        because its master has lost what it still has, says so."""
+        for machine in self._sim.slaves:
+            name = self._sim.master_of(machine).name
+            limit_s = self._sim.loop.now_s + _CATCH_UP_S
+            slave, master = self._sim.running[machine.name], self._sim.running[name]
+            while slave.store.log.end != master.store.log.confirmed and not _is_refused(slave):
+                if self._sim.loop.now_s > limit_s:
+                    raise Violated("slave behind", f"{machine.name} does not catch up: {_why(slave)}")
+                await asyncio.sleep(0.5)
+            if _is_refused(slave):
+                if self._plan.keeps_acknowledged and self._plan.flush == "SYNC_FLUSH":
+                    raise Violated("slave refused", f"{machine.name}: {_why(slave)}")
+                continue
+            begin = max(slave.store.log.begin, master.store.log.begin)
+            if _bytes(slave, begin) != _bytes(master, begin):
+                raise Violated("other bytes", f"the log of {machine.name} is not that of its master")
+            slave.store.show()
+            if _content(slave, name) != _content(master, name):
+                raise Violated("other messages", f"{machine.name} shows other messages than its master")
 
     def _check(self, content: dict[QueueName, dict[int, str]]) -> None:
         history, lossless = self._history, self._plan.keeps_acknowledged
@@ -180,7 +204,7 @@ class _Run:
         checks.check_groups(history, Counter(), lossless=lossless)
 
     async def _restart(self) -> None:
-        for machine in self._sim.brokers:
+        for machine in (*self._sim.brokers, *self._sim.slaves):
             await self._sim.stop_broker(machine)
             report = Verifier(OfflineStore(machine.folder)).run()
             if not report.is_sound:
@@ -195,6 +219,39 @@ class _Run:
             for offset, value in values.items():
                 if after.get(queue, {}).get(offset) != value:
                     raise Violated("restart", f"{queue}:{offset} was {value} before a clean restart")
+
+
+def _is_refused(slave: Broker) -> bool:
+    return _state(slave).state is FollowState.REFUSED
+
+
+def _why(slave: Broker) -> str:
+    state = _state(slave)
+    return f"{state.state.value}, {state.why or 'no reason given'}, {state.end} of {state.master_end} bytes"
+
+
+def _state(slave: Broker) -> SlaveStatus:
+    assert slave.composition is not None and slave.composition.replication.slave is not None
+    return slave.composition.replication.slave.status()
+
+
+def _bytes(broker: Broker, begin: int) -> bytes:
+    log, found, at = broker.store.log, bytearray(), begin
+    while at < log.confirmed:
+        size = min(log.confirmed - at, log.file_size - at % log.file_size)
+        found += log.slice(at, size) or b""
+        at += size
+    return bytes(found)
+
+
+def _content(broker: Broker, name: str) -> dict[QueueName, dict[int, str]]:
+    found: dict[QueueName, dict[int, str]] = {}
+    for topic in TOPICS:
+        for queue_id in range(2):
+            values = _values(broker, topic, queue_id)
+            if values:
+                found[topic, name, queue_id] = values
+    return found
 
 
 async def _set(event: asyncio.Event) -> None:

@@ -13,14 +13,16 @@ from flaremq.base.errors import FlareError
 from flaremq.client.client import Client
 from flaremq.client.consumer.litepull import LitePullConsumer
 from flaremq.client.consumer.push import PushConsumer
-from flaremq.client.message import Decision, ReceivedMessage, SendStatus
+from flaremq.client.message import Decision, Receipt, ReceivedMessage, SendStatus
 from flaremq.client.producer.producer import Producer
 from flaremq.client.producer.transaction import Transaction, TransactionProducer
 from flaremq.client.settings import ConsumerSettings, ProducerSettings
 from flaremq.model.message import Message, MessageQueue
+from flaremq.model.msgid import decode_offset_id
 from flaremq.protocol.bodies.group import ConsumeFromWhere
 from flaremq.protocol.codes import RequestCode
 from flaremq.protocol.headers.topic import CreateTopicRequestHeader
+from flaremq.testing.sim.checks import Violated
 from flaremq.testing.sim.history import History, QueueName, ReadOp, SendOp
 from flaremq.testing.sim.plan import Plan
 from flaremq.testing.sim.world import Machine, Simulation
@@ -162,7 +164,7 @@ class Shopper:
         op.ended_s = self._now_s()
         self._sim.events.add(self._machine.name, f"stored {kind}", self._named)
 
-    async def _sent(self, op: SendOp, plain: Producer, once: Producer) -> object | None:
+    async def _sent(self, op: SendOp, plain: Producer, once: Producer) -> Receipt | None:
         if op.kind == "delayed":
             level = self._rng.randrange(len(_DELAYS_S))
             op.due_s = op.began_s + _DELAYS_S[level]
@@ -177,9 +179,20 @@ class Shopper:
         receipt = await (once if op.kind == "once" else plain).send(message, to=target)
         if receipt.status is not SendStatus.OK:
             return None
+        self._check_copy(op, receipt)
         if op.kind in ("plain", "once", "fifo"):
             op.queue, op.offset = _name(receipt.queue), receipt.queue_offset
         return receipt
+
+    def _check_copy(self, op: SendOp, receipt: Receipt) -> None:
+        """A SYNC_MASTER has promised that a slave has the message. A slave that is dead now had it."""
+        name = receipt.queue.broker_name
+        slaves = [each for each in self._sim.slaves if self._sim.master_of(each).name == name]
+        if self._plan.role != "SYNC_MASTER" or not slaves:
+            return
+        place = decode_offset_id(receipt.offset_id).physical_offset
+        if not any(self._sim.running[each.name].store.log.end > place for each in slaves if each.lives):
+            raise Violated("no copy", f"{op.value} was acknowledged, and no slave has got it")
 
     async def _fifo_queue(self, producer: Producer) -> MessageQueue:
         """Ordered messages of one client go to one queue."""

@@ -177,12 +177,13 @@ class Simulation:
         *,
         namesrvs: int = 1,
         brokers: int = 1,
+        slaves: int = 0,
         options: Mapping[str, object] | None = None,
         quality: LinkQuality | None = None,
         strict_names: bool = False,
     ) -> None:
-        """`options` are RocketMQ's, for every broker; `quality` is that of all links. With `strict_names`,
-        only syncs of folders make names of files durable."""
+        """`slaves` is how many each broker has. `options` are RocketMQ's, for every broker; `quality` is that
+        of all links. With `strict_names`, only syncs of folders make names of files durable."""
         self.seed = seed
         self.strict_names = strict_names
         self.events = EventStream()
@@ -193,9 +194,14 @@ class Simulation:
         self._options = {**SMALL_FILES, **(options or {})}
         self.machines: dict[str, Machine] = {}
         self.brokers = [self._a_broker(number) for number in range(brokers)]
+        self.slaves = [
+            self._a_slave(number, broker_id)
+            for number in range(brokers)
+            for broker_id in range(1, slaves + 1)
+        ]
         self.namesrvs = [self._a_namesrv(number) for number in range(namesrvs)]
         self.running: dict[str, Broker] = {}
-        """The broker objects of now, for inspection."""
+        """The broker objects of now, those of slaves too, by the names of their machines."""
 
     def rng(self, purpose: str) -> random.Random:
         """A stream of draws for one purpose."""
@@ -232,21 +238,30 @@ class Simulation:
         return machine
 
     def _a_broker(self, number: int) -> Machine:
-        name = f"broker-{chr(ord('a') + number)}"
-        machine = self.machine(name, f"10.0.1.{number + 1}")
+        name = _broker_name(number)
+        return self._member(self.machine(name, f"10.0.1.{number + 1}"), {"brokerName": name})
 
+    def _a_slave(self, number: int, broker_id: int) -> Machine:
+        name = _broker_name(number)
+        machine = self.machine(f"{name}-slave-{broker_id}", f"10.0.{2 + broker_id}.{number + 1}")
+        own = {"brokerName": name, "brokerId": broker_id, "brokerRole": "SLAVE"}
+        return self._member(machine, own)
+
+    def _member(self, machine: Machine, own: Mapping[str, object]) -> Machine:
         async def boot() -> None:
-            broker = self._broker(machine)
+            broker = self._broker(machine, own)
             machine.at_end.append(broker.store.abandon)
-            self.running[name] = broker
+            self.running[machine.name] = broker
             await broker.start()
 
         machine.boot = boot
         return machine
 
-    def _broker(self, machine: Machine) -> Broker:
+    def master_of(self, slave: Machine) -> Machine:
+        return self.brokers[int(slave.ip.rpartition(".")[2]) - 1]
+
+    def _broker(self, machine: Machine, own: Mapping[str, object]) -> Broker:
         given = {
-            "brokerName": machine.name,
             "brokerIP1": machine.ip,
             "brokerIP2": machine.ip,
             "bindAddress": machine.ip,
@@ -254,6 +269,7 @@ class Simulation:
             "namesrvAddr": self.namesrv,
             "storePathRootDir": machine.folder,
             **self._options,
+            **own,
         }
         clock = machine.clock
         return Broker(
@@ -267,9 +283,13 @@ class Simulation:
             now_s=clock.monotonic_s,
         )
 
+    async def passes(self, seconds: float) -> None:
+        """Let virtual time pass."""
+        await asyncio.sleep(seconds)
+
     async def start(self) -> None:
         """Start all servers."""
-        for machine in (*self.namesrvs, *self.brokers):
+        for machine in (*self.namesrvs, *self.brokers, *self.slaves):
             if not machine.is_running:
                 await machine.start()
 
@@ -284,8 +304,8 @@ class Simulation:
 
     def client_machine(self, name: str) -> Machine:
         """A machine for a program with producers and consumers: `machine.do(program())` runs it there."""
-        taken = sum(machine.ip.startswith("10.0.2.") for machine in self.machines.values())
-        machine = self.machine(name, f"10.0.2.{taken + 1}")
+        taken = sum(machine.ip.startswith("10.1.0.") for machine in self.machines.values())
+        machine = self.machine(name, f"10.1.0.{taken + 1}")
 
         async def boot() -> None: ...
 
@@ -334,6 +354,10 @@ class Simulation:
         self.bury()
         self.loop.close()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _broker_name(number: int) -> str:
+    return f"broker-{chr(ord('a') + number)}"
 
 
 async def _ended(node: SimNode, task: asyncio.Task[T]) -> T:

@@ -54,11 +54,11 @@ endef
 
 RUNS := servers spark main python java
 
-test: build  ## All quick tests, on the compiled modules and on the Python ones; two runs at a time.
+test: build  ## All quick tests, on the compiled modules and on the Python ones; three runs at a time.
 	@rm -rf $(LOGS)
-	@echo "Five runs of tests, two at a time: $(RUNS)."
+	@echo "Five runs of tests, three at a time, as most of them wait more than they work: $(RUNS)."
 	@echo "On two cores they take 15 to 20 minutes. Output is kept in $(LOGS)."
-	@status=0; $(MAKE) --no-print-directory --jobs=2 --keep-going $(RUNS:%=test-%) || status=$$?; \
+	@status=0; $(MAKE) --no-print-directory --jobs=3 --keep-going $(RUNS:%=test-%) || status=$$?; \
 	for name in $(RUNS); do test ! -f $(LOGS)/$$name || tail -n 1 $(LOGS)/$$name; done; exit $$status
 
 # Real servers and clients, most of them in processes of their own.
@@ -94,6 +94,7 @@ bench: build  ## Measure, beside Apache RocketMQ where it can be had: the store,
 	$(BIN)/python -m benches
 	$(BIN)/python -m benches wire
 	$(BIN)/python -m benches kinds
+	$(BIN)/python -m benches replicas
 	$(BIN)/python -m benches dedup
 	$(BIN)/python -m benches backlog
 	$(BIN)/python -m benches clients

@@ -2,7 +2,8 @@
 
 `python -m benches wire` measures whole brokers over the wire instead, `python -m benches kinds` delayed and
 transactional messages and replies, `python -m benches backlog` ten million messages in a small broker,
-`python -m benches clients` clients, `python -m benches spark` what Spark makes of topics and stores.
+`python -m benches replicas` what a slave costs, `python -m benches clients` clients, and
+`python -m benches spark` what Spark makes of topics and stores.
 
 Each line is measured in a process of its own. Figures of one run on a shared machine wobble; the ratios
 of lines measured next to each other wobble less. `--quick` runs everything once with few messages.
@@ -21,7 +22,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from benches import backlog, clients, dedup, kinds, spark, wire
+from benches import backlog, clients, dedup, kinds, replicas, spark, wire
 from tests.java.driver import JavaStore
 from tests.java.jvm import FAST
 from tests.java.toolchain import Toolchain, find_toolchain
@@ -175,6 +176,7 @@ def main() -> None:
 PARTS = {
     "wire": wire.main,
     "kinds": kinds.main,
+    "replicas": replicas.main,
     "backlog": backlog.main,
     "dedup": dedup.main,
     "clients": clients.main,

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benches import clients, dedup, measure, wire
+from benches import clients, dedup, measure, replicas, wire
 
 from flaremq.testing.embedded import Embedded
 
@@ -64,6 +64,26 @@ def test_a_broker_is_measured_over_the_wire(tmp_path: Path) -> None:
     assert measured.memory_mib > 0 < measured.start_s
     assert len(list(wire.table("ASYNC_FLUSH", {"FlareMQ": measured}))) == len(wire.RUNS) + 3
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_slave_costs_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    options = {
+        "mappedFileSizeCommitLog": 8 << 20,
+        "mappedFileSizeConsumeQueue": 1000 * 20,
+        "maxIndexNum": 100_000,
+    }
+    (side,) = wire.sides(flare_only=True)
+    try:
+        with wire.generator() as load:
+            measured = replicas.measure(
+                side, load, seconds=0.1, warm_s=0.1, options=options, tell=lambda _line: None
+            )
+    except wire.NoCompiler as missing:
+        pytest.skip(str(missing))
+    assert list(measured) == [*replicas.RUNS[:3], replicas.CATCH_UP, *replicas.RUNS[3:6]]
+    assert all(figures["rate"] > 0 and figures["errors"] == 0 for figures in measured.values())
+    assert len(list(replicas.table({"FlareMQ": measured}))) == len(replicas.RUNS) + 1
 
 
 def test_every_bench_is_tried_here() -> None:

@@ -21,6 +21,7 @@ from pathlib import Path
 
 import pytest
 
+from flaremq.remoting.ports import BROKER, free_port
 from flaremq.testing.patience import load_factor
 
 ROOT = Path(__file__).parent.parent
@@ -67,6 +68,7 @@ SPARK = Shown(
 STOPPED = Shown(
     "needs a stopped broker, or files of the reader; tests/cli/pipelines/test_commands.py runs them"
 )
+LIVED = Shown("needs brokers that come and go; test_a_master_dies_as_told_in_the_guide runs all of them")
 PLANS: dict[str, list[Runs | RunsOn | Watches | Shown]] = {
     "README.md": [
         Shown("sets up and runs everything; tests/test_makefile.py and tests/cli/demo/test_demo.py"),
@@ -126,6 +128,7 @@ PLANS: dict[str, list[Runs | RunsOn | Watches | Shown]] = {
         Shown("a step of the pipeline above, without a life of its own"),
         Shown("runs the pipeline above, whose mistake is meant; tests/spark and tests/cli run others"),
     ],
+    "replicate.md": [LIVED] * 12,
     "send.md": [
         Runs(r"^[0-9A-F]{32} .*SendStatus.OK$"),
         Runs(r"^1 message to Orders: SendStatus.OK, \d+\.\d ms$"),
@@ -307,3 +310,104 @@ def test_the_mistake_in_the_pipeline_is_found_as_shown(tmp_path: Path) -> None:
     )  # fmt: skip
     assert ran.returncode == 1
     assert shown.strip() in ran.stderr
+
+
+class Terminals:
+    """The blocks of the guide about replicas, each in a terminal of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        ports = {"9876": free_port(), "10911": free_port(steps=BROKER), "10921": free_port(steps=BROKER)}
+        text = (ROOT / "docs" / "guide" / "replicate.md").read_text()
+        for old, new in ports.items():
+            text = re.sub(rf"\b{old}\b", str(new), text)
+        text = re.sub(r"(?<![\w.])/tmp\b", str(folder), text)
+        found = re.findall(r"^```(\w*)\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+        self._blocks = [(language, block) for language, block in found if language in ("", "python")]
+        self._folder = folder
+        self._environ = {
+            **{name: value for name, value in os.environ.items() if not name.startswith("FLAREMQ_")},
+            "HOME": str(folder),
+            "PATH": f"{BIN}:{os.environ['PATH']}",
+            "NAMESRV_ADDR": f"127.0.0.1:{ports['9876']}",
+            "PYTHONUNBUFFERED": "1",
+        }
+        self._servers: list[subprocess.Popen[bytes]] = []
+
+    def close(self) -> None:
+        for server in self._servers:
+            server.kill()
+            server.wait()
+
+    def serves(self, number: int) -> subprocess.Popen[bytes]:
+        """Starts the server of a block, and waits until it is ready."""
+        printed = self._folder / f"printed-{len(self._servers)}"
+        with printed.open("w") as output:
+            command = f"exec {self._blocks[number][1]}"
+            server = subprocess.Popen(
+                ["bash", "-c", command], cwd=self._folder, env=self._environ, stdout=output, stderr=output
+            )
+        self._servers.append(server)
+        ends_s = time.monotonic() + LIMIT_S * load_factor()
+        while "boot success" not in printed.read_text():
+            assert server.poll() is None and time.monotonic() < ends_s, printed.read_text()
+            with suppress(subprocess.TimeoutExpired):
+                server.wait(_POLL_S)
+        return server
+
+    def prints(self, number: int, expected: str, status: int = 0) -> None:
+        """Runs a block until it prints that and ends with this status: servers take a moment to meet."""
+        language, block = self._blocks[number]
+        command = ["python", "-c", block] if language == "python" else ["bash", "-e", "-c", block]
+        self.until(command, expected, status)
+
+    def until(self, command: list[str], expected: str, status: int = 0) -> None:
+        ends_s = time.monotonic() + LIMIT_S * load_factor()
+        while True:
+            ran = subprocess.run(
+                command, cwd=self._folder, env=self._environ, capture_output=True, text=True, check=False
+            )
+            said = ran.stdout + ran.stderr
+            if ran.returncode == status and re.search(expected, said, re.MULTILINE):
+                return
+            assert time.monotonic() < ends_s, said
+
+
+def killed(server: subprocess.Popen[bytes]) -> None:
+    server.kill()
+    server.wait()
+
+
+@pytest.fixture
+def terminals(tmp_path: Path) -> Iterator[Terminals]:
+    terminals = Terminals(tmp_path)
+    try:
+        yield terminals
+    finally:
+        terminals.close()
+
+
+@pytest.mark.timeout(600)
+def test_a_master_dies_as_told_in_the_guide_to_replicate(terminals: Terminals) -> None:
+    ha = ["flaremq", "cluster", "ha"]
+    terminals.serves(0)
+    master, slave = terminals.serves(1), terminals.serves(2)
+    terminals.prints(3, r"OK\n(?s:.*)1 slave, 1 in sync(?s:.*) 0 B +following")
+    terminals.until(["cat", "two/config/topics.json"], "Orders")  # A new topic comes within 3 seconds.
+    killed(master)
+    terminals.prints(4, "one book")
+    terminals.prints(5, r"slave(?s:.*)not following(?s:.*)cannot be reached|no master is known", 1)
+    master = terminals.serves(1)
+    terminals.until(ha, "1 slave, 1 in sync")
+    killed(master)
+    master = terminals.serves(6)
+    terminals.until(ha, "1 slave, 1 in sync")
+    terminals.prints(7, "^safe$")
+    killed(slave)
+    terminals.prints(7, "^stored by its master alone: NO_SLAVE$")
+    killed(master)
+    terminals.serves(10)
+    terminals.until(["flaremq", "send", "Orders", "one chair"], r"broker-a:\d/\d +OK")
+    terminals.serves(11)
+    terminals.until(ha, r"gave up \d+ B that its master did not have")
+    terminals.prints(8, "")
+    terminals.prints(9, "one lamp")

@@ -6,11 +6,23 @@ import asyncio
 from collections.abc import Iterator
 
 import pytest
-from tests.client.consumer.tools import Seen, a_client, a_topic, joined, numbered, owned, quick, send
+from tests.client.consumer.tools import (
+    Seen,
+    a_client,
+    a_topic,
+    joined,
+    numbered,
+    owned,
+    quick,
+    send,
+    stored,
+)
 from tests.java.clients import JavaClients
 from tests.java.peers import Apache, Peers
 from tests.java.toolchain import Toolchain
 
+from flaremq.admin.admin import Admin
+from flaremq.admin.values.groups import Position
 from flaremq.base.errors import InvalidExpression
 from flaremq.client.consumer.litepull import LitePullConsumer
 from flaremq.client.consumer.outcome import Later
@@ -86,6 +98,30 @@ async def test_what_fails_comes_later(place: Place) -> None:
         await send(producer, "Later", [b"one"])
         await seen.count(2, 60)
     assert [(each.topic, each.reconsume_times) for each in seen.messages] == [("Later", 0), ("Later", 1)]
+
+
+async def test_a_delayed_message_comes_when_its_level_says(place: Place) -> None:
+    seen = Seen()
+    async with a_topic(place, "Delayed") as producer, joined(place, "G-delayed", "Delayed", seen):
+        sent_ms = producer.client.clock.now_ms()
+        await producer.send(Message("Delayed", b"late", delay_level=2))
+        await send(producer, "Delayed", [b"now"])
+        await seen.count(2, 60)
+    assert seen.bodies == [b"now", b"late"]
+    assert seen.messages[1].store_timestamp_ms >= sent_ms + 5000
+
+
+async def test_a_running_group_is_sent_back_in_time(place: Place) -> None:
+    seen = Seen()
+    async with a_topic(place, "Moved", 1) as producer, joined(place, "G-moved", "Moved", seen) as consumer:
+        before_ms = consumer.client.clock.now_ms() - 60_000
+        await send(producer, "Moved", numbered(5))
+        await seen.count(5)
+        await stored(place, "G-moved", (await producer.queues("Moved"))[0], 5)
+        async with Admin(place.namesrv) as admin:
+            await admin.groups.reset("G-moved", "Moved", Position.time(before_ms))
+        await seen.count(10, 60)
+    assert seen.bodies[5:] == numbered(5)
 
 
 async def test_order_is_kept_with_failures_between(place: Place) -> None:

@@ -69,3 +69,22 @@ def test_we_ask_and_java_answers_at_apaches_broker(
         with Producer("ours", namesrv.address) as asker:
             assert asker.request(Message("Asked", b"hello"), timeout_s=30).body == b"re: hello"
         clients.stop_all()
+
+
+@pytest.mark.parametrize("version", ["5.3.3", "5.5.0"])
+def test_we_ask_and_answer_at_apaches_broker(java_toolchain: Toolchain, tmp_path: Path, version: str) -> None:
+    kind = Apache(java_toolchain, version=version)
+    with Peers(tmp_path) as peers:
+        namesrv = peers.namesrv(kind)
+        peers.broker(kind, namesrv.address)
+        with Producer("askers", namesrv.address) as asker, Producer("repliers", namesrv.address) as replier:
+            asker.send(Message("Asked", b"makes the topic"))
+            consumer = PushConsumer("our-repliers", namesrv.address, settings=FIRST)
+
+            @consumer.subscribe("Asked")
+            def answer(message: ReceivedMessage) -> None:
+                if message.get("CORRELATION_ID"):
+                    replier.reply(message, b"ours: " + message.body)
+
+            with consumer:
+                assert asker.request(Message("Asked", b"hello"), timeout_s=60).body == b"ours: hello"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -74,22 +76,22 @@ def test_messages_come_or_not_as_steps_and_checks_say(clients: JavaClients, tmp_
 
 
 def test_another_member_of_the_group_answers_for_a_producer_that_died(
-    one_client: JavaClients, java_toolchain: Toolchain, tmp_path: Path
+    clients: JavaClients, java_toolchain: Toolchain, tmp_path: Path
 ) -> None:
     with Peers(tmp_path) as peers:
         namesrv = peers.namesrv(Flare())
-        one_client.namesrv = namesrv.address
+        clients.namesrv = namesrv.address
         broker = peers.broker(Flare(), namesrv.address, options=SOON)
-        one_client.create_topic("Paid", broker.address, broker.name)
-        with JavaClients(java_toolchain, "5.3.3") as doomed:
+        clients.create_topic("Paid", broker.address, broker.name)
+        with JavaClients(java_toolchain, clients.version) as doomed:
             doomed.namesrv = namesrv.address
             doomed.transactional("buyers", {}).send(drafts("orphan"), "transaction")
             doomed.kill()
-        survivor = one_client.transactional("buyers", {"other": COMMIT}, {"orphan": COMMIT})
+        survivor = clients.transactional("buyers", {"other": COMMIT}, {"orphan": COMMIT})
         survivor.send(drafts("other"), "transaction")
         survivor.heartbeat()
-        assert bodies(one_client.push("Paid").received(2, LIMIT_MS)) == ["orphan", "other"]
-        one_client.stop_all()
+        assert bodies(clients.push("Paid").received(2, LIMIT_MS)) == ["orphan", "other"]
+        clients.stop_all()
 
 
 @pytest.mark.parametrize(
@@ -117,6 +119,38 @@ def test_open_transactions_in_a_folder_are_asked_about_by_its_next_owner(
         got = bodies(consumer.received(3, 5000))
         # RocketMQ notes an end up to three seconds late, and may ask and deliver once more meanwhile.
         assert got == sorted(wanted) if names[1] == "ours" else set(got) == wanted
+        one_client.stop_all()
+
+
+DIES = """
+import os, sys
+from flaremq.client.sync import Message, TransactionProducer
+producer = TransactionProducer("buyers", sys.argv[1], checker=lambda _: None)
+producer.start()
+producer.prepare(Message("Paid", b"orphan"))
+os.kill(os.getpid(), 9)
+"""
+
+
+@pytest.mark.parametrize("version", ["5.3.3", "5.5.0"])
+def test_another_of_our_producers_answers_at_apaches_broker_for_one_that_was_killed(
+    java_toolchain: Toolchain, one_client: JavaClients, tmp_path: Path, version: str
+) -> None:
+    kind = Apache(java_toolchain, version=version)
+    with Peers(tmp_path) as peers:
+        namesrv = peers.namesrv(kind)
+        one_client.namesrv = namesrv.address
+        broker = peers.broker(kind, namesrv.address, options=SOON)
+        one_client.create_topic("Paid", broker.address, broker.name)
+        doomed = subprocess.run([sys.executable, "-c", DIES, namesrv.address], check=False, timeout=60)
+        assert doomed.returncode == -9
+        with TransactionProducer("buyers", namesrv.address, checker=lambda _: True) as survivor:
+            survivor.send(Message("Paid", b"other"), lambda _: True)  # Brokers ask producers that they know.
+            consumer, wanted = one_client.push("Paid"), {"orphan", "other"}
+            deadline_s = time.monotonic() + LIMIT_MS / 1000
+            while set(bodies(consumer.received(3, 1000))) != wanted and time.monotonic() < deadline_s:
+                pass  # RocketMQ notes an end up to three seconds late, and may deliver once more meanwhile.
+            assert set(bodies(consumer.received(3, 1000))) == wanted
         one_client.stop_all()
 
 

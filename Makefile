@@ -74,7 +74,7 @@ test-spark:
 	$(call run,spark,$(BIN)/pytest tests/spark)
 
 test-python:
-	$(call run,python,FLAREMQ_PURE=1 $(BIN)/pytest tests/model tests/protocol tests/store tests/arrow tests/remoting/test_turn.py tests/broker/test_lanes.py)
+	$(call run,python,FLAREMQ_PURE=1 $(BIN)/pytest tests/model tests/protocol tests/store tests/arrow tests/remoting/test_turn.py tests/broker/test_lanes.py tests/dledger/test_relocate.py)
 
 test-java:
 	$(call run,java,$(BIN)/pytest tests/java -m smoke)

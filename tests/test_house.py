@@ -178,6 +178,7 @@ SMALL: dict[str, str] = {
     "cli.admin.offsets": "how offsets are read and shown",
     "cli.demo.plots": "needs matplotlib, which is optional",
     "client.consumer.concurrent": "one of two ways to deliver",
+    "dledger.ledgerlog": "a kind of log",
     "filter.tags": "one of two kinds of filters",
     "spark.archive.plain": "one of three table formats",
     "spark.pipelines.recipe.sqlnames": "pure, and easily wrong",
@@ -282,6 +283,7 @@ def test_texts_avoid_words_that_are_read_twice(path: Path) -> None:
 ONE_KIND = {
     "store/api.py",
     "store/commitlog.py",
+    "store/filelog.py",
     *(f"store/files/{name}.py" for name in ("filequeue", "mappedfile", "preallocate")),
 }
 """Rooms that know physical offsets only, as their docstrings say."""

@@ -115,6 +115,7 @@ PLANS: dict[str, list[Runs | RunsOn | Watches | Shown]] = {
     "maintain.md": [
         Runs(),
         Runs("is sound: 1 record"),
+        Runs(r"broker-a-n0 holds 1 record .*\n.*broker-a-plain holds 1 record "),
         Runs(r"Changed on broker-a\.\nDone by broker-a\."),
     ],
     "operate.md": [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import zlib
 from array import array
 from contextlib import suppress
@@ -262,3 +263,59 @@ def test_a_readdressed_record_differs_in_topic_and_queue_only(old: str, new: str
         "born_host",
     ):
         assert getattr(after, name) == getattr(before, name)
+
+
+def entries_of(*records: bytes | bytearray, base: int = 0) -> bytearray:
+    """Records as a ledger holds them; their own offsets are not looked at."""
+    data = bytearray()
+    for index, each in enumerate(records):
+        head = (layout.DLEDGER_MAGIC, len(each) + layout.DLEDGER_HEADER_SIZE, index, 3, base + len(data))
+        data += struct.pack(layout.DLEDGER_HEADER_FORMAT, *head, 0, 0, 0, len(each)) + each
+    return data
+
+
+def walked_entries(twin: Any, data: bytes | bytearray, base: int = 0) -> tuple[list[int], int, int]:
+    facts = facts_table(8)
+    count, at, stop = twin.walk_entries(data, 0, len(data), base, facts, Check.BODY_CRC)
+    return list(facts[: count * Fact.WIDTH]), at, stop
+
+
+def test_entries_of_a_ledger_are_walked_as_the_records_in_them(twin: Any) -> None:
+    one, two = records_of([a_message(b"one")]), records_of([a_message(b"two!")])
+    data = entries_of(one, two, base=500)
+    facts, at, stop = walked_entries(twin, data, 500)
+    assert (at, stop) == (len(data), Stop.LIMIT)
+    offsets = [548, 548 + len(one) + layout.DLEDGER_HEADER_SIZE]
+    assert facts[Fact.OFFSET :: Fact.WIDTH] == offsets
+    begins = facts[Fact.BODY_AT :: Fact.WIDTH]
+    assert [bytes(data[at : at + size]) for at, size in zip(begins, (3, 4), strict=True)] == [b"one", b"two!"]
+
+
+@pytest.mark.parametrize(
+    ("change", "stop"),
+    [
+        (lambda data: data[:-1], Stop.INVALID),  # Not all of it is there.
+        (lambda data: data[:20], Stop.INVALID),
+        (lambda data: data[:4], Stop.INVALID),
+        (lambda data: bytes(len(data)), Stop.INVALID),
+        (lambda data: data[:31] + b"\x01" + data[32:], Stop.INVALID),  # It belongs elsewhere.
+        (lambda data: struct.pack(">ii", layout.DLEDGER_BLANK_MAGIC, len(data)) + data[8:], Stop.BLANK),
+        (lambda data: data[:-3] + b"?" + data[-2:], Stop.LIMIT),  # A property: nothing covers it.
+        (lambda data: data[:140] + b"?" + data[141:], Stop.HALF),  # The body.
+        (lambda data: data[:48] + b"\x01" + data[49:], Stop.HALF),  # The size of the record.
+    ],
+)
+def test_a_walk_of_entries_ends_where_one_is_not_whole(twin: Any, change: Any, stop: int) -> None:
+    data = bytes(entries_of(records_of([a_message(b"some text", properties=b"KEYS\x01abc\x02")])))
+    facts, at, found = walked_entries(twin, change(data))
+    assert (found, at) == (stop, len(data) if stop == Stop.LIMIT else 0)
+    assert len(facts) == (Fact.WIDTH if stop == Stop.LIMIT else 0)
+
+
+@given(data=st.binary(max_size=60), count=st.integers(0, 3), cut=st.integers(0, 40), at=st.integers(0, 400))
+def test_twins_walk_the_same_entries_in_any_bytes(data: bytes, count: int, cut: int, at: int) -> None:
+    whole = entries_of(*[records_of([a_message(b"%d" % n)]) for n in range(count)])
+    mixed = whole[: max(0, len(whole) - cut)] + data
+    if at < len(mixed):
+        mixed[at] ^= 0x41
+    assert len({str(walked_entries(twin, mixed)) for twin in TWINS}) == 1

@@ -196,6 +196,11 @@ class ProgressBar:
         if self._bar is not None:
             self._bar.update(self._task, completed=done)
 
+    def show(self, what: str, done: int) -> None:
+        """Go on with another part of the work, or in the same one."""
+        if self._bar is not None:
+            self._bar.update(self._task, description=what, completed=done)
+
     def __exit__(self, *_: object) -> None:
         if self._bar is not None:
             self._bar.stop()

@@ -1,29 +1,37 @@
-"""`flaremq store`: inspect a store folder. Read-only, even while its broker runs."""
+"""`flaremq store`: look into a store folder, even while its broker runs, or convert one. Read-only."""
 
 from __future__ import annotations
 
+import os
 import sys
+import time
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from flaremq.admin.documents import message_document
+from flaremq.base.localpath import local_path
+from flaremq.base.settings import load
+from flaremq.base.sources import Sources
 from flaremq.base.text import count, size
 from flaremq.cli.options import Json
 from flaremq.cli.render import Output, ProgressBar, dumps, note
 from flaremq.cli.times import local, parse_time_ms
+from flaremq.dledger.convert import Conversion, Converted, StoreKind, converted_document
 from flaremq.protocol.configfiles import deleted_topics
+from flaremq.servers.config import flags, load_broker
 from flaremq.store.offline.documents import facts_document, report_document
 from flaremq.store.offline.export import ExportFilter, by_log, by_queue
-from flaremq.store.offline.folder import OfflineStore, StoreFacts
+from flaremq.store.offline.folder import OfflineStore, StoreFacts, file_sizes
 from flaremq.store.offline.report import VerifyReport
 from flaremq.store.offline.verify import Verifier
+from flaremq.store.settings import StoreSettings
 
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
-    help="Inspect, verify and export a store folder. Nothing is changed.",
+    help="Inspect, verify and export a store folder, or convert it into another. Nothing in it is changed.",
 )
 
 Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="storePathRootDir of the broker.")]
@@ -98,6 +106,67 @@ def export(
             if number == limit:
                 break
     sys.stdout.flush()
+
+
+@app.command("convert")
+def convert(
+    folder: Folder,
+    to: Annotated[
+        StoreKind,
+        typer.Option("--to", help="The other kind: a ledger of DLedger, or plain commit log files."),
+    ],
+    into: Annotated[
+        Path | None,
+        typer.Option("--into", metavar="DIR", help="New folder. Default: FOLDER.dledger or FOLDER.plain."),
+    ] = None,
+    self_id: Annotated[
+        str, typer.Option("--self-id", metavar="ID", help="dLegerSelfId of the member that will open it.")
+    ] = "n0",
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            "-c",
+            "--config",
+            metavar="FILE",
+            help="The broker's settings file, if it changes store options.",
+        ),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Convert the store of a stopped broker into a DLedger store, or back. Works for RocketMQ's, too.
+
+    Every message keeps its keys, ids, times and queue offset; only ids made of a physical offset change.
+    Every record and its queue entry are compared with the original. If it is interrupted,
+    run the same command again.
+    """
+    source = local_path(folder)
+    target = local_path(into) if into is not None else source.with_name(f"{source.name}.{to.value}")
+    settings = _settings_of(source, config)
+    out, began_s = Output(json), time.monotonic()
+    total = sum(file.size for file in OfflineStore(source).scan.log_files())
+    with ProgressBar("copying", total) as progress:
+        done = Conversion(source, target, to, settings, self_id=self_id, progress=progress.show).run()
+    took_s = time.monotonic() - began_s
+    out.show(converted_document(done, took_s), lambda: _show_converted(done, took_s))
+
+
+def _settings_of(source: Path, config: Path | None) -> StoreSettings:
+    """The options that say how a broker makes queues and index; without a file, as far as its files show."""
+    if config is not None:
+        return load_broker(config, os.environ, ()).store
+    sizes = {name: each for name, each in file_sizes(source).items() if name != "mappedFileSizeCommitLog"}
+    (found,) = load(Sources.of(None, {}, flags(sizes)), StoreSettings)
+    return found
+
+
+def _show_converted(done: Converted, took_s: float) -> None:
+    for sentence in done.notes:
+        note(sentence)
+    speed = size(int(done.bytes / max(took_s, 0.001)))
+    typer.echo(
+        f"{done.target} holds {count(done.records, 'record')} ({size(done.bytes)}), each compared with the "
+        f"original. It took {took_s:.1f} s, {speed}/s."
+    )
 
 
 def _note_damage(sentence: str) -> None:

@@ -15,6 +15,8 @@ cdef int64_t FIXED_SIZE = layout.FIXED_SIZE, BLANK_SIZE = layout.BLANK_SIZE
 cdef int64_t BODY_AT_LEAST = layout.BODY_AT_LEAST, BORN_HOST_AT = layout.BORN_HOST_AT
 cdef int64_t V4 = layout.HOST_SIZE_V4, V6 = layout.HOST_SIZE_V6
 cdef int64_t CRC_TAIL_SIZE = layout.CRC_TAIL_SIZE, PHYSICAL_OFFSET_AT = layout.PHYSICAL_OFFSET_AT
+cdef int32_t ENTRY_MAGIC = layout.DLEDGER_MAGIC, ENTRY_BLANK = layout.DLEDGER_BLANK_MAGIC
+cdef int64_t ENTRY_HEAD = layout.DLEDGER_HEADER_SIZE
 cdef int BORN_V6 = 0x10, STORE_V6 = 0x20
 
 cdef int F_WIDTH = Fact.WIDTH, F_OFFSET = Fact.OFFSET, F_SIZE = Fact.SIZE, F_QUEUE_ID = Fact.QUEUE_ID
@@ -78,6 +80,55 @@ def walk(data not None, int64_t at, int64_t end, int64_t base, facts not None, i
             PyBuffer_Release(&table)
     finally:
         PyBuffer_Release(&source)
+
+
+def walk_entries(data not None, int64_t at, int64_t end, int64_t base, facts not None, int check):
+    cdef Py_buffer source, table
+    cdef int64_t count = 0
+    cdef int stop = STOP_LIMIT
+    PyObject_GetBuffer(data, &source, PyBUF_SIMPLE)
+    try:
+        if not 0 <= at <= end <= source.len:
+            raise ValueError(f"range {at}..{end} of {source.len} bytes")
+        PyObject_GetBuffer(facts, &table, PyBUF_WRITABLE)
+        try:
+            if end - at >= GIL_FREE_FROM:
+                with nogil:
+                    stop = note_entries(&source, &at, end, base, &table, check, &count)
+            else:
+                stop = note_entries(&source, &at, end, base, &table, check, &count)
+            return count, at, stop
+        finally:
+            PyBuffer_Release(&table)
+    finally:
+        PyBuffer_Release(&source)
+
+
+cdef int note_entries(Py_buffer* source, int64_t* at, int64_t end, int64_t base, Py_buffer* table, int check,
+                      int64_t* count) noexcept nogil:
+    cdef const uint8_t* data = <const uint8_t*>source.buf
+    cdef const uint8_t* p
+    cdef int64_t* row = <int64_t*>table.buf
+    cdef int64_t rows = table.len // (8 * F_WIDTH), size, body_size, noted = 0
+    while count[0] < rows and at[0] < end:
+        p = data + at[0]
+        if end - at[0] < BLANK_SIZE:
+            return STOP_INVALID
+        if get32(p) == ENTRY_BLANK:
+            return STOP_BLANK
+        if end - at[0] < ENTRY_HEAD:
+            return STOP_INVALID
+        size, body_size = get32(p + 4), get32(p + 44)
+        if get32(p) != ENTRY_MAGIC or size != ENTRY_HEAD + body_size:
+            return STOP_INVALID
+        if get64(p + 24) != base + at[0] or body_size < 0 or size > end - at[0]:
+            return STOP_INVALID
+        if note(data, at[0] + ENTRY_HEAD, at[0] + size, base, row, check, &noted) != STOP_LIMIT or noted != body_size:
+            return STOP_HALF
+        at[0] += size
+        row += F_WIDTH
+        count[0] += 1
+    return STOP_LIMIT
 
 
 def leap(data not None, int64_t at, int64_t end, int64_t base, int64_t size):

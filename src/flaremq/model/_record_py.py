@@ -15,6 +15,7 @@ from flaremq.model.columns import Bytes, Check, Fact, Odd, Stop
 
 _BORN_V6, _STORE_V6 = 0x10, 0x20  # Bits of the sys flag.
 _HEAD = struct.Struct(">iiIiiqqiq")  # Total size to born timestamp.
+_ENTRY_HEAD = struct.Struct(layout.DLEDGER_HEADER_FORMAT)
 _LONG = struct.Struct(">q")
 _INT = struct.Struct(">i")
 
@@ -63,6 +64,36 @@ def leap(data: Bytes, at: int, end: int, base: int, size: int) -> int:
             return at
         at += length
     return -1
+
+
+def walk_entries(
+    data: Bytes, at: int, end: int, base: int, facts: array[int], check: int
+) -> tuple[int, int, int]:
+    """The same for DLedger entries, each of which wraps one record: the facts are those of the records, and
+    the place after the last entry is returned."""
+    if not 0 <= at <= end <= len(data):
+        raise ValueError(f"range {at}..{end} of {len(data)} bytes")
+    view, rows = memoryview(data), len(facts) // Fact.WIDTH
+    for count in range(rows):
+        if at == end:
+            return count, at, Stop.LIMIT
+        if end - at < layout.BLANK_SIZE:
+            return count, at, Stop.INVALID
+        if _INT.unpack_from(view, at)[0] == layout.DLEDGER_BLANK_MAGIC:
+            return count, at, Stop.BLANK
+        if end - at < layout.DLEDGER_HEADER_SIZE:
+            return count, at, Stop.INVALID
+        magic, size, _, _, position, _, _, _, body_size = _ENTRY_HEAD.unpack_from(view, at)
+        if magic != layout.DLEDGER_MAGIC or size != layout.DLEDGER_HEADER_SIZE + body_size:
+            return count, at, Stop.INVALID
+        if position != base + at or body_size < 0 or size > end - at:
+            return count, at, Stop.INVALID
+        record_at = at + layout.DLEDGER_HEADER_SIZE
+        stop, noted = _note(view, record_at, at + size, base, facts, count * Fact.WIDTH, check)
+        if stop != Stop.LIMIT or noted != body_size:
+            return count, at, Stop.HALF
+        at += size
+    return rows, at, Stop.LIMIT
 
 
 def _note(

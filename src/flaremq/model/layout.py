@@ -21,6 +21,7 @@ A blank record ends a log file: its size (the bytes left in the file), then its 
                   32 used slots 4 · 36 next entry 4
     index entry   0 key hash 4 · 4 physical offset 8 · 12 seconds since begin 4 · 16 previous 4
     checkpoint    five longs: log time, queue time, index time, master flushed, confirmed offset
+    DLedger unit  0 magic 4 · 4 position 8 · 12 size 4 · 16 index 8 · 24 term 8, at 32 * index of its files
     DLedger entry 0 magic 4 · 4 size 4 · 8 index 8 · 16 term 8 · 24 position 8 · 32 channel 4 ·
                   36 chain CRC 4 · 40 body CRC 4 · 44 body size 4 · 48 a record
 """
@@ -116,6 +117,9 @@ DLEDGER_MAGIC: Final = 1
 DLEDGER_BLANK_MAGIC: Final = -1
 DLEDGER_HEADER_SIZE: Final = 48
 DLEDGER_HEADER_FORMAT: Final = ">iiqqqiiii"
+DLEDGER_UNIT_SIZE: Final = 32  # Of the index of a ledger: a unit for each entry.
+DLEDGER_UNIT_FORMAT: Final = ">iqiqq"
+DLEDGER_INDEX_FILE_SIZE: Final = DLEDGER_UNIT_SIZE * 5 * 1024 * 1024
 
 
 def index_slots(size: int) -> int | None:

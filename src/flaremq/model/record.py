@@ -17,14 +17,14 @@ from flaremq.model.columns import Bytes, Check, Fact, Stop, facts_table
 from flaremq.model.message import Host, StoredMessage
 
 if TYPE_CHECKING or os.environ.get("FLAREMQ_PURE"):
-    from flaremq.model._record_py import crc31, leap, walk
+    from flaremq.model._record_py import crc31, leap, walk, walk_entries
 else:
     try:
-        from flaremq.model._record_c import crc31, leap, walk
+        from flaremq.model._record_c import crc31, leap, walk, walk_entries
     except ImportError:
-        from flaremq.model._record_py import crc31, leap, walk
+        from flaremq.model._record_py import crc31, leap, walk, walk_entries
 
-__all__ = ["crc31", "decode", "decode_many", "leap", "stored_message", "walk"]
+__all__ = ["crc31", "decode", "decode_many", "leap", "stored_message", "walk", "walk_entries"]
 
 _ROWS = 256  # Per step of decode_many.
 _STOPS = {

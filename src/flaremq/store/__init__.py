@@ -5,6 +5,7 @@ commitlog  every message of every topic, in arrival order
 copyrows   copies of stored records, many in one append (twin)
 dispatch   queue and index entries made from the log
 drafts     single messages and batches into rows of drafts
+filelog    reading a log that lies in files, whatever is around its records
 find       lookup by key, id and time
 flags      whether the store accepts reads and writes, and if not, why
 flush      threads that make written bytes durable

@@ -13,8 +13,7 @@ import logging
 import mmap
 import struct
 import threading
-from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NoReturn
 
 from flaremq.base.clock import Clock
@@ -30,10 +29,9 @@ from flaremq.base.lifecycle import Listener, Worker, WorkerFactory
 from flaremq.base.units import MiB
 from flaremq.base.watermark import Watermark
 from flaremq.model import layout
-from flaremq.model.columns import Draft, Drafts, Stop
+from flaremq.model.columns import Draft, Drafts
 from flaremq.model.encode import Encoder
-from flaremq.model.record import walk
-from flaremq.store.api import Stretch, Window
+from flaremq.store.filelog import FileLog
 from flaremq.store.files.bufferpool import BufferPool
 from flaremq.store.files.disk import Disk
 from flaremq.store.files.filequeue import FileQueue, Placement
@@ -49,7 +47,7 @@ _BLANK = struct.Struct(">ii")
 _AHEAD = 2  # Files that are made ahead: a burst may fill one while the next is being made.
 
 
-class CommitLog:
+class CommitLog(FileLog):
     """Append-only run of equal-sized mapped files.
 
     Invariants, asserted on the way in and checked again by recovery:
@@ -94,14 +92,6 @@ class CommitLog:
         self._committing = threading.Lock()
         self._active: MappedFile | None = None
         self._out = memoryview(b"")  # Where the active file is written: its map, or its pool buffer.
-
-    @property
-    def file_size(self) -> int:
-        return self.files.file_size
-
-    @property
-    def begin(self) -> int:
-        return self.files.begin
 
     @property
     def end(self) -> int:
@@ -340,46 +330,6 @@ class CommitLog:
                 self.flushed.advance(file.offset + file.flush())
             if file.committed < file.size:
                 return
-
-    def slice(self, offset: int, size: int) -> memoryview | None:
-        """The bytes [offset, offset + size), as they lie in the map; None if they are not all there."""
-        file = self.files.find(offset)
-        if file is None or size < 0 or offset - file.offset + size > file.committed:
-            return None
-        at = offset - file.offset
-        return file.view[at : at + size].toreadonly()
-
-    def window(self, offset: int) -> Window | None:
-        file = self.files.find(offset)
-        return None if file is None else (file.view[: file.committed], file.offset)
-
-    def walk(self, begin: int, end: int, facts: array[int], check: int) -> Stretch | None:
-        """The one walk over records and files, for all who follow the log; see api.Log."""
-        file = self.files.find(begin)
-        if file is None:
-            return None
-        base = file.offset
-        at, limit = begin - base, min(end - base, file.committed)
-        if at >= limit:
-            return None
-        view = file.view
-        count, at, stop = walk(view, at, limit, base, facts, check)
-        # Behind the blank record there is nothing more in this file.
-        next_at = file.size if stop == Stop.BLANK else at
-        return Stretch(count, view, base, base + next_at, base + limit, stop)
-
-    def store_time(self, offset: int, size: int) -> int:
-        """Store time of the record that lies there; -1 if it cannot be read."""
-        record = self.slice(offset, size) if offset >= self.begin else None
-        if record is None or size < layout.FIXED_SIZE:
-            return -1
-        (sys_flag,) = struct.unpack_from(">i", record, layout.SYS_FLAG_AT)
-        host = layout.HOST_SIZE_V6 if sys_flag & 0x10 else layout.HOST_SIZE_V4
-        (stored,) = struct.unpack_from(">q", record, layout.BORN_HOST_AT + host)
-        return int(stored)
-
-    def starts(self) -> Sequence[int]:
-        return [file.offset for file in self.files.files]
 
     def cut(self, end: int) -> int:
         """Bytes behind `end` are torn or were never written; spare files are blank."""

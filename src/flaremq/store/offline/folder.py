@@ -18,7 +18,7 @@ from flaremq.store.files.disk import Disk
 from flaremq.store.files.lock import holder
 from flaremq.store.index.indexfile import IndexHeader
 from flaremq.store.offline.queuefiles import OfflineQueues
-from flaremq.store.offline.scan import LogFile, StoreScan, Walked
+from flaremq.store.offline.scan import LogFile, StoreScan, Walked, ledger_data
 
 _CHECKPOINT: Final = struct.Struct(layout.CHECKPOINT_FORMAT)
 _MARKS: Final = ("commitlog", "consumequeue", "index", "checkpoint", "abort", "lock", "config")
@@ -78,7 +78,7 @@ class OfflineStore:
         if not root.is_dir():
             what = "is a file" if root.exists() else "does not exist"
             raise InvalidParameter(f"{root} {what}: expected a store folder (storePathRootDir)")
-        if not any((root / name).exists() for name in _MARKS[:3]):
+        if not any((root / name).exists() for name in _MARKS[:3]) and not ledger_data(root):
             inside = root / "store"
             hint = (
                 f"did you mean {inside}?"

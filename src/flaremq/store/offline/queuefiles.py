@@ -78,6 +78,16 @@ class QueueFiles:
         for queue_offset in range(begin, end):
             yield queue_offset, self.entry(queue_offset)
 
+    def run(self, first: int, count: int) -> bytes:
+        """The entries of these queue offsets, as they lie in the files, up to the first that is not there."""
+        found = bytearray()
+        while count > 0 and (view := self._view_for(first)) is not None and self._open is not None:
+            at = (first - self._open[0].first) * layout.ENTRY_SIZE
+            part = view[at : at + count * layout.ENTRY_SIZE]
+            found += part
+            first, count = first + len(part) // layout.ENTRY_SIZE, count - len(part) // layout.ENTRY_SIZE
+        return bytes(found)
+
     def first_of(self, log_begin: int) -> int:
         """The first queue offset whose record is still in the log, or `end`."""
         low, high = self.begin, self.end

@@ -20,14 +20,14 @@ from flaremq.base.errors import CorruptStore
 from flaremq.model import layout
 from flaremq.model.columns import Check, Fact, Odd, Stop, facts_table
 from flaremq.model.properties import find_property
-from flaremq.model.record import leap, walk
+from flaremq.model.record import leap, walk, walk_entries
 from flaremq.store.files.disk import Disk
 from flaremq.store.files.filequeue import NAME_DIGITS
 from flaremq.store.files.lock import holder
 from flaremq.store.queue.entries import Key, gather, valid
 
 _ENTRY = struct.Struct(layout.ENTRY_FORMAT)
-_DLEDGER = struct.Struct(layout.DLEDGER_HEADER_FORMAT)
+_BODY_SIZE_AT = layout.DLEDGER_HEADER_SIZE - 4
 _MAGIC = struct.pack(">i", layout.MAGIC_V1)[:3]  # The two kinds of records differ in the fourth byte.
 _ROWS = 1024
 _CUT_ROWS = 8192
@@ -51,6 +51,13 @@ class Walked:
     view: memoryview
     facts: array[int]
     count: int
+    head: int = 0
+    """Bytes before each record that belong to it: the head of its entry in a ledger."""
+
+    @property
+    def begin(self) -> int:
+        """Offset at which the first of them begins, with its head."""
+        return self.facts[Fact.OFFSET] - self.head
 
     def record(self, row: int) -> memoryview:
         f = row * Fact.WIDTH
@@ -65,13 +72,18 @@ class QueueEntry(NamedTuple):
     tags_code: int
 
 
+def ledger_data(root: Path) -> list[Path]:
+    """Folders of entries in a store of DLedger, one for each member that has kept its log here."""
+    return sorted(path for path in root.glob("dledger-*/data") if path.is_dir())
+
+
 class StoreScan:
     """The files of a store folder, and the records in them. Log folders elsewhere are given by name."""
 
     def __init__(self, root: Path, log_folders: Sequence[Path] = (), disk: Disk | None = None) -> None:
         self._root = root
         self.disk = self._disk = disk or Disk()
-        self._log_folders = tuple(log_folders) or (root / "commitlog",)
+        self._log_folders = tuple(log_folders) or (root / "commitlog", *ledger_data(root))
 
     @property
     def is_live(self) -> bool:
@@ -88,8 +100,9 @@ class StoreScan:
                     files.append(LogFile(int(name), self._disk.size(path), path))
         return sorted(file for file in files if file.size)
 
-    def records(self, begin: int = 0, end: int | None = None) -> Iterator[Walked]:
-        """Whole records that begin in [begin, end); `begin` must be where a record begins."""
+    def records(self, begin: int = 0, end: int | None = None, rows: int = _ROWS) -> Iterator[Walked]:
+        """Whole records that begin in [begin, end), at most `rows` at a time; `begin` must be where a record
+        begins."""
         files = self.log_files()
         at = max(begin, files[0].offset) if files else 0
         for file in files:
@@ -97,7 +110,7 @@ class StoreScan:
                 continue
             if file.offset > at or (end is not None and file.offset >= end):
                 return  # A gap, or the end: nothing behind it can be trusted to follow.
-            for walked in self.file_records(file, at - file.offset, end):
+            for walked in self.file_records(file, at - file.offset, end, rows):
                 yield walked
                 at = _end_of(walked)
             if not self._is_blank(file, at - file.offset):
@@ -130,7 +143,7 @@ class StoreScan:
                 yield Walked(view, facts, 1)
 
     def next_record(self, file: LogFile, at: int) -> int | None:
-        """Position of the first record that lies at `at` or behind it; None if none does.
+        """Position of the first record, or of its entry, that lies at `at` or behind it; None if none does.
 
         Searched byte by byte, for a place that no other record leads to: behind damage. Only a record that
         says of itself that it lies just there is taken for one.
@@ -143,7 +156,7 @@ class StoreScan:
                 return None
             at = place - layout.MAGIC_AT
             if walk(view, at, len(view), file.offset, facts_table(1), _CHECK)[0]:
-                return at
+                return at - (layout.DLEDGER_HEADER_SIZE if _is_dledger(view) else 0)
             at += 1
         return None
 
@@ -377,24 +390,16 @@ def _is_dledger(view: memoryview) -> bool:
 def _dledger_records(
     view: memoryview, file: LogFile, at: int, end: int | None, rows: int
 ) -> Iterator[Walked]:
-    """Entry by entry: each wraps one record, and offsets point at the record."""
-    facts, count = facts_table(rows), 0
-    while at + layout.DLEDGER_HEADER_SIZE <= len(view):
-        magic, size, _, _, position, _, _, _, body_size = _DLEDGER.unpack_from(view, at)
-        body_at = at + layout.DLEDGER_HEADER_SIZE
-        whole = size == layout.DLEDGER_HEADER_SIZE + body_size and body_at + body_size <= len(view)
-        if magic != layout.DLEDGER_MAGIC or position != file.offset + at or body_size < 0 or not whole:
-            break
-        if end is not None and file.offset + body_at >= end:
-            break
-        one = facts_table(1)
-        noted, _, _ = walk(view, body_at, body_at + body_size, file.offset, one, _CHECK)
-        if noted:
-            facts[count * Fact.WIDTH : (count + 1) * Fact.WIDTH] = one
-            count += 1
-        if count == rows:
-            yield Walked(view, facts, count)
-            facts, count = facts_table(rows), 0
-        at = body_at + body_size
-    if count:
-        yield Walked(view, facts, count)
+    """Records in entries; offsets point at the record. An entry whose record is damaged is passed over."""
+    limit = len(view) if end is None else max(at, min(len(view), end - file.offset))
+    facts, stop, count = facts_table(rows), int(Stop.LIMIT), rows
+    while stop == Stop.HALF or (stop == Stop.LIMIT and count == len(facts) // Fact.WIDTH):
+        if stop == Stop.HALF:
+            at += layout.DLEDGER_HEADER_SIZE + struct.unpack_from(">i", view, at + _BODY_SIZE_AT)[0]
+        count, at, stop = walk_entries(view, at, max(at, limit), file.offset, facts, _CHECK)
+        if count:
+            yield Walked(view, facts, count, layout.DLEDGER_HEADER_SIZE)
+    if at + layout.DLEDGER_HEADER_SIZE < limit < len(view):  # The last entry may reach beyond the end.
+        facts = facts_table(1)
+        if walk_entries(view, at, len(view), file.offset, facts, _CHECK)[0]:
+            yield Walked(view, facts, 1, layout.DLEDGER_HEADER_SIZE)

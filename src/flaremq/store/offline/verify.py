@@ -119,6 +119,7 @@ class Verifier:
         scan, at = self._folder.scan, 0
         while at < limit:
             for walked in scan.file_records(file, at, bound):
+                self._skipped(file, at, walked.begin - file.offset)
                 self._records(walked)
                 row = (walked.count - 1) * Fact.WIDTH
                 self._log_end = walked.facts[row + Fact.OFFSET] + walked.facts[row + Fact.SIZE]
@@ -140,6 +141,14 @@ class Verifier:
             if next_at is None:
                 return
             at = next_at
+
+    def _skipped(self, file: LogFile, at: int, next_at: int) -> None:
+        """An entry of a ledger may be whole around a damaged record: the walk goes on behind it."""
+        if next_at > at:
+            self.report.wrong(
+                f"{file.path}: byte {at} (offset {file.offset + at}): the entry there holds no sound record; "
+                f"{next_at - at} bytes cannot be read"
+            )
 
     def _is_whole_now(self, view: memoryview, at: int, base: int) -> bool:
         """Whether a broker has only now finished the record that begins here."""

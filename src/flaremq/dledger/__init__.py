@@ -1,0 +1,12 @@
+"""DLedger: stores whose log is kept by a group, in the formats of the DLedger library.
+
+carry         what a store has besides its log, carried over into a converted one
+convert       a store into one of the other kind, and the proof that nothing is missing
+ledgerfiles   the files of a ledger, written
+ledgerlog     a log of entries, as store.api.Log
+logwriter     a log written anew, file by file
+note          how far a conversion is, on the disk
+proof         every record has its copy, and every copy its queue entry
+rebuild       queues and index of a store that has a log only
+relocate      copies of records in another log, many a call (twin)
+"""

@@ -85,7 +85,8 @@ class Servers:
 @contextmanager
 def servers(folder: Path) -> Iterator[Servers]:
     with Cluster(folder) as cluster:
-        namesrv = cluster.namesrv()
+        # Who registers as a broker and then says nothing is rightly disconnected; here everything is asked.
+        namesrv = cluster.namesrv(scanNotActiveBrokerInterval=3_600_000)
         broker = cluster.broker(namesrv=namesrv.address, maxMessageSize=BODY_MAX, shutdownWaitTimeSeconds=1)
         yield Servers(broker, namesrv)
 

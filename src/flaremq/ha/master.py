@@ -95,9 +95,12 @@ class HaMaster:
         self._tasks.spawn("watch-slaves", repeat("watching slaves", self._look, _WATCH_S))
 
     async def stop(self) -> None:
+        """Once it is stopped, doing so again changes nothing."""
         self._unwatch()
+        self._unwatch = lambda: None
         if self._listening is not None:
             self._listening.close()
+            self._listening = None
         for connection in list(self._connections):
             connection.close()
         await self._tasks.aclose(timeout_s=5)

@@ -81,3 +81,13 @@ async def test_a_slave_that_is_refused_says_why(pair: Group) -> None:
     async with Admin(pair.together.namesrv) as admin:
         (found,) = [each for each in await admin.brokers.ha() if not each.is_master]
     assert not found.is_following and "mappedFileSizeCommitLog=1048576" in found.state
+
+
+@pytest.mark.parametrize("role", ["SYNC_MASTER", "SLAVE"])
+async def test_settings_of_either_side_can_be_changed_while_it_runs(pair: Group, role: str) -> None:
+    broker = await pair.broker(0 if role == "SYNC_MASTER" else 1, role)
+    async with Admin(namesrv=pair.together.namesrv) as admin:
+        await admin.brokers.update_config({"brokerPermission": "4"}, broker=f"{HOST}:{broker.port}")
+        (shown,) = await admin.brokers.config(broker=f"{HOST}:{broker.port}")
+    assert (shown.values["brokerPermission"], shown.values["brokerRole"]) == ("4", role)
+    assert shown.values["slaveTimeout"] == "3000"

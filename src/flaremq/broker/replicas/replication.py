@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 
 from flaremq.base.clock import Clock
@@ -21,6 +22,8 @@ from flaremq.base.logs import fields as logged
 from flaremq.base.logs import logger
 from flaremq.broker.features import Feature, Requests
 from flaremq.broker.offload import Offload
+from flaremq.broker.replicas.mastership import Mastership
+from flaremq.broker.replicas.rivals import Rivals
 from flaremq.broker.send.acks import Mark
 from flaremq.broker.settings import BrokerSettings, Place
 from flaremq.ha.acks import SlaveAcks
@@ -64,6 +67,7 @@ class Replication(Feature):
         offload: Offload,
         network: Network,
         clock: Clock,
+        mastership: Mastership,
         sleep: Sleep = asyncio.sleep,
     ) -> None:
         """`server` says where the HA port listens, `place` how others reach it."""
@@ -76,6 +80,7 @@ class Replication(Feature):
         self._offload = offload
         self._network = network
         self._clock = clock
+        self._mastership = mastership
         self._sleep = sleep
         self._tasks = Owned()
         self._loop = asyncio.get_running_loop()
@@ -88,6 +93,8 @@ class Replication(Feature):
         self.slave: HaSlave | None = None
         self.shown: Callable[[], None] = store.show
         """Called in the event loop when a slave's log has grown, so that consumers see it."""
+        self.rivals: Rivals | None = None
+        """What is known of other masters of our name."""
         self.was_cut: Callable[[], None] = lambda: None
         """The same when a part of it was given up, before anything is appended."""
 
@@ -124,7 +131,7 @@ class Replication(Feature):
         await self.master.start(self._server)
 
     def _start_slave(self) -> None:
-        fit = LogFit(self._calls, self._own, self._broker.now.broker_id, self._offload.run)
+        fit = LogFit(self._calls, self._own, self._broker.now.broker_id, self._offload.run, self._mastership)
         self.slave = HaSlave(
             self._settings,
             self._own,
@@ -147,6 +154,11 @@ class Replication(Feature):
         if self.master is not None:
             await self.master.stop()
         await self._tasks.aclose(timeout_s=5)
+
+    def withdraw(self) -> None:
+        """Serve no slaves any more: another master does."""
+        if self.master is not None:
+            self._tasks.spawn("withdraw", self.master.stop())
 
     def _grown(self) -> None:
         """The part of a slave's log that consumers may see has grown."""
@@ -234,7 +246,12 @@ class Replication(Feature):
             info = _slave_info(self.slave.status(), self._store.checkpoint.master_flushed_offset)
         else:
             assert self.master is not None
-            info = _master_info(self.master.status())
+            info = replace(
+                _master_info(self.master.status()),
+                flare_epoch=self._mastership.epoch,
+                flare_displaced=(self.rivals and self.rivals.displaced_by) or None,
+                flare_rival=(self.rivals and self.rivals.rival) or None,
+            )
         return response_to(request, body=beans.encode(info))
 
     async def exchange_addresses(self, _peer: Peer, request: Command) -> Command:
@@ -269,6 +286,7 @@ class Replication(Feature):
             end=self._store.log.confirmed,
             file_size=own.file_size,
             vouches=any(True for _ in self.marks()),
+            epoch=self._mastership.epoch,
         )
         return response_to(request, ext_fields=fields.encode(said), body=sums)
 

@@ -36,7 +36,8 @@ class SlaveStatus:
     written_ms: int
     bytes_per_s: int
     cut_bytes: int
-    """How much of its log it has given up since its start, because its master does not have it."""
+    """How much of its log it has given up since its start, because its master does not have it, or at its
+    start, because it lay behind a hole."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -142,6 +142,7 @@ class Replication(Feature):
             introduce=self._introduce,
             was_cut=lambda: self.was_cut(),
         )
+        self.slave.cut_bytes = self._store.given_up
         self._unwatch = self._store.log.watch(self._grown)
         self.slave.start()
         if self._settings.master_address:

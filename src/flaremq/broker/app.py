@@ -422,6 +422,8 @@ class Broker:
             stats=self.stats,
             tables=self.tables,
             families=made.families.backlogs,
+            replication=made.replication.metrics,
+            displaced=lambda: self.role.displaced,
             offload=self._offload,
             clock=self._clock,
         )

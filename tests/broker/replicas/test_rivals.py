@@ -11,6 +11,7 @@ from tests.broker.replicas.groups import HOST, Group, a_group
 
 from flaremq.base.errors import ConfigError
 from flaremq.broker.replicas.mastership import Mastership
+from flaremq.broker.stats.exporter import Exporter
 from flaremq.protocol import beans
 from flaremq.protocol.bodies.cluster import HARuntimeInfo, KVTable
 from flaremq.protocol.codes import RequestCode, ResponseCode
@@ -91,7 +92,15 @@ async def test_a_promoted_one_that_starts_displaces_the_old_one_which_serves_no_
         assert "was promoted" in (beans.decode(HARuntimeInfo, answer.body).flare_displaced or "")
         assert old.composition is not None and old.composition.replication.master is not None
         assert old.composition.replication.master.has_slaves is False
+        assert (await health(old)).startswith("serves no clients: a slave of broker-a was promoted")
+        assert await health(new) == "ok\n"
         await wire.send(f"{HOST}:{new.port}", "Orders", 0, b"two")
+
+
+async def health(broker: Broker) -> str:
+    assert broker.composition is not None
+    (exporter,) = (each for each in broker.composition.outer if isinstance(each, Exporter))
+    return (await exporter._metrics.health()).body
 
 
 def requests_of_clients() -> list[Command]:

@@ -14,4 +14,5 @@ preonline      the start of a member, after an exchange with the others
 refusals       requests that a slave leaves to its master
 replication    the HA port of a master, the follower of a slave, and their requests
 rivals         another master of our name: one of the two must not serve
+sheet          figures of masters and slaves for /metrics
 """

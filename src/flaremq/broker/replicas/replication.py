@@ -24,8 +24,10 @@ from flaremq.broker.features import Feature, Requests
 from flaremq.broker.offload import Offload
 from flaremq.broker.replicas.mastership import Mastership
 from flaremq.broker.replicas.rivals import Rivals
+from flaremq.broker.replicas.sheet import master_figures, slave_figures
 from flaremq.broker.send.acks import Mark
 from flaremq.broker.settings import BrokerSettings, Place
+from flaremq.broker.stats.metrics import Figure
 from flaremq.ha.acks import SlaveAcks
 from flaremq.ha.fit import LogFit, PeerCalls, checksums
 from flaremq.ha.master import HaMaster
@@ -142,7 +144,7 @@ class Replication(Feature):
             introduce=self._introduce,
             was_cut=lambda: self.was_cut(),
         )
-        self.slave.cut_bytes = self._store.given_up
+        self.slave.cut_bytes, self.slave.resyncs = self._store.given_up, int(self._store.given_up > 0)
         self._unwatch = self._store.log.watch(self._grown)
         self.slave.start()
         if self._settings.master_address:
@@ -228,6 +230,13 @@ class Replication(Feature):
             "haRefusedSlaves": str(leading.refused),
             "haLastRefusal": leading.last_refusal,
         }
+
+    def metrics(self) -> Iterable[Figure]:
+        """For /metrics."""
+        if self.slave is not None:
+            return slave_figures(self.slave.status(), self._clock.now_ms())
+        is_displaced = self.rivals is not None and bool(self.rivals.displaced_by)
+        return () if self.master is None else master_figures(self.master.status(), is_displaced=is_displaced)
 
     # Requests.
 

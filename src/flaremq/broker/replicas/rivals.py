@@ -136,10 +136,11 @@ class Rivals(Feature):
         if not yields(self._claim(), other):
             self._meet_lower(other)
             return
+        is_outranked = other.is_flare and other.epoch > self._mastership.epoch
         await self._note_higher(other)
         raise ConfigError(
-            f"{self._why(other)}. Start this broker as its slave, with brokerRole=SLAVE and brokerId=1, or "
-            "stop the other one first"
+            f"{self._why(other)}. Start this broker as its slave, with brokerRole=SLAVE and brokerId=1"
+            + ("" if is_outranked else ", or stop the other one first")
         )
 
     def tasks(self) -> Iterable[Task]:

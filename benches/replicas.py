@@ -1,7 +1,8 @@
 """What a slave costs its master, and how fast it catches up, beside Apache RocketMQ on the same machine.
 
 `python -m benches replicas`: sends a second to a master with one slave, asynchronous (the answer waits for
-nobody) and synchronous (it waits for the slave), and how fast a slave that was away copies what it lacks.
+nobody) and synchronous (it waits for the slave), how long after a send its message can be read at the slave,
+and how fast a slave that was away copies what it lacks.
 Each side has three processes (NameServer, master, slave) on the same cores, so read the ratios.
 """
 
@@ -24,7 +25,7 @@ from flaremq.protocol import beans
 from flaremq.protocol.bodies.cluster import KVTable
 from flaremq.protocol.codes import RequestCode
 from flaremq.testing.cluster import eventually
-from flaremq.testing.fakes.wireclient import RefusedByServer, WireClient
+from flaremq.testing.fakes.wireclient import RefusedByServer, Want, WireClient
 
 CATCH_UP = "catch-up, MB"
 CATCH_UP_LIMIT_S = 300.0
@@ -37,7 +38,10 @@ SENDS: Mapping[str, Callable[..., Figures]] = {
     "64 x 1": partial(send, conns=64, window=1),
     "4 x 64": partial(send, conns=4, window=64),
 }
-RUNS = [*(f"{role} slave, {name}" for role in ROLES for name in SENDS), CATCH_UP]
+DELAY = "seen at slave"
+DELAY_TOPIC = "Delay"
+DELAY_SENDS = 500
+RUNS = [*(f"{role} slave, {name}" for role in ROLES for name in (*SENDS, DELAY)), CATCH_UP]
 
 
 async def _log_end(address: str) -> int:
@@ -101,7 +105,7 @@ def _with_slave(
 ) -> dict[str, Figures]:
     namesrv = peers.namesrv(side.namesrv)
     master = peers.broker(side.broker, namesrv.address, "broker-a", options)
-    of_slave = {**options, "brokerRole": "SLAVE", "brokerId": 1}
+    of_slave = {**options, "brokerRole": "SLAVE", "brokerId": 1, "slaveReadEnable": True}
     slave = peers.broker(side.broker, namesrv.address, "broker-a", of_slave)
     caught_up_s(master, slave)
     for run in SENDS.values():
@@ -111,9 +115,46 @@ def _with_slave(
     for name, run in SENDS.items():
         measured[f"{role} slave, {name}"] = run(load, master.port, seconds)
         caught_up_s(master, slave)
+    measured[f"{role} slave, {DELAY}"] = asyncio.run(_delay(master, slave))
     if role == "async":
         measured[CATCH_UP] = _catch_up(peers, side, namesrv, master, slave, of_slave, load, seconds)
     return measured
+
+
+async def _delay(master: Server, slave: Server) -> Figures:
+    """One message after another: from its send to the answer of a pull that waits for it at the slave."""
+    took_us: list[float] = []
+    async with WireClient() as sends, WireClient() as reads:
+        at = (await sends.send(master.address, DELAY_TOPIC, 0, b"first")).queue_offset + 1
+        await _readable(reads, slave, at)
+        began_s = time.monotonic()
+        for number in range(DELAY_SENDS):
+            want = Want(topic=DELAY_TOPIC, queue_id=0, offset=at + number, suspend_ms=5000)
+            waiting = asyncio.ensure_future(reads.pull(slave.address, want))
+            await asyncio.sleep(0)
+            sent_s = time.perf_counter()
+            await sends.send(master.address, DELAY_TOPIC, 0, b"x" * 100)
+            while not (pulled := await waiting).messages:  # A pull may be answered empty: it asks again.
+                waiting = asyncio.ensure_future(reads.pull(slave.address, want))
+            assert pulled.messages[0].queue_offset == at + number
+            took_us.append((time.perf_counter() - sent_s) * 1e6)
+        seconds = time.monotonic() - began_s
+    took_us.sort()
+    p50, p99 = took_us[len(took_us) // 2], took_us[len(took_us) * 99 // 100]
+    return {"rate": DELAY_SENDS / seconds, "p50_us": p50, "p99_us": p99, "errors": 0}
+
+
+async def _readable(reads: WireClient, slave: Server, end: int) -> None:
+    """Until the slave knows the topic: RocketMQ's asks for new ones once a minute."""
+
+    async def knows() -> bool:
+        try:
+            await reads.pull(slave.address, Want(topic=DELAY_TOPIC, queue_id=0, offset=end))
+        except RefusedByServer:
+            return False
+        return True
+
+    await eventually("the slave knows the topic", knows, CATCH_UP_LIMIT_S)
 
 
 def _catch_up(

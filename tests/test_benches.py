@@ -81,7 +81,7 @@ def test_what_a_slave_costs_is_measured(tmp_path: Path, monkeypatch: pytest.Monk
             )
     except wire.NoCompiler as missing:
         pytest.skip(str(missing))
-    assert list(measured) == [*replicas.RUNS[:3], replicas.CATCH_UP, *replicas.RUNS[3:6]]
+    assert list(measured) == [*replicas.RUNS[:4], replicas.CATCH_UP, *replicas.RUNS[4:8]]
     assert all(figures["rate"] > 0 and figures["errors"] == 0 for figures in measured.values())
     assert len(list(replicas.table({"FlareMQ": measured}))) == len(replicas.RUNS) + 1
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 from urllib.request import urlopen
 
 import pytest
@@ -24,19 +25,28 @@ RULES = [
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """/metrics of a broker that a group has begun to consume from."""
-    port = free_port()
+    """/metrics of a master that a group has begun to consume from, and of its slave."""
+    port, of_slave = free_port(), free_port()
     with Cluster(tmp_path_factory.mktemp("scraped")) as cluster:
         namesrv = cluster.namesrv().address
         cluster.broker(namesrv=namesrv, metricsExporterType="PROM", metricsPromExporterPort=port)
+        slave: dict[str, Any] = {"brokerName": "broker-a", "brokerRole": "SLAVE", "brokerId": 1}
+        slave |= {"metricsExporterType": "PROM", "metricsPromExporterPort": of_slave}
+        cluster.broker("slave", namesrv, **slave)
         with Producer("orders", namesrv) as producer, LitePullConsumer("billing", namesrv) as consumer:
             producer.send(Message("Orders", b"one book"))
             consumer.subscribe("Orders")
             while not consumer.poll(timeout_s=5):
                 pass
             consumer.commit()
-        with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
-            return str(answer.read().decode())
+        while "rocketmq_ha_slave_behind_bytes{" not in (page := scraped(port)):
+            pass  # The slave connects a moment later.
+        return page + scraped(of_slave)
+
+
+def scraped(port: int) -> str:
+    with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        return str(answer.read().decode())
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule["alert"])
@@ -45,7 +55,7 @@ def test_an_alert_is_about_figures_that_a_broker_serves(rule: dict[str, str], pa
     assert names or rule["expr"].startswith("up{"), "Prometheus makes `up` itself"
     for name in names:
         (line, *_) = [line for line in page.splitlines() if line.startswith(name + "{")]
-        labels = set(re.findall(r"(\w+)=", line))
+        labels = {"instance", *re.findall(r"(\w+)=", line)}  # Prometheus says which instance it asked.
         told = {*re.findall(r"labels\.(\w+)", str(rule)), *re.findall(r"(\w+)=\"", rule["expr"])}
         grouped = re.search(r"by \(([^)]*)\)", rule["expr"])
         assert told | set(grouped[1].split(", ") if grouped else ()) <= labels

@@ -14,6 +14,7 @@ from flaremq.base.clock import SystemClock
 from flaremq.base.errors import ConnectFailed
 from flaremq.base.live import Live
 from flaremq.broker.offload import Offload
+from flaremq.broker.replicas.mastership import Mastership
 from flaremq.broker.replicas.replication import Replication
 from flaremq.broker.settings import BrokerSettings, Place
 from flaremq.ha.settings import HaSettings
@@ -62,6 +63,7 @@ class Node:
         self.ha_address = f"{HOST}:{port}"
         self.store = MessageStore(small_settings(folder, role=role, **other), owner_dispatches=True)
         self.offload = Offload(1)
+        self.mastership = Mastership(folder)
         self.replication = Replication(
             HaSettings(**ha),
             Live(BrokerSettings(broker_id=broker_id, ip1=HOST, ip2=HOST)),
@@ -72,6 +74,7 @@ class Node:
             offload=self.offload,
             network=Network(),
             clock=SystemClock(),
+            mastership=self.mastership,
         )
         self.replication.shown = lambda: self.store.show(wait=False)
 

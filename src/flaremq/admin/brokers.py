@@ -183,7 +183,8 @@ class Brokers:
         if said.master:
             end, refusal = said.master_commit_log_max_offset, said.flare_last_refusal
             state = f"refused {count(said.flare_refused or 0, 'slave')}, {refusal}" if refusal else ""
-            return HaStatus(*place, True, end, slaves, state=state)
+            displaced, rival = said.flare_displaced or "", said.flare_rival or ""
+            return HaStatus(*place, True, end, slaves, state=state, displaced=displaced, rival=rival)
         own = said.ha_client_runtime_info
         return HaStatus(
             *place,

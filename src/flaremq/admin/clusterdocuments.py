@@ -54,6 +54,8 @@ def ha_document(found: Answers[HaStatus]) -> Document:
                 "following": None if each.is_master else each.is_following,
                 "state": each.state,
                 "cut_bytes": each.cut_bytes,
+                "displaced": each.displaced or None,
+                "rival": each.rival or None,
                 "slaves": [
                     {
                         "address": slave.address,

@@ -150,6 +150,10 @@ def _judged(
     if table.get("haState", "FOLLOWING") != "FOLLOWING":
         why = table.get("haWhyNot") or "no master is known"
         yield "replication", f"does not follow its master: {why}"
+    if table.get("haDisplaced"):
+        yield "master", f"serves no clients: {table['haDisplaced']}"
+    if table.get("haRival"):
+        yield "master", f"is not the only one of its name: {table['haRival']}"
     used = max(
         (first_number(table.get(key)) or 0.0 for key in ("commitLogDiskRatio", "consumeQueueDiskRatio")),
         default=0.0,

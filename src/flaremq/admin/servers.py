@@ -54,8 +54,11 @@ class ServerCalls:
     async def masters(
         self, cluster: str | None = None, broker: str | None = None
     ) -> tuple[ServerAddress, ...]:
-        """The master of this broker, or all masters of this cluster, or all masters."""
-        found = [each for each in await self.all(cluster, broker) if each.id == MASTER_ID]
+        """The master of this broker, or all masters of this cluster, or all masters. An address of a slave
+        means that slave."""
+        found = [
+            each for each in await self.all(cluster, broker) if each.id == MASTER_ID or each.address == broker
+        ]
         if found:
             return tuple(found)
         where = f"broker {broker!r}" if broker else f"cluster {cluster!r}" if cluster else "any cluster"

@@ -57,11 +57,13 @@ from flaremq.broker.overload import Overload
 from flaremq.broker.pull.lane import PullLane
 from flaremq.broker.registration import Registration
 from flaremq.broker.replicas.acting import ActingMaster
+from flaremq.broker.replicas.mastership import Mastership
 from flaremq.broker.replicas.metasync import MetaSync
 from flaremq.broker.replicas.replication import Replication
+from flaremq.broker.replicas.rivals import DisplacedGate, Rivals
 from flaremq.broker.role import Role
 from flaremq.broker.routing import Families
-from flaremq.broker.send.acks import Acks, Mark
+from flaremq.broker.send.acks import Acks
 from flaremq.broker.send.bulkrewrites import BulkRewrites
 from flaremq.broker.send.deduplication import Deduplication
 from flaremq.broker.send.lane import SendLane
@@ -74,7 +76,7 @@ from flaremq.broker.stats.exporter import Exporter
 from flaremq.broker.stats.metrics import BrokerMetrics
 from flaremq.broker.stats.runtime import Runtime
 from flaremq.broker.stats.stats import Stats
-from flaremq.broker.storage import Storage
+from flaremq.broker.storage import Storage, disk_marks
 from flaremq.broker.tables.configfile import CONFIG_FOLDER
 from flaremq.broker.tables.tables import Tables
 from flaremq.broker.tasks import Tasks
@@ -83,7 +85,6 @@ from flaremq.broker.transactions.lane import EndLane
 from flaremq.broker.transactions.requests import TransactionRequests
 from flaremq.broker.transactions.transactions import Transactions
 from flaremq.protocol.bulk.answers import SendAnswers
-from flaremq.protocol.codes import ResponseCode
 from flaremq.remoting.caller import Caller
 from flaremq.remoting.gate import Gate
 from flaremq.remoting.network import Network
@@ -91,7 +92,7 @@ from flaremq.remoting.ports import BROKER, HA, free_port, host_bytes
 from flaremq.remoting.router import Handler
 from flaremq.remoting.turn import Lane
 from flaremq.store.files.disk import Disk
-from flaremq.store.settings import BrokerRole, FlushDisk
+from flaremq.store.settings import BrokerRole
 from flaremq.store.store import MessageStore
 
 log = logger("broker.app")
@@ -142,7 +143,7 @@ class Broker:
         self.configuration = Configuration(
             (
                 *(config.broker, config.server, config.caller, config.store, config.families),
-                *(config.tls, config.tls_client),
+                *(config.ha, config.tls, config.tls_client),
             ),
             self._clock,
             black_list=config.broker.config_black_list,
@@ -155,6 +156,7 @@ class Broker:
         self.stats = Stats(self._settings, self._clock)
         self.store = self._make_store()
         self.tables.attach(self.store)
+        self._mastership = Mastership(config.store.root, self._disk)
         self._running = AsyncExitStack()
         self.composition: Composition | None = None
         """Set when the broker is started."""
@@ -189,7 +191,7 @@ class Broker:
         families = Families(self._config.families, overload)
         caller = Caller(self._config.caller, tls=self._tls_client, network=self._network, clock_s=self._now_s)
         replication = self._replication(caller)
-        marks = [*self._marks(), *replication.marks()]
+        marks = [*disk_marks(self.store), *replication.marks()]
         acks = Acks(marks, show=lambda: self.store.show(wait=False))
         namesrvs = NameServers(live.now.namesrv, by_dns=live.now.namesrv_by_dns)
         acting = self._acting(namesrvs, caller, replication)
@@ -199,6 +201,8 @@ class Broker:
             on_master=acting.master_named,
             clock=self._clock,
         )
+        acting.rivals.register = registration.again
+        acting.rivals.displaced += [replication.withdraw, registration.withdraw]
         tables.topics.listeners.append(registration.topics_changed)
         storage = Storage(self.store, tables, self._offload, self._steps.done)
         self.configuration.listeners += [
@@ -231,11 +235,10 @@ class Broker:
         replication.shown, replication.was_cut = sends.dispatch_soon, timers.log_was_cut
         copies = self._copies_of_master(caller, timers)
         caller.on_close = told_to(registration.connection_lost, copies.connection_lost)
-        figures = [delayed.figures, timers.figures, once.figures, replication.figures]
-        served = self._requests(families, plain, acks, moments, figures)
-        requests = HandlerTables(served, families)
+        figures = [delayed.figures, timers.figures, once.figures, replication.figures, acting.rivals.figures]
+        requests = HandlerTables(self._requests(families, plain, acks, moments, figures), families)
         inner: list[Feature] = [
-            *(self._offload, storage, once, tables, OpenCalls(caller), OpenLanes(pulls, acks)),
+            *(self._offload, storage, once, tables, OpenCalls(caller), acting.rivals, OpenLanes(pulls, acks)),
             *(requests, self.stats, slow, delayed, timers, recalls),
             *(transactions, TransactionRequests(transactions, acks), copies, acting.duty),
         ]
@@ -249,7 +252,8 @@ class Broker:
         made = Composition(
             *(sends, pulls, lanes, acks, overload, families, namesrvs, self.role, replication, inner), []
         )
-        made.outer.extend(self._outer(made, acting.pre_online(registration, tables, timers, self._offload)))
+        online = acting.pre_online(registration, tables, timers, self._offload)
+        made.outer.extend(self._outer(made, online, acting.rivals))
         return made
 
     def _place(self) -> Place:
@@ -267,6 +271,7 @@ class Broker:
             offload=self._offload,
             network=self._network,
             clock=self._clock,
+            mastership=self._mastership,
             sleep=self._sleep,
         )
 
@@ -276,8 +281,11 @@ class Broker:
             store=self.store,
             place=self._place,
             version=lambda: self.tables.topics.version,
+            mastership=self._mastership,
+            offload=self._offload,
             clock=self._clock,
             sleep=self._sleep,
+            rng=self._rng,
         )
 
     def _waiting(self, deliveries: Deliveries) -> tuple[DelayedMessages, Timers]:
@@ -306,12 +314,6 @@ class Broker:
             address=self._address,
             sleep=self._sleep,
         )
-
-    def _marks(self) -> Iterable[Mark]:
-        """The marks that the answer to a producer waits for: one for each guarantee that it is given."""
-        if self.store.settings.flush_disk is FlushDisk.SYNC_FLUSH:
-            timeout_s = self.store.settings.sync_flush_timeout_ms / 1000
-            yield Mark(self.store.flushed, late=ResponseCode.FLUSH_DISK_TIMEOUT, timeout_s=timeout_s)
 
     def _plain(self, moments: TimerRewrite, once: Deduplication) -> PlainSends:
         return PlainSends(
@@ -395,10 +397,10 @@ class Broker:
         """The address that clients connect to."""
         return f"{self._settings.now.ip1}:{self.port}"
 
-    def _outer(self, made: Composition, registration: Feature) -> Iterable[Feature]:
+    def _outer(self, made: Composition, registration: Feature, rivals: Rivals) -> Iterable[Feature]:
         yield PeriodicWork(lambda: Tasks(made.tasks(), self._clock, sleep=self._sleep))
         yield made.replication  # Before the doors: they close first, while slaves still acknowledge.
-        yield Doors(
+        doors = Doors(
             replace(self._config.server, listen_port=self.port),
             self._config.tls,
             sends=made.sends,
@@ -412,12 +414,16 @@ class Broker:
             network=self._network,
             now_s=self._now_s,
         )
+        rivals.displaced.append(lambda: doors.shut(DisplacedGate(self.role.displaced)))
+        yield doors
         metrics = BrokerMetrics(
             self._settings,
             store=self.store,
             stats=self.stats,
             tables=self.tables,
             families=made.families.backlogs,
+            replication=made.replication.metrics,
+            displaced=lambda: self.role.displaced,
             offload=self._offload,
             clock=self._clock,
         )

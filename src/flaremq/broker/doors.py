@@ -73,6 +73,12 @@ class Doors(Feature):
             await self._close()
             raise
 
+    def shut(self, gate: Gate) -> None:
+        """Serve only what this gate lets pass from now on, and answer all pulls that wait."""
+        for door in self.open:
+            door.guard(gate)
+        self._pulls.parked.close()
+
     async def _listen(self, port: int, lanes: Sequence[Lane], codes: frozenset[int]) -> None:
         server = Server(
             replace(self._settings, listen_port=port),

@@ -134,6 +134,19 @@ class Registration(Feature):
         for link in self._links.values():
             link.register_now()
 
+    def again(self) -> None:
+        """Register soon, although nothing has changed here: a NameServer may have forgotten us, or hold
+        another broker for us."""
+        for link in self._links.values():
+            link.register_now()
+
+    def withdraw(self) -> None:
+        """Register no more. NameServers are not told: old ones would forget whoever serves in our place."""
+        self._running = False
+        for link in self._links.values():
+            link.stop()
+        self._links.clear()
+
     def settings_changed(self, names: frozenset[str]) -> None:
         if "namesrvAddr" in names:
             self._namesrvs.set(self.settings.namesrv)
@@ -157,7 +170,7 @@ class Registration(Feature):
             self._named.pop(address, None)
             if link.registered:
                 self._tasks.spawn(f"unregister at {address}", link.unregister())
-        for address in addresses:
+        for address in addresses if self._running else ():
             if address not in self._links:
                 link = self._links[address] = NameServerLink(address, self, self._sleep)
                 link.task = self._tasks.spawn(f"register at {address}", link.run())

@@ -1,4 +1,4 @@
-"""Whether this broker is a slave, and where its master is."""
+"""Whether this broker is a slave, where its master is, and whether another one serves in its place."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ class Role:
         this slave may act for it."""
         self.has_master = False
         """Whether a NameServer knows one at the moment."""
+        self.displaced = ""
+        """Why this master serves no clients any more: another one of its name does. Empty: it serves."""
 
     def learn(self, address: str, _ha_address: str) -> None:
         """Note where NameServers say the master is; an empty address if none of them knows one."""

@@ -8,13 +8,22 @@ from flaremq.base.logs import fields, logger
 from flaremq.broker.configuration import Configuration
 from flaremq.broker.features import Feature
 from flaremq.broker.offload import Offload
+from flaremq.broker.send.acks import Mark
 from flaremq.broker.tables.tables import Tables
 from flaremq.broker.tasks import MINUTE_S, Task
+from flaremq.protocol.codes import ResponseCode
 from flaremq.store.api import ArrivalListener
-from flaremq.store.settings import StoreSettings
+from flaremq.store.settings import FlushDisk, StoreSettings
 from flaremq.store.store import MessageStore
 
 log = logger("broker.storage")
+
+
+def disk_marks(store: MessageStore) -> Iterable[Mark]:
+    """What the answer to a producer waits for at its own disk."""
+    if store.settings.flush_disk is FlushDisk.SYNC_FLUSH:
+        timeout_s = store.settings.sync_flush_timeout_ms / 1000
+        yield Mark(store.flushed, late=ResponseCode.FLUSH_DISK_TIMEOUT, timeout_s=timeout_s)
 
 
 class Storage(Feature):

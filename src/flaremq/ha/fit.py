@@ -75,6 +75,15 @@ class PeerCalls(Protocol):
     async def call(self, address: str, request: Command, timeout_s: float) -> Command: ...
 
 
+class Epochs(Protocol):
+    """How often slaves of one name were promoted. A master of fewer was replaced."""
+
+    @property
+    def newest(self) -> int: ...
+    def follows(self, epoch: int) -> None:
+        """Note durably which master is followed. Blocks."""
+
+
 class ComparedLog(Protocol):
     """A log that is compared with another, and may be cut."""
 
@@ -119,6 +128,7 @@ class MasterLog:
     vouches: bool
     """Whether its producers rely on slaves: what a slave has may have been acknowledged for that."""
     sums: tuple[int, ...]
+    epoch: int | None
 
 
 def checksums(source: ComparedLog, offset: int, end: int, piece: int) -> bytes:
@@ -154,11 +164,14 @@ def _pieces(offset: int, end: int, piece: int, file_size: int) -> list[tuple[int
 class LogFit:
     """Compares our log with that of a master."""
 
-    def __init__(self, calls: PeerCalls, own: ComparedLog, broker_id: int, aside: Aside) -> None:
+    def __init__(
+        self, calls: PeerCalls, own: ComparedLog, broker_id: int, aside: Aside, epochs: Epochs
+    ) -> None:
         self._calls = calls
         self._own = own
         self._broker_id = broker_id
         self._aside = aside
+        self._epochs = epochs
         self.master_end = 0
         """Where the log of the master ended when it was last compared."""
 
@@ -171,7 +184,16 @@ class LogFit:
         except _Unknown:
             return await self._check_java(address)
         self.master_end = master.end
+        self._not_replaced(master, address)
         self._same_shape(master.file_size, address)
+        start = await self._start(master, address)
+        if master.epoch is not None:
+            epoch = master.epoch
+            await self._aside(lambda: self._epochs.follows(epoch))
+        return start
+
+    async def _start(self, master: MasterLog, address: str) -> Start:
+        own = self._own
         if own.end == own.begin == 0:
             return Start(0)
         if own.end < master.begin:
@@ -180,6 +202,14 @@ class LogFit:
         if own.end <= master.end and mine == master.sums:
             return Start(own.end)
         return await self._part(address, master)
+
+    def _not_replaced(self, master: MasterLog, address: str) -> None:
+        if master.epoch is not None and master.epoch < self._epochs.newest:
+            raise Misfit(
+                f"{address} is a master of epoch {master.epoch}, and this store has seen epoch "
+                f"{self._epochs.newest}: a slave was promoted in its place. Follow that one; to give up what "
+                "came after the promotion, empty the store of this slave"
+            )
 
     def _same_shape(self, file_size: int, address: str) -> None:
         if file_size != self._own.file_size:
@@ -250,7 +280,7 @@ class LogFit:
         _expect_success(answer, address)
         said = fields.decode(headers.CompareLogResponseHeader, answer.fields)
         sums = _unpacked(bytes(answer.body or b""))
-        return MasterLog(said.begin, said.end, said.file_size, said.vouches, sums)
+        return MasterLog(said.begin, said.end, said.file_size, said.vouches, sums, said.epoch)
 
     async def _call(self, address: str, code: RequestCode, ext_fields: dict[str, str]) -> Command:
         return await self._calls.call(address, Command(code=code, ext_fields=ext_fields), _CALL_S)

@@ -79,6 +79,8 @@ class HaMaster:
         self._tasks = Owned()
         self._asked = False
         self._refused = 0
+        self.bytes_total = 0
+        """Sent to slaves since the start."""
         self._last_refusal = ""
         self._told = Seldom(_TOLD_S)
 
@@ -95,9 +97,12 @@ class HaMaster:
         self._tasks.spawn("watch-slaves", repeat("watching slaves", self._look, _WATCH_S))
 
     async def stop(self) -> None:
+        """Once it is stopped, doing so again changes nothing."""
         self._unwatch()
+        self._unwatch = lambda: None
         if self._listening is not None:
             self._listening.close()
+            self._listening = None
         for connection in list(self._connections):
             connection.close()
         await self._tasks.aclose(timeout_s=5)
@@ -106,7 +111,9 @@ class HaMaster:
         """The state of now."""
         end = self.source.confirmed
         followers = tuple(connection.follower(end) for connection in self._connections)
-        return MasterStatus(end, self.acks.replicated.value, followers, self._refused, self._last_refusal)
+        return MasterStatus(
+            end, self.acks.replicated.value, followers, self.bytes_total, self._refused, self._last_refusal
+        )
 
     def introduced(self, address: str, broker_id: int) -> bool:
         """A slave has said that the connection from this address is its own."""
@@ -296,6 +303,7 @@ class SlaveConnection(asyncio.BufferedProtocol):
         self._transport.writelines((encode_header(offset, len(piece)), piece))
         self._wrote_s = self._loop.time()
         self._counted += len(piece)
+        self._master.bytes_total += len(piece)
         self._budget -= len(piece)
 
     def look(self, now_s: float) -> None:
@@ -324,5 +332,6 @@ class SlaveConnection(asyncio.BufferedProtocol):
             sent=max(0, self._next),
             lag=lag,
             bytes_per_s=self._rate,
+            silent_s=self._loop.time() - self._heard_s,
             is_near=self.acked >= 0 and lag < self._settings.gap_max,
         )

@@ -111,7 +111,9 @@ class HaSlave:
         self._connection: MasterConnection | None = None
         self._told, self._short = Seldom(_TOLD_S), Seldom(_TOLD_S)
         self._told_why = ""
-        self.cut_bytes = 0
+        self.cut_bytes = self.resyncs = 0
+        """How much of the log was given up, and how often."""
+        self.bytes_total = self.caught_up_ms = self._refusals = 0
 
     def start(self) -> None:
         self._tasks.spawn("follow-master", self._run())
@@ -149,6 +151,10 @@ class HaSlave:
             read_ms=connection.read_ms if connection else 0,
             written_ms=connection.written_ms if connection else 0,
             bytes_per_s=connection.rate() if connection else 0,
+            bytes_total=self.bytes_total,
+            caught_up_ms=self.caught_up_ms,
+            refusals=self._refusals,
+            resyncs=self.resyncs,
             cut_bytes=self.cut_bytes,
         )
 
@@ -166,6 +172,7 @@ class HaSlave:
                 pause_s = _PAUSES_S[0] if ended_well else min(2 * pause_s, _PAUSES_S[1])
                 rest_s = pause_s
             except Misfit as error:
+                self._refusals += 1
                 self._now(FollowState.REFUSED, str(error))
                 rest_s = _REFUSED_S
             except FlareError as error:
@@ -212,6 +219,7 @@ class HaSlave:
             ) from None
         if start.cut_bytes:
             self.cut_bytes += start.cut_bytes
+            self.resyncs += 1
             self._was_cut()
         return start
 
@@ -284,6 +292,7 @@ class MasterConnection(asyncio.BufferedProtocol):
         self._chunks.filled(size)
         self._heard_s, self.read_ms = self._loop.time(), self._slave.clock.now_ms()
         self._bytes += size
+        self._slave.bytes_total += size
         self.has_read = True
         if self._again is None:
             self._append()
@@ -298,6 +307,8 @@ class MasterConnection(asyncio.BufferedProtocol):
                 self.position = max(self.position, chunk.offset + len(chunk.data))
                 copy.append(chunk.offset, chunk.data)
                 self._chunks.drop(chunk)
+            if copy.end >= self.position:
+                self._slave.caught_up_ms = self.read_ms
         except ResourceShort as error:
             self._hold(error)
         except FlareError as error:

@@ -35,8 +35,17 @@ class SlaveStatus:
     """When it last heard of its master, and spoke to it; 0 for never."""
     written_ms: int
     bytes_per_s: int
+    bytes_total: int
+    """Copied since its start."""
+    caught_up_ms: int
+    """When it last had all that its master had; 0 for never."""
+    refusals: int
+    """How often the two logs did not fit since its start."""
+    resyncs: int
+    """How often a part of its log was given up."""
     cut_bytes: int
-    """How much of its log it has given up since its start, because its master does not have it."""
+    """How much of its log it has given up since its start, because its master does not have it, or at its
+    start, because it lay behind a hole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +61,8 @@ class SlaveLink:
     """Up to where bytes were handed to its connection."""
     lag: int
     bytes_per_s: int
+    silent_s: float
+    """For how long it has said nothing."""
     is_near: bool
     """Whether it lacks less than haMaxGapNotInSync."""
 
@@ -64,6 +75,8 @@ class MasterStatus:
     replicated: int
     """How far enough slaves have the log."""
     followers: tuple[SlaveLink, ...]
+    bytes_total: int
+    """Sent to slaves since the start."""
     refused: int
     """Connections that were closed since the start because their log does not fit, or for what they sent."""
     last_refusal: str

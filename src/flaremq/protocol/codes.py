@@ -237,7 +237,8 @@ class RequestCode(IntEnum):
     BATCH_ACK_MESSAGE = 200151
     FLAREMQ_COMPARE_LOG = 47_101
     FLAREMQ_INTRODUCE_SLAVE = 47_102
-    """These two are FlareMQ's own, between a slave and its master. RocketMQ answers them with code 3."""
+    FLAREMQ_CLAIM_NAME = 47_103
+    """These are FlareMQ's own, between brokers of one name. RocketMQ answers them with code 3."""
 
 
 class ResponseCode(IntEnum):

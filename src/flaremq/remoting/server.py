@@ -90,6 +90,12 @@ class Server:
         period_s = min(settings.idle_max_s / 4, 10)
         self._tasks.spawn("close-idle", repeat("closing idle connections", self._close_idle, period_s))
 
+    def guard(self, gate: Gate) -> None:
+        """Ask this gate, and no other, from the next turn on."""
+        self._gate = gate
+        if self._turn is not None:
+            self._turn.gate = gate
+
     def _accept(self) -> Connection:
         assert self._turn is not None
         connection = Connection(

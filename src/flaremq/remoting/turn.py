@@ -179,7 +179,7 @@ class Turn:
         request, before any work is done for it."""
         self._lanes = lanes
         self._answers = answers
-        self._gate = gate
+        self.gate = gate
         self._now_s = now_s
         self._late_s = min((lane.age_max_ms for lane in lanes), default=_NO_AGE_MS) / 1000
         self._loop = asyncio.get_running_loop()
@@ -246,7 +246,7 @@ class Turn:
     def _batch(self, data: memoryview, sources: list[Source], ends: list[int]) -> Batch:
         chunks, heads = _chunks([source.host for source in sources], ends)
         frames, pairs = split(data, chunks, FRAME_SIZE_MAX)
-        batch = Batch(data, sources, chunks, frames, pairs, heads, gate=self._gate)
+        batch = Batch(data, sources, chunks, frames, pairs, heads, gate=self.gate)
         if self._since_s > self._late_s:
             batch.waited_ms = self._ages_ms(sources, frames)
         return batch
@@ -309,7 +309,7 @@ class Turn:
                 batch.chunks[chunk * Chunk.WIDTH + Chunk.REST] = frames[f + Frame.AT]
                 source.broken(error)
                 continue
-            if self._gate is None or command.is_response or _passes(self._gate, source, command):
+            if self.gate is None or command.is_response or _passes(self.gate, source, command):
                 plain.append(PlainRow(row, chunk, source, command))
         return plain
 

@@ -10,6 +10,7 @@ find       lookup by key, id and time
 flags      whether the store accepts reads and writes, and if not, why
 flush      threads that make written bytes durable
 follow     a store whose log follows another
+holes      what lies behind a hole in the log of a slave
 reader     messages of a queue from an offset
 recovery   what a crash left, made whole
 retention  deletion by age and disk space

@@ -7,11 +7,10 @@ from collections.abc import Callable
 from flaremq.base.errors import StoreError
 from flaremq.base.units import MiB
 from flaremq.model.columns import Check, Fact, facts_table
+from flaremq.store.holes import CUT_FOLDER
 from flaremq.store.settings import FlushDisk
 from flaremq.store.store import MessageStore
 
-CUT_FOLDER = "cut"
-"""Below the root: what was given up, in files that are named by its offset."""
 _ROWS = 1024
 _SETTLE_S = 30.0
 

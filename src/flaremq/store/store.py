@@ -42,6 +42,7 @@ from flaremq.store.files.lock import AbortFile, StoreLock
 from flaremq.store.files.preallocate import LOOP_WAIT_S, WAIT_S
 from flaremq.store.find import Finder
 from flaremq.store.flags import Flags, Reporter
+from flaremq.store.holes import find_hole, give_up_behind
 from flaremq.store.index.index import Index, IndexShape
 from flaremq.store.queue.nextoffsets import QueueOffsets
 from flaremq.store.queue.queues import Queues
@@ -103,6 +104,8 @@ class MessageStore:
         self._unseen = Seldom(_UNSEEN_S)
         self.queues = Queues(self.disk, settings, is_batch)
         self.report: RecoveryReport | None = None
+        self.given_up = 0
+        """How many bytes of a slave's log lay behind a hole when it was opened, and were put aside."""
         self._bit_mapper = bit_mapper
         self._drafting = Drafting(
             self.offsets,
@@ -140,6 +143,10 @@ class MessageStore:
         self._on_step(f"abort check: the last stop was {'clean' if clean else 'not clean'}")
         for folder in (*settings.commitlog_folders, settings.consumequeue_folder):
             make_way(self.disk, folder)
+        hole = find_hole(self.disk, settings) if settings.role is BrokerRole.SLAVE else None
+        if hole is not None:
+            self._abort.create()  # Queues and index may know more than the log: that is no clean stop.
+            clean, self.given_up = False, give_up_behind(hole, self.disk, settings, self.clock)
         self.log.files.load()
         self._on_step("commit log")
         self._abort.create()  # Before anything is changed: a start that dies half way was no clean stop.
@@ -160,6 +167,8 @@ class MessageStore:
             settings, self.log, self.queues, self.index, self.checkpoint, self.dispatcher, self.offsets
         )
         self.report = recovery.run(clean=clean, damaged=damaged, index_damaged=index_damaged)
+        if hole is not None:
+            self.checkpoint.forget()  # What is copied again has the times of what is gone.
         self._on_step("recovery")
         self.reader = Reader(self.log, self.queues, settings)
         self.finder = Finder(self.log, self.queues, self.index, self.reader)

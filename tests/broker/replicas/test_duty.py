@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from tests.broker.nobody import Nobody
 from tests.broker.replicas.wires import MemberBench
 
 from flaremq.broker.replicas.acting import ActingMaster
+from flaremq.broker.replicas.mastership import Mastership
 from flaremq.broker.role import Role
 from flaremq.broker.settings import Place
 from flaremq.protocol.codes import RequestCode
@@ -201,7 +203,10 @@ async def test_a_slave_that_may_act_hears_of_its_master_by_its_duty_alone(
             store=desk.store,
             place=lambda: Place("10.0.0.2:10911", "10.0.0.2:10912"),
             version=lambda: desk.tables.topics.version,
+            mastership=Mastership(tmp_path),
+            offload=desk.broker._offload,
             clock=bench.clock,
+            rng=random.Random(1),
         )
         acting.master_named(MASTER, "10.0.0.1:10912")
         assert bench.replicas.masters == [(MASTER, "10.0.0.1:10912")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -81,3 +82,29 @@ async def test_a_slave_that_is_refused_says_why(pair: Group) -> None:
     async with Admin(pair.together.namesrv) as admin:
         (found,) = [each for each in await admin.brokers.ha() if not each.is_master]
     assert not found.is_following and "mappedFileSizeCommitLog=1048576" in found.state
+
+
+@pytest.mark.parametrize("role", ["SYNC_MASTER", "SLAVE"])
+async def test_settings_of_either_side_can_be_changed_while_it_runs(pair: Group, role: str) -> None:
+    broker = await pair.broker(0 if role == "SYNC_MASTER" else 1, role)
+    async with Admin(namesrv=pair.together.namesrv) as admin:
+        await admin.brokers.update_config({"brokerPermission": "4"}, broker=f"{HOST}:{broker.port}")
+        (shown,) = await admin.brokers.config(broker=f"{HOST}:{broker.port}")
+    assert (shown.values["brokerPermission"], shown.values["brokerRole"]) == ("4", role)
+    assert shown.values["slaveTimeout"] == "3000"
+
+
+async def test_a_topic_is_known_at_a_slave_as_soon_as_its_first_message_is(pair: Group) -> None:
+    """And not up to 3 s later: its master may be dead by then."""
+    master = await pair.broker(0, "SYNC_MASTER")
+    slave = await pair.broker(1, "SLAVE", haMasterAddress=f"{HOST}:{master.port + 1}")
+    await until(lambda: replication(slave).is_following() and bool(slave.role.master))
+    asked: list[str] = []
+    for number in range(3):
+        topic, began_s = f"Orders{number}", asyncio.get_running_loop().time()
+        async with Producer("p", namesrv=pair.together.namesrv) as producer:
+            await producer.send(Message(topic, b"one"))
+        await until(lambda: slave.tables.topics.get(topic) is not None)  # noqa: B023
+        if asyncio.get_running_loop().time() - began_s < 1.5:
+            asked.append(topic)
+    assert len(asked) >= 2, "one of three may have waited for a busy machine"

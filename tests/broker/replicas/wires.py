@@ -13,6 +13,7 @@ from flaremq.broker.namesrvs import NameServers
 from flaremq.broker.replicas.duty import Duty
 from flaremq.broker.replicas.exchange import HaInfo, MemberCalls
 from flaremq.broker.replicas.members import Membership
+from flaremq.broker.replicas.rivals import Rivals
 from flaremq.broker.settings import BrokerSettings, Place
 from flaremq.model.topic import DataVersion
 from flaremq.protocol import beans
@@ -81,6 +82,7 @@ class Replicas:
     followed_by: set[str] = field(default_factory=set)
     following: bool = False
     masters: list[tuple[str, str]] = field(default_factory=list)
+    rivals: Rivals | None = None
 
     def is_followed_by(self, host: str) -> bool:
         return host in self.followed_by

@@ -156,3 +156,7 @@ class HaStatus:
     """What it is doing, or what it refused; only FlareMQ says."""
     cut_bytes: int = 0
     """How much of its log a slave has given up since its start, because its master did not have it."""
+    displaced: str = ""
+    """Why a master serves no clients: another one of its name does."""
+    rival: str = ""
+    """Another master of its name, which has to yield to this one."""

@@ -1,9 +1,12 @@
-"""What a broker needs to act for its missing master, or to return as one: the rooms of it, put together."""
+"""What a broker needs to act for its missing master, to return as one, or to yield to another one: the rooms
+of it, put together."""
 
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable
+from typing import Protocol
 
 from flaremq.base.clock import Clock
 from flaremq.base.lifecycle import Sleep
@@ -16,13 +19,21 @@ from flaremq.broker.replicas.copyback import CopyBack, TimerProgress
 from flaremq.broker.replicas.duty import Duty
 from flaremq.broker.replicas.escape import Escape
 from flaremq.broker.replicas.exchange import HaInfo, MemberCalls
+from flaremq.broker.replicas.mastership import Mastership
 from flaremq.broker.replicas.members import Membership, OneWayCalls
 from flaremq.broker.replicas.preonline import PreOnline, Replicas
+from flaremq.broker.replicas.rivals import Rivals
 from flaremq.broker.role import Role
 from flaremq.broker.settings import BrokerSettings, Place
 from flaremq.broker.tables.tables import Tables
 from flaremq.model.topic import DataVersion
 from flaremq.store.store import MessageStore
+
+
+class MemberLog(Replicas, Protocol):
+    """The log's way between members, which tells operators of other masters."""
+
+    rivals: Rivals | None
 
 
 class ActingMaster:
@@ -32,12 +43,15 @@ class ActingMaster:
         role: Role,
         namesrvs: NameServers,
         caller: OneWayCalls,
-        replicas: Replicas,
+        replicas: MemberLog,
         *,
         store: MessageStore,
         place: Callable[[], Place],
         version: Callable[[], DataVersion],
+        mastership: Mastership,
+        offload: Offload,
         clock: Clock,
+        rng: random.Random,
         sleep: Sleep = asyncio.sleep,
     ) -> None:
         self._settings = settings
@@ -49,14 +63,21 @@ class ActingMaster:
         self._clock = clock
         self._sleep = sleep
         self._calls = MemberCalls(caller)
-        self._members = Membership(settings, namesrvs, caller, place=place, version=version)
+        self.members = Membership(settings, namesrvs, caller, place=place, version=version)
         self.duty = Duty(
             settings,
-            self._members,
+            self.members,
             is_slave=role.is_slave,
             is_following=replicas.is_following,
             ha_info=self._calls.ha_info,
             clock=clock,
+        )
+        self.rivals = replicas.rivals = Rivals(
+            *(settings, mastership, self.members, caller, offload),
+            role=role,
+            address=lambda: place().address,
+            clock=clock,
+            rng=rng,
         )
         self.duty.on_master += [role.learn, replicas.master_is]
         self._escape = Escape(
@@ -65,7 +86,7 @@ class ActingMaster:
 
     @property
     def deliveries(self) -> Deliveries:
-        return Deliveries(self.duty.serves, self._escape.deliver)
+        return Deliveries(lambda: self.duty.serves() and not self._role.displaced, self._escape.deliver)
 
     def master_named(self, address: str, ha_address: str) -> None:
         """What the registration of a slave is told of its master. Where slaves may act, their duty tells the
@@ -82,7 +103,7 @@ class ActingMaster:
         return PreOnline(
             self._settings,
             self.duty,
-            self._members,
+            self.members,
             self._calls,
             registration=registration,
             replicas=self._replicas,

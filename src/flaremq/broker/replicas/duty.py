@@ -26,6 +26,7 @@ from flaremq.broker.replicas.members import Membership
 from flaremq.broker.settings import BrokerSettings
 from flaremq.broker.tasks import Task
 from flaremq.protocol import fields
+from flaremq.protocol.bodies.route import MASTER_ID
 from flaremq.protocol.codes import RequestCode
 from flaremq.protocol.command import Command, response_to
 from flaremq.protocol.headers.namesrv import NotifyMinBrokerIdChangeRequestHeader
@@ -33,7 +34,6 @@ from flaremq.remoting.router import Peer
 
 log = logger("broker.duty")
 
-MASTER_ID: Final = 0
 _FIRST_S: Final = 1.0
 
 

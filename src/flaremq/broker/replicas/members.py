@@ -21,7 +21,7 @@ from flaremq.model.names import sync_member_topic
 from flaremq.model.topic import DataVersion
 from flaremq.protocol import beans, fields
 from flaremq.protocol.bodies.cluster import GetBrokerMemberGroupResponseBody
-from flaremq.protocol.bodies.route import TopicRouteData
+from flaremq.protocol.bodies.route import MASTER_ID, TopicRouteData
 from flaremq.protocol.codes import RequestCode, ResponseCode, response_name
 from flaremq.protocol.command import Command
 from flaremq.protocol.headers import namesrv as headers
@@ -68,6 +68,12 @@ class Membership:
         if not told:
             return None
         return dict(sorted((id_, address) for answer in told for id_, address in answer.items()))
+
+    async def masters(self) -> frozenset[str] | None:
+        """The addresses of all that some NameServer holds for the master; None if none of them answers."""
+        answers = await asyncio.gather(*(self._answer(each) for each in self.namesrvs.addresses))
+        told = [answer for answer in answers if answer is not None]
+        return frozenset(answer[MASTER_ID] for answer in told if MASTER_ID in answer) if told else None
 
     async def _answer(self, namesrv: str) -> Mapping[int, str] | None:
         try:

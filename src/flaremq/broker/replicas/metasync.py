@@ -14,6 +14,10 @@ table that takes long to fetch is fetched less often, so that no kind takes more
     timers             the wheel follows (delay.timers), the counts are replaced
     request modes      replaced
 
+A record of a topic that is not known here is a reason to ask for topics and groups at once: a topic that was
+created with its first message is known here a round trip later, and not up to 3 s, in which its master may
+die.
+
 How far deliveries are (of delay levels, timers and transactions) counts only once our log has all that the
 master had when it told it: what was delivered lies behind what waited, and a slave that was promoted in
 between would have neither. A FlareMQ master tells the end of its log with its answer; others are
@@ -26,6 +30,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, Generic, Protocol, TypeVar
 
@@ -69,6 +74,8 @@ _ABSENT_S: Final = 10.0
 _TABLE_S: Final = 30.0
 _BODY_S: Final = 3.0
 _TOLD_EVERY_S: Final = 60.0
+_NAMES: Final = ("topics", "groups")
+_MET_MAX: Final = 100_000  # Topics. Each that is asked for needlessly costs two small requests.
 _TRANSACTIONS: Final = "CID_RMQ_SYS_TRANS"
 _OF_TRANSACTIONS: Final = f"@{_TRANSACTIONS}"
 """How the names of offsets end that tell how far transactions are."""
@@ -111,6 +118,8 @@ class _Kind:
     """From the master at this address."""
     trouble: Seldom = field(default_factory=lambda: Seldom(_TOLD_EVERY_S))
     failed: bool = False
+    copying: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """An answer that is older must not replace a newer one."""
 
 
 class MetaSync(Feature):
@@ -148,11 +157,22 @@ class MetaSync(Feature):
         self._delays = Deferral(self._deliver_from)
         self._progress = Deferral(timers.follow)
         self._running = Owned()
+        self._loop = asyncio.get_running_loop()
+        self._names: list[_Kind] = []
+        """Topics and groups."""
+        self._lacks_names = self._asks_for_names = False
+        self._met: set[bytes] = set()
+        """Topics of which a record was seen here."""
         self.step = "copies of the master's tables" if role.is_slave else ""
 
     async def start(self) -> None:
-        for kind in self._kinds() if self._role.is_slave else ():
+        if not self._role.is_slave:
+            return
+        kinds = self._kinds()
+        self._names = [kind for kind in kinds if kind.name in _NAMES]
+        for kind in kinds:
             self._running.spawn(f"copy-{kind.name}", self._repeat(kind))
+        self._store.listen(self)
 
     async def stop(self) -> None:
         await self._running.aclose(timeout_s=5)
@@ -161,6 +181,32 @@ class MetaSync(Feature):
         """The master may have crashed, and forgotten the last offsets that it told."""
         if address == self._role.master:
             self._offsets.away()
+
+    # Topics that are new.
+
+    def arrived(self, topic: bytes, _queue_id: int, _max_offset: int) -> None:
+        """Records of a topic have become visible. Called in any thread."""
+        if topic in self._met:
+            return
+        if len(self._met) >= _MET_MAX:
+            self._met.clear()
+        self._met.add(topic)
+        if self._tables.topics.get(topic.decode("utf-8", "replace")) is None:
+            with suppress(RuntimeError):  # The loop has ended.
+                self._loop.call_soon_threadsafe(self._ask_for_names)
+
+    def _ask_for_names(self) -> None:
+        self._lacks_names = True
+        if not self._asks_for_names:
+            self._asks_for_names = True
+            self._running.spawn("copy-names", self._copy_names())
+
+    async def _copy_names(self) -> None:
+        while self._lacks_names:
+            self._lacks_names = False
+            for kind in self._names:
+                await self._copy(kind)
+        self._asks_for_names = False
 
     def _kinds(self) -> list[_Kind]:
         return [
@@ -193,7 +239,7 @@ class MetaSync(Feature):
             return _PERIOD_S
         began_s = self._clock.monotonic_s()
         try:
-            async with asyncio.timeout(kind.limit_s):
+            async with kind.copying, asyncio.timeout(kind.limit_s):
                 await kind.copy(master)
         except (NotServed, MessageNotFound) as error:
             if kind.trouble.due() is not None:
@@ -230,6 +276,7 @@ class MetaSync(Feature):
         if gone:
             await self._tables.deleted.save()  # Before the queues go: a crash must not bring them back.
         topics.replace_all(told.entries, told.version)
+        self._met -= {name.encode("utf-8", "replace") for name in gone}
         for name in gone:
             await self._delete(name)
         await topics.save()

@@ -26,11 +26,12 @@ from flaremq.base.lifecycle import Owned, Sleep
 from flaremq.base.live import Live
 from flaremq.base.logs import Seldom, fields, logger
 from flaremq.broker.features import Feature
-from flaremq.broker.replicas.duty import MASTER_ID, Duty
+from flaremq.broker.replicas.duty import Duty
 from flaremq.broker.replicas.exchange import HaInfo, MemberCalls
 from flaremq.broker.replicas.members import Membership
 from flaremq.broker.settings import BrokerSettings
 from flaremq.broker.tasks import Task
+from flaremq.protocol.bodies.route import MASTER_ID
 
 log = logger("broker.preonline")
 

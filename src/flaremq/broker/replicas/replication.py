@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 
 from flaremq.base.clock import Clock
@@ -21,8 +22,12 @@ from flaremq.base.logs import fields as logged
 from flaremq.base.logs import logger
 from flaremq.broker.features import Feature, Requests
 from flaremq.broker.offload import Offload
+from flaremq.broker.replicas.mastership import Mastership
+from flaremq.broker.replicas.rivals import Rivals
+from flaremq.broker.replicas.sheet import master_figures, slave_figures
 from flaremq.broker.send.acks import Mark
 from flaremq.broker.settings import BrokerSettings, Place
+from flaremq.broker.stats.metrics import Figure
 from flaremq.ha.acks import SlaveAcks
 from flaremq.ha.fit import LogFit, PeerCalls, checksums
 from flaremq.ha.master import HaMaster
@@ -64,6 +69,7 @@ class Replication(Feature):
         offload: Offload,
         network: Network,
         clock: Clock,
+        mastership: Mastership,
         sleep: Sleep = asyncio.sleep,
     ) -> None:
         """`server` says where the HA port listens, `place` how others reach it."""
@@ -76,6 +82,7 @@ class Replication(Feature):
         self._offload = offload
         self._network = network
         self._clock = clock
+        self._mastership = mastership
         self._sleep = sleep
         self._tasks = Owned()
         self._loop = asyncio.get_running_loop()
@@ -88,6 +95,8 @@ class Replication(Feature):
         self.slave: HaSlave | None = None
         self.shown: Callable[[], None] = store.show
         """Called in the event loop when a slave's log has grown, so that consumers see it."""
+        self.rivals: Rivals | None = None
+        """What is known of other masters of our name."""
         self.was_cut: Callable[[], None] = lambda: None
         """The same when a part of it was given up, before anything is appended."""
 
@@ -124,7 +133,7 @@ class Replication(Feature):
         await self.master.start(self._server)
 
     def _start_slave(self) -> None:
-        fit = LogFit(self._calls, self._own, self._broker.now.broker_id, self._offload.run)
+        fit = LogFit(self._calls, self._own, self._broker.now.broker_id, self._offload.run, self._mastership)
         self.slave = HaSlave(
             self._settings,
             self._own,
@@ -135,6 +144,7 @@ class Replication(Feature):
             introduce=self._introduce,
             was_cut=lambda: self.was_cut(),
         )
+        self.slave.cut_bytes, self.slave.resyncs = self._store.given_up, int(self._store.given_up > 0)
         self._unwatch = self._store.log.watch(self._grown)
         self.slave.start()
         if self._settings.master_address:
@@ -147,6 +157,11 @@ class Replication(Feature):
         if self.master is not None:
             await self.master.stop()
         await self._tasks.aclose(timeout_s=5)
+
+    def withdraw(self) -> None:
+        """Serve no slaves any more: another master does."""
+        if self.master is not None:
+            self._tasks.spawn("withdraw", self.master.stop())
 
     def _grown(self) -> None:
         """The part of a slave's log that consumers may see has grown."""
@@ -216,6 +231,13 @@ class Replication(Feature):
             "haLastRefusal": leading.last_refusal,
         }
 
+    def metrics(self) -> Iterable[Figure]:
+        """For /metrics."""
+        if self.slave is not None:
+            return slave_figures(self.slave.status(), self._clock.now_ms())
+        is_displaced = self.rivals is not None and bool(self.rivals.displaced_by)
+        return () if self.master is None else master_figures(self.master.status(), is_displaced=is_displaced)
+
     # Requests.
 
     def handlers(self) -> Iterable[Requests]:
@@ -234,7 +256,12 @@ class Replication(Feature):
             info = _slave_info(self.slave.status(), self._store.checkpoint.master_flushed_offset)
         else:
             assert self.master is not None
-            info = _master_info(self.master.status())
+            info = replace(
+                _master_info(self.master.status()),
+                flare_epoch=self._mastership.epoch,
+                flare_displaced=(self.rivals and self.rivals.displaced_by) or None,
+                flare_rival=(self.rivals and self.rivals.rival) or None,
+            )
         return response_to(request, body=beans.encode(info))
 
     async def exchange_addresses(self, _peer: Peer, request: Command) -> Command:
@@ -269,6 +296,7 @@ class Replication(Feature):
             end=self._store.log.confirmed,
             file_size=own.file_size,
             vouches=any(True for _ in self.marks()),
+            epoch=self._mastership.epoch,
         )
         return response_to(request, ext_fields=fields.encode(said), body=sums)
 

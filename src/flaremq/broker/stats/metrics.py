@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Final
+from typing import Final, NamedTuple
 
 from flaremq.base.clock import Clock
 from flaremq.base.errors import ConfigError, FlareError
@@ -51,6 +51,17 @@ _FIRST_REGULAR_VERSION: Final = 213  # V4_0_0; from here on, two numbers per pat
 _HIGHER_VERSION: Final = 612
 
 
+class Figure(NamedTuple):
+    """A figure that another part of the broker has to tell."""
+
+    name: str
+    text: str
+    is_counter: bool = False
+    labels: tuple[str, ...] = ()
+    rows: Sequence[tuple[tuple[str, ...], float]] = ()
+    """The values of its labels, and its own."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Place:
     """One queue of a group: the next message to be consumed, and to be pulled."""
@@ -77,6 +88,7 @@ class _Look:
     waiting: Mapping[str, int]
     repeated: int
     """Messages that were sent again, and not stored again."""
+    replication: Sequence[Figure]
 
 
 class BrokerMetrics:
@@ -90,9 +102,12 @@ class BrokerMetrics:
         families: Mapping[str, Backlog],
         offload: Offload,
         clock: Clock,
+        replication: Callable[[], Iterable[Figure]] = tuple,
+        displaced: Callable[[], str] = str,
         own: Registry | None = None,
     ) -> None:
-        """`families`: backlogs by RocketMQ's names. `own`: more metrics of the process, shown last."""
+        """`families`: backlogs by RocketMQ's names. `replication`: the figures of slaves and masters.
+        `displaced`: why another master serves in our place. `own`: more metrics, shown last."""
         self._live = settings
         self._store = store
         self._stats = stats
@@ -100,6 +115,8 @@ class BrokerMetrics:
         self._families = families
         self._offload = offload
         self._clock = clock
+        self._replication = replication
+        self._displaced = displaced
         self._own = own
         self._scraping = asyncio.Lock()
         self._labels = {
@@ -118,6 +135,8 @@ class BrokerMetrics:
     async def health(self) -> Answer:
         """Whether messages are accepted, and if not, why. Degraded: they are, but some part fails and
         retries."""
+        if displaced := self._displaced():
+            return Answer(f"serves no clients: {displaced}\n", status=HTTPStatus.SERVICE_UNAVAILABLE)
         try:
             self._store.check_writable()
         except FlareError as error:
@@ -150,6 +169,7 @@ class BrokerMetrics:
             places=list(_places(tables.offsets)),
             waiting={_PROCESSORS.get(name, name): family.waiting for name, family in self._families.items()},
             repeated=self._stats.rates.put_repeated,
+            replication=tuple(self._replication()),
         )
 
     def _write(self, look: _Look) -> str:
@@ -159,6 +179,9 @@ class BrokerMetrics:
         self._write_clients(page, look)
         self._write_lag(page, look)
         self._write_store(page, look)
+        for each in look.replication:
+            write = page.counters if each.is_counter else page.gauges
+            write(each.name, each.text, each.labels, each.rows)
         return page.registry.exposition() + (self._own.exposition() if self._own is not None else "")
 
     def _write_broker(self, page: _Sheet, look: _Look) -> None:

@@ -19,10 +19,11 @@ def ha(
     broker: Broker = None,
     json: Json = False,
 ) -> None:
-    """Show masters and slaves, and how far each slave is behind. Exit status 1 if one does not follow.
+    """Show masters and slaves, and how far each slave is behind. Exit status 1 if one does not follow, or if
+    a name has two masters.
 
     A slave whose log does not fit that of its master is refused, and copies nothing until you decide which
-    of them is right.
+    of them is right. Of two masters of one name, the one that is outranked serves no clients.
     """
     out = Output(json)
     with connected(namesrv, profile) as admin:
@@ -41,8 +42,12 @@ def ha(
         note_failures(found.failed)
 
     out.show(ha_document(found), for_people)
-    if not all(each.is_master or each.is_following for each in found):
+    if not all(_is_well(each) for each in found):
         raise typer.Exit(1)
+
+
+def _is_well(each: HaStatus) -> bool:
+    return not (each.displaced or each.rival) if each.is_master else each.is_following
 
 
 def _row(each: HaStatus, ends: dict[str, int]) -> tuple[object, ...]:
@@ -50,6 +55,7 @@ def _row(each: HaStatus, ends: dict[str, int]) -> tuple[object, ...]:
     if each.is_master:
         near = sum(slave.in_sync for slave in each.slaves)
         state = f"{count(len(each.slaves), 'slave')}, {near} in sync" if each.slaves else "no slaves"
+        state = "serves no clients" if each.displaced else state
         return (*place, each.log_max_offset, None, state)
     end = ends.get(each.broker)
     behind = size(max(0, end - each.log_max_offset)) if end is not None and each.is_following else None
@@ -60,6 +66,10 @@ def _row(each: HaStatus, ends: dict[str, int]) -> tuple[object, ...]:
 def _remarks(each: HaStatus) -> list[str]:
     """What a person must know, in full sentences."""
     found = []
+    if each.displaced:
+        found.append(f"{each.broker} ({each.id}) serves no clients: {each.displaced}")
+    if each.rival:
+        found.append(f"{each.broker} ({each.id}) is not the only master of its name: {each.rival}")
     if each.state and not each.is_following:
         found.append(f"{each.broker} ({each.id}): {each.state}")
     if each.cut_bytes:

@@ -15,6 +15,7 @@ from flaremq.base.errors import ConfigError, FlareError, InvalidParameter
 from flaremq.base.settingsfile import SettingsFile
 from flaremq.base.text import size
 from flaremq.broker.config import BrokerConfig
+from flaremq.broker.replicas.mastership import Mastership
 from flaremq.cli.render import confirm, note
 from flaremq.client.settings import ClientSettings
 from flaremq.servers.config import load_broker
@@ -49,9 +50,12 @@ def promote_slave(config: Path | None, flags: Sequence[str], *, sync: bool, yes:
             f"{settings.file} says brokerRole={role.name} now, but an option or the environment still says "
             "SLAVE: change it there"
         )
+    mastership = Mastership(settings.store.root)
+    mastership.load()
+    mastership.promote()
     typer.echo(
-        f"{name} is a {role.name} from its next start on. Do not start the old master again before you have "
-        "made it a slave (brokerRole=SLAVE, brokerId=1)."
+        f"{name} is a {role.name} from its next start on (epoch {mastership.epoch}). Make the old master a "
+        "slave (brokerRole=SLAVE, brokerId=1): as a master it no longer starts beside this one."
     )
 
 

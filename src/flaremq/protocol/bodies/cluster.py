@@ -90,3 +90,8 @@ class HARuntimeInfo:
     flare_refused: int | None = None
     flare_last_refusal: str | None = None
     """FlareMQ's own: connections that a master refused, and why the last one."""
+    flare_epoch: int | None = None
+    flare_displaced: str | None = None
+    """Why a master serves no clients: another one of its name does."""
+    flare_rival: str | None = None
+    """Another master that has to yield to this one."""

@@ -1,4 +1,4 @@
-"""Headers of the requests between a slave and its master that only FlareMQ has."""
+"""Headers of the requests between brokers of one name that only FlareMQ has."""
 
 from __future__ import annotations
 
@@ -26,6 +26,8 @@ class CompareLogResponseHeader(Header):
     file_size: Long
     vouches: bool
     """Whether producers rely on slaves."""
+    epoch: Long | None = None
+    """How often slaves of this name were promoted, as far as this master knows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,3 +36,15 @@ class IntroduceSlaveRequestHeader(Header):
 
     broker_id: Long
     address: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimNameHeader(Header):
+    """FLAREMQ_CLAIM_NAME, and its answer: what a broker says of its being the master of this name."""
+
+    broker_name: str
+    address: str
+    epoch: Long
+    started: Long
+    start_id: Long
+    serves: bool

@@ -276,6 +276,13 @@ class Disk(Files):
         make_way(self, path.parent)
         super().save(path, backup, data)
 
+    def move(self, path: Path, to: Path) -> None:
+        """Durable when it returns; to another file system it is a copy."""
+        with _space_needed(to, self.size(path)):
+            shutil.move(path, to)
+        for folder in {path.parent, to.parent}:
+            self.sync_folder(folder)
+
     def delete(self, path: Path) -> None:
         path.unlink(missing_ok=True)
 

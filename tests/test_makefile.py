@@ -12,14 +12,15 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-RUNS = ("servers", "spark", "main", "python", "java")
+RUNS = ("main", "spark", "cli", "servers", "java", "python")
 FAKE_PYTEST = """#!/bin/sh
 case "$*" in
   *tests/java*) run=java ;;
-  *tests/model*) run=python ;;
+  *tests/remoting/test_turn*) run=python ;;
   *--ignore=tests/spark*) run=main ;;
   *tests/spark*) run=spark ;;
   *tests/cluster*) run=servers ;;
+  *tests/cli*) run=cli ;;
 esac
 echo "$run has begun"
 [ -z "$PYTHONDONTWRITEBYTECODE" ] || echo "$run compiles every module in every process"

@@ -12,14 +12,15 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-RUNS = ("servers", "spark", "main", "python", "java")
+RUNS = ("main", "spark", "cli", "servers", "java", "python")
 FAKE_PYTEST = """#!/bin/sh
 case "$*" in
   *tests/java*) run=java ;;
-  *tests/model*) run=python ;;
+  *tests/remoting/test_turn*) run=python ;;
   *--ignore=tests/spark*) run=main ;;
   *tests/spark*) run=spark ;;
   *tests/cluster*) run=servers ;;
+  *tests/cli*) run=cli ;;
 esac
 echo "$run has begun"
 [ -z "$PYTHONDONTWRITEBYTECODE" ] || echo "$run compiles every module in every process"
@@ -114,3 +115,10 @@ def test_a_fresh_machine_is_told_each_step_of_the_set_up(folder: Path) -> None:
 
 def test_a_machine_that_is_set_up_is_told_nothing_of_it(folder: Path) -> None:
     assert "[1/4]" not in make(folder, "-n", "demo").stdout
+
+
+def test_a_fresh_clone_begins_with_a_virtual_environment(folder: Path) -> None:
+    shutil.rmtree(folder / ".venv")
+    ran = make(folder, "--dry-run", "setup")
+    assert ran.returncode == 0, ran.stderr
+    assert "|| python3 -m venv .venv" in ran.stdout

@@ -16,7 +16,6 @@ from flaremq.base.units import HOUR_MS
 from flaremq.store.api import PutStatus
 from flaremq.store.queue.consumequeue import ConsumeQueue
 from flaremq.store.settings import FlushDisk
-from flaremq.store.store import MessageStore
 
 ERRORS = {
     "no descriptor": os_error(errno.EMFILE),
@@ -122,7 +121,7 @@ def test_the_cleaner_goes_on_and_leaves_no_gap(troubled: Troubled, error: Except
     result = store.put(a_proof(A, "last"))
     store.close()
     assert not (troubled.root / "abort").exists()
-    with MessageStore(troubled.settings, clock=troubled.clock) as again:
+    with troubled.next_life() as again:
         assert again.get(*A, result.queue_offset).count == 1
 
 

@@ -60,9 +60,13 @@ class Troubled:
         self.put(5)
         self.promises.check(self.store)
 
+    def next_life(self) -> MessageStore:
+        """In the same folder, on a disk without troubles: half full, however full the real one is."""
+        return MessageStore(self.settings, clock=self.clock, disk=TroubledDisk())
+
     def stops_cleanly_and_has_all(self) -> None:
         self.store.close()
         assert not (self.root / "abort").exists()
-        with MessageStore(self.settings, clock=self.clock) as again:
+        with self.next_life() as again:
             assert again.report is not None and again.report.clean
             self.promises.check(again)

@@ -70,7 +70,7 @@ def test_a_process_has_one_session(spark: SparkSession) -> None:
 def test_a_start_prints_nothing_and_leaves_nothing(java: Java, tmp_path: Path) -> None:
     code = """
 before = dict(os.environ)
-with opened_session(SessionPlan(master="local[1]")) as spark:
+with opened_session(SessionPlan(master="local[1]", jvm_options=("-XX:TieredStopAtLevel=1",))) as spark:
     print(spark.range(5).count())
     own = {name: value for name, value in os.environ.items() if before.get(name) != value}
     print(own.keys() <= {"SPARK_AUTH_SOCKET_TIMEOUT", "SPARK_BUFFER_SIZE"})  # PySpark's own doing.

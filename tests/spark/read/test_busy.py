@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,8 @@ from flaremq.spark.pipelines.store.rebuild import rebuild
 from flaremq.store.offline.scan import StoreScan
 
 RATE = 5000
+LOOKS = int(os.environ.get("FLAREMQ_LOOKS", "15"))
+"""Of the long run. The store grows meanwhile, so each takes longer than the one before."""
 
 
 def verified(busy: Busy) -> list[str]:
@@ -65,4 +68,4 @@ def test_beside_a_busy_broker_only_true_damage_is_found(spark: SparkSession, tmp
 def test_beside_a_busy_broker_only_true_damage_is_found_however_often_one_looks(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    look_often(spark, tmp_path, 60)
+    look_often(spark, tmp_path, LOOKS)

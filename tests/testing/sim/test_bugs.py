@@ -7,7 +7,7 @@ from tests.testing.sim.bugs import PLANTED, PlantedBug
 
 from flaremq.testing.sim.runner import run_seed
 
-SEARCHED = 300
+SEARCHED = 100  # As many as `make sim` runs.
 
 
 QUICK = {
@@ -26,9 +26,6 @@ def test_a_planted_bug_is_found(bug: PlantedBug, monkeypatch: pytest.MonkeyPatch
     assert run_seed(bug.seed).check in bug.checks
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(3600)
-@pytest.mark.parametrize("bug", PLANTED, ids=lambda bug: bug.name)
-def test_a_planted_bug_is_found_by_a_search(bug: PlantedBug, monkeypatch: pytest.MonkeyPatch) -> None:
-    bug.plant(monkeypatch)
-    assert any(run_seed(seed).check in bug.checks for seed in range(SEARCHED))
+def test_whoever_runs_the_usual_seeds_comes_to_each_planted_bug() -> None:
+    """A seed repeats exactly, so those before it need not be run here."""
+    assert all(bug.seed < SEARCHED for bug in PLANTED)

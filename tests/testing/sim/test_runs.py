@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import random
 import subprocess
 import sys
 
 import pytest
 
+from flaremq.testing.sim.events import EventStream
+from flaremq.testing.sim.loop import SimLoop, SimNode
 from flaremq.testing.sim.runner import run_seed
 
 QUICK = [2, 3, 7, 8, 15, 21]
@@ -48,3 +52,22 @@ def test_a_seed_gives_the_same_events_in_another_process_with_other_hashes() -> 
         for hashes in ("1", "77")
     }
     assert found == {f"{run_seed(7).digest}\n"}
+
+
+@pytest.mark.parametrize("drift", [0.001, -0.001, 0.0003])
+def test_no_timer_comes_before_the_clock_of_its_node_shows_its_time(drift: float) -> None:
+    """A callback that then asks for the rest of its time would be called for ever: time stands still."""
+    loop = SimLoop(random.Random(1), EventStream())
+    node, early = SimNode("fast", drift), list[float]()
+
+    async def wait() -> None:
+        for number in range(2000):
+            came = asyncio.get_running_loop().create_future()
+            when = loop.time() + 0.0037 * number
+            loop.call_at(when, came.set_result, None)
+            await came
+            early.extend([when] if loop.time() < when else [])
+
+    loop.run_until_complete(loop.spawn(node, wait()))
+    loop.close()
+    assert not early

@@ -9,6 +9,7 @@ drain       what all queues hold is compared with the history; stores are verifi
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
 from collections import Counter
 from dataclasses import dataclass
@@ -28,6 +29,8 @@ from flaremq.testing.sim.plan import Plan, draw
 from flaremq.testing.sim.workload import DELAYS, TOPICS, Shopper
 from flaremq.testing.sim.world import Simulation
 
+_DELAYED_S: Final = 16.0
+"""After this time each message is in its queue, or lost."""
 _CATCH_UP_S: Final = 120.0
 _FINISH_S: Final = 240.0
 """After healing, all work must be done within this virtual time: transactions are asked about every few
@@ -89,6 +92,8 @@ def run_plan(plan: Plan) -> RunResult:
         strict_names=plan.strict_names,
     ) as sim:
         run = _Run(sim, plan)
+        collects = gc.isenabled()
+        gc.disable()  # A run lasts a second: what it leaves is collected after it.
         try:
             sim.run(run.whole())
         except Violated as failed:
@@ -97,6 +102,9 @@ def run_plan(plan: Plan) -> RunResult:
             check, error = "stuck", str(failed)
         except Exception as failed:  # noqa: BLE001 - Whatever a run raises is its result.
             check, error = type(failed).__name__, f"{type(failed).__name__}: {failed}"
+        finally:
+            if collects:
+                gc.enable()
         if check:
             last = tuple(sim.events.last())
         events = sim.events
@@ -154,10 +162,20 @@ class _Run:
         history = self._history
         if history.sends.keys() and len(history.sends) < self._plan.sends * self._plan.clients:
             return False
-        if not self._plan.keeps_acknowledged:
-            return self._sim.loop.now_s > self._plan.length_s * 2 + 30
         done = {read.value for read in history.handled if read.ok}
-        return all(op.kind == "rollback" or value in done for value, op in history.acknowledged.items())
+        left = [
+            value for value, op in history.acknowledged.items() if op.kind != "rollback" and value not in done
+        ]
+        if not left or self._plan.keeps_acknowledged:
+            return not left
+        # Some may be lost, and those that are still to come are in no queue yet.
+        now_s, last_s = self._sim.loop.now_s, max(op.ended_s or 0.0 for op in history.sends.values())
+        if now_s < max(last_s, self._plan.length_s) + _DELAYED_S:
+            return False
+        if now_s > self._plan.length_s * 2 + 30:
+            return True
+        there = {value for values in self.content().values() for value in values.values()}
+        return there.isdisjoint(left)
 
     def content(self) -> dict[QueueName, dict[int, str]]:
         """What all queues of the masters hold."""

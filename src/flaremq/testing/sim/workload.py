@@ -134,8 +134,11 @@ class Shopper:
         halves = TransactionProducer(f"{group}-tx", settings=settings, client=client, checker=self._decide,
                                      producer_id=f"{self._machine.name}-tx")  # fmt: skip
         async with plain, once, halves:
+            due_s = self._now_s()  # What the faults hold up is made up for, at the latest when all is healed.
+            pace_s = max(0.0, self._plan.length_s - due_s) / self._plan.sends
             for _ in range(self._plan.sends):
-                await asyncio.sleep(self._rng.random() * 2 * self._plan.length_s / self._plan.sends)
+                due_s += self._rng.random() * 2 * pace_s
+                await asyncio.sleep(max(0.0, due_s - self._now_s()))
                 kind = self._rng.choice(
                     ["plain", "plain", "once", "fifo", "fifo", "delayed", "commit", "rollback"]
                     + ["timer"] * self._plan.timers

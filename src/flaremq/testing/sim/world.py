@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
 from flaremq.base.errors import UsageError
+from flaremq.broker.config import BrokerConfig
 from flaremq.client.client import Client
 from flaremq.client.settings import ClientSettings
 from flaremq.servers.config import NamesrvConfig, flags, load_broker
@@ -179,11 +180,13 @@ class Simulation:
         brokers: int = 1,
         slaves: int = 0,
         options: Mapping[str, object] | None = None,
+        namesrv_options: Mapping[str, object] | None = None,
         quality: LinkQuality | None = None,
         strict_names: bool = False,
     ) -> None:
-        """`slaves` is how many each broker has. `options` are RocketMQ's, for every broker; `quality` is that
-        of all links. With `strict_names`, only syncs of folders make names of files durable."""
+        """`slaves` is how many each broker has. `options` are RocketMQ's, for every broker, and
+        `namesrv_options` for every NameServer; `quality` is that of all links. With `strict_names`, only
+        syncs of folders make names of files durable."""
         self.seed = seed
         self.strict_names = strict_names
         self.events = EventStream()
@@ -192,6 +195,8 @@ class Simulation:
         self.folder = Path(tempfile.mkdtemp(prefix="flaremq-sim-", dir=_MEMORY if _MEMORY.is_dir() else None))
         self.dead: list[SimNode] = []
         self._options = {**SMALL_FILES, **(options or {})}
+        self._namesrv_options = dict(namesrv_options or {})
+        self._configs: dict[str, BrokerConfig] = {}
         self.machines: dict[str, Machine] = {}
         self.brokers = [self._a_broker(number) for number in range(brokers)]
         self.slaves = [
@@ -223,15 +228,17 @@ class Simulation:
     def _a_namesrv(self, number: int) -> Machine:
         machine = self.machine(f"namesrv-{number}", f"10.0.0.{number + 1}")
 
+        given = {
+            "listenPort": _NAMESRV_PORT,
+            "bindAddress": machine.ip,
+            "kvConfigPath": machine.folder / "kvConfig.json",
+            "configStorePath": machine.folder / "namesrv.properties",
+            "shutdownWaitTimeSeconds": 1,
+            **self._namesrv_options,
+        }
+        config = NamesrvConfig.load(None, {}, flags(given))
+
         async def boot() -> None:
-            given = {
-                "listenPort": _NAMESRV_PORT,
-                "bindAddress": machine.ip,
-                "kvConfigPath": machine.folder / "kvConfig.json",
-                "configStorePath": machine.folder / "namesrv.properties",
-                "shutdownWaitTimeSeconds": 1,
-            }
-            config = NamesrvConfig.load(None, {}, flags(given))
             await config.build(machine.clock, machine.disk, machine.network).start()
 
         machine.boot = boot
@@ -272,8 +279,11 @@ class Simulation:
             **own,
         }
         clock = machine.clock
+        config = self._configs.get(machine.name)
+        if config is None or (config.file is not None and config.file.is_file()):  # It keeps changes there.
+            config = self._configs[machine.name] = load_broker(None, {}, flags(given))
         return Broker(
-            load_broker(None, {}, flags(given)),
+            config,
             clock,
             rng=machine.rng("broker"),
             disk=machine.disk,

@@ -27,10 +27,11 @@ from flaremq.testing.sim.loop import Stuck
 from flaremq.testing.sim.nemesis import Nemesis
 from flaremq.testing.sim.plan import Plan, draw
 from flaremq.testing.sim.workload import DELAYS, TOPICS, Shopper
-from flaremq.testing.sim.world import Simulation
+from flaremq.testing.sim.world import Machine, Simulation
 
 _DELAYED_S: Final = 16.0
 """After this time each message is in its queue, or lost."""
+_CLIENT_AGAIN_S: Final = 2.0
 _CATCH_UP_S: Final = 120.0
 _FINISH_S: Final = 240.0
 """After healing, all work must be done within this virtual time: transactions are asked about every few
@@ -121,6 +122,7 @@ class _Run:
         self._history = History()
         self._machines = [sim.client_machine(f"client-{number}") for number in range(plan.clients)]
         self._shoppers = [Shopper(sim, machine, plan, self._history) for machine in self._machines]
+        sim.on_started = self._check_offsets
         for number, machine in enumerate(sim.machines.values()):
             machine.drift = plan.drift * (-1) ** number
 
@@ -144,8 +146,16 @@ class _Run:
         self._check_same(content)
 
     async def _client(self, number: int) -> None:
-        await self._machines[number].start()
-        await self._machines[number].do(self._shoppers[number].run())
+        """A client that is killed is started again, and goes on with what it had to send."""
+        machine, shopper = self._machines[number], self._shoppers[number]
+        while True:
+            await machine.start()
+            try:
+                return await machine.do(shopper.run())
+            except ConnectionAbortedError:
+                if machine.is_running:
+                    raise
+                await asyncio.sleep(_CLIENT_AGAIN_S)
 
     async def _finish(self, work: list[asyncio.Task[None]]) -> None:
         """Wait until every acknowledged message was handled."""
@@ -220,6 +230,21 @@ class _Run:
         if not self._plan.moves_clocks:
             checks.check_moments(history)
         checks.check_groups(history, Counter(), lossless=lossless)
+
+    def _check_offsets(self, machine: Machine) -> None:
+        """No group has committed more than a master has: that would hide what comes in the place of the rest.
+        Groups read offsets from slaves too, but these may run ahead of the log that is copied beside them."""
+        broker = self._sim.running[machine.name]
+        if machine not in self._sim.brokers:
+            return
+        for (topic, group), queues in broker.tables.offsets.all().items():
+            for queue_id, offset in queues.items():
+                end = broker.store.max_offset(topic.encode(), queue_id)
+                if offset > end and topic in TOPICS:
+                    raise Violated(
+                        "offset ahead",
+                        f"{machine.name} starts with {group} at {topic}:{queue_id}:{offset} of {end}",
+                    )
 
     async def _restart(self) -> None:
         for machine in (*self._sim.brokers, *self._sim.slaves):

@@ -194,7 +194,8 @@ class Simulation:
         self.wires = SimWires(self.loop, self.events, self.rng("wires"), quality)
         self.folder = Path(tempfile.mkdtemp(prefix="flaremq-sim-", dir=_MEMORY if _MEMORY.is_dir() else None))
         self.dead: list[SimNode] = []
-        self._options = {**SMALL_FILES, **(options or {})}
+        self.options = {**SMALL_FILES, **(options or {})}
+        """Of brokers that start for the first time from now on."""
         self._namesrv_options = dict(namesrv_options or {})
         self._configs: dict[str, BrokerConfig] = {}
         self.machines: dict[str, Machine] = {}
@@ -207,6 +208,8 @@ class Simulation:
         self.namesrvs = [self._a_namesrv(number) for number in range(namesrvs)]
         self.running: dict[str, Broker] = {}
         """The broker objects of now, those of slaves too, by the names of their machines."""
+        self.on_started: Callable[[Machine], None] = lambda _machine: None
+        """Called when a broker has started; what it raises ends the run."""
 
     def rng(self, purpose: str) -> random.Random:
         """A stream of draws for one purpose."""
@@ -260,6 +263,10 @@ class Simulation:
             machine.at_end.append(broker.store.abandon)
             self.running[machine.name] = broker
             await broker.start()
+            try:
+                self.on_started(machine)
+            except AssertionError as error:
+                self.loop.failure = error  # It ends the run, whoever started the machine.
 
         machine.boot = boot
         return machine
@@ -275,7 +282,7 @@ class Simulation:
             "listenPort": _BROKER_PORT,
             "namesrvAddr": self.namesrv,
             "storePathRootDir": machine.folder,
-            **self._options,
+            **self.options,
             **own,
         }
         clock = machine.clock

@@ -86,7 +86,7 @@ async def numbered(sim: Simulation, machine: Machine, count: int) -> None:
         for number in range(count):
             receipt = await producer.send(Message("Orders", str(number).encode()), to=queue)
             assert receipt.status is SendStatus.OK
-            await asyncio.sleep(0.1)
+            await sim.passes(0.1)
 
 
 def bodies(sim: Simulation, machine: Machine) -> list[bytes]:
@@ -99,16 +99,17 @@ def test_fault_26_a_storm_of_members_leaves_no_queue_without_owner_and_keeps_the
     """Consumers of one ordered group come and go all the time, on three machines."""
     handled: list[tuple[MessageQueue, int]] = []
 
-    async def handle(message: ReceivedMessage) -> None:
-        handled.append((message.queue, message.queue_offset))
-        await asyncio.sleep(0.02)
-
     async def member(sim: Simulation, machine: Machine, stays_s: float) -> None:
         async with sim.client(machine, heartbeat_s=2.0, refresh_s=5.0) as client:
+
+            async def handle(message: ReceivedMessage) -> None:
+                handled.append((message.queue, message.queue_offset))
+                await sim.passes(0.02)
+
             consumer = PushConsumer("storm", settings=replace(EAGER, orderly=True), client=client)
             consumer.subscribe("Orders")(handle)
             async with consumer:
-                await asyncio.sleep(stays_s)
+                await sim.passes(stays_s)
 
     async def scenario(sim: Simulation) -> None:
         await sim.start()
@@ -215,7 +216,7 @@ def test_fault_48_a_slave_that_acts_for_its_master_fires_timers_and_hands_back()
                     receipt = await producer.send(Message("Orders", str(number).encode(), delay_s=delay_s))
                     assert receipt.status is SendStatus.OK
                     due_s[str(number)] = began_s + delay_s
-                await asyncio.sleep(90.0)
+                await sim.passes(90.0)
 
     async def scenario(sim: Simulation) -> None:
         await sim.start()

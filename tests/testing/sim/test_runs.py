@@ -38,9 +38,7 @@ def test_what_was_promised_holds_for_many_seeds(hundred: int) -> None:
     assert not failed, "\n".join(failed)
 
 
-@pytest.mark.xfail(
-    reason="a failed sync is answered as a refusal: the producer goes elsewhere"
-)
+@pytest.mark.xfail(reason="a failed sync is answered as a refusal: the producer goes elsewhere")
 def test_a_half_whose_sync_failed_is_not_sent_to_another_broker() -> None:
     """Its broker is started again, has it after all, and asks about it: it is committed at both."""
     faults = (
@@ -49,8 +47,8 @@ def test_a_half_whose_sync_failed_is_not_sent_to_another_broker() -> None:
         Fault(14.821, "namesrv kill", 0, 2.0, 12),
     )  # fmt: skip
     plan = Plan(
-        134, brokers=2, clients=3, log_file_size=64 << 10, length_s=20.0, sends=60, timers=True, faults=faults,
-        quality=LinkQuality(latency_s=0.005, spike=0.002, split=0.5),
+        134, brokers=2, clients=3, log_file_size=64 << 10, length_s=20.0, sends=60, timers=True,
+        faults=faults, quality=LinkQuality(latency_s=0.005, spike=0.002, split=0.5),
     )  # fmt: skip
     assert not run_plan(plan).check
 

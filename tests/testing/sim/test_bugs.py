@@ -13,6 +13,7 @@ SEARCHED = 100  # As many as `make sim` runs.
 QUICK = {
     *("byte_changed_on_the_way", "answer_without_a_slave", "retry_forgotten"),
     *("offset_before_its_message", "rollback_commits", "delivered_early"),
+    *("slave_reports_what_is_not_synced", "windows_of_producers_not_read_again", "first_send_forgotten"),
 }
 BY_SEED = [
     pytest.param(bug, id=bug.name, marks=[] if bug.name in QUICK else pytest.mark.slow) for bug in PLANTED

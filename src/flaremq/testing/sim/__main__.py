@@ -11,9 +11,14 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Final
 
 from flaremq.testing.sim.runner import RunResult, run_seed
 from flaremq.testing.sim.shrink import Shrinker, write_test
+
+FAILED_ONCE: Final = (54, 88, 134)
+"""Seeds that have found something: they run before all others. One that was found by a plan that draws no
+longer give stays as a test."""
 
 
 def main() -> int:
@@ -42,7 +47,8 @@ def main() -> int:
         return _ended([result], given.shrink, commit)
     began_s, cpu_s, results = time.perf_counter(), time.process_time(), list[RunResult]()
     different = 0
-    for seed in range(given.first, given.first + given.seeds):
+    asked = range(given.first, given.first + given.seeds)
+    for seed in (*(each for each in FAILED_ONCE if each not in asked), *asked):
         result = run_seed(seed)
         print(result.line(commit), flush=True)
         if result.check:

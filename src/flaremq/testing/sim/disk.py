@@ -32,6 +32,7 @@ class SimDisk(PowerLossDisk):
         self._loop = loop
         self._events = events
         self._modified_ms: dict[Path, int] = {}
+        self._names: dict[Path, str] = {}
         self._dropped: dict[Path, tuple[bytes, bytes, set[int]]] = {}
         self._fuse: tuple[int, Callable[[], None]] | None = None
         self.read_only = False
@@ -59,7 +60,11 @@ class SimDisk(PowerLossDisk):
             self._refuse(what, path)
 
     def _short(self, path: Path) -> str:
-        return path.relative_to(self._root).as_posix() if path.is_relative_to(self._root) else "above"
+        found = self._names.get(path)
+        if found is None:
+            inside = path.is_relative_to(self._root)
+            found = self._names[path] = path.relative_to(self._root).as_posix() if inside else "above"
+        return found
 
     def _refuse(self, what: str, path: Path) -> NoReturn:
         self._events.faults["read-only write"] += 1

@@ -11,10 +11,11 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import heapq
+import math
 import random
 import warnings
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextvars import Context, ContextVar
 from typing import Any, Final, TypeVar, cast
 
@@ -64,6 +65,36 @@ class _NoSelector:
     def close(self) -> None: ...
 
 
+def _nothing() -> None: ...
+
+
+class SimHandle(asyncio.TimerHandle):
+    """asyncio's handle without its debugging, because a run makes tens of thousands of them."""
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        when_s: float,
+        callback: Callable[..., object],
+        args: Sequence[Any],
+        loop: asyncio.AbstractEventLoop,
+        context: Context,
+    ) -> None:
+        self._when = when_s
+        self._callback = callback
+        self._args = args
+        self._loop = loop
+        self._context = context
+        self._cancelled = self._scheduled = False
+        self._repr = self._source_traceback = None
+
+    def cancel(self) -> None:
+        """Left where it is: it is dropped when its time comes."""
+        self._cancelled = True
+        self._callback, self._args = _nothing, ()
+
+
 class SimLoop(asyncio.BaseEventLoop):
     """Runs every node. Its time is that of the node that asks."""
 
@@ -101,7 +132,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self, callback: Callable[..., object], args: tuple[Any, ...], context: Context | None
     ) -> asyncio.Handle:
         context = contextvars.copy_context() if context is None else context
-        handle = asyncio.Handle(callback, args, self, context)
+        handle = SimHandle(0.0, callback, args, self, context)
         self.enqueue(context.get(HERE, self.root), handle)
         return handle
 
@@ -123,7 +154,17 @@ class SimLoop(asyncio.BaseEventLoop):
     ) -> asyncio.TimerHandle:
         context = contextvars.copy_context() if context is None else context
         node = context.get(HERE, self.root)
-        return self.call_at_true(when / (1 + node.drift), node, callback, *args, context=context)
+        return self.call_at_true(self._true_s(when, node), node, callback, *args, context=context)
+
+    def _true_s(self, when: float, node: SimNode) -> float:
+        """The first true moment at which the clock of a node shows this time. A callback that comes earlier,
+        because of rounding, and calls itself again would do so for ever: no time passes meanwhile."""
+        if not node.drift:
+            return when
+        true_s = when / (1 + node.drift)
+        while true_s * (1 + node.drift) < when:
+            true_s = math.nextafter(true_s, math.inf)
+        return true_s
 
     def call_later(  # type: ignore[override]
         self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
@@ -142,14 +183,11 @@ class SimLoop(asyncio.BaseEventLoop):
         if context is None:
             context = contextvars.copy_context()
             context.run(HERE.set, node)
-        handle = asyncio.TimerHandle(when_s, callback, args, self, context)
+        handle = SimHandle(when_s, callback, args, self, context)
         if not node.dead:
             self._count += 1
             heapq.heappush(self._timers, (when_s, self._count, handle, node))
         return handle
-
-    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """Left where it is: it is dropped when its time comes."""
 
     def run_in_executor(self, executor: Any, func: Callable[..., T], *args: Any) -> asyncio.Future[T]:  # type: ignore[override]  # noqa: ARG002
         """Work for a thread is done at a random moment soon."""
@@ -171,40 +209,53 @@ class SimLoop(asyncio.BaseEventLoop):
     # Running.
 
     def _run_once(self) -> None:
-        busy = self.busy
-        if not busy:
-            self._pass_time()
-            return
-        self._rounds += 1
-        if self._rounds > _STUCK_ROUNDS:
-            raise Stuck(f"{_STUCK_ROUNDS} rounds and no moment has passed: {', '.join(map(str, busy))}")
-        nodes = list(busy)
-        node = nodes[0] if len(nodes) == 1 else nodes[int(self._rng.random() * len(nodes))]
-        for _ in range(len(node.ready)):
-            if not node.ready:
-                break  # It was killed or paused by itself.
-            handle = node.ready.popleft()
-            if not handle.cancelled():
+        """Unlike a turn of other loops, this goes on until the loop is told to stop."""
+        busy, random_ = self.busy, self._rng.random
+        while not self._stopping:  # type: ignore[attr-defined]
+            if not busy:
+                self._pass_time()
+                continue
+            self._rounds += 1
+            if self._rounds > _STUCK_ROUNDS:
+                raise Stuck(f"{_STUCK_ROUNDS} rounds and no moment has passed: {', '.join(map(str, busy))}")
+            if len(busy) == 1:
+                (node,) = busy
+            else:
+                node = list(busy)[int(random_() * len(busy))]
+            self._run_ready(node)
+            if not node.ready or node.paused:
+                busy.pop(node, None)
+
+    def _run_ready(self, node: SimNode) -> None:
+        """Run what a node has to do now, unless that kills or pauses it."""
+        ready = node.ready
+        for _ in range(len(ready)):
+            if not ready:
+                return
+            handle = ready.popleft()
+            if not handle._cancelled:
                 handle._run()
-            if self.failure is not None:
-                failure, self.failure = self.failure, None
-                raise failure
-            if node.paused:
-                break
-        if not node.ready or node.paused:
-            busy.pop(node, None)
+                if self.failure is not None:
+                    failure, self.failure = self.failure, None
+                    raise failure
+                if node.paused:
+                    return
 
     def _pass_time(self) -> None:
-        timers = self._timers
-        while timers and (timers[0][2].cancelled() or timers[0][3].dead):
-            heapq.heappop(timers)
+        timers, pop = self._timers, heapq.heappop
+        while timers and (timers[0][2]._cancelled or timers[0][3].dead):
+            pop(timers)
         if not timers:
             raise Stuck("no node has anything to do, now or later: all of them wait for each other")
-        self.now_s = max(self.now_s, timers[0][0])
-        self._rounds = 0
-        while timers and timers[0][0] <= self.now_s:
-            _, _, handle, node = heapq.heappop(timers)
-            if not handle.cancelled():
+        now_s = timers[0][0]
+        if now_s > self.now_s:
+            self.now_s = now_s
+            self._rounds = 0
+        else:
+            now_s = self.now_s
+        while timers and timers[0][0] <= now_s:
+            _, _, handle, node = pop(timers)
+            if not handle._cancelled:
                 self.enqueue(node, handle)
 
     def _process_events(self, event_list: Any) -> None: ...

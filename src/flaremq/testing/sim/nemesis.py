@@ -25,7 +25,7 @@ class Nemesis:
             self._tasks.append(asyncio.create_task(self._do(fault)))
 
     async def heal(self) -> None:
-        """End every fault, and start again what is dead or has stopped taking messages."""
+        """End every fault, set clocks right, and start again what is dead or has stopped taking messages."""
         for task in self._tasks:
             task.cancel()
         sim = self._sim
@@ -33,6 +33,10 @@ class Nemesis:
         for machine in sim.machines.values():
             machine.disk.disarm()
             _repair(machine)
+            if machine.skew_ms:
+                machine.step_clock(
+                    -machine.skew_ms
+                )  # Else a timer may wait for an hour that has been before.
             if machine.node is not None and machine.node.paused:
                 machine.resume()
         for machine in (*sim.namesrvs, *sim.brokers, *sim.slaves):
@@ -61,6 +65,8 @@ class Nemesis:
                 await self._ended(brokers, fault, power=True)
             case "namesrv kill":
                 await self._ended([sim.namesrvs[fault.target % len(sim.namesrvs)]], fault, power=False)
+            case "client kill":
+                self._clients[fault.target % len(self._clients)].kill()
             case "pause" | "client pause":
                 machine = (
                     broker if fault.kind == "pause" else self._clients[fault.target % len(self._clients)]

@@ -6,7 +6,7 @@ A plan is drawn from a seed, and can be changed before it runs: so a failure is 
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from flaremq.testing.sim.wires import LinkQuality
@@ -15,8 +15,8 @@ KINDS: Final = (
     "kill", "kill within", "power", "power within", "power all", "pause", "cut", "one way", "reset",
     "namesrv kill", "client pause", "clock step", "sync error", "disk full", "read only", "clog",
 )  # fmt: skip
-"""Every kind of fault that is drawn. Besides, a plan may hold "truncate": a file that can be made again from
-the log is cut to half, or to nothing."""
+"""Every kind of fault that is drawn alone. Besides, a plan may hold "client kill", and "truncate": a file
+that can be made again from the log is cut to half, or to nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,8 @@ def draw(seed: int) -> Plan:
                 rng.choice([-3_600_000, -5000, 700, 3_600_000]) if kind == "clock step" else rng.randrange(40)
             )
             faults.append(Fault(at_s, kind, rng.randrange(6), span_s, number))
-    return Plan(
+    faults = _with_sequels(faults, random.Random(f"{seed}/sequels"), length_s)
+    plan = Plan(
         seed=seed,
         namesrvs=rng.choice([1, 1, 2]),
         brokers=rng.choice([1, 1, 1, 2, 3]),
@@ -101,3 +102,26 @@ def draw(seed: int) -> Plan:
         timers=rng.random() < 0.15,
         faults=tuple(sorted(faults, key=lambda fault: fault.at_s)),
     )
+    return replace(plan, faults=tuple(map(_by_seconds, plan.faults))) if plan.timers else plan
+
+
+def _with_sequels(faults: list[Fault], rng: random.Random, length_s: float) -> list[Fault]:
+    """Some failed syncs are followed by the loss of what they left in memory alone: the broker is started
+    again, works for a moment, and its machine loses its power. And some clients are killed."""
+    found = []
+    for fault in faults:
+        if fault.kind == "sync error" and rng.random() < 0.7:
+            fault = replace(fault, span_s=rng.choice([0.5, 2.0]), number=0)
+            at_s = round(fault.at_s + fault.span_s + rng.uniform(0.5, 4.0), 3)
+            found.append(Fault(at_s, "power", fault.target, 1.0))
+        found.append(fault)
+    if rng.random() < 0.3:
+        at_s = round(rng.uniform(3.0, length_s - 2), 3)
+        found.append(Fault(at_s, "client kill", rng.randrange(6), rng.choice([0.5, 2.0, 5.0])))
+    return found
+
+
+def _by_seconds(fault: Fault) -> Fault:
+    """A clock that is set an hour ahead takes timer messages that are due an hour later, and that is what it
+    promised: steps of seconds show the rest."""
+    return replace(fault, number=5000) if fault.kind == "clock step" and fault.number > 5000 else fault

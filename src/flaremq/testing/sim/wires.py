@@ -22,7 +22,7 @@ from flaremq.base.units import KiB
 from flaremq.remoting.network import Listening, Network, P
 from flaremq.remoting.settings import ServerSettings
 from flaremq.testing.sim.events import EventStream
-from flaremq.testing.sim.loop import HERE, SimLoop, SimNode
+from flaremq.testing.sim.loop import HERE, SimHandle, SimLoop, SimNode
 
 _IN_KERNEL: Final = 64 * KiB  # Bytes on their way that do not count as waiting to be written.
 _AGAIN_S: Final = 0.5  # Between two attempts to reach a host that does not answer.
@@ -266,7 +266,7 @@ class SimTransport(asyncio.Transport):
 
     def later(self, work: Callable[..., None], *args: Any) -> None:
         """Do something in the node of this end."""
-        handle = asyncio.Handle(work, args, self._wires.loop, self._context)
+        handle = SimHandle(0.0, work, args, self._wires.loop, self._context)
         self._wires.loop.enqueue(self.node, handle)
 
     def accepted(self, port: SimPort) -> None:

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
 from flaremq.base.errors import UsageError
+from flaremq.broker.config import BrokerConfig
 from flaremq.client.client import Client
 from flaremq.client.settings import ClientSettings
 from flaremq.servers.config import NamesrvConfig, flags, load_broker
@@ -179,11 +180,13 @@ class Simulation:
         brokers: int = 1,
         slaves: int = 0,
         options: Mapping[str, object] | None = None,
+        namesrv_options: Mapping[str, object] | None = None,
         quality: LinkQuality | None = None,
         strict_names: bool = False,
     ) -> None:
-        """`slaves` is how many each broker has. `options` are RocketMQ's, for every broker; `quality` is that
-        of all links. With `strict_names`, only syncs of folders make names of files durable."""
+        """`slaves` is how many each broker has. `options` are RocketMQ's, for every broker, and
+        `namesrv_options` for every NameServer; `quality` is that of all links. With `strict_names`, only
+        syncs of folders make names of files durable."""
         self.seed = seed
         self.strict_names = strict_names
         self.events = EventStream()
@@ -191,7 +194,10 @@ class Simulation:
         self.wires = SimWires(self.loop, self.events, self.rng("wires"), quality)
         self.folder = Path(tempfile.mkdtemp(prefix="flaremq-sim-", dir=_MEMORY if _MEMORY.is_dir() else None))
         self.dead: list[SimNode] = []
-        self._options = {**SMALL_FILES, **(options or {})}
+        self.options = {**SMALL_FILES, **(options or {})}
+        """Of brokers that start for the first time from now on."""
+        self._namesrv_options = dict(namesrv_options or {})
+        self._configs: dict[str, BrokerConfig] = {}
         self.machines: dict[str, Machine] = {}
         self.brokers = [self._a_broker(number) for number in range(brokers)]
         self.slaves = [
@@ -202,6 +208,8 @@ class Simulation:
         self.namesrvs = [self._a_namesrv(number) for number in range(namesrvs)]
         self.running: dict[str, Broker] = {}
         """The broker objects of now, those of slaves too, by the names of their machines."""
+        self.on_started: Callable[[Machine], None] = lambda _machine: None
+        """Called when a broker has started; what it raises ends the run."""
 
     def rng(self, purpose: str) -> random.Random:
         """A stream of draws for one purpose."""
@@ -223,15 +231,17 @@ class Simulation:
     def _a_namesrv(self, number: int) -> Machine:
         machine = self.machine(f"namesrv-{number}", f"10.0.0.{number + 1}")
 
+        given = {
+            "listenPort": _NAMESRV_PORT,
+            "bindAddress": machine.ip,
+            "kvConfigPath": machine.folder / "kvConfig.json",
+            "configStorePath": machine.folder / "namesrv.properties",
+            "shutdownWaitTimeSeconds": 1,
+            **self._namesrv_options,
+        }
+        config = NamesrvConfig.load(None, {}, flags(given))
+
         async def boot() -> None:
-            given = {
-                "listenPort": _NAMESRV_PORT,
-                "bindAddress": machine.ip,
-                "kvConfigPath": machine.folder / "kvConfig.json",
-                "configStorePath": machine.folder / "namesrv.properties",
-                "shutdownWaitTimeSeconds": 1,
-            }
-            config = NamesrvConfig.load(None, {}, flags(given))
             await config.build(machine.clock, machine.disk, machine.network).start()
 
         machine.boot = boot
@@ -253,6 +263,10 @@ class Simulation:
             machine.at_end.append(broker.store.abandon)
             self.running[machine.name] = broker
             await broker.start()
+            try:
+                self.on_started(machine)
+            except AssertionError as error:
+                self.loop.failure = error  # It ends the run, whoever started the machine.
 
         machine.boot = boot
         return machine
@@ -268,12 +282,15 @@ class Simulation:
             "listenPort": _BROKER_PORT,
             "namesrvAddr": self.namesrv,
             "storePathRootDir": machine.folder,
-            **self._options,
+            **self.options,
             **own,
         }
         clock = machine.clock
+        config = self._configs.get(machine.name)
+        if config is None or (config.file is not None and config.file.is_file()):  # It keeps changes there.
+            config = self._configs[machine.name] = load_broker(None, {}, flags(given))
         return Broker(
-            load_broker(None, {}, flags(given)),
+            config,
             clock,
             rng=machine.rng("broker"),
             disk=machine.disk,

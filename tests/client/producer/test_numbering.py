@@ -8,20 +8,31 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, TypeAlias
 
 import pytest
 from tests.client.either import Either
 
-from flaremq.base.errors import InvalidName, ManyFailed, MessageIllegal, OutcomeUnknown, UsageError
+from flaremq.base.errors import (
+    FlareError,
+    InvalidName,
+    ManyFailed,
+    MessageIllegal,
+    OutcomeUnknown,
+    UsageError,
+)
 from flaremq.client import sync
 from flaremq.client.consumer.push import PushConsumer
+from flaremq.client.errors import error_for
 from flaremq.client.message import Receipt, ReceivedMessage
-from flaremq.client.producer.numbering import Numbering
+from flaremq.client.producer.numbering import Attempts, Numbering
 from flaremq.client.producer.producer import Producer
 from flaremq.client.producer.transaction import TransactionProducer
 from flaremq.client.settings import ProducerSettings
 from flaremq.model.message import Message, MessageQueue, StoredMessage
+from flaremq.protocol.codes import ResponseCode
+from flaremq.protocol.command import Command
 from flaremq.testing.clock import ManualClock
 from flaremq.testing.cluster import eventually
 from flaremq.testing.embedded import Embedded, EmbeddedThread
@@ -237,6 +248,46 @@ async def test_a_send_whose_answer_is_lost_is_stored_once(tmp_path: Path) -> Non
             receipt = await sending
         assert receipt.is_repeated and not first.is_repeated
         assert bodies(await stored(servers.namesrv, TOPIC)) == [1, 2]
+
+
+class TwoBrokers:
+    """A send goes to broker a first, and to b where a is left out. The first is answered with a code."""
+
+    def __init__(self, code: int) -> None:
+        self._answers: list[FlareError | None] = [error_for("a:10911", 10, Command(code=code)), None]
+        self.asked: list[str] = []
+
+    async def find(
+        self, _parcel: Any, to: Any, _message: Any, _deadline_s: float, not_at: str | None = None
+    ) -> tuple[MessageQueue, str]:
+        queue = to or MessageQueue(TOPIC, "b" if not_at == "a" else "a", 0)
+        return queue, "address"
+
+    async def attempt(self, _parcel: Any, queue: MessageQueue, _address: str, _limit_s: float) -> Receipt:
+        self.asked.append(queue.broker_name)
+        error = self._answers.pop(0)
+        if error is not None:
+            raise error
+        return Receipt("id", queue, 7, "offset id")
+
+    def may_go_on(self, _error: FlareError, _queue: MessageQueue, _topic: str) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("code", "second"), [(ResponseCode.SYSTEM_ERROR, "a"), (ResponseCode.SERVICE_NOT_AVAILABLE, "b")]
+)
+async def test_a_send_whose_sync_failed_is_repeated_where_it_may_be_stored_and_nowhere_else(
+    code: int, second: str
+) -> None:
+    """A broker whose sync fails has the message in its log, and answers SYSTEM_ERROR."""
+
+    async def sleep(_span_s: float) -> None: ...
+
+    brokers, client = TwoBrokers(code), SimpleNamespace(clock=ManualClock(), sleep=sleep)
+    attempts: Any = Attempts(brokers, SimpleNamespace(topic=TOPIC), 3.0, client)  # type: ignore[arg-type]
+    receipt = await attempts.run(None, None, 3)
+    assert (brokers.asked, receipt.queue.broker_name) == (["a", second], second)
 
 
 async def test_a_send_without_any_answer_says_that_its_outcome_is_unknown(tmp_path: Path) -> None:

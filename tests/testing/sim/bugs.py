@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from flaremq.base.errors import FlushFailed
+from flaremq.broker import app
 from flaremq.broker.delay.levels import DelayedMessages
 from flaremq.broker.replicas.replication import Replication
 from flaremq.broker.send.deduplication import Deduplication
@@ -21,7 +22,6 @@ from flaremq.client.consumer.rebalance import Rebalancer
 from flaremq.client.message import Decision
 from flaremq.client.producer.transaction import TransactionProducer
 from flaremq.ha.master import SlaveConnection
-from flaremq.servers.together import Broker
 from flaremq.store.commitlog import CommitLog
 from flaremq.store.follow import FollowingLog
 from flaremq.store.store import MessageStore
@@ -32,7 +32,7 @@ Patch = pytest.MonkeyPatch
 
 
 def answer_before_flush(patch: Patch) -> None:
-    patch.setattr(Broker, "_marks", lambda _self: iter(()))
+    patch.setattr(app, "disk_marks", lambda _store: iter(()))
 
 
 def folder_sync_lost(patch: Patch) -> None:

@@ -7,7 +7,7 @@ from tests.testing.sim.bugs import PLANTED, PlantedBug
 
 from flaremq.testing.sim.runner import run_seed
 
-SEARCHED = 100  # As many as `make sim` runs.
+SEARCHED = 300  # About what seven minutes of `make sim` come to.
 
 
 QUICK = {

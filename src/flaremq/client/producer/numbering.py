@@ -2,7 +2,11 @@
 
 attempt > receipt
         > refused: nothing is stored, so another broker may take it
-        > no answer: it may be stored. From here on only the same queue: its broker recognises it
+        > no answer, or SYSTEM_ERROR: it may be stored. From here on only the same queue: its broker
+          recognises it
+
+SYSTEM_ERROR is what a broker answers whose sync has failed: the message is in its log, and may be found there
+after a restart.
 """
 
 from __future__ import annotations
@@ -26,6 +30,7 @@ from flaremq.client.producer.balance import QueueSelector
 from flaremq.client.producer.packing import PackedMessage, Parcel
 from flaremq.model.message import Message, MessageQueue
 from flaremq.model.names import check_producer_id
+from flaremq.protocol.codes import ResponseCode
 
 _RUN_BITS: Final = 20
 """A run of a producer has this many bits of numbers for each millisecond until the next run begins."""
@@ -162,7 +167,9 @@ class Attempts:
 
     def _note(self, error: FlareError, queue: MessageQueue) -> None:
         self._failures.append(error)
-        if isinstance(error, ConnectionLost | CallTimeout):
+        is_answer = not isinstance(error, Unreachable)
+        is_unsure = is_answer and error.response_code == ResponseCode.SYSTEM_ERROR
+        if is_unsure or isinstance(error, ConnectionLost | CallTimeout):
             self._at = queue
 
     def _share_s(self) -> float:

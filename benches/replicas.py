@@ -2,7 +2,8 @@
 
 `python -m benches replicas`: sends a second to a master with one slave, asynchronous (the answer waits for
 nobody) and synchronous (it waits for the slave), how long after a send its message can be read at the slave,
-and how fast a slave that was away copies what it lacks.
+how fast a slave that was away copies what it lacks, and how soon a consumer reads on at the slave when its
+master is killed (`failover`; `--rounds` of them, `--failover` measures nothing else).
 Each side has three processes (NameServer, master, slave) on the same cores, so read the ratios.
 """
 
@@ -18,8 +19,10 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
+from benches import failover
 from benches.wire import Figures, Generator, NotMeasured, Side, generator, send, sides
 from tests.java.peers import Peers, Server
+from tests.java.toolchain import find_toolchain
 
 from flaremq.protocol import beans
 from flaremq.protocol.bodies.cluster import KVTable
@@ -197,24 +200,41 @@ def table(results: dict[str, dict[str, Figures]]) -> Iterator[str]:
         yield f"{run:<24}{cells}{ratio}{'  ' + ', '.join(refused) if refused else ''}"
 
 
+def _loads(given: argparse.Namespace) -> Iterator[str]:
+    tell = print if given.verbose else lambda _: None
+    yield f"{given.seconds:g} s per run, after {given.warm_up:g} s of warming up; Java's heap is 4 GiB"
+    with generator() as load:
+        results = {
+            side.name: measure(side, load, seconds=given.seconds, warm_s=given.warm_up, options={}, tell=tell)
+            for side in sides(given.flare_only)
+        }
+    yield from ("", *table(results))
+
+
+def _failovers(given: argparse.Namespace) -> Iterator[str]:
+    results = {}
+    for side in sides(given.flare_only):
+        toolchain = None if side.broker.name == "flaremq" else find_toolchain()
+        begin = (
+            failover.ours if toolchain is None or isinstance(toolchain, str) else failover.javas(toolchain)
+        )
+        results[side.name] = failover.measure(side, begin, given.rounds, {})
+    yield from ("", *failover.table(results))
+
+
 def main(words: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="python -m benches replicas", description=__doc__)
     parser.add_argument("--seconds", type=float, default=8.0, help="of each run")
     parser.add_argument("--warm-up", type=float, default=8.0, help="of each run that does not count")
+    parser.add_argument("--rounds", type=int, default=20, help="how often a master is killed")
+    parser.add_argument("--failover", action="store_true", help="only that: no loads")
     parser.add_argument("--flare-only", action="store_true", help="leave Apache RocketMQ out")
     parser.add_argument("--verbose", action="store_true", help="all figures of each run, as JSON")
     given = parser.parse_args(words)
-    tell = print if given.verbose else lambda _: None
-    print(f"{given.seconds:g} s per run, after {given.warm_up:g} s of warming up; Java's heap is 4 GiB")
     try:
-        with generator() as load:
-            results = {
-                side.name: measure(
-                    side, load, seconds=given.seconds, warm_s=given.warm_up, options={}, tell=tell
-                )
-                for side in sides(given.flare_only)
-            }
+        for part in (_failovers,) if given.failover else (_loads, _failovers):
+            for text in part(given):
+                print(text, flush=True)
     except NotMeasured as missing:
         print(f"not measured: {missing}")
         raise SystemExit(1) from None
-    print("\n" + "\n".join(table(results)))

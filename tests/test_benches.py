@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benches import clients, dedup, measure, replicas, wire
+from benches import clients, dedup, failover, measure, replicas, wire
 
 from flaremq.testing.embedded import Embedded
 
@@ -84,6 +84,17 @@ def test_what_a_slave_costs_is_measured(tmp_path: Path, monkeypatch: pytest.Monk
     assert list(measured) == [*replicas.RUNS[:4], replicas.CATCH_UP, *replicas.RUNS[4:8]]
     assert all(figures["rate"] > 0 and figures["errors"] == 0 for figures in measured.values())
     assert len(list(replicas.table({"FlareMQ": measured}))) == len(replicas.RUNS) + 1
+
+
+def test_how_soon_a_consumer_reads_on_at_the_slave_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (side,) = wire.sides(flare_only=True)
+    took_s = failover.measure(side, failover.ours, 1, {"mappedFileSizeCommitLog": 8 << 20}, 0.0)
+    assert len(took_s) == 1 and took_s[0] > 0
+    assert len(list(failover.table({"FlareMQ": took_s}))) == 2
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_every_bench_is_tried_here() -> None:

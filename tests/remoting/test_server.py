@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
+import weakref
 from collections.abc import AsyncIterator, Callable
 
 import pytest
@@ -272,6 +274,19 @@ async def test_a_connection_that_nobody_uses_is_closed_and_the_next_call_makes_a
         assert (await caller.call(address(server), Command(code=ECHO), timeout_s=5)).code == 0
     finally:
         await caller.aclose()
+
+
+async def test_a_caller_that_is_closed_leaves_no_connection_and_no_buffers_behind(server: Server) -> None:
+    """Each caller reads into megabytes: whoever makes many for one call each must not pile them up."""
+    caller = Caller(CallerSettings())
+    await caller.call(address(server), Command(code=ECHO), timeout_s=5)
+    (connection,) = caller._connections.values()
+    left = weakref.ref(connection)
+    await caller.aclose()
+    del caller, connection
+    await settle()
+    gc.collect()
+    assert left() is None
 
 
 async def test_a_server_asks_its_peers_no_more_at_a_time_than_it_may() -> None:

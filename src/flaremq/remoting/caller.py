@@ -45,6 +45,8 @@ class Caller:
         self._router = router
         self._connections: dict[str, Connection] = {}
         self._connecting: dict[str, asyncio.Task[Connection | ConnectFailed]] = {}
+        self._looks: dict[Connection, asyncio.TimerHandle] = {}
+        """When each open one is looked after next."""
         self._turn: Turn | None = None
         self._tasks = Owned()
         self._async_slots = asyncio.Semaphore(self._settings.async_max)
@@ -159,7 +161,7 @@ class Caller:
                 connection = await self._network.connect(
                     host.strip("[]"),
                     int(port),
-                    lambda: Connection(turn, self._on_request, lambda _connection: self._lost(address)),
+                    lambda: Connection(turn, self._on_request, lambda gone: self._lost(address, gone)),
                     self._tls,
                 )
         except (OSError, TimeoutError) as error:  # TLS errors are OSErrors too.
@@ -178,12 +180,15 @@ class Caller:
             connection.close()
         elif connection.is_open:
             loop = asyncio.get_running_loop()
-            loop.call_later(max(left_s, 1.0), self._look_after, connection)
+            self._looks[connection] = loop.call_later(max(left_s, 1.0), self._look_after, connection)
 
     def _now_s(self) -> float:
         return asyncio.get_running_loop().time()
 
-    def _lost(self, address: str) -> None:
+    def _lost(self, address: str, connection: Connection) -> None:
+        look = self._looks.pop(connection, None)
+        if look is not None:  # Else the loop would keep it, and megabytes of buffers with it, for minutes.
+            look.cancel()
         if self.open_connection(address) is None:
             self._connections.pop(address, None)
         if self.on_close is not None:

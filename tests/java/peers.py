@@ -30,6 +30,7 @@ from flaremq.protocol.codes import RequestCode
 from flaremq.remoting.ports import BROKER, free_port
 from flaremq.testing.cluster import eventually, properties_file
 from flaremq.testing.fakes.wireclient import WireClient
+from flaremq.testing.patience import load_factor
 
 READY = "boot success"
 READY_LIMIT_S = 60.0
@@ -132,12 +133,12 @@ class Server:
         return self._process.pid
 
     def wait_ready(self, limit_s: float = READY_LIMIT_S) -> None:
+        limit_s *= load_factor()  # Other work may leave a JVM little of the machine.
         came = self._told.wait(limit_s)
         if not came or not self._is_ready:
             self.kill()
-            how = (
-                f"ended with status {self._process.returncode}" if came else f"is not ready after {limit_s} s"
-            )
+            status = self._process.returncode
+            how = f"ended with status {status}" if came else f"is not ready after {limit_s:g} s"
             raise PeerFailed(f"{self.name} {how}, {self.last_words()}")
 
     def stop(self) -> int:

@@ -20,7 +20,6 @@ from flaremq.cli.render import Output, ProgressBar, dumps, note
 from flaremq.cli.times import local, parse_time_ms
 from flaremq.dledger.convert import Conversion, Converted, StoreKind, converted_document
 from flaremq.protocol.configfiles import deleted_topics
-from flaremq.servers.config import flags, load_broker
 from flaremq.store.offline.documents import facts_document, report_document
 from flaremq.store.offline.export import ExportFilter, by_log, by_queue
 from flaremq.store.offline.folder import OfflineStore, StoreFacts, file_sizes
@@ -153,9 +152,11 @@ def convert(
 def _settings_of(source: Path, config: Path | None) -> StoreSettings:
     """The options that say how a broker makes queues and index; without a file, as far as its files show."""
     if config is not None:
+        from flaremq.servers.config import load_broker  # It knows all of a broker, and loads it.
+
         return load_broker(config, os.environ, ()).store
     sizes = {name: each for name, each in file_sizes(source).items() if name != "mappedFileSizeCommitLog"}
-    (found,) = load(Sources.of(None, {}, flags(sizes)), StoreSettings)
+    (found,) = load(Sources.of(None, {}, [f"{name}={each}" for name, each in sizes.items()]), StoreSettings)
     return found
 
 

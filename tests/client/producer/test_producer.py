@@ -49,9 +49,16 @@ def make(request: pytest.FixtureRequest, servers: EmbeddedThread) -> Make:
 
 
 async def stored(servers: EmbeddedThread, receipt: Receipt) -> StoredMessage:
-    """What lies where a receipt says."""
-    messages = await all_stored(servers, receipt.queue)
-    return next(message for message in messages if message.queue_offset == receipt.queue_offset)
+    """What lies where a receipt says. RocketMQ, by whose brokers this is run too, shows it a moment later."""
+    found: list[StoredMessage] = []
+
+    async def is_there() -> bool:
+        messages = await all_stored(servers, receipt.queue)
+        found[:] = [message for message in messages if message.queue_offset == receipt.queue_offset]
+        return bool(found)
+
+    await eventually("the message can be read", is_there)
+    return found[0]
 
 
 async def all_stored(servers: EmbeddedThread, queue: MessageQueue) -> list[StoredMessage]:

@@ -169,7 +169,7 @@ async def test_the_periodic_work_of_all_features_is_done_in_a_day(passing: Time,
 
 async def test_no_task_shares_its_name_with_another(tmp_path: Path) -> None:
     names = [task.name for task in await tasks_of(tmp_path)]
-    assert len(names) == len(set(names)) == 22
+    assert len(names) == len(set(names)) == 23
 
 
 async def test_periods_are_those_of_the_settings(tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ RUNS := main spark cli servers java python
 test: build  ## All quick tests, on the compiled modules and on the Python ones; four runs at a time.
 	@rm -rf $(LOGS)
 	@echo "Six runs of tests, four at a time, as most of them wait more than they work: $(RUNS)."
-	@echo "On two cores they take 10 to 15 minutes. Output is kept in $(LOGS)."
+	@echo "On two cores they take about 15 minutes. Output is kept in $(LOGS)."
 	@status=0; $(MAKE) --no-print-directory --jobs=4 --keep-going $(RUNS:%=test-%) || status=$$?; \
 	for name in $(RUNS); do test ! -f $(LOGS)/$$name || tail -n 1 $(LOGS)/$$name; done; exit $$status
 

@@ -22,8 +22,14 @@ WHEEL = "rmq_sys_wheel_timer"
 
 @pytest.mark.parametrize(
     ("asked", "options"),
-    [({"delay_level": 2}, {}), ({"delay_s": 5.0}, {}), ({"delay_s": 5.0}, {"timerRollWindowSlot": 2})],
-    ids=["level", "timer", "timer that rolls"],
+    [
+        pytest.param({"delay_level": 2}, {}, id="level"),
+        pytest.param({"delay_s": 5.0}, {}, id="timer"),
+        # Slow: beside all others it has failed by its limit now and then, alone never; why is not known yet.
+        pytest.param(
+            {"delay_s": 5.0}, {"timerRollWindowSlot": 2}, id="timer that rolls", marks=pytest.mark.slow
+        ),
+    ],
 )
 async def test_a_kill_while_messages_wait_roll_or_are_delivered_loses_none(
     tmp_path: Path, asked: dict[str, Any], options: dict[str, Any]
@@ -47,6 +53,7 @@ async def test_a_kill_while_messages_wait_roll_or_are_delivered_loses_none(
                 now_ms = int(time.time() * 1000)
                 receipt = await producer.send(Message(TOPIC, b"%d" % number, **asked))
                 sent[receipt.message_id] = now_ms
+        assert len(sent) == COUNT, "each has an id of its own"
         await asyncio.to_thread(broker.kill)
         broker = await asyncio.to_thread(cluster.again, broker)
         if options:

@@ -360,3 +360,24 @@ def test_columns_of_entries_point_at_records(store: Path, tmp_path: Path) -> Non
     converted(store, tmp_path / "ledger", StoreKind.DLEDGER)
     walked = next(OfflineStore(tmp_path / "ledger").scan.records())
     assert (walked.begin, walked.facts[Fact.OFFSET]) == (0, layout.DLEDGER_HEADER_SIZE)
+
+
+def test_entries_that_a_group_has_given_up_are_not_taken(store: Path, tmp_path: Path) -> None:
+    """A later leader has written over some of them; the others still lie behind, whole and in place."""
+    converted(store, tmp_path / "ledger", StoreKind.DLEDGER)
+    ledger = tmp_path / "ledger" / "dledger-n0"
+    kept = messages(tmp_path / "ledger")[:60]
+    for path in (ledger / "data").iterdir():
+        data = bytearray(path.read_bytes())
+        for message in kept:
+            at = message.physical_offset - layout.DLEDGER_HEADER_SIZE - int(path.name)
+            if 0 <= at < len(data):
+                struct.pack_into(">q", data, at + 16, 7)  # The term of the later leader.
+        path.write_bytes(data)
+    (ledger / "checkpoint").write_text("endIndex=59\ncommittedIndex=59\n")
+    done = converted(tmp_path / "ledger", tmp_path / "plain", StoreKind.PLAIN)
+    assert [seen(message) for message in messages(tmp_path / "plain")] == [seen(message) for message in kept]
+    assert "the group has given them up" in done.notes[0]
+    (ledger / "checkpoint").write_text("endIndex=99\ncommittedIndex=99\n")
+    with pytest.raises(CorruptStore, match="flaremq store verify"):
+        converted(tmp_path / "ledger", tmp_path / "again", StoreKind.PLAIN)

@@ -29,6 +29,7 @@ Records of 159 and 200 bytes, in a commit log and in a ledger:
 
 from __future__ import annotations
 
+import re
 import shutil
 import struct
 from array import array
@@ -126,6 +127,8 @@ class Conversion:
         self._links = Links()
         self._moved = array("q", bytes(8 * _ROWS))
         self._result = Converted(target, kind)
+        self._last_index = -1
+        """Of the source's entries, if it is a ledger."""
         self._deleted: dict[str, int] = {}
         self._pending = sorted((end, topic) for topic, end in deleted_topics(source).items())
 
@@ -205,12 +208,12 @@ class Conversion:
         writer = self._writer(at)
         try:
             end = self._copy(writer, note, at.read_to)
+            self._check_end(end)
             writer.synced()
             if isinstance(writer, LedgerWriter):
                 writer.finish()
         finally:
             writer.close()
-        self._check_end(end)
         self._deleted |= {topic: writer.end for _, topic in self._pending}
         left = carry(self._source.root, self._target, self._links, self._deleted)
         if left:
@@ -246,6 +249,7 @@ class Conversion:
                     self._roll(writer, note, walked, done)
                 row = done
             last = (walked.count - 1) * Fact.WIDTH
+            self._last_index = walked.entry(walked.count - 1)[0]
             end = walked.facts[last + Fact.OFFSET] + walked.facts[last + Fact.SIZE]
             self._tell("copying", end - first_byte)
         return end
@@ -290,6 +294,16 @@ class Conversion:
                 at = self._moved[row] - writer.base
                 _name(writer.view[at : at + len(record)], place - begin, self._links.find(prepared) or 0)
 
+    def _committed(self) -> int:
+        """The last index of which the source's member knows that it is committed."""
+        text = (ledger_data(self._source.root)[0].parent / "checkpoint").read_text()
+        found = re.search(r"^committedIndex=(-?\d+)", text, re.MULTILINE)
+        if found is None:
+            raise CorruptStore(
+                f"{self._source.root}: its ledger's checkpoint names no committedIndex: restore it"
+            )
+        return int(found[1])
+
     def _check_end(self, end: int) -> None:
         """The source must end where its records end: what follows is nothing, or half a record of a crash."""
         scan = self._source.scan
@@ -300,6 +314,9 @@ class Conversion:
             view = self._disk.look(file.path)
             if scan.ends(file, at) or not any(view[at : at + layout.BLANK_SIZE]):
                 continue
+            if kind_of(self._source.root) is StoreKind.DLEDGER and self._last_index >= self._committed():
+                self._result.notes.append(f"bytes behind {end} follow no entry: the group has given them up")
+                return
             if self._source.has_abort and scan.next_record(file, at + 1) is None:
                 self._result.notes.append(f"half a record at {end}, as after a crash, was left out")
                 return

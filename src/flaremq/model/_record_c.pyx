@@ -61,28 +61,17 @@ def crc31(data not None):
 
 
 def walk(data not None, int64_t at, int64_t end, int64_t base, facts not None, int check):
-    cdef Py_buffer source, table
-    cdef int64_t count = 0
-    cdef int stop = STOP_LIMIT
-    PyObject_GetBuffer(data, &source, PyBUF_SIMPLE)
-    try:
-        if not 0 <= at <= end <= source.len:
-            raise ValueError(f"range {at}..{end} of {source.len} bytes")
-        PyObject_GetBuffer(facts, &table, PyBUF_WRITABLE)
-        try:
-            if end - at >= GIL_FREE_FROM:
-                with nogil:
-                    stop = note_many(&source, &at, end, base, &table, check, &count)
-            else:
-                stop = note_many(&source, &at, end, base, &table, check, &count)
-            return count, at, stop
-        finally:
-            PyBuffer_Release(&table)
-    finally:
-        PyBuffer_Release(&source)
+    return walk_any(data, at, end, base, facts, check, note_many)
 
 
 def walk_entries(data not None, int64_t at, int64_t end, int64_t base, facts not None, int check):
+    return walk_any(data, at, end, base, facts, check, note_entries)
+
+
+ctypedef int (*Note)(Py_buffer*, int64_t*, int64_t, int64_t, Py_buffer*, int, int64_t*) noexcept nogil
+
+
+cdef tuple walk_any(data, int64_t at, int64_t end, int64_t base, facts, int check, Note note_all):
     cdef Py_buffer source, table
     cdef int64_t count = 0
     cdef int stop = STOP_LIMIT
@@ -94,9 +83,9 @@ def walk_entries(data not None, int64_t at, int64_t end, int64_t base, facts not
         try:
             if end - at >= GIL_FREE_FROM:
                 with nogil:
-                    stop = note_entries(&source, &at, end, base, &table, check, &count)
+                    stop = note_all(&source, &at, end, base, &table, check, &count)
             else:
-                stop = note_entries(&source, &at, end, base, &table, check, &count)
+                stop = note_all(&source, &at, end, base, &table, check, &count)
             return count, at, stop
         finally:
             PyBuffer_Release(&table)
@@ -109,7 +98,7 @@ cdef int note_entries(Py_buffer* source, int64_t* at, int64_t end, int64_t base,
     cdef const uint8_t* data = <const uint8_t*>source.buf
     cdef const uint8_t* p
     cdef int64_t* row = <int64_t*>table.buf
-    cdef int64_t rows = table.len // (8 * F_WIDTH), size, body_size, noted = 0
+    cdef int64_t rows = table.len // (8 * F_WIDTH), size, body_size, noted = 0, index = 0, term = 0
     while count[0] < rows and at[0] < end:
         p = data + at[0]
         if end - at[0] < BLANK_SIZE:
@@ -123,8 +112,11 @@ cdef int note_entries(Py_buffer* source, int64_t* at, int64_t end, int64_t base,
             return STOP_INVALID
         if get64(p + 24) != base + at[0] or body_size < 0 or size > end - at[0]:
             return STOP_INVALID
+        if count[0] and (get64(p + 8) != index + 1 or get64(p + 16) < term):
+            return STOP_INVALID
         if note(data, at[0] + ENTRY_HEAD, at[0] + size, base, row, check, &noted) != STOP_LIMIT or noted != body_size:
             return STOP_HALF
+        index, term = get64(p + 8), get64(p + 16)
         at[0] += size
         row += F_WIDTH
         count[0] += 1

@@ -70,10 +70,14 @@ def walk_entries(
     data: Bytes, at: int, end: int, base: int, facts: array[int], check: int
 ) -> tuple[int, int, int]:
     """The same for DLedger entries, each of which wraps one record: the facts are those of the records, and
-    the place after the last entry is returned."""
+    the place after the last entry is returned.
+
+    An entry that does not follow the one before it (index, term) ends the walk: a group that gives up entries
+    leaves their bytes behind.
+    """
     if not 0 <= at <= end <= len(data):
         raise ValueError(f"range {at}..{end} of {len(data)} bytes")
-    view, rows = memoryview(data), len(facts) // Fact.WIDTH
+    view, rows, before = memoryview(data), len(facts) // Fact.WIDTH, (0, 0)
     for count in range(rows):
         if at == end:
             return count, at, Stop.LIMIT
@@ -83,16 +87,18 @@ def walk_entries(
             return count, at, Stop.BLANK
         if end - at < layout.DLEDGER_HEADER_SIZE:
             return count, at, Stop.INVALID
-        magic, size, _, _, position, _, _, _, body_size = _ENTRY_HEAD.unpack_from(view, at)
+        magic, size, index, term, position, _, _, _, body_size = _ENTRY_HEAD.unpack_from(view, at)
         if magic != layout.DLEDGER_MAGIC or size != layout.DLEDGER_HEADER_SIZE + body_size:
             return count, at, Stop.INVALID
         if position != base + at or body_size < 0 or size > end - at:
+            return count, at, Stop.INVALID
+        if count and (index != before[0] + 1 or term < before[1]):
             return count, at, Stop.INVALID
         record_at = at + layout.DLEDGER_HEADER_SIZE
         stop, noted = _note(view, record_at, at + size, base, facts, count * Fact.WIDTH, check)
         if stop != Stop.LIMIT or noted != body_size:
             return count, at, Stop.HALF
-        at += size
+        at, before = at + size, (index, term)
     return rows, at, Stop.LIMIT
 
 

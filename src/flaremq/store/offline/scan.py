@@ -59,6 +59,16 @@ class Walked:
         """Offset at which the first of them begins, with its head."""
         return self.facts[Fact.OFFSET] - self.head
 
+    def entry(self, row: int) -> tuple[int, int]:
+        """Index and term of the entry around a record; zeros in a plain log."""
+        if not self.head:
+            return 0, 0
+        f = row * Fact.WIDTH
+        end = self.facts[f + Fact.PROPERTIES_AT] + self.facts[f + Fact.PROPERTIES_SIZE]
+        at = end - self.facts[f + Fact.SIZE] - self.head
+        index, term = struct.unpack_from(">qq", self.view, at + 8)
+        return index, term
+
     def record(self, row: int) -> memoryview:
         f = row * Fact.WIDTH
         end = self.facts[f + Fact.PROPERTIES_AT] + self.facts[f + Fact.PROPERTIES_SIZE]
@@ -104,13 +114,17 @@ class StoreScan:
         """Whole records that begin in [begin, end), at most `rows` at a time; `begin` must be where a record
         begins."""
         files = self.log_files()
-        at = max(begin, files[0].offset) if files else 0
+        at, before = max(begin, files[0].offset) if files else 0, (-1, -1)
         for file in files:
             if file.offset + file.size <= at:
                 continue
             if file.offset > at or (end is not None and file.offset >= end):
                 return  # A gap, or the end: nothing behind it can be trusted to follow.
             for walked in self.file_records(file, at - file.offset, end, rows):
+                first, last = walked.entry(0), walked.entry(walked.count - 1)
+                if walked.head and (first[0] <= before[0] or first[1] < before[1]):
+                    return  # Entries that a group has given up: their bytes stay.
+                before = last
                 yield walked
                 at = _end_of(walked)
             if not self._is_blank(file, at - file.offset):

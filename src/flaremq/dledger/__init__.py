@@ -9,4 +9,5 @@ note          how far a conversion is, on the disk
 proof         every record has its copy, and every copy its queue entry
 rebuild       queues and index of a store that has a log only
 relocate      copies of records in another log, many a call (twin)
+types         what members of a group say to each other, and what their rules ask of the node
 """

@@ -1,6 +1,7 @@
 """What the members of a group say to each other, and what a member's rules ask of its node: values only.
 
-Indexes count the entries of a log from 0, without gaps; -1 is before the first. A term has one leader at most.
+Indexes count the entries of a log from 0, without gaps; -1 is before the first. A term has one leader at
+most.
 """
 
 from __future__ import annotations
@@ -166,7 +167,7 @@ class PushAnswer:
     """Of the newest push that this answers; the leader is known to be followed since it sent that."""
     is_matching: bool
     matched: Index
-    """If it matches: synced and equal to the leader's log up to here. Else: where the leader should try next."""
+    """If it matches: synced and equal to the leader's log up to here. Else: where to try next."""
     matched_term: Term = -1
     """Of the entry there, if it does not match."""
 

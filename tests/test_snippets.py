@@ -201,25 +201,30 @@ class Place:
         return ["python", "-c", text] if language == "python" else ["bash", "-e", "-c", text]
 
     def runs(self, command: list[str], prints: str) -> None:
-        with self.start(command) as process:
-            out, _ = process.communicate(timeout=LIMIT_S * load_factor())
-        assert process.returncode == 0, out
-        assert re.search(prints, out, re.MULTILINE), out
+        # Each stream of its own: a line of a handler and one of the log may be written at the same moment.
+        with self.start(command, stderr=subprocess.PIPE) as process:
+            out, errors = process.communicate(timeout=LIMIT_S * load_factor())
+        assert process.returncode == 0, out + errors
+        assert re.search(prints, f"{out}\n{errors}", re.MULTILINE), out + errors
 
     def runs_on(self, command: list[str], prints: str, meanwhile: list[str] | None = None) -> str:
         """All that it printed until Ctrl-C ended it."""
-        printed = self.folder / "printed"
-        with printed.open("w") as output:
+        files = [self.folder / "printed", self.folder / "complained"]
+        with files[0].open("w") as output, files[1].open("w") as errors:
             process = subprocess.Popen(
-                command, cwd=self.folder, env=self._environ, stdout=output, stderr=subprocess.STDOUT
+                command, cwd=self.folder, env=self._environ, stdout=output, stderr=errors
             )
+
+        def printed() -> str:
+            return "\n".join(file.read_text() for file in files)
+
         try:
-            self._until(process, lambda: re.search(prints, printed.read_text(), re.MULTILINE), meanwhile)
+            self._until(process, lambda: re.search(prints, printed(), re.MULTILINE), meanwhile)
         finally:
             process.send_signal(signal.SIGINT)
             process.wait(LIMIT_S)
-        assert re.search(prints, printed.read_text(), re.MULTILINE), printed.read_text()
-        return printed.read_text()
+        assert re.search(prints, printed(), re.MULTILINE), printed()
+        return printed()
 
     def _until(
         self, process: subprocess.Popen[bytes], is_so: Callable[[], object], meanwhile: list[str] | None

@@ -43,6 +43,7 @@
        ├─ CorruptStore              a file that can be neither read nor rebuilt
        ├─ FileUnavailable           a file cannot be opened, read or written just now
        ├─ FlushFailed               fsync failed; the store has stopped for good
+       ├─ NotShared                 done here, but not known to last
        ├─ NotWritable               writes are refused until an operator acts
        └─ ResourceShort             try again later; it says what is short, and by how much
           ├─ DiskFull
@@ -396,6 +397,12 @@ class FlushFailed(StoreError):
 
 class NotWritable(StoreError):
     """Writes are refused until an operator acts, or the store is restarted."""
+
+
+class NotShared(StoreError):
+    """Done here, and not known to be done by enough other members: it may last, or be taken back."""
+
+    retriable = True
 
 
 class ResourceShort(StoreError):

@@ -12,8 +12,8 @@ from tests.broker.desks import a_desk
 from tests.broker.nobody import Nobody
 from tests.broker.replicas.wires import MemberBench
 
-from flaremq.broker.replicas.acting import ActingMaster
 from flaremq.broker.replicas.mastership import Mastership
+from flaremq.broker.replicas.seat import ActingMaster
 from flaremq.broker.role import Role
 from flaremq.broker.settings import Place
 from flaremq.protocol.codes import RequestCode

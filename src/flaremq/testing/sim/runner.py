@@ -15,6 +15,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Final
 
+from flaremq.broker.replicas.replication import Replication
 from flaremq.ha.states import FollowState, SlaveStatus
 from flaremq.model.record import decode_many
 from flaremq.servers.together import Broker
@@ -274,8 +275,10 @@ def _why(slave: Broker) -> str:
 
 
 def _state(slave: Broker) -> SlaveStatus:
-    assert slave.composition is not None and slave.composition.replication.slave is not None
-    return slave.composition.replication.slave.status()
+    assert slave.composition is not None
+    replication = slave.composition.replication
+    assert isinstance(replication, Replication) and replication.slave is not None
+    return replication.slave.status()
 
 
 def _bytes(broker: Broker, begin: int) -> bytes:

@@ -51,6 +51,7 @@
           ├─ DispatchBehind
           ├─ FileNotReady               no next log file, or no buffer of the pool
           ├─ Busy                       too many requests at once
+          ├─ GroupUnsettled             a Raft group is in the middle of something
           └─ ServiceStops               this server is shutting down
 
 Each class says whether trying again can help (`retriable`), and which response code of the RocketMQ protocol
@@ -432,6 +433,11 @@ class FileNotReady(ResourceShort):
 
 class Busy(ResourceShort):
     """More requests than can be served just now: nothing was done."""
+
+
+class GroupUnsettled(ResourceShort):
+    """A Raft group elects a leader, hands over, or has not decided on its last change yet: when it has, the
+    request may succeed."""
 
 
 class ServiceStops(ResourceShort):

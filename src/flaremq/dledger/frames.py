@@ -46,7 +46,7 @@ _VOTE_ANSWER: Final = struct.Struct(">q???")
 _PUSH: Final = struct.Struct(">qqqqqqq?")
 _RUN: Final = struct.Struct(">qqI")
 _TERMS: Final = struct.Struct(">qI")
-_PUSH_ANSWER: Final = struct.Struct(">qq?qq?")
+_PUSH_ANSWER: Final = struct.Struct(">qq?qq?q")
 _RESTART: Final = struct.Struct(">qqqqq")
 _TAKE_OVER: Final = struct.Struct(">qq")
 
@@ -118,7 +118,7 @@ def _plain(said: Hello | Welcome | Refusal | Message) -> tuple[int, bytes]:
             return FrameKind.VOTE_ANSWER, _VOTE_ANSWER.pack(*_vote(said))
         case PushAnswer():
             place = said.matched, said.matched_term
-            answer = said.term, said.round, said.is_matching, *place, said.is_voter
+            answer = said.term, said.round, said.is_matching, *place, said.is_voter, said.doubt
             return FrameKind.PUSH_ANSWER, _PUSH_ANSWER.pack(*answer)
         case Restart():
             begin = said.first, said.position, said.previous_term
@@ -137,7 +137,7 @@ def _push(push: Push) -> list[Bytes]:
     run = push.run
     head = _PUSH.pack(
         *(push.term, push.previous_index, push.previous_term, push.commit, push.round),
-        *(push.group, push.quorum_round, run is not None),
+        *(push.group, push.vouched, run is not None),
     )
     if run is None:
         return [_HEAD.pack(1 + len(head), FrameKind.PUSH) + head]
@@ -191,10 +191,10 @@ def _read_text(body: memoryview, at: int) -> tuple[str, int]:
 
 
 def _read_push(body: memoryview) -> Push:
-    *numbers, group, quorum_round, has_run = _PUSH.unpack_from(body)
+    *numbers, group, vouched, has_run = _PUSH.unpack_from(body)
     term, previous_index, previous_term, commit, number = numbers
     run = _read_run(body[_PUSH.size :]) if has_run else None
-    return Push(term, previous_index, previous_term, commit, number, run, group, quorum_round)
+    return Push(term, previous_index, previous_term, commit, number, run, group, vouched)
 
 
 def _read_run(body: memoryview) -> EntryRun:

@@ -31,10 +31,10 @@ from flaremq.broker.replicas.raftside import LeaseGate, RaftPart, RaftSide
 from flaremq.broker.storage import make_store
 from flaremq.broker.tables.configfile import CONFIG_FOLDER
 from flaremq.broker.tables.tables import Tables
-from flaremq.dledger.node import MemberNode
-from flaremq.dledger.types import Ballot
 from flaremq.dledger.ledger.raftlog import raft_log
 from flaremq.dledger.ledger.storeledger import StoreLedger, member_settings
+from flaremq.dledger.node import MemberNode
+from flaremq.dledger.types import Ballot
 from flaremq.protocol.bodies.route import MASTER_ID
 from flaremq.remoting.network import Network
 from flaremq.remoting.ports import BROKER, free_port, host_bytes

@@ -19,7 +19,7 @@ MemberId: TypeAlias = str
 """As in dLegerPeers: a letter and a number."""
 
 
-class Duty(Enum):
+class Standing(Enum):
     """What a member is at the moment."""
 
     FOLLOWER = "follower"
@@ -94,6 +94,8 @@ class Ballot:
 
     term: Term = 0
     voted_for: MemberId = ""
+    is_voter: bool = True
+    """False from when a member found that it had forgotten its ballot or its log until it may vote again."""
 
 
 class LedgerView(Protocol):
@@ -111,10 +113,11 @@ class LedgerView(Protocol):
 
     @property
     def synced_index(self) -> Index:
-        """The last entry that is known to be on the disk, with all before it."""
+        """The last entry that is known to be on the disk, with all before it. Falls with a truncation."""
 
     def term_at(self, index: Index) -> Term:
-        """-1 if there is no such entry, also for index -1."""
+        """-1 if there is no such entry, also for index -1. Of the entry before the first, its term if that
+        is still known: then a member that needs the first entry need not begin anew."""
 
     def run(self, first: Index, bytes_max: int) -> EntryRun | None:
         """Entries from `first` on: at least one, then as many as fit; None if that one is not there."""
@@ -137,6 +140,11 @@ class VoteRequest:
     """Would you vote for me? Nothing is written, and no term begins."""
     is_transfer: bool
     """The leader has asked for this election: members need not have lost it."""
+    round: int = 0
+    """In a transfer, the leader's last round before it asked. Who has heard a later one has been told since
+    that the leader stays."""
+    group: int = 0
+    """A checksum of the members, if they are those of the configuration; else 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +153,8 @@ class VoteAnswer:
     """The voter's own, or the one that was asked about if granted."""
     is_granted: bool
     is_poll: bool
+    is_voter: bool = True
+    """If not, the vote counts only where all members grant theirs: the voter has forgotten something."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +168,11 @@ class Push:
     round: int
     """Counts the leader's pushes to all members, so that an answer says how fresh it is."""
     run: EntryRun | None = None
+    group: int = 0
+    """As in VoteRequest."""
+    quorum_round: int = -1
+    """For a member that is no voter: a round that a majority without it has answered. This push's own if all
+    members elected this leader."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +185,8 @@ class PushAnswer:
     """If it matches: synced and equal to the leader's log up to here. Else: where to try next."""
     matched_term: Term = -1
     """Of the entry there, if it does not match."""
+    is_voter: bool = True
+    """If not, this counts neither for what is committed nor for the leader's lease."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +205,8 @@ class TakeOver:
     """The leader wants this member to be leader: it has the whole log, and begins an election at once."""
 
     term: Term
+    round: int = 0
+    """The leader's last: it begins no other until it is followed no more, or has given the transfer up."""
 
 
 Message: TypeAlias = VoteRequest | VoteAnswer | Push | PushAnswer | Restart | TakeOver
@@ -226,7 +245,7 @@ class Transfer:
 
 @dataclass(frozen=True, slots=True)
 class Failing:
-    """The disk fails or stalls: not fit to lead until `Fit`."""
+    """The disk fails or stalls, or an action could not be done: not fit to lead, and silent, until `Fit`."""
 
     reason: str
 
@@ -239,7 +258,8 @@ class Fit:
 Event: TypeAlias = Tick | Heard | Appended | Synced | Transfer | Failing | Fit
 
 
-# What the node has to do, in this order. What it cannot do ends the list: nothing behind it is done.
+# What the node has to do, in this order. What it cannot do ends the list: nothing behind it is done, and the
+# next event that the member sees is `Failing`.
 
 
 @dataclass(frozen=True, slots=True)

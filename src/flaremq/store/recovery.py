@@ -142,8 +142,8 @@ class Recovery:
         return RecoveryReport(clean, 0, 0, 0, 0, 0, ())
 
     def _after_stop(self) -> tuple[int, int]:
-        """Where to begin, and the end of the newest record that a queue knows."""
-        newest = self._queues.recover(self._damaged)
+        """Where to begin, and the boundary before the newest record that a queue knows."""
+        newest = self._queues.recover(self._damaged) - self._log.head
         return self._first_start(lambda start, _: start <= newest), newest
 
     def _after_crash(self) -> tuple[int, int]:

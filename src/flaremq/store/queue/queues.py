@@ -144,7 +144,7 @@ class Queues:
                     log.warning("%s is no queue: its name is not a number", root / topic / queue_id)
 
     def recover(self, damaged: dict[Key, None], trusted_end: int | None = None) -> int:
-        """Find the end of every queue; the end of the newest record that any of them knows, or -1.
+        """Find the end of every queue; where the newest record lies that any of them knows, or -1.
 
         Entries of records from `trusted_end` on are forgotten. A queue that makes no sense is removed
         and joins `damaged`.

@@ -1,0 +1,107 @@
+"""The options of a Raft group, with the names of DLedger's users."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+from flaremq.base.errors import ConfigError
+from flaremq.base.settings import check, option
+from flaremq.base.units import MiB
+from flaremq.dledger.types import Membership, Pace
+
+_ID: Final = re.compile(r"[a-z][0-9]{1,9}")
+_HEARTBEATS_PER_ELECTION: Final = 5
+_LEASE_PART: Final = 0.8
+_EXAMPLE: Final = "n0-10.0.0.1:40911;n1-10.0.0.2:40911;n2-10.0.0.3:40911"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSettings:
+    """Whether the log is kept by a group, and who belongs to it."""
+
+    PROTECTS: ClassVar = frozenset({"raft"})
+
+    enabled: bool = option("enableDLegerCommitLog", False)
+    group: str = option("dLegerGroup", "")
+    """Empty: the name of the broker."""
+    peers: str = option("dLegerPeers", "")
+    """id-host:port of every member, this one among them, separated by `;`."""
+    self_id: str = option("dLegerSelfId", "")
+    preferred: str = option("preferredLeaderId", "", also=("preferredLeaderIds",))
+    """Ids of members that lead if they can, separated by `;`."""
+    election_ms: int = option("dLegerElectionTimeout", 1_000, minimum=200, maximum=600_000, unit="span_ms")
+    """A member that has not heard of its leader for one to two times this wants another one."""
+    commit_timeout_ms: int = option("dLegerCommitTimeout", 2_500, minimum=1, maximum=600_000, unit="span_ms")
+    """How long the answer to a producer waits for a majority."""
+    push_size: int = option("dLegerPushSize", 1 * MiB, minimum=1, maximum=16 * MiB, unit="size")
+    """Entries that are sent to a member at once, in bytes."""
+
+    def __post_init__(self) -> None:
+        check(self)
+        if self.enabled:
+            self._check_members()
+
+    def _check_members(self) -> None:
+        addresses = self.addresses
+        if not self.self_id:
+            raise ConfigError("dLegerSelfId is not set: expected the id of this member, as in dLegerPeers")
+        if self.self_id not in addresses:
+            raise ConfigError(
+                f"dLegerSelfId={self.self_id} is not in dLegerPeers={self.peers}: add it with its address, "
+                f"or choose one of {', '.join(addresses)}"
+            )
+        for member in self.preferred_ids:
+            if member not in addresses:
+                raise ConfigError(
+                    f"preferredLeaderId={self.preferred}: {member} is not in dLegerPeers={self.peers}: "
+                    "expected ids of members, separated by `;`"
+                )
+
+    @property
+    def addresses(self) -> Mapping[str, str]:
+        """host:port of each member, by id."""
+        found: dict[str, str] = {}
+        for part in filter(None, (part.strip() for part in self.peers.split(";"))):
+            member, _, address = part.partition("-")
+            host, _, port = address.rpartition(":")
+            if not _ID.fullmatch(member) or not host or not port.isdecimal() or not 0 < int(port) < 65536:
+                raise ConfigError(
+                    f"dLegerPeers={self.peers}: {part} is not a member: expected a letter and a number, `-`, "
+                    f"and host:port, as in {_EXAMPLE}"
+                )
+            if member in found:
+                raise ConfigError(
+                    f"dLegerPeers={self.peers} names {member} twice: give each member its own id"
+                )
+            if address in found.values():
+                raise ConfigError(f"dLegerPeers={self.peers} names {address} twice: give each its own port")
+            found[member] = address
+        if not found:
+            raise ConfigError(f"dLegerPeers is not set: expected all members of the group, as in {_EXAMPLE}")
+        return found
+
+    @property
+    def membership(self) -> Membership:
+        return Membership(dict(self.addresses))
+
+    @property
+    def preferred_ids(self) -> tuple[str, ...]:
+        return tuple(filter(None, (part.strip() for part in self.preferred.split(";"))))
+
+    @property
+    def pace(self) -> Pace:
+        election_s = self.election_ms / 1000
+        return Pace(
+            heartbeat_s=election_s / _HEARTBEATS_PER_ELECTION,
+            election_s=election_s,
+            lease_s=election_s * _LEASE_PART,
+            push_bytes_max=self.push_size,
+        )
+
+    @property
+    def broker_id(self) -> int:
+        """Of this member while it does not lead: 0 is the leader's."""
+        return int(self.self_id[1:]) + 1

@@ -34,6 +34,8 @@ DLQ_MARKS_TOPIC: Final = "FLAREMQ_DLQ_MARKS"
 """Notes which dead letters were resent or purged. An ordinary topic, which any broker can have."""
 MEMBER_GROUP_PREFIX: Final = SYSTEM_TOPIC_PREFIX + "SYNC_BROKER_MEMBER_"
 """Followed by the name of a broker: a topic whose route is the members of its group."""
+RAFT_TOPIC: Final = SYSTEM_TOPIC_PREFIX + "raft"
+"""What a Raft group says in its own log. Its records are in no queue."""
 UNDELIVERED_TOPIC: Final = SYSTEM_TOPIC_PREFIX + "undelivered"
 """Delayed messages that could not be delivered to their own topic. RocketMQ would drop them."""
 

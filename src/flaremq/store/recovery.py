@@ -252,10 +252,9 @@ class Recovery:
 
     def _set_offsets(self) -> None:
         """The next queue offsets follow from the queues, so they cannot run ahead of the log."""
-        self._offsets.reset()
         for (topic, queue_id), queue in self._queues.items():
             if not queue.max_offset:
                 self._queues.remove((topic, queue_id))  # The log has lost all its messages.
                 continue
-            self._offsets.set(topic, queue_id, queue.max_offset)
             queue.correct_min(self._log.begin)
+        self._queues.number(self._offsets)

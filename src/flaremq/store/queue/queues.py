@@ -20,6 +20,7 @@ from flaremq.store.queue.batchconsumequeue import BatchConsumeQueue
 from flaremq.store.queue.consumequeue import ConsumeQueue
 from flaremq.store.queue.entries import Key
 from flaremq.store.queue.extension import ConsumeQueueExt, is_address
+from flaremq.store.queue.nextoffsets import QueueOffsets
 from flaremq.store.settings import StoreSettings
 
 log = logging.getLogger(__name__)
@@ -174,6 +175,12 @@ class Queues:
         ext = self.ext(key) if missed else self._exts.get(key)
         if ext is not None:
             ext.recover(queue.last_address() or 0)
+
+    def number(self, offsets: QueueOffsets) -> None:
+        """The next offsets follow from the queues, so they cannot run ahead of the log."""
+        offsets.reset()
+        for (topic, queue_id), queue in self.items():
+            offsets.set(topic, queue_id, queue.max_offset)
 
     def truncate(self, physical_offset: int) -> None:
         """Forget the entries of records at or behind `physical_offset`."""

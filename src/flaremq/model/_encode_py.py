@@ -89,7 +89,9 @@ class Encoder:
         rows, written = drafts.rows, 0
         for row in range(first, len(drafts)):
             r = row * Draft.WIDTH
-            needed = sum(self._gap + self._record_size(drafts, row + i) for i in range(rows[r + Draft.TOGETHER]))
+            needed = sum(
+                self._gap + self._record_size(drafts, row + i) for i in range(rows[r + Draft.TOGETHER])
+            )
             if at + needed + layout.BLANK_SIZE > len(out):
                 break
             size = self._record_size(drafts, row)

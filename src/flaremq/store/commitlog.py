@@ -175,7 +175,7 @@ class CommitLog(FileLog):
         files = self.files.files
         if files and files[-1].wrote < files[-1].size:
             self._activate(files[-1])
-        end = files[-1].end if files else 0
+        end = files[-1].end if files else self.begin
         if self.settings.role is BrokerRole.SLAVE:
             self._whole = WholeRecords(self, self.end)
             if not files:

@@ -8,11 +8,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from flaremq.base.errors import CorruptStore
+from flaremq.base.logs import fields, logger
 from flaremq.dledger.ledger.checkpoint import lines_of
 from flaremq.dledger.types import Ballot
 from flaremq.store.files.disk import Disk
 
+log = logger("dledger.ballots")
 CURRENT_TERM: Final = "currterm"
 _TERM: Final = "currTerm"
 _VOTE: Final = "voteLeader"
@@ -34,18 +35,15 @@ class BallotFile:
         self.path = folder / CURRENT_TERM
 
     def load(self) -> Ballot | None:
-        """None if there is none: this member is new, or has forgotten it. Raises CorruptStore if it cannot be
-        read."""
+        """None if there is none, or none that can be read: this member is new, or has forgotten it."""
         if not self._disk.exists(self.path):
             return None
         given = lines_of(self._disk.read(self.path))
         try:
             term = int(given[_TERM])
-        except (KeyError, ValueError) as error:
-            raise CorruptStore(
-                f"{self.path}: it has no line {_TERM}= with a number: restore it, or remove it, and this "
-                "member votes again when it has all that its leader has"
-            ) from error
+        except (KeyError, ValueError):
+            log.error("a ballot cannot be read: expected a line currTerm=", extra=fields(file=self.path))
+            return None
         return Ballot(term, given.get(_VOTE, ""), given.get(_IS_VOTER, "true") != "false")
 
     def save(self, ballot: Ballot) -> None:

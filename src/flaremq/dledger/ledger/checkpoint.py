@@ -10,16 +10,18 @@ The first two are DLedger's, which leaves lines alone that it does not know.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import orjson
 
-from flaremq.base.errors import CorruptStore
+from flaremq.base.logs import fields, logger
 from flaremq.store.files.disk import Disk
 
+log = logger("dledger.checkpoint")
 CHECKPOINT: Final = "checkpoint"
 _COMMITTED: Final = "committedIndex"
 _END: Final = "endIndex"
@@ -51,7 +53,7 @@ class LedgerSafety:
     committed: int = -1
     end: int = -1
     beginning: Beginning = Beginning()
-    rosters: Roster = field(default_factory=dict)
+    rosters: Roster = dataclasses.field(default_factory=dict)
 
     def packed(self) -> bytes:
         lines = [f"{_COMMITTED}={self.committed}", f"{_END}={self.end}"]
@@ -89,16 +91,13 @@ class LedgerCheckpoint:
         self._saved: LedgerSafety | None = None
 
     def load(self) -> LedgerSafety | None:
-        """None if there is none. Raises CorruptStore if it cannot be read."""
+        """None if there is none, or none that can be read."""
         if not self._disk.exists(self.path):
             return None
         try:
             self._saved = parse(self._disk.read(self.path))
         except (ValueError, TypeError, AttributeError) as error:
-            raise CorruptStore(
-                f"{self.path}: {error}: restore it, or remove it, and this member takes part in votes again "
-                "when it has all that its leader has"
-            ) from error
+            log.error("the checkpoint of a ledger cannot be read: %s", error, extra=fields(file=self.path))
         return self._saved
 
     def save(self, safety: LedgerSafety) -> None:

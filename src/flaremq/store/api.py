@@ -73,7 +73,7 @@ class Log(Protocol):
         """Store time of the record that lies there; -1 if it cannot be read."""
 
     def damaged_size(self, view: memoryview, at: int) -> int:
-        """How long something that is no sound record says that it is; `view` has a few bytes of it at least."""
+        """How long something that is no sound record says that it is; `view` has its first bytes."""
 
     # For recovery.
 

@@ -380,7 +380,8 @@ class RaftLog(CommitLog):
             *(run.data, 0, size, run.position, run.first, max(0, self.last_term)),
             *(units, spans, marked),
         )
-        if count != run.count or at != size or tuple(zip(spans[0::2], spans[1::2])) != tuple(run.terms):
+        terms = tuple(zip(spans[0::2], spans[1::2], strict=True))
+        if count != run.count or at != size or terms != tuple(run.terms):
             raise Malformed(
                 f"entry {run.first + count} came damaged from the leader: expected {run.count} sound entries "
                 f"from {run.first} on; they are asked for again"
@@ -400,12 +401,10 @@ class RaftLog(CommitLog):
     def _check_place(self, run: EntryRun) -> None:
         if run.first != self.last_index + 1:
             raise Malformed(f"entry {run.first} came, and this log goes on with {self.last_index + 1}")
-        next_file = self.files.files[-1].end if self.files.files else self.begin
-        if self.has_blank or (self._active is not None and self._active.wrote == 0):
-            next_file = self.end
-        if run.position not in (self.last_end, next_file) or (
-            run.position == self.last_end and self.has_blank
-        ):
+        files = self.files.files
+        # Behind the last entry, or where the next file begins: a leader ends files for batches, too.
+        places = (self.end,) if not files or self.has_blank else (self.last_end, files[-1].end)
+        if run.position not in places:
             raise Malformed(
                 f"entry {run.first} lies at {run.position} at the leader, and here it would at "
                 f"{self.last_end}: the logs are not the same"

@@ -437,7 +437,7 @@ class Busy(ResourceShort):
 
 class GroupUnsettled(ResourceShort):
     """A Raft group elects a leader, hands over, or has not decided on its last change yet: when it has, the
-    request may succeed."""
+    same request may succeed."""
 
 
 class ServiceStops(ResourceShort):

@@ -43,7 +43,8 @@ from typing import Final
 from flaremq.base.errors import CorruptStore, DiskFull, InvalidParameter, RecordTooLarge
 from flaremq.base.text import size
 from flaremq.dledger.carry import Relocations, carry
-from flaremq.dledger.ledgerfiles import LedgerWriter, ledger_folder
+from flaremq.dledger.ledger.checkpoint import ledger_folder
+from flaremq.dledger.ledgerfiles import LedgerWriter
 from flaremq.dledger.logwriter import LogWriter
 from flaremq.dledger.note import ConversionNote, ConversionProgress
 from flaremq.dledger.proof import Proof

@@ -15,20 +15,17 @@ from array import array
 from pathlib import Path
 from typing import Final
 
-from flaremq.base.files import replace_whole
+from flaremq.dledger.ledger.ballots import BallotFile
+from flaremq.dledger.ledger.checkpoint import LedgerCheckpoint, LedgerSafety
+from flaremq.dledger.ledger.entryindex import EntryIndex
 from flaremq.dledger.logwriter import LogWriter
 from flaremq.dledger.relocate import relocate
+from flaremq.dledger.types import Ballot
 from flaremq.model import layout
-from flaremq.store.files.disk import Disk, DiskFile
-from flaremq.store.files.filequeue import file_name
+from flaremq.store.files.disk import Disk
 
 TERM: Final = 0
 _BLANK: Final = struct.Struct(">ii")
-
-
-def ledger_folder(root: Path, self_id: str) -> Path:
-    """Where a member keeps its ledger, below its storePathRootDir."""
-    return root / f"dledger-{self_id}"
 
 
 class LedgerWriter(LogWriter):
@@ -38,7 +35,9 @@ class LedgerWriter(LogWriter):
         """`index` is that of the next entry."""
         super().__init__(disk, ledger / "data", file_size, begin)
         self._ledger = ledger
-        self._units = _UnitFiles(disk, ledger / "index")
+        self._units = EntryIndex(disk, ledger / "index")
+        self._units.load()
+        self._units.truncate(index)
         self.index = index
 
     @property
@@ -61,55 +60,14 @@ class LedgerWriter(LogWriter):
 
     def synced(self) -> None:
         super().synced()
-        self._units.synced()
+        self._units.flush()
 
     def finish(self) -> None:
         """Everything is there: say so to the member that will open it."""
         last = self.index - 1
-        replace_whole(self._ledger / "checkpoint", f"committedIndex={last}\nendIndex={last}\n".encode())
-        replace_whole(self._ledger / "currterm", f"voteLeader=\ncurrTerm={TERM}\n".encode())
+        LedgerCheckpoint(self._disk, self._ledger).save(LedgerSafety(last, last))
+        BallotFile(self._disk, self._ledger).save(Ballot(TERM))
 
     def close(self) -> None:
         super().close()
         self._units.close()
-
-
-class _UnitFiles:
-    """The index of a ledger."""
-
-    def __init__(self, disk: Disk, folder: Path) -> None:
-        self._disk = disk
-        self._folder = folder
-        self._file: DiskFile | None = None
-        self._begin = -1
-
-    def put(self, index: int, units: memoryview) -> None:
-        position = index * layout.DLEDGER_UNIT_SIZE
-        while units:
-            begin = position // layout.DLEDGER_INDEX_FILE_SIZE * layout.DLEDGER_INDEX_FILE_SIZE
-            file = self._at(begin)
-            size = min(len(units), begin + layout.DLEDGER_INDEX_FILE_SIZE - position)
-            file.put(position - begin, units[:size])
-            position, units = position + size, units[size:]
-
-    def _at(self, begin: int) -> DiskFile:
-        if self._file is None or begin != self._begin:
-            self.synced()
-            self.close()
-            path = self._folder / file_name(begin)
-            self._disk.make_folder(self._folder)
-            if not self._disk.exists(path):
-                self._disk.create(path, layout.DLEDGER_INDEX_FILE_SIZE)
-            self._file = self._disk.open(path, layout.DLEDGER_INDEX_FILE_SIZE, lasting=True)
-            self._begin = begin
-        return self._file
-
-    def synced(self) -> None:
-        if self._file is not None:
-            self._file.sync()
-            self._disk.sync_folder(self._folder)
-
-    def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None

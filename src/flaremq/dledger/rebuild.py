@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from flaremq.base.clock import SystemClock
-from flaremq.dledger.ledgerfiles import ledger_folder
+from flaremq.dledger.ledger.checkpoint import ledger_folder
 from flaremq.dledger.ledgerlog import LedgerLog
 from flaremq.protocol import beans
 from flaremq.protocol.bodies.route import TopicConfigSerializeWrapper

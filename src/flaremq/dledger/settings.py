@@ -30,6 +30,8 @@ class RaftSettings:
     peers: str = option("dLegerPeers", "")
     """id-host:port of every member, this one among them, separated by `;`."""
     self_id: str = option("dLegerSelfId", "")
+    data_path: str = option("storePathDLedgerCommitLog", "")
+    """Folder of the log's files; empty: data, in the folder of the member's ledger."""
     preferred: str = option("preferredLeaderId", "", also=("preferredLeaderIds",))
     """Ids of members that lead if they can, separated by `;`."""
     election_ms: int = option("dLegerElectionTimeout", 1_000, minimum=200, maximum=600_000, unit="span_ms")

@@ -77,16 +77,17 @@ cdef void release(Input* given) noexcept:
 cdef class Encoder:
     cdef bytes _store_host
     cdef bint _append_crc
-    cdef int64_t _fixed, _body_max, _record_max
+    cdef int64_t _fixed, _body_max, _record_max, _gap
 
     def __init__(self, bytes store_host not None, bint append_crc=False, int64_t body_max=1 << 31,
-                 int64_t record_max=1 << 31):
+                 int64_t record_max=1 << 31, int64_t gap=0):
         if len(store_host) not in (V4, V6):
             raise ValueError(f"store host of {len(store_host)} bytes: expected 8 or 20")
         self._store_host = store_host
         self._append_crc = append_crc
         self._body_max = body_max
         self._record_max = record_max
+        self._gap = gap
         self._fixed = FIXED_SIZE + len(store_host) - V4
 
     def encode_many(self, drafts not None, int64_t first, out not None, int64_t at, int64_t base,
@@ -123,9 +124,10 @@ cdef class Encoder:
                 return -1 - row
         for row in range(first, given.count):
             r = given.rows + row * D_WIDTH
-            size = needed = self.size_of(r, given.heads)
+            size = self.size_of(r, given.heads)
+            needed = self._gap + size
             for i in range(1, r[D_TOGETHER]):
-                needed += self.size_of(r + i * D_WIDTH, given.heads)
+                needed += self._gap + self.size_of(r + i * D_WIDTH, given.heads)
             if at + needed + BLANK_SIZE > target.len:
                 break
             queue = r[D_QUEUE]
@@ -133,6 +135,7 @@ cdef class Encoder:
             if queue >= 0:
                 r[D_QUEUE_OFFSET] = next_offsets[queue]
                 next_offsets[queue] += r[D_STEP]
+            at += self._gap
             r[D_PHYSICAL_OFFSET] = base + at
             r[D_SIZE] = size
             self.write(r, given, out + at, now_ms)

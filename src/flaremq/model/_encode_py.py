@@ -23,14 +23,21 @@ class Encoder:
     """Makes records for one store, with its host and limits, and a CRC in each record if enabled."""
 
     def __init__(
-        self, store_host: bytes, append_crc: bool = False, body_max: int = 1 << 31, record_max: int = 1 << 31
+        self,
+        store_host: bytes,
+        append_crc: bool = False,
+        body_max: int = 1 << 31,
+        record_max: int = 1 << 31,
+        gap: int = 0,
     ) -> None:
+        """`gap`: so many bytes are left free before each record."""
         if len(store_host) not in (layout.HOST_SIZE_V4, layout.HOST_SIZE_V6):
             raise ValueError(f"store host of {len(store_host)} bytes: expected 8 or 20")
         self._store_host = bytes(store_host)
         self._append_crc = bool(append_crc)
         self._body_max = body_max
         self._record_max = record_max
+        self._gap = gap
 
     def _record_size(self, drafts: Drafts, row: int) -> int:
         """The size of this row's record in the log; the row must be checked."""
@@ -82,7 +89,9 @@ class Encoder:
         rows, written = drafts.rows, 0
         for row in range(first, len(drafts)):
             r = row * Draft.WIDTH
-            needed = sum(self._record_size(drafts, row + i) for i in range(rows[r + Draft.TOGETHER]))
+            needed = sum(
+                self._gap + self._record_size(drafts, row + i) for i in range(rows[r + Draft.TOGETHER])
+            )
             if at + needed + layout.BLANK_SIZE > len(out):
                 break
             size = self._record_size(drafts, row)
@@ -90,6 +99,7 @@ class Encoder:
             if queue >= 0:
                 queue_offset = next_offsets[queue]
                 next_offsets[queue] += rows[r + Draft.STEP]
+            at += self._gap
             rows[r + Draft.PHYSICAL_OFFSET] = base + at
             rows[r + Draft.SIZE] = size
             rows[r + Draft.QUEUE_OFFSET] = queue_offset

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import ClassVar, NamedTuple, Protocol, TypeAlias
 
 from flaremq.model.columns import Bytes
 
@@ -40,6 +40,9 @@ class Log(Protocol):
     All offsets are physical: bytes from the beginning of the log, whatever was deleted of it since.
     """
 
+    head: ClassVar[int]
+    """Bytes before each record that belong to it. A walk begins before them; offsets are those of records."""
+
     @property
     def file_size(self) -> int:
         """No record crosses a multiple of it."""
@@ -68,6 +71,9 @@ class Log(Protocol):
 
     def store_time(self, offset: int, size: int) -> int:
         """Store time of the record that lies there; -1 if it cannot be read."""
+
+    def damaged_size(self, view: memoryview, at: int) -> int:
+        """How long something that is no sound record says that it is; `view` has its first bytes."""
 
     # For recovery.
 

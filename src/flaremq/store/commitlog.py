@@ -14,7 +14,7 @@ import mmap
 import struct
 import threading
 from collections.abc import Callable
-from typing import NoReturn
+from typing import ClassVar, NoReturn, Protocol
 
 from flaremq.base.clock import Clock
 from flaremq.base.errors import (
@@ -34,7 +34,7 @@ from flaremq.model.encode import Encoder
 from flaremq.store.filelog import FileLog
 from flaremq.store.files.bufferpool import BufferPool
 from flaremq.store.files.disk import Disk
-from flaremq.store.files.filequeue import FileQueue, Placement
+from flaremq.store.files.filequeue import FileQueue, LogFiles, Placement
 from flaremq.store.files.mappedfile import MappedFile
 from flaremq.store.files.preallocate import WAIT_S, Preallocator
 from flaremq.store.queue.nextoffsets import QueueOffsets
@@ -56,6 +56,9 @@ class CommitLog(FileLog):
       L3  the offset stored in a record is the offset it was appended at.
     """
 
+    is_shared: ClassVar[bool] = False
+    """Whether a group decides who appends to it, and how far consumers may see it."""
+
     def __init__(
         self,
         disk: Disk,
@@ -73,12 +76,14 @@ class CommitLog(FileLog):
         self.offsets = offsets
         self.flushed = Watermark()
         self.last_store_ms = 0  # Of the newest append, for the checkpoint.
+        self.flushes_at_once = settings.flush_disk is FlushDisk.SYNC_FLUSH
+        """Whether somebody waits for each append to be on the disk."""
         self._confirms_flushed = settings.flush_disk is FlushDisk.SYNC_FLUSH and not settings.read_uncommitted
         self._whole: WholeRecords | None = None  # Of a log that follows another, and may end within a record.
         self._watchers: tuple[Callable[[], None], ...] = ()
         self._clock = clock
         self._encoder = Encoder(
-            store_host, settings.append_crc, settings.message_size_max, settings.record_size_max
+            store_host, settings.append_crc, settings.message_size_max, self.record_size_max, self.head
         )
         self._placement = Placement(disk, settings)
         self.files = FileQueue(
@@ -92,6 +97,21 @@ class CommitLog(FileLog):
         self._committing = threading.Lock()
         self._active: MappedFile | None = None
         self._out = memoryview(b"")  # Where the active file is written: its map, or its pool buffer.
+
+    def load(self) -> None:
+        """Find what lies on the disk. Recovery says how much of it is whole."""
+        self.files.load()
+
+    @property
+    def record_size_max(self) -> int:
+        """The largest record, as far as a file can hold it."""
+        room = self.settings.commitlog_file_size - self.head - layout.BLANK_SIZE
+        return min(self.settings.record_size_max, room)
+
+    @property
+    def deletable(self) -> LogFiles:
+        """The files of which the oldest may go."""
+        return self.files
 
     @property
     def end(self) -> int:
@@ -139,6 +159,14 @@ class CommitLog(FileLog):
         for callback in self._watchers:
             callback()
 
+    def await_confirmed(self) -> int:
+        """Return the end of now, when everything up to it may be seen."""
+        return self.confirmed
+
+    def is_of(self, term: int) -> bool:  # noqa: ARG002 - Of a log that is not shared, always.
+        """Whether it takes appends of this term of its group."""
+        return True
+
     def start(self) -> None:
         """After recovery: make the pool, take the active file, and let the next ones be made."""
         if self.settings.pool_used:
@@ -147,7 +175,7 @@ class CommitLog(FileLog):
         files = self.files.files
         if files and files[-1].wrote < files[-1].size:
             self._activate(files[-1])
-        end = files[-1].end if files else 0
+        end = files[-1].end if files else self.begin
         if self.settings.role is BrokerRole.SLAVE:
             self._whole = WholeRecords(self, self.end)
             if not files:
@@ -184,6 +212,7 @@ class CommitLog(FileLog):
             if written < 0:
                 self._refuse(drafts, -1 - written)
             if written:
+                self._seal(drafts, done, written, file)
                 done += written
                 last = (done - 1) * Draft.WIDTH
                 end = drafts.rows[last + Draft.PHYSICAL_OFFSET] + drafts.rows[last + Draft.SIZE] - file.offset
@@ -200,6 +229,9 @@ class CommitLog(FileLog):
                 if done:
                     return done
                 raise
+
+    def _seal(self, drafts: Drafts, first: int, count: int, file: MappedFile) -> None:
+        """Complete these rows, which were just written and nobody sees yet."""
 
     def append_raw(self, data: bytes | memoryview, offset: int | None = None) -> None:
         """Copy bytes of another log, where they lie at `offset`, to the end of this one.
@@ -248,13 +280,13 @@ class CommitLog(FileLog):
             raise BodyTooLarge(rows[r + Draft.BODY_SIZE], body_max)
         if rows[r + Draft.PROPERTIES_SIZE] + layout.CRC_TAIL_SIZE >= layout.PROPERTIES_SIZE_MAX:
             raise PropertiesTooLong(rows[r + Draft.PROPERTIES_SIZE], layout.PROPERTIES_SIZE_MAX)
-        raise RecordTooLarge(layout.FIXED_SIZE + _variable_size(drafts, r), self.settings.record_size_max)
+        raise RecordTooLarge(layout.FIXED_SIZE + _variable_size(drafts, r), self.record_size_max)
 
     def _refuse_together(self, drafts: Drafts, row: int) -> NoReturn:
         """A batch that not even an empty file can hold."""
         size = 0
         for other in range(row, row + drafts.rows[row * Draft.WIDTH + Draft.TOGETHER]):
-            size += layout.FIXED_SIZE + _variable_size(drafts, other * Draft.WIDTH)
+            size += self.head + layout.FIXED_SIZE + _variable_size(drafts, other * Draft.WIDTH)
         raise RecordTooLarge(size, self.file_size - layout.BLANK_SIZE)
 
     def _roll(self, begin: int = 0) -> None:
@@ -274,10 +306,15 @@ class CommitLog(FileLog):
     def _finish_active(self) -> None:
         file = self._active
         if file is not None and file.wrote < file.size:
-            _BLANK.pack_into(self._out, file.wrote, file.size - file.wrote, layout.BLANK_MAGIC)
+            blank = self._blank(file.size - file.wrote)
+            self._out[file.wrote : file.wrote + len(blank)] = blank
             self._wrote(file, file.size)
         if file is not None:
             file.file.unlock()
+
+    def _blank(self, left: int) -> bytes:
+        """What ends a file that has so many bytes left."""
+        return _BLANK.pack(left, layout.BLANK_MAGIC)
 
     def _activate(self, file: MappedFile) -> None:
         if self.pool is not None and self.pool.available:
@@ -372,12 +409,30 @@ class CommitLog(FileLog):
             self._out = files[-1].view
 
     def stop(self) -> None:
+        """Nothing is appended any more."""
         self.preallocator.stop()
 
     def close(self) -> None:
         self._out = memoryview(b"")
         self._active = None
         self.files.close()
+
+
+class LogFactory(Protocol):
+    """Makes the log of a store."""
+
+    def __call__(
+        self,
+        disk: Disk,
+        settings: StoreSettings,
+        clock: Clock,
+        store_host: bytes,
+        offsets: QueueOffsets,
+        *,
+        roll_wait_s: float,
+        listener: Listener | None,
+        workers: WorkerFactory,
+    ) -> CommitLog: ...
 
 
 def _has_bytes(file: MappedFile) -> bool:

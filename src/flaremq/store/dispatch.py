@@ -148,8 +148,16 @@ class Dispatcher:
         if stretch.count:
             self.dispatch(self._facts, stretch.count, stretch.view)
         is_record = stretch.stop in (Stop.LIMIT, Stop.BLANK)
-        self.position = stretch.next if is_record else _skipped(stretch)
+        self.position = stretch.next if is_record else self._skipped(stretch)
         return True
+
+    def _skipped(self, stretch: Stretch) -> int:
+        """Where to go on behind bytes that are no record, as ReputMessageService does."""
+        at, room = stretch.next - stretch.base, stretch.limit - stretch.next
+        size = self._log.damaged_size(stretch.view, at) if room >= layout.BLANK_SIZE else 0
+        skipped = size if stretch.stop == Stop.HALF and 0 < size <= room else room
+        log.error("the log holds no valid record at offset %d: %d bytes are skipped", stretch.next, skipped)
+        return stretch.next + skipped
 
     def dispatch(self, facts: array[int], count: int, view: memoryview) -> None:
         """Write the queue and index entries of these walked records."""
@@ -344,15 +352,6 @@ class Dispatcher:
             entry = _ENTRY.pack(record_offset, size, facts[f + Fact.TAGS_CODE])
             queue.append(memoryview(entry), queue_offset, record_offset + size)
             self._queues.dirty.add((name.encode(), queue.queue_id))
-
-
-def _skipped(stretch: Stretch) -> int:
-    """Where to go on behind bytes that are no record, as ReputMessageService does."""
-    at, room = stretch.next - stretch.base, stretch.limit - stretch.next
-    (size,) = struct.unpack_from(">i", stretch.view, at) if room >= 4 else (0,)
-    skipped = size if stretch.stop == Stop.HALF and 0 < size <= room else room
-    log.error("the log holds no valid record at offset %d: %d bytes are skipped", stretch.next, skipped)
-    return stretch.next + skipped
 
 
 def _odd_rows(facts: array[int], count: int) -> list[int]:

@@ -16,6 +16,7 @@ from flaremq.model.record import walk
 from flaremq.store.api import Stretch, Window
 from flaremq.store.files.filequeue import FileQueue
 
+_INT = struct.Struct(">i")
 Walk: TypeAlias = "staticmethod[[Bytes, int, int, int, array[int], int], tuple[int, int, int]]"
 
 
@@ -27,6 +28,8 @@ class FileLog:
         staticmethod(walk)
     )
     """How the records of one file are walked."""
+    head: ClassVar[int] = 0
+    """Bytes before each record that belong to it."""
 
     @property
     def file_size(self) -> int:
@@ -72,6 +75,10 @@ class FileLog:
         host = layout.HOST_SIZE_V6 if sys_flag & 0x10 else layout.HOST_SIZE_V4
         (stored,) = struct.unpack_from(">q", record, layout.BORN_HOST_AT + host)
         return int(stored)
+
+    def damaged_size(self, view: memoryview, at: int) -> int:
+        """How long something that is no sound record says that it is."""
+        return int(_INT.unpack_from(view, at)[0])
 
     def starts(self) -> Sequence[int]:
         return [file.offset for file in self.files.files]

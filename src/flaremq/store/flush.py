@@ -39,7 +39,8 @@ import logging
 import math
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from flaremq.base.clock import Clock
 from flaremq.base.errors import FlareError, FlushFailed
@@ -50,7 +51,7 @@ from flaremq.store.dispatch import Dispatcher
 from flaremq.store.files.checkpoint import SLACK_MS, Checkpoint
 from flaremq.store.flags import Flags, Reporter
 from flaremq.store.queue.queues import Queues
-from flaremq.store.settings import FlushDisk, StoreSettings
+from flaremq.store.settings import StoreSettings
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +72,7 @@ class LogFlusher:
         self._checkpoint = checkpoint
         self._flags = flags
         self._clock = clock
-        self._sync = self._settings.flush_disk is FlushDisk.SYNC_FLUSH
+        self._sync = commit_log.flushes_at_once
         untimed = self._settings.flush_wake_on_put and not self._settings.flush_timed
         self._wakes_flusher = self._sync or untimed
         self._wakes_committer = self._settings.pool_used and self._settings.commit_wake_on_put
@@ -116,6 +117,12 @@ class LogFlusher:
         if self._flags.failure is None:
             self._log.commit(0)
             self.flush(0)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Nothing is synced meanwhile: what is given up must not be taken for synced."""
+        with self._syncing:
+            yield
 
     def flush(self, least_pages: int) -> None:
         """One pass; a thorough one (0 pages) also tells the checkpoint how far the log is safe."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import struct
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from flaremq.base.units import MiB
@@ -23,7 +23,7 @@ from flaremq.store.queue.consumequeue import ConsumeQueue
 from flaremq.store.queue.entries import Limit, choose, gather, take
 from flaremq.store.queue.extension import ConsumeQueueExt, is_address
 from flaremq.store.queue.queues import Queues
-from flaremq.store.settings import BrokerRole, StoreSettings
+from flaremq.store.settings import StoreSettings
 
 _SIZE_MIN, _SIZE_MAX = 100, 128 * MiB
 _KNOWN_LIMITS_MAX = 64
@@ -38,13 +38,20 @@ _HEAD: Final = struct.Struct(">ii")  # Size and magic of a record.
 class Reader:
     """Any thread may read; what it gets stays readable as long as it keeps it."""
 
-    def __init__(self, log: Log, queues: Queues, settings: StoreSettings) -> None:
+    def __init__(
+        self,
+        log: Log,
+        queues: Queues,
+        settings: StoreSettings,
+        follows: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`follows`: whether this store may lack what another one has."""
         self._log = log
         self._queues = queues
         self._settings = settings
         self._known_limits: dict[tuple[int, int], array[int]] = {}
         self._near = _memory_size() * settings.in_memory_percent // 100
-        self._corrects = settings.role is not BrokerRole.SLAVE or settings.offset_check_in_slave
+        self._follows = follows
 
     def get(
         self,
@@ -75,7 +82,8 @@ class Reader:
 
     def _nothing(self, status: GetStatus, asked: int, correct: int, low: int, high: int) -> ReadResult:
         """A slave repeats the offset it was asked for unless offsetCheckInSlave is on."""
-        return ReadResult(status, correct if self._corrects else asked, low, high)
+        corrects = self._settings.offset_check_in_slave or not self._follows()
+        return ReadResult(status, correct if corrects else asked, low, high)
 
     def _limits(self, count_max: int, size_max: int) -> array[int]:
         """Of a read that asks for so much. Most readers ask for the same again and again."""

@@ -142,8 +142,8 @@ class Recovery:
         return RecoveryReport(clean, 0, 0, 0, 0, 0, ())
 
     def _after_stop(self) -> tuple[int, int]:
-        """Where to begin, and the end of the newest record that a queue knows."""
-        newest = self._queues.recover(self._damaged)
+        """Where to begin, and the boundary before the newest record that a queue knows."""
+        newest = self._queues.recover(self._damaged) - self._log.head
         return self._first_start(lambda start, _: start <= newest), newest
 
     def _after_crash(self) -> tuple[int, int]:
@@ -252,10 +252,9 @@ class Recovery:
 
     def _set_offsets(self) -> None:
         """The next queue offsets follow from the queues, so they cannot run ahead of the log."""
-        self._offsets.reset()
         for (topic, queue_id), queue in self._queues.items():
             if not queue.max_offset:
                 self._queues.remove((topic, queue_id))  # The log has lost all its messages.
                 continue
-            self._offsets.set(topic, queue_id, queue.max_offset)
             queue.correct_min(self._log.begin)
+        self._queues.number(self._offsets)

@@ -18,6 +18,7 @@ from flaremq.base.clock import Clock
 from flaremq.base.logs import fields, logger
 from flaremq.base.units import HOUR_MS
 from flaremq.store.files.disk import Disk
+from flaremq.store.files.filequeue import LogFiles
 from flaremq.store.files.mappedfile import MappedFile
 from flaremq.store.flags import Flag, Flags
 from flaremq.store.settings import StoreSettings
@@ -25,15 +26,6 @@ from flaremq.store.settings import StoreSettings
 log = logger("store.retention")
 
 _MANUAL_ROUNDS: Final = 20  # How long one request by hand is good for.
-
-
-class LogFiles(Protocol):
-    """The commit log, as a run of files with the oldest first."""
-
-    @property
-    def files(self) -> tuple[MappedFile, ...]: ...
-
-    def drop_first(self, file: MappedFile) -> None: ...
 
 
 class LogFollower(Protocol):

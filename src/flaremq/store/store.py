@@ -13,7 +13,8 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Self
 
@@ -33,7 +34,7 @@ from flaremq.store.api import (
     ReadResult,
     Selector,
 )
-from flaremq.store.commitlog import CommitLog
+from flaremq.store.commitlog import CommitLog, LogFactory
 from flaremq.store.dispatch import Dispatcher
 from flaremq.store.drafts import Drafting, NewMessage, batch_result_of, result_of
 from flaremq.store.files.checkpoint import Checkpoint
@@ -73,6 +74,7 @@ class MessageStore:
         owner_dispatches: bool = False,
         on_step: Callable[[str], None] = lambda _step: None,
         workers: WorkerFactory = Worker,
+        make_log: LogFactory = CommitLog,
     ) -> None:
         """`owner_dispatches`: the code that puts also calls `show`, in an event loop that must not wait for
         the disk, so no thread need be woken for it.
@@ -90,7 +92,7 @@ class MessageStore:
             page_cache_busy_ms=settings.page_cache_busy_ms,
             dispatch_lag_max=settings.dispatch_lag_max,
         )
-        self.log = CommitLog(
+        self.log = make_log(
             self.disk,
             settings,
             self.clock,
@@ -119,6 +121,8 @@ class MessageStore:
         self._append_lock = threading.Lock()
         self._appended = 0  # Records since the start.
         self._loaded = self._open = self._takes_puts = False
+        self._may_put = not self.log.is_shared
+        self._leads = self._may_put and settings.role is not BrokerRole.SLAVE
 
     # Opening and closing.
 
@@ -143,11 +147,12 @@ class MessageStore:
         self._on_step(f"abort check: the last stop was {'clean' if clean else 'not clean'}")
         for folder in (*settings.commitlog_folders, settings.consumequeue_folder):
             make_way(self.disk, folder)
-        hole = find_hole(self.disk, settings) if settings.role is BrokerRole.SLAVE else None
+        is_copy = settings.role is BrokerRole.SLAVE and not self.log.is_shared
+        hole = find_hole(self.disk, settings) if is_copy else None
         if hole is not None:
             self._abort.create()  # Queues and index may know more than the log: that is no clean stop.
             clean, self.given_up = False, give_up_behind(hole, self.disk, settings, self.clock)
-        self.log.files.load()
+        self.log.load()
         self._on_step("commit log")
         self._abort.create()  # Before anything is changed: a start that dies half way was no clean stop.
         self.checkpoint = Checkpoint(self.disk, settings.root / "checkpoint")
@@ -170,7 +175,7 @@ class MessageStore:
         if hole is not None:
             self.checkpoint.forget()  # What is copied again has the times of what is gone.
         self._on_step("recovery")
-        self.reader = Reader(self.log, self.queues, settings)
+        self.reader = Reader(self.log, self.queues, settings, lambda: self.follows)
         self.finder = Finder(self.log, self.queues, self.index, self.reader)
         self._make_workers()
         self._loaded = True
@@ -181,7 +186,7 @@ class MessageStore:
         self.log.start()
         self.workers.start(self._on_step)
         self._open = True
-        self._takes_puts = self.settings.role is not BrokerRole.SLAVE
+        self._takes_puts = self._leads and self._may_put
 
     def _index_flushed(self, end_ms: int) -> None:
         self.checkpoint.index_time_ms = end_ms
@@ -331,13 +336,25 @@ class MessageStore:
 
     def append_raw(self, physical_offset: int, data: memoryview) -> None:
         """Append bytes of the log that this one follows; see CommitLog.append_raw."""
+        with self.appending():
+            self.log.append_raw(data, physical_offset)
+
+    @contextmanager
+    def appending(self) -> Iterator[None]:
+        """What is appended to the log meanwhile is flushed, and dispatched, like any put."""
         with self._append_lock:
             if not self._open:
                 raise StoreClosed(f"the store at {self.settings.root} is not open: call open() first")
             if self.flags.failure is not None:
                 raise NotWritable(f"this store takes no more messages: {self.flags.failure}")
-            self.log.append_raw(data, physical_offset)
+            yield
         self._wake()
+
+    @contextmanager
+    def giving_up(self) -> Iterator[None]:
+        """The end of the log may be given up meanwhile, as far as nothing of it was dispatched."""
+        with self._append_lock, self.workers.log_flusher.paused():
+            yield
 
     def cut(self, end: int) -> None:
         """Give up all records from the boundary `end` on, while the store is open: only for a log that
@@ -373,8 +390,45 @@ class MessageStore:
         if not self._takes_puts:
             if not self._open:
                 raise StoreClosed(f"the store at {self.settings.root} is not open: call open() first")
+            if self.log.is_shared:
+                raise NotWritable("this member of the group does not take messages now: send to its leader")
             raise NotWritable("this broker is a slave: send to its master")
         self.flags.check(self._appended - self.dispatcher.records)
+
+    # A log that several stores share.
+
+    @property
+    def follows(self) -> bool:
+        """Whether another store may have what this one lacks: a slave, or a member that does not lead."""
+        return not self._leads
+
+    def lead(self, term: int) -> None:
+        """Take puts, now that all that the log holds may be seen, and is dispatched. Blocks until then.
+        Raises NotWritable if the log belongs to another term by now, or the group does not decide on it."""
+        end = self.log.await_confirmed()
+        self.dispatch()
+        with self._append_lock:
+            if not self.log.is_of(term) or self.dispatcher.position < end:
+                raise NotWritable(f"this member does not lead in term {term} any more: ask again who does")
+            self.queues.number(self.offsets)
+            self._leads = True
+            self._takes_puts = self._open and self._may_put
+
+    def follow(self) -> None:
+        """Take no puts any more."""
+        with self._append_lock:
+            self._leads = self._takes_puts = False
+
+    def allow(self, may_put: bool) -> None:
+        """Whether a store that leads takes puts at the moment."""
+        with self._append_lock:
+            self._may_put = may_put
+            self._takes_puts = self._open and self._leads and may_put
+
+    def forget_owners(self) -> None:
+        """Nobody hears of messages any more, or keeps old ones: the next owner begins anew."""
+        self.dispatcher.listeners.clear()
+        self.retention.needed.clear()
 
     # Reading.
 

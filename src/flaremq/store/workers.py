@@ -80,7 +80,7 @@ class Workers:
             Reporter(flags, "deleting old files"),
             first_s=self._clean_s,
         )
-        kept = Kept(works.log.files, works.queues.trimmed, works.index, self._log_bytes)
+        kept = Kept(works.log.deletable, works.queues.trimmed, works.index, self._log_bytes)
         self.retention = Retention(
             settings,
             clock,
@@ -90,8 +90,8 @@ class Workers:
             pause_ms=lambda ms: self.cleaner.pause(ms / 1000),
             stopping=lambda: self.cleaner.stopping,
         )
-        if settings.flush_disk is FlushDisk.SYNC_FLUSH and not owner_dispatches:
-            works.log.flushed.watch(lambda _flushed: self.dispatch.wake())
+        if (settings.flush_disk is FlushDisk.SYNC_FLUSH or works.log.is_shared) and not owner_dispatches:
+            works.log.watch(self.dispatch.wake)
 
     def start(self, on_step: Callable[[str], None]) -> None:
         self.queue_flusher.start()

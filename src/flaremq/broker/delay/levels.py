@@ -40,7 +40,6 @@ from flaremq.model import layout
 from flaremq.model.delays import SCHEDULE_TOPIC
 from flaremq.store.queue.consumequeue import ConsumeQueue
 from flaremq.store.queue.extension import is_address
-from flaremq.store.settings import BrokerRole
 from flaremq.store.store import MessageStore
 
 log = logger("broker.delay")
@@ -82,7 +81,7 @@ class DelayedMessages(Feature):
         now_s: Callable[[], float] = monotonic,
     ) -> None:
         self._serves, self._elsewhere = deliveries
-        self._is_slave = store.settings.role is BrokerRole.SLAVE
+        self._is_slave = store.follows
         self._sending = Owned()
         self._under_way: set[int] = set()
         """Levels whose messages are on their way to other brokers."""

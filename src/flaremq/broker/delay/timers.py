@@ -44,7 +44,6 @@ from flaremq.model import layout
 from flaremq.model.tags import java_hash
 from flaremq.model.timers import WHEEL_TOPIC
 from flaremq.store.queue.consumequeue import ConsumeQueue
-from flaremq.store.settings import BrokerRole
 from flaremq.store.store import MessageStore
 from flaremq.store.timer.timercheck import Progress
 from flaremq.store.timer.timerfiles import TimerFiles
@@ -78,7 +77,7 @@ class Timers(Feature):
         now_s: Callable[[], float] = monotonic,
     ) -> None:
         self._serves, self._elsewhere = deliveries
-        self._is_slave = store.settings.role is BrokerRole.SLAVE
+        self._is_slave = store.follows
         self._store = store
         self._offload = offload
         self._clock = clock

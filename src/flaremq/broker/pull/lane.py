@@ -37,7 +37,6 @@ from flaremq.protocol.frame import encode_frame
 from flaremq.remoting.gate import Gate, Right
 from flaremq.remoting.turn import Batch, PlainRow
 from flaremq.store.api import GetStatus, ReadResult
-from flaremq.store.settings import BrokerRole
 from flaremq.store.store import MessageStore
 
 CODES: Final = frozenset({RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE})
@@ -273,8 +272,7 @@ class PullLane:
 
     @property
     def _corrects(self) -> bool:
-        settings = self._store.settings
-        return settings.role is not BrokerRole.SLAVE or settings.offset_check_in_slave
+        return self._store.settings.offset_check_in_slave or not self._store.follows
 
     def _again(self, asked: PullRequest, last: bool) -> bool | Awaitable[bool]:
         """Read again for a parked pull; True if it was answered. Expressions are evaluated in a thread."""

@@ -46,7 +46,6 @@ from flaremq.protocol.headers.transaction import CheckTransactionStateRequestHea
 from flaremq.store.api import PutResult
 from flaremq.store.drafts import NewMessage, copy_of
 from flaremq.store.queue.consumequeue import ConsumeQueue
-from flaremq.store.settings import BrokerRole
 from flaremq.store.store import MessageStore
 
 log = logger("broker.transactions")
@@ -83,7 +82,7 @@ class Transactions(Feature):
         sleep: Sleep = asyncio.sleep,
     ) -> None:
         self._serves, self._elsewhere = deliveries
-        self._is_slave = store.settings.role is BrokerRole.SLAVE
+        self._is_slave = store.follows
         self._is_loaded = False
         """Whether the ledger holds what is open. In a slave, only while that acts: else all of this is left
         to the master, whose offsets of both queues `metasync` keeps here."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Protocol
 
 from flaremq.base.errors import (
     CorruptStore,
@@ -18,6 +19,15 @@ from flaremq.store.files.mappedfile import MappedFile, OpenFiles
 from flaremq.store.settings import StoreSettings
 
 NAME_DIGITS = 20
+
+
+class LogFiles(Protocol):
+    """The commit log, as a run of files with the oldest first."""
+
+    @property
+    def files(self) -> tuple[MappedFile, ...]: ...
+
+    def drop_first(self, file: MappedFile) -> None: ...
 
 
 def file_name(offset: int) -> str:

@@ -102,6 +102,21 @@ class Preallocator:
             file.file.expect_random_reads()
         return file
 
+    def discard(self) -> None:
+        """Delete all spare files, the last one first: the log goes on elsewhere."""
+        with self._changed:
+            self._wanted.clear()
+            self._failed.clear()
+            if not self._changed.wait_for(lambda: self._making < 0, self._wait_s):
+                raise FileNotReady(
+                    f"a log file is being made for more than {self._wait_s:g} s: the disk is slow or stuck; "
+                    "nothing is given up meanwhile"
+                )
+            gone, self._ready = self._ready, {}
+        for offset in sorted(gone, reverse=True):
+            gone[offset].delete()
+            self._disk.sync_folder(gone[offset].path.parent)
+
     def stop(self) -> None:
         """Remove the spare files: after a clean stop the log ends with its last record."""
         self._worker.stop()

@@ -20,6 +20,7 @@ from flaremq.store.queue.batchconsumequeue import BatchConsumeQueue
 from flaremq.store.queue.consumequeue import ConsumeQueue
 from flaremq.store.queue.entries import Key
 from flaremq.store.queue.extension import ConsumeQueueExt, is_address
+from flaremq.store.queue.nextoffsets import QueueOffsets
 from flaremq.store.settings import StoreSettings
 
 log = logging.getLogger(__name__)
@@ -144,7 +145,7 @@ class Queues:
                     log.warning("%s is no queue: its name is not a number", root / topic / queue_id)
 
     def recover(self, damaged: dict[Key, None], trusted_end: int | None = None) -> int:
-        """Find the end of every queue; the end of the newest record that any of them knows, or -1.
+        """Find the end of every queue; where the newest record lies that any of them knows, or -1.
 
         Entries of records from `trusted_end` on are forgotten. A queue that makes no sense is removed
         and joins `damaged`.
@@ -174,6 +175,12 @@ class Queues:
         ext = self.ext(key) if missed else self._exts.get(key)
         if ext is not None:
             ext.recover(queue.last_address() or 0)
+
+    def number(self, offsets: QueueOffsets) -> None:
+        """The next offsets follow from the queues, so they cannot run ahead of the log."""
+        offsets.reset()
+        for (topic, queue_id), queue in self.items():
+            offsets.set(topic, queue_id, queue.max_offset)
 
     def truncate(self, physical_offset: int) -> None:
         """Forget the entries of records at or behind `physical_offset`."""

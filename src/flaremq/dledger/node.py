@@ -441,10 +441,15 @@ class MemberNode:
             self._why_not_fit = ""
             self._happens(Fit())
         now_s = self._now()
-        for each in self._others():
+        for each in self._expected():
             if now_s - self._heard_s.setdefault(each, now_s) > _SILENT_ELECTIONS * pace.election_s:
                 self._heard_s[each] = now_s
                 self._links.renew(each)
+
+    def _expected(self) -> list[MemberId]:
+        """Who should be heard of: followers have nothing to say to each other."""
+        leader = self.member.leader
+        return [leader] if leader and leader != self._me else self._others()
 
     def _not_fit(self, why: str) -> None:
         if not self._why_not_fit:

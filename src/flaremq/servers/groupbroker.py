@@ -47,6 +47,7 @@ log = logger("servers.groupbroker")
 
 _FIRST_ELECTIONS: Final = 3  # So many election timeouts a start waits for a leader before it goes on without.
 _HANDED_OVER_S: Final = 3.0
+_DECIDED_S: Final = 10.0
 _PAUSES_S: Final = (0.1, 5.0)
 _LEADERLESS: Final = -1
 
@@ -86,8 +87,12 @@ class GroupBroker:
         self._pid = pid
         self._now_s = now_s
         self._tasks = Owned()
-        self._offload = Offload(1)
+        self._offload = Offload(2)  # One may be long at its work, and a ballot must not wait for that.
         self._opened = AsyncExitStack()
+        self.is_made = False
+        """Whether its store exists."""
+        self.takes_part = False
+        """Whether its node does."""
         self._period: int | None = None
         """The term in which the present broker leads; _LEADERLESS if it does not. None: there is none."""
         self.broker: Broker
@@ -102,6 +107,16 @@ class GroupBroker:
         """Whether the broker of this member serves as the leader's."""
         return self._period is not None and self._period != _LEADERLESS
 
+    @property
+    def tables(self) -> Tables:
+        """Of the present period, or the last one."""
+        return self._tables
+
+    def abandon(self) -> None:
+        """Release the folder and do nothing else, as the end of a killed process does: for simulators."""
+        if self.is_made:
+            self.store.abandon()
+
     async def start(self) -> None:
         """Take part in the group, and serve in the role that it gives us."""
         async with AsyncExitStack() as opened:
@@ -111,6 +126,7 @@ class GroupBroker:
             self.node = self._make_node()
             self._part = RaftPart(self.node, self.store, self._ledger.committed)
             await self.node.start(self._listening())
+            self.takes_part = True
             opened.push_async_callback(self.node.stop)
             await self._settled()
             await self._serve(self._wanted())
@@ -145,6 +161,7 @@ class GroupBroker:
             on_step=lambda step: log.info("opened: %s", step),
             make_log=raft_log(config.group.self_id),
         )
+        self.is_made = True
         self._ledger = StoreLedger(self.store, config.group.membership, self._clock)
         self.store.open()
         self._ballot = self._ledger.ballots.load()
@@ -230,6 +247,7 @@ class GroupBroker:
     async def _serve(self, period: int) -> None:
         leads = period != _LEADERLESS
         if leads:
+            await self._part.committed.wait(self._ledger.end, _DECIDED_S)
             await self._offload.run(lambda: self.store.lead(period))
         self.broker = self._make_broker(leads)
         self._tables = self.broker.tables

@@ -76,6 +76,7 @@ class Group:
         tables = await self.tables(name, is_slave=False)
         writer = TableWriter(
             *(self.store, tables, self.timers[name], self.committed, self.clock),
+            term=len(self.timers),
             shown=lambda: None,
             timeout_s=timeout_s,
         )
@@ -167,7 +168,7 @@ async def test_what_goes_goes_everywhere(group: Group) -> None:
 async def test_a_change_is_answered_when_the_group_has_it(group: Group) -> None:
     tables, _ = await group.leader()
     tables.topics.put(TopicConfig(TOPIC, 1, 1))
-    saving = asyncio.ensure_future(tables.topics.save())
+    saving = asyncio.ensure_future(tables.topics.settle())
     async with asyncio.timeout(5):
         while not group.committed.waiting:
             await asyncio.sleep(0)
@@ -180,13 +181,13 @@ async def test_a_change_that_the_group_does_not_confirm_is_refused(group: Group)
     tables, _ = await group.leader(timeout_s=0.01)
     tables.topics.put(TopicConfig(TOPIC, 1, 1))
     with pytest.raises(NotShared, match=r"a majority of the group has not confirmed it within 0\.01 s"):
-        await tables.topics.save()
+        await tables.topics.settle()
 
 
 async def test_a_reset_of_offsets_does_not_wait_for_the_next_round(group: Group) -> None:
     tables, _ = await group.leader()
     tables.offsets.reset(GROUP, TOPIC, 0, 5)
-    saving = asyncio.ensure_future(tables.offsets.save())
+    saving = asyncio.ensure_future(tables.offsets.settle())
     async with asyncio.timeout(5):
         while not group.committed.waiting:
             await asyncio.sleep(0)

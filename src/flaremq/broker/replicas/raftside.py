@@ -132,6 +132,7 @@ class RaftSide(LogSide):
             return [reader]
         writer = TableWriter(
             *(self._store, tables, timers, self._committed, clock),
+            term=self._node.term,
             shown=lambda: self.shown(),
             timeout_s=self._timeout_s,
         )

@@ -76,7 +76,7 @@ class TableReader(Feature):
         """Queue offset of the next record to read."""
         self._loop = asyncio.get_running_loop()
         self._running = Owned()
-        self._reads = self._is_late = False
+        self._reads = self._is_late = self._has_stopped = False
 
     # Life.
 
@@ -88,6 +88,7 @@ class TableReader(Feature):
             self._read_soon()  # What came in between.
 
     async def stop(self) -> None:
+        self._has_stopped = True
         await self._running.aclose(timeout_s=5)
         await self.save()
 
@@ -132,7 +133,7 @@ class TableReader(Feature):
 
     def _read_soon(self) -> None:
         self._is_late = True
-        if not self._reads:
+        if not self._reads and not self._has_stopped:
             self._reads = True
             self._running.spawn("read-tables", self._read_late())
 

@@ -8,6 +8,10 @@ are answered when the group has committed the change. Offsets and the progress o
 a second, if they have changed: what a leader dies with is a second of them, and those messages come again.
 
 Progress needs no other care: a delivery lies in the log before the record that says that it was made.
+
+What a leader changed and the group did not decide on may be in its tables, and in those that copied them
+whole (metasync). So the versions of tables name the term of the leader: those of another one are different,
+whatever was counted since, and are copied whole once.
 """
 
 from __future__ import annotations
@@ -57,16 +61,18 @@ class TableWriter(Feature):
         committed: Watermark,
         clock: Clock,
         *,
+        term: int,
         shown: Callable[[], None],
         timeout_s: float,
     ) -> None:
-        """`committed` is how far the group has the log; `shown` lets what is committed be seen; `timeout_s`
+        """`term` is the one in which this member leads; `committed` is how far the group has the log; `shown` lets what is committed be seen; `timeout_s`
         is how long a change may take."""
         self._store = store
         self._tables = tables
         self._timers = timers
         self._committed = committed
         self._clock = clock
+        self._term = term
         self._shown = shown
         self._timeout_s = timeout_s
         self._topics: dict[str, TopicConfig] = {}
@@ -88,9 +94,9 @@ class TableWriter(Feature):
         self._progress = self._timers.progress
         tables.topics.listeners.append(self._topics_changed)
         tables.subscriptions.listeners.append(self._groups_changed)
-        tables.topics.share(self.settled)
-        tables.subscriptions.share(self.settled)
-        tables.offsets.share(self._offsets_settled)
+        tables.topics.share(self.settled, self._term)
+        tables.subscriptions.share(self.settled, self._term)
+        tables.offsets.share(self._offsets_settled, self._term)
 
     def tasks(self) -> Iterable[Task]:
         yield Task("write-tables", _PERIOD_S, _PERIOD_S, self.write)

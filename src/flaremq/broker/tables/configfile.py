@@ -52,7 +52,7 @@ class Saving:
         self.changes = 0
         """Add one for every change."""
         self.shared: Callable[[], Awaitable[None]] | None = None
-        """Returns when other members have the table too, which a save then waits for."""
+        """Returns when other members of a group have the table too. Raises a FlareError if that fails."""
         self._written = 0
         self._writing = threading.Lock()
         self._on_disk = 0
@@ -69,6 +69,10 @@ class Saving:
                 number, text = self.changes, self._take()
                 await self._offload.run(lambda: self._write(number, text))
                 self._written = number
+
+    async def settle(self) -> None:
+        """Return when the table as it is now is on the disk, and shared: what a request waits for."""
+        await self.save()
         if self.shared is not None:
             await self.shared()
 

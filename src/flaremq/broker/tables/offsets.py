@@ -74,9 +74,15 @@ class Offsets:
         if self._store is None or self._store.flags.failure is None:
             await self._saving.save()
 
-    def share(self, shared: Callable[[], Awaitable[None]]) -> None:
-        """See Saving.shared."""
+    async def settle(self) -> None:
+        """See Saving.settle."""
+        await self._saving.settle()
+
+    def share(self, shared: Callable[[], Awaitable[None]], term: int) -> None:
+        """This table is a leader's from now on: see Saving.shared. Its version differs from all of others."""
         self._saving.shared = shared
+        self.version = DataVersion(term, self.version.counter + 1, self._clock.now_ms())
+        self._saving.changes += 1
 
     def get(self, group: str, topic: str, queue_id: int) -> int:
         """The next offset of this group; -1 if none was ever committed."""

@@ -93,9 +93,15 @@ class TopicConfigs:
     async def save(self) -> None:
         await self._saving.save()
 
-    def share(self, shared: Callable[[], Awaitable[None]]) -> None:
-        """See Saving.shared."""
+    async def settle(self) -> None:
+        """See Saving.settle."""
+        await self._saving.settle()
+
+    def share(self, shared: Callable[[], Awaitable[None]], term: int) -> None:
+        """This table is a leader's from now on: see Saving.shared. Its version differs from all of others."""
         self._saving.shared = shared
+        self.version = DataVersion(term, self.version.counter + 1, self._clock.now_ms())
+        self._saving.changes += 1
 
     def get(self, name: str) -> TopicConfig | None:
         return self._topics.get(name)

@@ -75,6 +75,11 @@ class StoreLedger:
         return self._log.synced_index
 
     @property
+    def end(self) -> int:
+        """Behind the last entry."""
+        return self._log.last_end
+
+    @property
     def commit_index(self) -> int:
         """Up to here the group is known to have decided."""
         return self._log.committed_index

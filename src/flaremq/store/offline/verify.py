@@ -66,6 +66,7 @@ class Verifier:
         # In this order: every entry that is counted here has its record below the end of the moment.
         self._ends = _queue_ends(folder) if folder.is_live else {}
         self._moment = moment_of(folder.scan)
+        self._committed = folder.committed_index()
         self._log_files: list[LogFile] = folder.scan.log_files()
         self._log_begin = self._log_end = self._log_files[0].offset if self._log_files else 0
         self.report = VerifyReport()
@@ -186,7 +187,8 @@ class Verifier:
             kind = facts[f + Fact.SYS_FLAG] & TRANSACTION_MASK
             if kind in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK) or facts[f + Fact.ODD] & Odd.INNER_BATCH:
                 continue  # Of these there are no plain entries.
-            self._look_up(walked, f)
+            if self._committed is None or walked.entry(row)[0] <= self._committed:
+                self._look_up(walked, f)
 
     def _own_crc(self, walked: Walked, row: int) -> None:
         """The CRC of the whole record, where it has one."""

@@ -68,6 +68,9 @@ class LoneMember:
         self.commit()
         self.store.lead(term)
 
+    def follows(self) -> bool:
+        return self.store.follows
+
     def commit(self) -> None:
         self.ledger.commit_to(self.ledger.last_index)
 

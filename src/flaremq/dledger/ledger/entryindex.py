@@ -23,7 +23,7 @@ _SIZE: Final = layout.DLEDGER_UNIT_SIZE
 _OPEN_MAX: Final = 8
 
 
-class Unit(NamedTuple):
+class EntryUnit(NamedTuple):
     """What the index knows of an entry."""
 
     magic: int
@@ -49,13 +49,13 @@ class EntryIndex:
         """Find the files. All units in them count, whatever they are."""
         self.files.load()
 
-    def unit(self, index: int) -> Unit | None:
+    def unit(self, index: int) -> EntryUnit | None:
         """None if there is none, or what lies there is not its unit."""
         place = index * _SIZE
         file = self.files.find(place) if index >= 0 else None
         if file is None or place + _SIZE > file.offset + file.wrote:
             return None
-        unit = Unit._make(_UNIT.unpack_from(file.view, place - file.offset))
+        unit = EntryUnit._make(_UNIT.unpack_from(file.view, place - file.offset))
         return unit if unit.index == index and unit.magic == layout.DLEDGER_MAGIC else None
 
     def last_before(self, physical_end: int, first: int, last: int) -> int:

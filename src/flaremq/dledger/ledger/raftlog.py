@@ -29,13 +29,14 @@ from flaremq.base.lifecycle import Listener, Worker, WorkerFactory
 from flaremq.base.logs import fields, logger
 from flaremq.base.watermark import Watermark
 from flaremq.dledger.ledger.checkpoint import (
+    FROM_ZERO,
     Beginning,
     LedgerCheckpoint,
     LedgerSafety,
     ledger_folder,
 )
 from flaremq.dledger.ledger.entries import examine, seal
-from flaremq.dledger.ledger.entryindex import EntryIndex, Unit
+from flaremq.dledger.ledger.entryindex import EntryIndex, EntryUnit
 from flaremq.dledger.ledger.records import CHANNEL
 from flaremq.dledger.ledger.soundness import find_sound, members_marked
 from flaremq.dledger.types import EntryRun
@@ -114,7 +115,7 @@ class RaftLog(CommitLog):
         self.damage = ""
         """What was known to be on the disk and is lost; empty if nothing is."""
         self._disk = disk
-        self._beginning = Beginning()
+        self._beginning = FROM_ZERO
         self._safe_index = -1
         self._channel = 0
         self._synced = (0, -1)
@@ -160,7 +161,7 @@ class RaftLog(CommitLog):
             self._synced = flushed, index
         return min(index, last)
 
-    def unit(self, index: int) -> Unit | None:
+    def unit(self, index: int) -> EntryUnit | None:
         """Where an entry lies that is there."""
         return self.index.unit(index) if self.first_index <= index <= self.last_index else None
 
@@ -195,7 +196,7 @@ class RaftLog(CommitLog):
         view = file.view[unit.position - file.offset : newest.end - file.offset]
         return EntryRun(first, unit.position, self._terms(unit, newest), view.toreadonly())
 
-    def _terms(self, first: Unit, last: Unit) -> tuple[tuple[int, int], ...]:
+    def _terms(self, first: EntryUnit, last: EntryUnit) -> tuple[tuple[int, int], ...]:
         terms, at, term = [], first.index, first.term
         while term != last.term:
             border = self.index.last_of_term(term, at, last.index)
@@ -425,7 +426,7 @@ class RaftLog(CommitLog):
         return file
 
     def _newest_ms(self, units: memoryview) -> int:
-        unit = Unit._make(
+        unit = EntryUnit._make(
             struct.unpack_from(layout.DLEDGER_UNIT_FORMAT, units, len(units) - layout.DLEDGER_UNIT_SIZE)
         )
         return max(0, self.store_time(unit.position + self.head, unit.size - self.head))

@@ -146,5 +146,3 @@ def test_the_twins_agree_on_any_bytes(
         data[at % len(data)] ^= bits
     found = [examined(module, data, index=2, term=term) for module in TWINS]
     assert all(each == found[0] for each in found)
-
-

@@ -29,7 +29,6 @@ Records of 159 and 200 bytes, in a commit log and in a ledger:
 
 from __future__ import annotations
 
-import re
 import shutil
 import struct
 from array import array
@@ -59,7 +58,7 @@ from flaremq.protocol.configfiles import deleted_topics
 from flaremq.store.files.disk import Disk
 from flaremq.store.files.lock import StoreLock
 from flaremq.store.offline.folder import OfflineStore
-from flaremq.store.offline.scan import Walked, ledger_data
+from flaremq.store.offline.scan import Walked, committed_index, ledger_data
 from flaremq.store.settings import StoreSettings
 
 _LINKED: Final = (TRANS_HALF_TOPIC.encode(), WHEEL_TOPIC)
@@ -297,13 +296,12 @@ class Conversion:
 
     def _committed(self) -> int:
         """The last index of which the source's member knows that it is committed."""
-        text = (ledger_data(self._source.root)[0].parent / "checkpoint").read_text()
-        found = re.search(r"^committedIndex=(-?\d+)", text, re.MULTILINE)
+        found = committed_index(self._source.root)
         if found is None:
             raise CorruptStore(
                 f"{self._source.root}: its ledger's checkpoint names no committedIndex: restore it"
             )
-        return int(found[1])
+        return found
 
     def _check_end(self, end: int) -> None:
         """The source must end where its records end: what follows is nothing, or half a record of a crash."""

@@ -29,10 +29,11 @@ from flaremq.store.offline.folder import OfflineStore
 from flaremq.store.offline.moment import moment_of, wrong_links_now
 from flaremq.store.offline.queuefiles import Entry, QueueFiles
 from flaremq.store.offline.report import VerifyReport, why
-from flaremq.store.offline.scan import LogFile, Walked, agrees
+from flaremq.store.offline.scan import LogFile, Walked, agrees, committed_index
 
 _CHECK: Final = Check.BODY_CRC | Check.OFFSET
 _CHUNK: Final = 1 << 20
+_ALL: Final = 1 << 62
 _SCHEDULE_TOPIC: Final = SCHEDULE_TOPIC.encode()
 _HEAD: Final = struct.Struct(">ii")
 
@@ -61,6 +62,8 @@ class Verifier:
         self._progress = progress
         self._tallies: dict[tuple[str, int], _Tally] = {}
         self._without_queue: Counter[str] = Counter()
+        committed = committed_index(folder.root)
+        self._committed = _ALL if committed is None else committed
         self._deleted = deleted or {}
         self._deleted_count = 0
         # In this order: every entry that is counted here has its record below the end of the moment.
@@ -186,7 +189,7 @@ class Verifier:
             kind = facts[f + Fact.SYS_FLAG] & TRANSACTION_MASK
             if kind in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK) or facts[f + Fact.ODD] & Odd.INNER_BATCH:
                 continue  # Of these there are no plain entries.
-            self._look_up(walked, f)
+            self._look_up(walked, row)
 
     def _own_crc(self, walked: Walked, row: int) -> None:
         """The CRC of the whole record, where it has one."""
@@ -200,8 +203,8 @@ class Verifier:
             offset = walked.facts[row * Fact.WIDTH + Fact.OFFSET]
             self.report.wrong(f"the record at offset {offset}: its {layout.CRC_PROPERTY.decode()} is wrong")
 
-    def _look_up(self, walked: Walked, f: int) -> None:
-        facts = walked.facts
+    def _look_up(self, walked: Walked, row: int) -> None:
+        facts, f = walked.facts, row * Fact.WIDTH
         at = facts[f + Fact.TOPIC_AT]
         raw_topic = bytes(walked.view[at : at + facts[f + Fact.TOPIC_SIZE]])
         topic, queue_id = raw_topic.decode("utf-8", "surrogateescape"), facts[f + Fact.QUEUE_ID]
@@ -210,6 +213,8 @@ class Verifier:
             self._deleted_count += 1
             return
         entry = self._entry((topic, queue_id, queue_offset), offset, facts[f + Fact.SIZE])
+        if entry is None and walked.entry(row)[0] > self._committed:
+            return  # The group may still give it up.
         if self._folder.queues.get(topic, queue_id) is None:
             self._without_queue[topic] += 1
             return

@@ -120,7 +120,7 @@ def test_records_with_gaps_are_the_same_records_further_apart(
         at = 0
         for row in range(written):
             place, size = drafts.rows[row * Draft.WIDTH + Draft.PHYSICAL_OFFSET :][:2]
-            assert (place, out[at : at + gap]) == (500 + at + gap, b"x" * gap)
+            assert (place, bytes(out[at : at + gap])) == (500 + at + gap, b"x" * gap)
             assert int.from_bytes(out[at + gap + 28 : at + gap + 36], "big") == place
             at += gap + size
         sizes = [gap + len(encoded(module, drafts_of([a_message(body)]))) for body in bodies]

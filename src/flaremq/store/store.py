@@ -263,8 +263,9 @@ class MessageStore:
 
     @property
     def flushed(self) -> Watermark:
-        """How far the log is on the disk: what a durable put waits for."""
-        return self.log.flushed
+        """How far the log is safe: what a durable put waits for, and what progress may be saved for. On the
+        disk, or, of a log that is shared, decided on by its group."""
+        return self.log.safe
 
     def sync(self, end: int) -> None:
         """Put the log on the disk up to an end, if it is not there yet. Blocks, and raises FlushFailed."""

@@ -135,6 +135,10 @@ class RaftLog(CommitLog):
         return super().end if self.files.files else self._beginning.position
 
     @property
+    def safe(self) -> Watermark:
+        return self.committed
+
+    @property
     def confirmed(self) -> int:
         return min(self.readable_end, self.committed.value)
 

@@ -149,6 +149,13 @@ def test_a_lost_index_is_made_again(folder: Path, which: str) -> None:
             assert run is not None and (run.first, run.count) == (index, 1)
 
 
+def test_an_index_that_cannot_be_is_made_again(folder: Path) -> None:
+    (folder / "dledger-n0" / "index" / f"{0:020d}").write_bytes(b"no units")
+    with LoneMember(folder) as member:
+        assert (member.ledger.last_index, member.ledger.damage) == (COUNT, "")
+        assert member.ledger.term_at(3) == 2
+
+
 def test_entries_whose_units_were_never_written_are_found(folder: Path) -> None:
     path = folder / "dledger-n0" / "index" / f"{128 * 32:020d}"
     path.write_bytes(path.read_bytes()[:320].ljust(128 * 32, b"\0"))
@@ -251,9 +258,8 @@ def test_a_ballot_that_cannot_be_read_is_forgotten(tmp_path: Path, text: bytes) 
 
 def test_members_said_before_the_walk_are_kept_and_those_cut_off_are_not(folder: Path) -> None:
     def more(n: int) -> Membership:
-        return Membership(
-        {**group_of().addresses, f"n{n}": f"10.0.0.{n}:1"}
-    )
+        return Membership({**group_of().addresses, f"n{n}": f"10.0.0.{n}:1"})
+
     with LoneMember(folder) as member:
         member.lead(3)
         for number in (4, 5):

@@ -119,7 +119,7 @@ class MessageStore:
         self._abort = AbortFile(settings.root, self.disk)
         self._background: deque[Callable[[], None]] = deque()  # For the thread that flushes queues.
         self._append_lock = threading.Lock()
-        self._appended = 0  # Records since the start.
+        self._appended = 0  # Records that were put, or copied before this store led.
         self._loaded = self._open = self._takes_puts = False
         self._may_put = not self.log.is_shared
         self._leads = self._may_put and settings.role is not BrokerRole.SLAVE
@@ -412,6 +412,7 @@ class MessageStore:
             if not self.log.is_of(term) or self.dispatcher.position < end:
                 raise NotWritable(f"this member does not lead in term {term} any more: ask again who does")
             self.queues.number(self.offsets)
+            self._appended = self.dispatcher.records
             self._leads = True
             self._takes_puts = self._open and self._may_put
 

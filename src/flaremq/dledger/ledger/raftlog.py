@@ -118,7 +118,8 @@ class RaftLog(CommitLog):
         self._beginning = FROM_ZERO
         self._safe_index = -1
         self._channel = 0
-        self._synced = (0, -1)
+        self._oldest: tuple[MappedFile | None, int] = None, 0
+        self._synced = 0, -1
         self._checkpoint = LedgerCheckpoint(disk, self.folder)
         self._saving = threading.Lock()
         self._saver = workers("flaremq-ledger", self._save_step, listener, first_s=_SAVED_S)
@@ -146,9 +147,11 @@ class RaftLog(CommitLog):
     def first_index(self) -> int:
         """Of the oldest entry that is still there; last_index + 1 without any."""
         files = self.files.files
-        if self.last_index < 0 or not files or self.last_end == files[0].offset:
+        if not files or self.last_end == files[0].offset:
             return self.last_index + 1
-        return int.from_bytes(files[0].view[8:16], "big")
+        if self._oldest[0] is not files[0]:
+            self._oldest = files[0], int.from_bytes(files[0].view[8:16], "big")
+        return self._oldest[1]
 
     @property
     def synced_index(self) -> int:
@@ -219,6 +222,14 @@ class RaftLog(CommitLog):
     @property
     def deletable(self) -> LogFiles:
         return _DecidedFiles(self)
+
+    @property
+    def needs_oldest(self) -> bool:
+        """Whether the oldest file alone says who the members are: it may not go before that is said again."""
+        files = self.files.files
+        index = max((index for index in self.rosters if index <= self.committed_index), default=-1)
+        unit = self.unit(index) if files else None
+        return unit is not None and unit.position < files[0].end
 
     # Opening and closing.
 
@@ -464,7 +475,7 @@ class RaftLog(CommitLog):
         last_term = self.term_at(first - 1)
         end = self.begin if unit is None else unit.end
         self.last_index, self.last_term, self.last_end = first - 1, last_term, end
-        self._synced = (0, -1)
+        self._synced = 0, -1
         self._truncate_files(end)
         self.index.truncate(first)
 
@@ -496,14 +507,14 @@ class RaftLog(CommitLog):
             self.files.truncate(0)
             self.truncate(position)
             self.index.clear()
-            self._synced = (0, -1)
+            self._synced = 0, -1
         self.flushed.advance(position)
         self.committed.advance(position)
         self._make_ahead(position)
 
 
 class _DecidedFiles:
-    """The files of a log, as far as the group has decided on all that the oldest one holds."""
+    """The files of a log, if the group has decided on all that the oldest one holds, and it is not needed."""
 
     def __init__(self, raft_log: RaftLog) -> None:
         self._log = raft_log
@@ -511,7 +522,8 @@ class _DecidedFiles:
     @property
     def files(self) -> tuple[MappedFile, ...]:
         files = self._log.files.files
-        return files if files and files[0].end <= self._log.committed.value else ()
+        may_go = files and files[0].end <= self._log.committed.value and not self._log.needs_oldest
+        return files if may_go else ()
 
     def drop_first(self, file: MappedFile) -> None:
         self._log.files.drop_first(file)

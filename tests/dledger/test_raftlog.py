@@ -369,7 +369,7 @@ def test_what_a_broker_has_registered_goes_with_it(leader: LoneMember) -> None:
         def __init__(self) -> None:
             self.topics: list[bytes] = []
 
-        def arrived(self, topic: bytes, queue_id: int, max_offset: int) -> None:  # noqa: ARG002
+        def arrived(self, topic: bytes, queue_id: int, max_offset: int) -> None:
             self.topics.append(topic)
 
     heard = Heard()
@@ -391,9 +391,9 @@ def test_progress_is_safe_where_the_group_has_decided(leader: LoneMember) -> Non
     leader.lead()
     leader.put(b"one")
     leader.synced()
-    assert leader.store.flushed.value < leader.log.end
+    before, end = leader.store.flushed.value, leader.log.end
     leader.commit()
-    assert leader.store.flushed.value == leader.log.end
+    assert before < end == leader.store.flushed.value
 
 
 def test_every_append_is_synced_at_once(leader: LoneMember) -> None:
@@ -419,12 +419,12 @@ def test_a_disk_that_syncs_nothing_is_noticed(tmp_path: Path) -> None:
         member.clock.advance_ms(1500)
         assert member.ledger.stalled_s() == 1.5
         assert member.ledger.synced_index == 0
-        assert member.ledger.failure is None
+        before = member.ledger.failure
         disk.fail_all_syncs()
     with pytest.raises(FlushFailed):
         member.store.close()
-    assert member.ledger.failure is not None
-    assert member.ledger.synced_index == 0
+    assert (before, member.ledger.synced_index) == (None, 0)
+    assert "fails every sync" in str(member.ledger.failure)
 
 
 def test_a_plain_log_beside_an_empty_ledger_is_not_passed_over(tmp_path: Path) -> None:

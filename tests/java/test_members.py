@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+import shutil
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.dledger.membertools import LoneMember
@@ -17,7 +18,7 @@ from flaremq.dledger.types import Ballot, Membership
 from flaremq.model import layout
 
 pytestmark = pytest.mark.java
-SIZES = {
+SIZES: Mapping[str, Any] = {
     "commitlog_file_size": SMALL["mappedFileSizeCommitLog"],
     "message_size_max": SMALL["maxMessageSize"],
     "consumequeue_file_size": FOR_TESTS["mappedFileSizeConsumeQueue"],
@@ -26,11 +27,28 @@ SIZES = {
 }
 
 
-@pytest.fixture(params=list(ERAS.values()), ids=list(ERAS))
-def java(request: pytest.FixtureRequest, java_toolchain: Toolchain) -> Iterator[JavaClients]:
-    with JavaClients(java_toolchain, request.param[1]) as started:
-        started.servers = request.param[0]
+@pytest.fixture(scope="module", params=list(ERAS.values()), ids=list(ERAS))
+def era(request: pytest.FixtureRequest) -> tuple[str, str]:
+    """A version of servers, and one of clients to go with it."""
+    versions: tuple[str, str] = request.param
+    return versions
+
+
+@pytest.fixture(scope="module")
+def clients(era: tuple[str, str], java_toolchain: Toolchain) -> Iterator[JavaClients]:
+    with JavaClients(java_toolchain, era[1]) as started:
         yield started
+
+
+@pytest.fixture
+def java(clients: JavaClients) -> Iterator[JavaClients]:
+    yield clients
+    clients.stop_all()
+
+
+@pytest.fixture
+def apache(era: tuple[str, str], java_toolchain: Toolchain) -> Apache:
+    return Apache(java_toolchain, version=era[0])
 
 
 @pytest.fixture
@@ -58,11 +76,10 @@ def put_numbered(member: LoneMember, first: int, count: int) -> None:
 
 
 def test_a_ledger_goes_from_apaches_member_to_ours_and_back(
-    peers: Peers, java: JavaClients, java_toolchain: Toolchain
+    peers: Peers, java: JavaClients, apache: Apache
 ) -> None:
     namesrv = peers.namesrv(Flare())
     java.namesrv = namesrv.address
-    apache = Apache(java_toolchain, version=java.servers)
     broker = peers.broker(apache, namesrv.address, options={**SMALL, **member_options()})
     queues = java.create_topic("Moved", broker.address, "broker-a", queues=3)
     java.producer().send(numbered(queues, 60))
@@ -102,18 +119,17 @@ def test_a_ledger_goes_from_apaches_member_to_ours_and_back(
 
 
 def test_apaches_member_reads_a_ledger_that_only_ours_has_written(
-    peers: Peers, java: JavaClients, java_toolchain: Toolchain
+    peers: Peers, java: JavaClients, apache: Apache
 ) -> None:
     namesrv = peers.namesrv(Flare())
     java.namesrv = namesrv.address
-    apache = Apache(java_toolchain, version=java.servers)
     broker = peers.broker(apache, namesrv.address, options={**SMALL, **member_options()})
     queues = java.create_topic("Moved", broker.address, "broker-a", queues=3)
     java.stop_all()
     broker.stop()
     root = broker.folder / "store"
     for name in ("dledger-n0", "consumequeue", "index"):
-        _remove(root / name)
+        shutil.rmtree(root / name)
     (root / "checkpoint").unlink()
     with our_member(root) as member:
         member.lead(3)
@@ -127,8 +143,3 @@ def test_apaches_member_reads_a_ledger_that_only_ours_has_written(
     seen(java, queues, 90)
     java.stop_all()
     broker.stop()
-
-
-def _remove(folder: Path) -> None:
-    for path in sorted(folder.rglob("*"), reverse=True):
-        path.rmdir() if path.is_dir() else path.unlink()

@@ -37,8 +37,8 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def folder(killed: Path, tmp_path: Path) -> Iterator[Path]:
-    yield shutil.copytree(killed, tmp_path / "member")
+def folder(killed: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(killed, tmp_path / "member")
 
 
 def data_path(folder: Path, position: int) -> tuple[Path, int]:

@@ -147,7 +147,7 @@ class MessageStore:
         self._on_step(f"abort check: the last stop was {'clean' if clean else 'not clean'}")
         for folder in (*settings.commitlog_folders, settings.consumequeue_folder):
             make_way(self.disk, folder)
-        is_copy = settings.role is BrokerRole.SLAVE and not self.log.is_shared
+        is_copy = settings.role is BrokerRole.SLAVE or self.log.is_shared
         hole = find_hole(self.disk, settings) if is_copy else None
         if hole is not None:
             self._abort.create()  # Queues and index may know more than the log: that is no clean stop.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -476,3 +477,27 @@ def test_a_ledger_is_sound_though_the_group_has_not_decided_on_its_end(tmp_path:
         member.synced()
     report = Verifier(OfflineStore(tmp_path / "a")).run()
     assert (report.problems, report.records, report.entries) == ([], 101, 80)
+
+
+def test_a_follower_copies_while_the_leader_takes_puts(leader: LoneMember, follower: LoneMember) -> None:
+    leader.lead()
+    bodies = numbered(600, 200)
+
+    def put_all() -> None:
+        for body in bodies:
+            leader.put(body)
+
+    putting = threading.Thread(target=put_all)
+    putting.start()
+    while putting.is_alive() or follower.ledger.last_index < leader.ledger.last_index:
+        follower.copy(leader, bytes_max=4000)
+        for member in (leader, follower):
+            member.ledger.commit_to(min(leader.ledger.synced_index, follower.ledger.synced_index))
+            member.store.show()
+    putting.join()
+    leader.synced()
+    follower.synced()
+    assert data_of(follower) == data_of(leader)
+    for member in (leader, follower):
+        member.commit()
+        assert member.bodies() == bodies

@@ -129,8 +129,8 @@ def test_apaches_member_reads_a_ledger_that_only_ours_has_written(
     broker.stop()
     root = broker.folder / "store"
     for name in ("dledger-n0", "consumequeue", "index"):
-        shutil.rmtree(root / name)
-    (root / "checkpoint").unlink()
+        shutil.rmtree(root / name, ignore_errors=True)
+    (root / "checkpoint").unlink(missing_ok=True)
     with our_member(root) as member:
         member.lead(3)
         put_numbered(member, 0, 90)

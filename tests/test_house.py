@@ -173,10 +173,10 @@ def test_a_class_name_means_one_thing() -> None:
 LINES_MIN = 80
 SMALL: dict[str, str] = {
     "broker.replicas.sheet": "names and help texts of figures",
-    "broker.storage": "a feature",
     "store.wholerecords": "follows a log, and is followed by it",
     "broker.tables.deletedtopics": "a table and its file",
     "cli.admin.offsets": "how offsets are read and shown",
+    "cli.servers.members": "processes, apart from what one process does",
     "cli.demo.plots": "needs matplotlib, which is optional",
     "client.consumer.concurrent": "one of two ways to deliver",
     "dledger.ledgerfiles": "one of two ways to write a log anew",

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -129,6 +129,7 @@ PLANS: dict[str, list[Runs | RunsOn | Watches | Shown]] = {
         Shown("a step of the pipeline above, without a life of its own"),
         Shown("runs the pipeline above, whose mistake is meant; tests/spark and tests/cli run others"),
     ],
+    "raft.md": [LIVED] * 7,
     "replicate.md": [LIVED] * 12,
     "send.md": [
         Runs(r"^[0-9A-F]{32} .*SendStatus.OK$"),
@@ -142,7 +143,7 @@ PLANS: dict[str, list[Runs | RunsOn | Watches | Shown]] = {
         Shown("a line of a conftest.py; examples/test_orders.py has it"),
         *[READERS_OWN] * 3,
         Shown("an output; tests/testing/test_asserts.py compares it"),
-        *[READERS_OWN] * 2,
+        *[READERS_OWN] * 3,
         Runs("12 attempts in 46 minutes"),
         Runs(r"^127\.0\.0\.1:\d+$"),
     ],
@@ -319,11 +320,15 @@ def test_the_mistake_in_the_pipeline_is_found_as_shown(tmp_path: Path) -> None:
 
 
 class Terminals:
-    """The blocks of the guide about replicas, each in a terminal of its own."""
+    """The blocks of a guide about several servers, each in a terminal of its own."""
 
-    def __init__(self, folder: Path) -> None:
-        ports = {"9876": free_port(), "10911": free_port(steps=BROKER), "10921": free_port(steps=BROKER)}
-        text = (ROOT / "docs" / "guide" / "replicate.md").read_text()
+    def __init__(self, page: str, folder: Path) -> None:
+        brokers, others = ("10911", "10921", "10931"), ("9876", "40911", "40912", "40913")
+        ports = {
+            **{port: free_port(steps=BROKER) for port in brokers},
+            **{port: free_port() for port in others},
+        }
+        text = (ROOT / "docs" / "guide" / page).read_text()
         for old, new in ports.items():
             text = re.sub(rf"\b{old}\b", str(new), text)
         text = re.sub(r"(?<![\w.])/tmp\b", str(folder), text)
@@ -366,7 +371,7 @@ class Terminals:
         command = ["python", "-c", block] if language == "python" else ["bash", "-e", "-c", block]
         self.until(command, expected, status)
 
-    def until(self, command: list[str], expected: str, status: int = 0) -> None:
+    def until(self, command: list[str], expected: str, status: int = 0) -> str:
         ends_s = time.monotonic() + LIMIT_S * load_factor()
         while True:
             ran = subprocess.run(
@@ -374,7 +379,7 @@ class Terminals:
             )
             said = ran.stdout + ran.stderr
             if ran.returncode == status and re.search(expected, said, re.MULTILINE):
-                return
+                return said
             assert time.monotonic() < ends_s, said
 
 
@@ -384,16 +389,36 @@ def killed(server: subprocess.Popen[bytes]) -> None:
 
 
 @pytest.fixture
-def terminals(tmp_path: Path) -> Iterator[Terminals]:
-    terminals = Terminals(tmp_path)
-    try:
-        yield terminals
-    finally:
-        terminals.close()
+def guide(tmp_path: Path) -> Iterator[Callable[[str], Terminals]]:
+    with ExitStack() as opened:
+
+        def of(page: str) -> Terminals:
+            terminals = Terminals(page, tmp_path)
+            opened.callback(terminals.close)
+            return terminals
+
+        yield of
 
 
 @pytest.mark.timeout(600)
-def test_a_master_dies_as_told_in_the_guide_to_replicate(terminals: Terminals) -> None:
+def test_a_leader_dies_as_told_in_the_guide_to_raft_groups(guide: Callable[[str], Terminals]) -> None:
+    terminals = guide("raft.md")
+    terminals.serves(1)
+    members = {f"n{number}": terminals.serves(2 + number) for number in range(3)}
+    terminals.prints(5, r"OK\n(?s:.*)n0 +(leader|follower)(?s:.*)n2 ")
+    shown = terminals.until(["flaremq", "cluster", "group"], r"(n\d) +leader .* serves")
+    leader = re.search(r"(n\d) +leader", shown)
+    assert leader is not None
+    killed(members[leader[1]])
+    terminals.prints(6, r"OK\n(?s:.*)one book(?s:.*)one lamp|OK\n(?s:.*)one lamp(?s:.*)one book")
+    terminals.until(["flaremq", "cluster", "group"], r"do(es)? not know 1 member|cannot be reached", 1)
+    terminals.serves(2 + int(leader[1][1:]))
+    terminals.until(["flaremq", "cluster", "group"], rf"{leader[1]} +follower .* follows")
+
+
+@pytest.mark.timeout(600)
+def test_a_master_dies_as_told_in_the_guide_to_replicate(guide: Callable[[str], Terminals]) -> None:
+    terminals = guide("replicate.md")
     ha = ["flaremq", "cluster", "ha"]
     terminals.serves(0)
     master, slave = terminals.serves(1), terminals.serves(2)

@@ -10,6 +10,7 @@ import pytest
 
 from flaremq.base.settings import dump
 from flaremq.broker.settings import BrokerServerSettings, BrokerSettings, FamilySettings
+from flaremq.dledger.settings import RaftSettings
 from flaremq.ha.settings import HaSettings
 from flaremq.namesrv.settings import NamesrvSettings
 from flaremq.remoting.settings import CallerSettings
@@ -20,6 +21,7 @@ SECTIONS: dict[str, tuple[type[Any], ...]] = {
     "The broker": (BrokerSettings,),
     "How many requests may wait, and for how long": (FamilySettings,),
     "Replication": (HaSettings,),
+    "Raft groups": (RaftSettings,),
     "Listening sockets": (BrokerServerSettings,),
     "Calls to other servers": (CallerSettings,),
     "TLS": (TlsSettings, TlsClientSettings),

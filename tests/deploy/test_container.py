@@ -18,7 +18,7 @@ import pytest
 from flaremq.base.settings import dump
 from flaremq.base.sources import environment_name
 from flaremq.remoting.ports import BROKER, free_port
-from flaremq.servers.config import broker_sections, load_broker
+from flaremq.servers.config import load_broker
 
 ROOT = Path(__file__).parent.parent.parent
 TEXT = re.sub(r"\\\n\s*", "", (ROOT / "deploy" / "Containerfile").read_text())
@@ -72,11 +72,7 @@ def test_the_builder_copies_what_there_is() -> None:
 
 def test_variables_of_the_broker_are_options_of_ours() -> None:
     given = {name: value for name, value in environ("broker").items() if name.startswith("FLAREMQ_")}
-    names = {
-        environment_name(name)
-        for each in broker_sections(load_broker(None, {}, []))
-        for name, _ in dump(each)
-    }
+    names = {environment_name(name) for each in load_broker(None, {}, []).sections for name, _ in dump(each)}
     assert given.keys() <= names
     assert load_broker(None, given, []).broker.metrics_exporter.name == "PROM"
 

@@ -25,7 +25,7 @@ RULES = [
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """/metrics of a master that a group has begun to consume from, and of its slave."""
+    """/metrics of a master that a group has begun to consume from, of its slave, and of a Raft group."""
     port, of_slave = free_port(), free_port()
     with Cluster(tmp_path_factory.mktemp("scraped")) as cluster:
         namesrv = cluster.namesrv().address
@@ -39,9 +39,14 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> str:
             while not consumer.poll(timeout_s=5):
                 pass
             consumer.commit()
+        members = [free_port(), free_port()]
+        served = [{"metricsExporterType": "PROM", "metricsPromExporterPort": each} for each in members]
+        cluster.group(2, "broker-b", namesrv, each=served.__getitem__)
         while "rocketmq_ha_slave_behind_bytes{" not in (page := scraped(port)):
             pass  # The slave connects a moment later.
-        return page + scraped(of_slave)
+        while "rocketmq_raft_member_behind{" not in (of_group := "".join(map(scraped, members))):
+            pass  # A leader is elected a moment later.
+        return page + scraped(of_slave) + of_group
 
 
 def scraped(port: int) -> str:

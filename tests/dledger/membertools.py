@@ -9,7 +9,7 @@ from typing import Any
 
 from flaremq.dledger.ledger.raftlog import RaftLog
 from flaremq.dledger.ledger.storeledger import StoreLedger, member_settings
-from flaremq.dledger.settings import GroupSettings
+from flaremq.dledger.settings import RaftSettings
 from flaremq.model import layout
 from flaremq.model.record import decode_many
 from flaremq.store.api import GetStatus
@@ -24,8 +24,8 @@ UNIT_FILE = 128 * layout.DLEDGER_UNIT_SIZE
 SOON_S = 20.0
 
 
-def group_of(self_id: str = "n0", **other: Any) -> GroupSettings:
-    return GroupSettings(enabled=True, group="g", peers=PEERS, self_id=self_id, **other)
+def group_of(self_id: str = "n0", **other: Any) -> RaftSettings:
+    return RaftSettings(enabled=True, group="g", peers=PEERS, self_id=self_id, **other)
 
 
 class LoneMember:

@@ -32,7 +32,7 @@ SAID = st.one_of(
     st.builds(VoteRequest, LONG, LONG, LONG, st.booleans(), st.booleans(), LONG, LONG),
     st.builds(VoteAnswer, LONG, st.booleans(), st.booleans(), st.booleans()),
     st.builds(Push, LONG, LONG, LONG, LONG, LONG, st.none() | RUNS, LONG, LONG),
-    st.builds(PushAnswer, LONG, LONG, st.booleans(), LONG, LONG, st.booleans()),
+    st.builds(PushAnswer, LONG, LONG, st.booleans(), LONG, LONG, st.booleans(), LONG),
     st.builds(Restart, LONG, LONG, LONG, LONG, LONG),
     st.builds(TakeOver, LONG, LONG),
 )

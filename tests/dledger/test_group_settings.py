@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from flaremq.base.errors import ConfigError
-from flaremq.dledger.settings import GroupSettings
+from flaremq.dledger.settings import RaftSettings
 
 PEERS = "n0-10.0.0.1:40911;n1-10.0.0.2:40911;n2-[::1]:40913"
 
 
 def test_members_are_read_with_their_addresses() -> None:
-    given = GroupSettings(enabled=True, peers=PEERS, self_id="n1", preferred="n2;n0")
+    given = RaftSettings(enabled=True, peers=PEERS, self_id="n1", preferred="n2;n0")
     assert dict(given.addresses) == {"n0": "10.0.0.1:40911", "n1": "10.0.0.2:40911", "n2": "[::1]:40913"}
     assert given.membership.majority == 2
     assert given.preferred_ids == ("n2", "n0")
@@ -19,7 +19,7 @@ def test_members_are_read_with_their_addresses() -> None:
 
 
 def test_a_broker_without_a_group_needs_no_members() -> None:
-    assert not GroupSettings().enabled
+    assert not RaftSettings().enabled
 
 
 @pytest.mark.parametrize(
@@ -38,9 +38,9 @@ def test_a_broker_without_a_group_needs_no_members() -> None:
 )
 def test_what_cannot_be_a_group_is_refused_with_the_value(given: dict[str, str], said: str) -> None:
     with pytest.raises(ConfigError, match=said.replace(".", r"\.")):
-        GroupSettings(enabled=True, **given)  # type: ignore[arg-type]
+        RaftSettings(enabled=True, **given)  # type: ignore[arg-type]
 
 
 def test_a_leader_stops_answering_before_another_one_can_be_elected() -> None:
-    pace = GroupSettings(election_ms=600).pace
+    pace = RaftSettings(election_ms=600).pace
     assert pace.heartbeat_s < pace.lease_s < pace.election_s == 0.6

@@ -184,7 +184,7 @@ def test_versions_are_ordered_by_state_then_counter_then_time() -> None:
     first = DataVersion(0, 1, 500)
     assert first < DataVersion(0, 2, 400) < DataVersion(0, 2, 401) < DataVersion(1, 0, 0)
     assert first.next(600) == DataVersion(0, 2, 600)
-    assert first.next(600, state_version=3) == DataVersion(3, 2, 600)
+    assert DataVersion(3, 1, 500).next(600) == DataVersion(3, 2, 600)
     assert DataVersion.from_dict({"counter": 2, "stateVersion": 1, "timestamp": 3}) == DataVersion(1, 2, 3)
     assert compact(DataVersion(1, 2, 3).to_dict()) == '{"counter":2,"stateVersion":1,"timestamp":3}'
 

@@ -10,6 +10,7 @@ members       connected clients and what they report
 namesrvs      NameServer settings and key-value tables
 orderconf     queue counts of ordered topics
 progress      lag in messages and in time
+raft          Raft groups: who leads, who is behind, and changes of either
 resets        offsets reset
 servers       several servers asked at once
 sync          the blocking Admin

@@ -20,6 +20,7 @@ from flaremq.admin.messages.deadletters import DeadLetterQueues
 from flaremq.admin.messages.messages import Messages
 from flaremq.admin.messages.transactions import Halves
 from flaremq.admin.namesrvs import Namesrvs
+from flaremq.admin.raft import RaftGroups
 from flaremq.admin.servers import ServerCalls
 from flaremq.admin.topics import Topics
 from flaremq.base.errors import UsageError
@@ -51,6 +52,7 @@ class Admin:
         self.transactions = Halves(servers)
         self.namesrvs = Namesrvs(servers)
         self.health = Checkups(servers)
+        self.raft = RaftGroups(servers)
 
     async def start(self) -> None:
         """Idempotent. Connections are made later, when needed."""

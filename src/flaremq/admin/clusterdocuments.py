@@ -14,6 +14,7 @@ from flaremq.admin.values.brokers import (
 )
 from flaremq.admin.values.health import ClusterHealth
 from flaremq.admin.values.outcome import Answers, Failed
+from flaremq.admin.values.raft import RaftMember
 from flaremq.base.text import both
 
 
@@ -65,6 +66,41 @@ def ha_document(found: Answers[HaStatus]) -> Document:
                         "bytes_per_second": slave.bytes_per_second,
                     }
                     for slave in each.slaves
+                ],
+            }
+            for each in found
+        ],
+        "failed": failures_document(found.failed),
+    }
+
+
+def raft_document(found: Answers[RaftMember]) -> Document:
+    """Members of Raft groups. `behind` counts entries."""
+    return {
+        "members": [
+            {
+                "broker": each.broker,
+                "address": each.address,
+                "group": each.group,
+                "member": each.member,
+                "standing": each.standing,
+                "term": each.term,
+                "leader": each.leader or None,
+                "answers": each.answers,
+                "last_index": each.last_index,
+                "synced_index": each.synced_index,
+                "commit_index": each.commit_index,
+                "members": list(each.members),
+                "not_fit": each.not_fit or None,
+                "last_refusal": each.last_refusal or None,
+                "peers": [
+                    {
+                        "member": peer.member,
+                        "behind": peer.behind,
+                        "heard_seconds": peer.heard_seconds,
+                        "complaint": peer.complaint or None,
+                    }
+                    for peer in each.peers
                 ],
             }
             for each in found

@@ -19,6 +19,7 @@ from flaremq.admin.messages.deadletters import DeadLetterQueues as AsyncDeadLett
 from flaremq.admin.messages.messages import Messages as AsyncMessages
 from flaremq.admin.messages.transactions import Halves as AsyncHalves
 from flaremq.admin.namesrvs import Namesrvs as AsyncNamesrvs
+from flaremq.admin.raft import RaftGroups as AsyncRaftGroups
 from flaremq.admin.topics import Topics as AsyncTopics
 from flaremq.admin.values.deadletters import DeadLetter, LetterFilter
 from flaremq.admin.values.messages import FoundMessage, Scan
@@ -44,6 +45,7 @@ class Admin(Blocking[core.Admin]):
         self.transactions = Halves(self, "transactions")
         self.namesrvs = Namesrvs(self, "namesrvs")
         self.health = Checkups(self, "health")
+        self.raft = RaftGroups(self, "raft")
 
     def is_at(self, thread: LoopThread) -> bool:
         """Whether its calls still run in this thread."""
@@ -127,6 +129,13 @@ class Brokers(BlockingPart[AsyncBrokers]):
     add_write_perm = blocking(AsyncBrokers.add_write_perm)
     ha_status = blocking(AsyncBrokers.ha_status)
     ha = blocking(AsyncBrokers.ha)
+
+
+class RaftGroups(BlockingPart[AsyncRaftGroups]):
+    members = blocking(AsyncRaftGroups.members)
+    transfer = blocking(AsyncRaftGroups.transfer)
+    add = blocking(AsyncRaftGroups.add)
+    remove = blocking(AsyncRaftGroups.remove)
 
 
 class Messages(BlockingPart[AsyncMessages]):

@@ -43,6 +43,7 @@
        ├─ CorruptStore              a file that can be neither read nor rebuilt
        ├─ FileUnavailable           a file cannot be opened, read or written just now
        ├─ FlushFailed               fsync failed; the store has stopped for good
+       ├─ NotShared                 done here, but not known to last
        ├─ NotWritable               writes are refused until an operator acts
        └─ ResourceShort             try again later; it says what is short, and by how much
           ├─ DiskFull
@@ -50,6 +51,7 @@
           ├─ DispatchBehind
           ├─ FileNotReady               no next log file, or no buffer of the pool
           ├─ Busy                       too many requests at once
+          ├─ GroupUnsettled             a Raft group is in the middle of something
           └─ ServiceStops               this server is shutting down
 
 Each class says whether trying again can help (`retriable`), and which response code of the RocketMQ protocol
@@ -398,6 +400,12 @@ class NotWritable(StoreError):
     """Writes are refused until an operator acts, or the store is restarted."""
 
 
+class NotShared(StoreError):
+    """Done here, and not known to be done by enough other members: it may last, or be taken back."""
+
+    retriable = True
+
+
 class ResourceShort(StoreError):
     """Nothing is broken, but something is short: the same request may succeed later."""
 
@@ -425,6 +433,11 @@ class FileNotReady(ResourceShort):
 
 class Busy(ResourceShort):
     """More requests than can be served just now: nothing was done."""
+
+
+class GroupUnsettled(ResourceShort):
+    """A Raft group elects a leader, hands over, or has not decided on its last change yet: when it has, the
+    same request may succeed."""
 
 
 class ServiceStops(ResourceShort):

@@ -150,8 +150,9 @@ GUARDS: Final = (
     ),
     *map(_count, ("inSyncReplicas", "totalReplicas")),
     _count("minInSyncReplicas", "election"),
+    _copies("enableDLegerCommitLog", "raft"),
     *map(_group, ("allAckInSyncStateSet", "enableAutoInSyncReplicas")),
-    *map(_group, ("enableDLegerCommitLog", "enableControllerMode", "enableControllerInNamesrv")),
+    *map(_group, ("enableControllerMode", "enableControllerInNamesrv")),
 )
 
 

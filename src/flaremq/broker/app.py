@@ -56,11 +56,13 @@ from flaremq.broker.offload import Offload
 from flaremq.broker.overload import Overload
 from flaremq.broker.pull.lane import PullLane
 from flaremq.broker.registration import Registration
-from flaremq.broker.replicas.acting import ActingMaster
+from flaremq.broker.replicas.logside import LogSide
 from flaremq.broker.replicas.mastership import Mastership
 from flaremq.broker.replicas.metasync import MetaSync
+from flaremq.broker.replicas.raftside import RaftPart, RaftSide
 from flaremq.broker.replicas.replication import Replication
 from flaremq.broker.replicas.rivals import DisplacedGate, Rivals
+from flaremq.broker.replicas.seat import Seat
 from flaremq.broker.role import Role
 from flaremq.broker.routing import Families
 from flaremq.broker.send.acks import Acks
@@ -76,7 +78,7 @@ from flaremq.broker.stats.exporter import Exporter
 from flaremq.broker.stats.metrics import BrokerMetrics
 from flaremq.broker.stats.runtime import Runtime
 from flaremq.broker.stats.stats import Stats
-from flaremq.broker.storage import Storage, disk_marks
+from flaremq.broker.storage import Storage, make_store
 from flaremq.broker.tables.configfile import CONFIG_FOLDER
 from flaremq.broker.tables.tables import Tables
 from flaremq.broker.tasks import Tasks
@@ -116,10 +118,12 @@ class Broker:
         workers: WorkerFactory = Worker,
         pid: int | None = None,
         now_s: Callable[[], float] = perf_counter,
+        part: RaftPart | None = None,
     ) -> None:
         """`sleep` paces periodic work; sockets always use the event loop's time. `gate` may refuse
         requests; `rng` makes all random choices; `disk` is what store and tables write to; `workers` makes
-        the store's threads; `pid` is a part of message ids; `now_s` measures how long work takes."""
+        the store's threads; `pid` is a part of message ids; `now_s` measures how long work takes. `part` is
+        this broker's in a Raft group, whose store is open before it starts and stays so after it stops."""
         self._config = config
         self._clock = clock or SystemClock()
         self._sleep = sleep
@@ -130,31 +134,28 @@ class Broker:
         self._workers = workers
         self._pid = pid
         self._now_s = now_s
+        self._part = part
         # First of all, so that unusable TLS keys are reported before anything else is done.
         config.tls.context()
         calls_by_tls = config.tls_client.is_enabled(config.tls.effective_mode)
         self._tls_client = config.tls_client.context() if calls_by_tls else None
         self.port = config.server.listen_port or free_port(config.server.bind_address, BROKER)
         self._host = host_bytes(config.broker.ip1, self.port)
-        is_slave = config.store.role is BrokerRole.SLAVE
-        self.role = Role(is_slave=is_slave, may_act=config.broker.acting_master)
+        self.role = Role(is_slave=config.store.role is BrokerRole.SLAVE, may_act=config.broker.acting_master)
         self._steps = Steps(log, self._clock)
         self._offload = Offload(config.families.query_threads)
         self.configuration = Configuration(
-            (
-                *(config.broker, config.server, config.caller, config.store, config.families),
-                *(config.ha, config.tls, config.tls_client),
-            ),
+            config.sections,
             self._clock,
             black_list=config.broker.config_black_list,
             file=config.file,
             files=self._disk,
         )
         self._settings: Live[BrokerSettings] = self.configuration.live(BrokerSettings)
-        folder = config.store.root / CONFIG_FOLDER
-        self.tables = Tables(self._settings, folder, self._offload, self._clock, self._disk)
+        self._folder = config.store.root / CONFIG_FOLDER
+        self.tables = Tables(self._settings, self._folder, self._offload, self._clock, self._disk)
         self.stats = Stats(self._settings, self._clock)
-        self.store = self._make_store()
+        self.store = part.store if part else self._make_store()
         self.tables.attach(self.store)
         self._mastership = Mastership(config.store.root, self._disk)
         self._running = AsyncExitStack()
@@ -162,26 +163,13 @@ class Broker:
         """Set when the broker is started."""
 
     def _make_store(self) -> MessageStore:
-        filters, settings = self.tables.filters, self._config.store
-        mapper = filters.bit_mapper()
-        if mapper is not None:
-            # As in RocketMQ: a truncated bit map would hide messages, so the store makes room for all of it.
-            settings = replace(settings, ext_bit_map_length=filters.bit_map_length)
-        return MessageStore(
-            settings,
-            store_host=self._host,
-            clock=self._clock,
+        return make_store(
+            *(self._config.store, lambda: self.tables, self._clock),
+            host=self._host,
             disk=self._disk,
-            is_batch=self._is_batch,
-            bit_mapper=mapper,
-            owner_dispatches=True,
-            on_step=self._steps.done,
             workers=self._workers,
+            on_step=self._steps.done,
         )
-
-    def _is_batch(self, topic: str) -> bool:
-        found = self.tables.topics.get(topic)
-        return found is not None and found.is_batch_queue
 
     # Composing. Runs in the event loop, because lanes belong to one.
 
@@ -191,20 +179,19 @@ class Broker:
         families = Families(self._config.families, overload)
         caller = Caller(self._config.caller, tls=self._tls_client, network=self._network, clock_s=self._now_s)
         replication = self._replication(caller)
-        marks = [*disk_marks(self.store), *replication.marks()]
-        acks = Acks(marks, show=lambda: self.store.show(wait=False))
+        acks = Acks(list(replication.marks()), show=lambda: self.store.show(wait=False))
         namesrvs = NameServers(live.now.namesrv, by_dns=live.now.namesrv_by_dns)
-        acting = self._acting(namesrvs, caller, replication)
+        seat = self._seat(namesrvs, caller, replication)
         registration = Registration(
             *(live, tables.topics, namesrvs, caller, self._offload),
             place=self._place,
-            on_master=acting.master_named,
+            on_master=seat.master_named,
             clock=self._clock,
         )
-        acting.rivals.register = registration.again
-        acting.rivals.displaced += [replication.withdraw, registration.withdraw]
+        seat.rivals.register = registration.again
+        seat.rivals.displaced += [replication.withdraw, registration.withdraw]
         tables.topics.listeners.append(registration.topics_changed)
-        storage = Storage(self.store, tables, self._offload, self._steps.done)
+        storage = Storage(self.store, tables, self._offload, self._steps.done, is_open=self._part is not None)
         self.configuration.listeners += [
             lambda _names: storage.changed(self.configuration),
             tables.topics.settings_changed,
@@ -216,14 +203,13 @@ class Broker:
             has_slaves=lambda: replication.has_slaves,
             has_master=lambda: self.role.has_master,
         )
-        delayed, timers = self._waiting(acting.deliveries)
+        delayed, timers = self._waiting(seat.deliveries)
         moments = TimerRewrite(self.store, timers, self._clock, self._rng)
-        folder = self._config.store.root / CONFIG_FOLDER
-        once = Deduplication(live, self.store, folder, self._offload, self._clock)
+        once = Deduplication(live, self.store, self._folder, self._offload, self._clock)
         plain = self._plain(moments, once)
         rewrites = BulkRewrites(live, self.store, self._clock, slot_count=timers.slot_count)
         sends = self._sends(plain, rewrites, acks, once, overload, pulls, registration)
-        transactions = self._transactions(moments, acting.deliveries)
+        transactions = self._transactions(moments, seat.deliveries)
         storage.listener = pulls.parked
         slow = SlowConsumers(
             *(live, self.store, tables.offsets, tables.subscriptions, self._offload),
@@ -235,32 +221,38 @@ class Broker:
         replication.shown, replication.was_cut = sends.dispatch_soon, timers.log_was_cut
         copies = self._copies_of_master(caller, timers)
         caller.on_close = told_to(registration.connection_lost, copies.connection_lost)
-        figures = [delayed.figures, timers.figures, once.figures, replication.figures, acting.rivals.figures]
+        figures = [delayed.figures, timers.figures, once.figures, replication.figures, seat.rivals.figures]
+        shared = replication.tables(tables, self.stats, timers, self._offload, self._clock)
         requests = HandlerTables(self._requests(families, plain, acks, moments, figures), families)
         inner: list[Feature] = [
-            *(self._offload, storage, once, tables, OpenCalls(caller), acting.rivals, OpenLanes(pulls, acks)),
-            *(requests, self.stats, slow, delayed, timers, recalls),
-            *(transactions, TransactionRequests(transactions, acks), copies, acting.duty),
+            *(self._offload, storage, once, tables, OpenCalls(caller), seat.rivals, OpenLanes(pulls, acks)),
+            *(requests, self.stats, slow, delayed, timers, recalls, *shared),
+            *(transactions, TransactionRequests(transactions, acks), copies, seat.duty),
         ]
         ends = EndLane(transactions, self.store, tables.topics, self.stats, acks, stored=sends.dispatch_soon)
-        replies = ReplyLane(
-            live, self.store, tables, plain, self.stats, self._clock,
-            address=self._address, stored=sends.dispatch_soon,
-        )  # fmt: skip
         # A slave ends no transactions: all ends go to their handler, which refuses them.
-        lanes: list[Lane] = [replies] if self.role.is_slave else [ends, replies]
+        lanes: list[Lane] = [self._replies(plain, sends), *([] if self.role.is_slave else [ends])]
         made = Composition(
-            *(sends, pulls, lanes, acks, overload, families, namesrvs, self.role, replication, inner), []
+            *(sends, pulls, lanes, acks, overload, families, namesrvs, self.role, replication),
+            registration,
+            inner,
+            [],
         )
-        online = acting.pre_online(registration, tables, timers, self._offload)
-        made.outer.extend(self._outer(made, online, acting.rivals))
+        online = seat.pre_online(registration, tables, timers, self._offload)
+        made.outer.extend(self._outer(made, online, seat.rivals))
         return made
+
+    def config(self) -> BrokerConfig:
+        """The settings of now, with all changes since the start."""
+        return self._config.changed(self.configuration.get)
 
     def _place(self) -> Place:
         return Place.of(self._settings.now, self.port, self._config.ha.listen_port)
 
-    def _replication(self, caller: Caller) -> Replication:
+    def _replication(self, caller: Caller) -> LogSide:
         ha = self._config.ha
+        if self._part is not None:
+            return RaftSide(self._part, self.role, timeout_s=self._config.group.commit_timeout_s)
         return Replication(
             ha,
             self._settings,
@@ -275,8 +267,8 @@ class Broker:
             sleep=self._sleep,
         )
 
-    def _acting(self, namesrvs: NameServers, caller: Caller, replication: Replication) -> ActingMaster:
-        return ActingMaster(
+    def _seat(self, namesrvs: NameServers, caller: Caller, replication: LogSide) -> Seat:
+        return Seat(
             *(self._settings, self.role, namesrvs, caller, replication),
             store=self.store,
             place=self._place,
@@ -286,6 +278,7 @@ class Broker:
             clock=self._clock,
             sleep=self._sleep,
             rng=self._rng,
+            in_group=self._part is not None,
         )
 
     def _waiting(self, deliveries: Deliveries) -> tuple[DelayedMessages, Timers]:
@@ -326,6 +319,13 @@ class Broker:
             role=self.role,
             rng=self._rng,
             pid=self._pid,
+        )
+
+    def _replies(self, plain: PlainSends, sends: SendLane) -> ReplyLane:
+        return ReplyLane(
+            *(self._settings, self.store, self.tables, plain, self.stats, self._clock),
+            address=self._address,
+            stored=sends.dispatch_soon,
         )
 
     def _sends(
@@ -443,7 +443,9 @@ class Broker:
                     self._steps.done(feature.step)
             self._running = started.pop_all()
 
-    async def stop(self) -> None:
+    async def stop(self, *, unregister: bool = True) -> None:
         """Unregister, answer the requests under way, save everything, and close the store."""
+        if self.composition is not None and not unregister:
+            self.composition.registration.withdraw()
         await self._running.aclose()
         log.info("the broker has stopped", extra=fields(name=self._settings.now.broker_name))

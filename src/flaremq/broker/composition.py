@@ -13,8 +13,9 @@ from flaremq.broker.features import Feature, Requests
 from flaremq.broker.namesrvs import NameServers
 from flaremq.broker.overload import Overload
 from flaremq.broker.pull.lane import PullLane
+from flaremq.broker.registration import Registration
+from flaremq.broker.replicas.logside import LogSide
 from flaremq.broker.replicas.refusals import served_by
-from flaremq.broker.replicas.replication import Replication
 from flaremq.broker.role import Role
 from flaremq.broker.routing import Families
 from flaremq.broker.send.acks import Acks
@@ -39,7 +40,8 @@ class Composition:
     families: Families
     namesrvs: NameServers
     role: Role
-    replication: Replication
+    replication: LogSide
+    registration: Registration
     inner: list[Feature]
     outer: list[Feature]
 

@@ -3,35 +3,76 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
+from flaremq.base.clock import Clock
+from flaremq.base.lifecycle import WorkerFactory
 from flaremq.base.logs import fields, logger
 from flaremq.broker.configuration import Configuration
 from flaremq.broker.features import Feature
 from flaremq.broker.offload import Offload
-from flaremq.broker.send.acks import Mark
 from flaremq.broker.tables.tables import Tables
 from flaremq.broker.tasks import MINUTE_S, Task
-from flaremq.protocol.codes import ResponseCode
 from flaremq.store.api import ArrivalListener
-from flaremq.store.settings import FlushDisk, StoreSettings
+from flaremq.store.commitlog import CommitLog, LogFactory
+from flaremq.store.files.disk import Disk
+from flaremq.store.settings import StoreSettings
 from flaremq.store.store import MessageStore
 
 log = logger("broker.storage")
 
 
-def disk_marks(store: MessageStore) -> Iterable[Mark]:
-    """What the answer to a producer waits for at its own disk."""
-    if store.settings.flush_disk is FlushDisk.SYNC_FLUSH:
-        timeout_s = store.settings.sync_flush_timeout_ms / 1000
-        yield Mark(store.flushed, late=ResponseCode.FLUSH_DISK_TIMEOUT, timeout_s=timeout_s)
+def make_store(
+    settings: StoreSettings,
+    tables: Callable[[], Tables],
+    clock: Clock,
+    *,
+    host: bytes,
+    disk: Disk,
+    workers: WorkerFactory,
+    on_step: Callable[[str], None],
+    make_log: LogFactory = CommitLog,
+) -> MessageStore:
+    """A store that knows topics and groups by the tables of the moment. `host` is the address that its
+    records name."""
+
+    def is_batch(topic: str) -> bool:
+        found = tables().topics.get(topic)
+        return found is not None and found.is_batch_queue
+
+    filters = tables().filters
+    mapper = filters.bit_mapper()
+    if mapper is not None:
+        # As in RocketMQ: a truncated bit map would hide messages, so the store makes room for all of it.
+        settings = replace(settings, ext_bit_map_length=filters.bit_map_length)
+    return MessageStore(
+        settings,
+        store_host=host,
+        clock=clock,
+        disk=disk,
+        is_batch=is_batch,
+        bit_mapper=mapper,
+        owner_dispatches=True,
+        on_step=on_step,
+        workers=workers,
+        make_log=make_log,
+    )
 
 
 class Storage(Feature):
     """Opens and closes the store. Whatever may wait for the disk runs in `offload`."""
 
     def __init__(
-        self, store: MessageStore, tables: Tables, offload: Offload, on_step: Callable[[str], None]
+        self,
+        store: MessageStore,
+        tables: Tables,
+        offload: Offload,
+        on_step: Callable[[str], None],
+        *,
+        is_open: bool = False,
     ) -> None:
+        """`is_open`: the store is open already, and stays so."""
+        self._is_open = is_open
         self._store = store
         self._tables = tables
         self._offload = offload
@@ -45,18 +86,23 @@ class Storage(Feature):
         try:
             await self._offload.run(self._open)
         except BaseException:
-            await self._offload.run(self._store.close)
+            await self.stop()
             raise
 
     def _open(self) -> None:
-        self._store.load()
+        if not self._is_open:
+            self._store.load()
         self._tables.deleted.apply(self._store, self._tables.topics)
-        self._store.start()
+        if not self._is_open:
+            self._store.start()
         if self.listener is not None:
             self._store.listen(self.listener)
 
     async def stop(self) -> None:
-        await self._offload.run(self._store.close)
+        if self._is_open:
+            self._store.forget_owners()
+        else:
+            await self._offload.run(self._store.close)
 
     def tasks(self) -> Iterable[Task]:
         yield Task("print-dispatch-lag", 10, MINUTE_S, self._print_dispatch_lag)

@@ -46,7 +46,7 @@ _MADE_AGAIN: Final = frozenset(
 _CARRIED: Final = frozenset({FOLDER, "timerwheel", "timerlog"})
 
 
-class Links:
+class Relocations:
     """Where records went that others name by their offset. Records come in order, so both columns grow."""
 
     def __init__(self) -> None:
@@ -77,7 +77,7 @@ class Links:
         self._old, self._new = both[0::2], both[1::2]
 
 
-def carry(source: Path, target: Path, links: Links, deleted: Mapping[str, int]) -> list[str]:
+def carry(source: Path, target: Path, links: Relocations, deleted: Mapping[str, int]) -> list[str]:
     """Copy what is not in the log; names of what was left behind. Doing it again changes nothing."""
     left = []
     for path in sorted(source.iterdir()):
@@ -105,7 +105,7 @@ def _copy(path: Path, target: Path) -> None:
         shutil.copy2(path, target)
 
 
-def _point_anew(path: Path, links: Links) -> None:
+def _point_anew(path: Path, links: Relocations) -> None:
     """Give the units of one file of the timer log the new offsets of their records. A unit whose record is
     gone leads nowhere."""
     data = bytearray(path.read_bytes())

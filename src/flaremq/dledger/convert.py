@@ -13,7 +13,7 @@ How it works
 Records are copied in their order; each copy says where it lies now. All that a consumer sees of a message
 (its ids, keys, properties, times, queue offset) stays the same; only the id that is made of its physical
 offset cannot. Queues and index are made from the new log, as recovery makes them. What others hold on to by
-offset is noted on the way (`carry.Links`): prepared messages and waiting timers, and nothing else.
+offset is noted on the way (`carry.Relocations`): prepared messages and waiting timers, and nothing else.
 
 The source is only read, and locked meanwhile. Each file of the target is on the disk before the note says so
 (`conversion.json`): a conversion that was interrupted goes on at the last file. The note goes last, when
@@ -41,7 +41,7 @@ from typing import Final
 
 from flaremq.base.errors import CorruptStore, DiskFull, InvalidParameter, RecordTooLarge
 from flaremq.base.text import size
-from flaremq.dledger.carry import Links, carry
+from flaremq.dledger.carry import Relocations, carry
 from flaremq.dledger.ledger.checkpoint import ledger_folder
 from flaremq.dledger.ledgerfiles import LedgerWriter
 from flaremq.dledger.logwriter import LogWriter
@@ -124,7 +124,7 @@ class Conversion:
         self._settings = settings
         self._self_id = self_id
         self._tell = progress
-        self._links = Links()
+        self._links = Relocations()
         self._moved = array("q", bytes(8 * _ROWS))
         self._result = Converted(target, kind)
         self._last_index = -1

@@ -46,12 +46,12 @@ _VOTE_ANSWER: Final = struct.Struct(">q???")
 _PUSH: Final = struct.Struct(">qqqqqqq?")
 _RUN: Final = struct.Struct(">qqI")
 _TERMS: Final = struct.Struct(">qI")
-_PUSH_ANSWER: Final = struct.Struct(">qq?qq?")
+_PUSH_ANSWER: Final = struct.Struct(">qq?qq?q")
 _RESTART: Final = struct.Struct(">qqqqq")
 _TAKE_OVER: Final = struct.Struct(">qq")
 
 
-class Kind(IntEnum):
+class FrameKind(IntEnum):
     """The byte behind the size."""
 
     HELLO = 1
@@ -103,26 +103,28 @@ def _plain(said: Hello | Welcome | Refusal | Message) -> tuple[int, bytes]:
     match said:
         case Hello():
             names = (said.group, said.sender, said.receiver, said.peers)
-            return Kind.HELLO, _VERSION.pack(VERSION) + b"".join(map(_text, names)) + bytes([said.changed])
+            return FrameKind.HELLO, _VERSION.pack(VERSION) + b"".join(map(_text, names)) + bytes(
+                [said.changed]
+            )
         case Welcome():
-            return Kind.WELCOME, b""
+            return FrameKind.WELCOME, b""
         case Refusal(why):
-            return Kind.REFUSAL, _text(why)
+            return FrameKind.REFUSAL, _text(why)
         case VoteRequest():
             end = said.last_index, said.last_term
             fields = said.term, *end, said.is_poll, said.is_transfer, said.round, said.group
-            return Kind.VOTE_REQUEST, _VOTE_REQUEST.pack(*fields)
+            return FrameKind.VOTE_REQUEST, _VOTE_REQUEST.pack(*fields)
         case VoteAnswer():
-            return Kind.VOTE_ANSWER, _VOTE_ANSWER.pack(*_vote(said))
+            return FrameKind.VOTE_ANSWER, _VOTE_ANSWER.pack(*_vote(said))
         case PushAnswer():
             place = said.matched, said.matched_term
-            answer = said.term, said.round, said.is_matching, *place, said.is_voter
-            return Kind.PUSH_ANSWER, _PUSH_ANSWER.pack(*answer)
+            answer = said.term, said.round, said.is_matching, *place, said.is_voter, said.doubt
+            return FrameKind.PUSH_ANSWER, _PUSH_ANSWER.pack(*answer)
         case Restart():
             begin = said.first, said.position, said.previous_term
-            return Kind.RESTART, _RESTART.pack(said.term, said.round, *begin)
+            return FrameKind.RESTART, _RESTART.pack(said.term, said.round, *begin)
         case TakeOver():
-            return Kind.TAKE_OVER, _TAKE_OVER.pack(said.term, said.round)
+            return FrameKind.TAKE_OVER, _TAKE_OVER.pack(said.term, said.round)
         case _:
             raise AssertionError(said)
 
@@ -135,13 +137,13 @@ def _push(push: Push) -> list[Bytes]:
     run = push.run
     head = _PUSH.pack(
         *(push.term, push.previous_index, push.previous_term, push.commit, push.round),
-        *(push.group, push.quorum_round, run is not None),
+        *(push.group, push.vouched, run is not None),
     )
     if run is None:
-        return [_HEAD.pack(1 + len(head), Kind.PUSH) + head]
+        return [_HEAD.pack(1 + len(head), FrameKind.PUSH) + head]
     head += _RUN.pack(run.first, run.position, len(run.terms))
     head += b"".join(_TERMS.pack(term, count) for term, count in run.terms)
-    return [_HEAD.pack(1 + len(head) + len(run.data), Kind.PUSH) + head, run.data]
+    return [_HEAD.pack(1 + len(head) + len(run.data), FrameKind.PUSH) + head, run.data]
 
 
 def _text(text: str) -> bytes:
@@ -154,7 +156,7 @@ def decode(frame: memoryview) -> Said:
     kind, body = frame[0], frame[1:]
     reader = _READERS.get(kind)
     if reader is None:
-        raise Malformed(f"a member says something of kind {kind}: expected 1 to {max(Kind)}")
+        raise Malformed(f"a member says something of kind {kind}: expected 1 to {max(FrameKind)}")
     try:
         return reader(body)
     except (struct.error, UnicodeDecodeError, IndexError) as error:
@@ -189,10 +191,10 @@ def _read_text(body: memoryview, at: int) -> tuple[str, int]:
 
 
 def _read_push(body: memoryview) -> Push:
-    *numbers, group, quorum_round, has_run = _PUSH.unpack_from(body)
+    *numbers, group, vouched, has_run = _PUSH.unpack_from(body)
     term, previous_index, previous_term, commit, number = numbers
     run = _read_run(body[_PUSH.size :]) if has_run else None
-    return Push(term, previous_index, previous_term, commit, number, run, group, quorum_round)
+    return Push(term, previous_index, previous_term, commit, number, run, group, vouched)
 
 
 def _read_run(body: memoryview) -> EntryRun:
@@ -205,15 +207,15 @@ def _read_run(body: memoryview) -> EntryRun:
 
 
 _READERS: Final[Mapping[int, Callable[[memoryview], Said]]] = {
-    Kind.HELLO: _read_hello,
-    Kind.WELCOME: lambda _: Welcome(),
-    Kind.REFUSAL: lambda body: Refusal(_read_text(body, 0)[0]),
-    Kind.VOTE_REQUEST: lambda body: VoteRequest(*_whole(_VOTE_REQUEST, body)),
-    Kind.VOTE_ANSWER: lambda body: VoteAnswer(*_whole(_VOTE_ANSWER, body)),
-    Kind.PUSH: _read_push,
-    Kind.PUSH_ANSWER: lambda body: PushAnswer(*_whole(_PUSH_ANSWER, body)),
-    Kind.RESTART: lambda body: Restart(*_whole(_RESTART, body)),
-    Kind.TAKE_OVER: lambda body: TakeOver(*_whole(_TAKE_OVER, body)),
+    FrameKind.HELLO: _read_hello,
+    FrameKind.WELCOME: lambda _: Welcome(),
+    FrameKind.REFUSAL: lambda body: Refusal(_read_text(body, 0)[0]),
+    FrameKind.VOTE_REQUEST: lambda body: VoteRequest(*_whole(_VOTE_REQUEST, body)),
+    FrameKind.VOTE_ANSWER: lambda body: VoteAnswer(*_whole(_VOTE_ANSWER, body)),
+    FrameKind.PUSH: _read_push,
+    FrameKind.PUSH_ANSWER: lambda body: PushAnswer(*_whole(_PUSH_ANSWER, body)),
+    FrameKind.RESTART: lambda body: Restart(*_whole(_RESTART, body)),
+    FrameKind.TAKE_OVER: lambda body: TakeOver(*_whole(_TAKE_OVER, body)),
 }
 
 

@@ -25,7 +25,7 @@ from flaremq.base.logs import Seldom, fields
 from flaremq.dledger.frames import Hello
 from flaremq.dledger.links import Links
 from flaremq.dledger.member import Member, PeerStatus
-from flaremq.dledger.settings import GroupSettings
+from flaremq.dledger.settings import RaftSettings
 from flaremq.dledger.types import (
     Action,
     Appended,
@@ -63,7 +63,7 @@ _SILENT_ELECTIONS: Final = 3  # After so many election timeouts of silence a con
 _TOLD_S: Final = 10.0
 
 
-class Ledger(LedgerView, Protocol):
+class GroupLedger(LedgerView, Protocol):
     """The log as the node needs it."""
 
     def append_run(self, run: EntryRun) -> None: ...
@@ -121,14 +121,14 @@ class GroupStatus:
     complaints: tuple[tuple[MemberId, str], ...]
 
 
-class Node:
+class MemberNode:
     """One member. `changed` is set whenever who leads may have changed."""
 
     def __init__(
         self,
-        settings: GroupSettings,
+        settings: RaftSettings,
         group: str,
-        ledger: Ledger,
+        ledger: GroupLedger,
         ballots: Ballots,
         ballot: Ballot,
         *,
@@ -333,7 +333,7 @@ class Node:
                     self._tasks.spawn("save-ballot", self._save(action.ballot, actions))
                     return
                 self._DO[type(action)](self, action)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - The rules hear of it, whatever it was, and it is told.
             self._not_done(error)
         self._allow()
         self._schedule()
@@ -417,7 +417,7 @@ class Node:
         self._began = -1
         self.changed.set()
 
-    _DO: Final[dict[type[Any], Callable[[Node, Any], None]]] = {
+    _DO: Final[dict[type[Any], Callable[[MemberNode, Any], None]]] = {
         Send: _send,
         Write: _write,
         Truncate: _truncate,
@@ -441,10 +441,15 @@ class Node:
             self._why_not_fit = ""
             self._happens(Fit())
         now_s = self._now()
-        for each in self._others():
+        for each in self._expected():
             if now_s - self._heard_s.setdefault(each, now_s) > _SILENT_ELECTIONS * pace.election_s:
                 self._heard_s[each] = now_s
                 self._links.renew(each)
+
+    def _expected(self) -> list[MemberId]:
+        """Who should be heard of: followers have nothing to say to each other."""
+        leader = self.member.leader
+        return [leader] if leader and leader != self._me else self._others()
 
     def _not_fit(self, why: str) -> None:
         if not self._why_not_fit:

@@ -12,7 +12,7 @@ import orjson
 
 from flaremq.base.errors import InvalidParameter
 from flaremq.base.files import replace_whole
-from flaremq.dledger.carry import Links
+from flaremq.dledger.carry import Relocations
 
 _NOTE: Final = "conversion.json"
 _LINKS: Final = "conversion.links"
@@ -70,7 +70,7 @@ class ConversionNote:
             return b""
         return self._links_path.read_bytes()[: self._saved_links * _LINK_SIZE]
 
-    def save(self, progress: ConversionProgress, links: Links) -> None:
+    def save(self, progress: ConversionProgress, links: Relocations) -> None:
         """All of this is on the disk."""
         with self._links_path.open("r+b" if self._links_path.exists() else "w+b") as file:
             file.seek(self._saved_links * _LINK_SIZE)

@@ -19,7 +19,7 @@ _EXAMPLE: Final = "n0-10.0.0.1:40911;n1-10.0.0.2:40911;n2-10.0.0.3:40911"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupSettings:
+class RaftSettings:
     """Whether the log is kept by a group, and who belongs to it."""
 
     PROTECTS: ClassVar = frozenset({"raft"})
@@ -102,6 +102,10 @@ class GroupSettings:
             lease_s=election_s * _LEASE_PART,
             push_bytes_max=self.push_size,
         )
+
+    @property
+    def commit_timeout_s(self) -> float:
+        return self.commit_timeout_ms / 1000
 
     @property
     def broker_id(self) -> int:

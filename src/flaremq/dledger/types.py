@@ -170,9 +170,9 @@ class Push:
     run: EntryRun | None = None
     group: int = 0
     """As in VoteRequest."""
-    quorum_round: int = -1
-    """For a member that is no voter: a round that a majority without it has answered. This push's own if all
-    members elected this leader."""
+    vouched: int = 0
+    """For a member that is no voter: its `PushAnswer.doubt`, once a majority without it, or everybody else,
+    has followed this leader since it was heard. Else 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +187,9 @@ class PushAnswer:
     """Of the entry there, if it does not match."""
     is_voter: bool = True
     """If not, this counts neither for what is committed nor for the leader's lease."""
+    doubt: int = 0
+    """A number of a member that is no voter, new at each of its starts: see `Push.vouched`. 0 before what it
+    has forgotten is too old to elect anybody."""
 
 
 @dataclass(frozen=True, slots=True)

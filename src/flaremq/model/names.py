@@ -34,6 +34,8 @@ DLQ_MARKS_TOPIC: Final = "FLAREMQ_DLQ_MARKS"
 """Notes which dead letters were resent or purged. An ordinary topic, which any broker can have."""
 MEMBER_GROUP_PREFIX: Final = SYSTEM_TOPIC_PREFIX + "SYNC_BROKER_MEMBER_"
 """Followed by the name of a broker: a topic whose route is the members of its group."""
+TABLES_TOPIC: Final = SYSTEM_TOPIC_PREFIX + "flaremq_tables"
+"""What changes in the tables of a Raft group's leader, for the other members."""
 RAFT_TOPIC: Final = SYSTEM_TOPIC_PREFIX + "raft"
 """What a Raft group says in its own log. Its records are in no queue."""
 UNDELIVERED_TOPIC: Final = SYSTEM_TOPIC_PREFIX + "undelivered"
@@ -49,7 +51,7 @@ SYSTEM_TOPICS: Final = frozenset(
 NO_SEND_TOPICS: Final = frozenset(
     {
         *(SCHEDULE_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC, TRANS_CHECK_MAX_TIME_TOPIC),
-        *(SELF_TEST_TOPIC, OFFSET_MOVED_EVENT_TOPIC, TIMER_TOPIC),
+        *(SELF_TEST_TOPIC, OFFSET_MOVED_EVENT_TOPIC, TIMER_TOPIC, TABLES_TOPIC, RAFT_TOPIC),
     }
 )
 """Clients may not send to them."""

@@ -93,11 +93,12 @@ class DataVersion:
     """The version of a table. A larger one is newer: Java compares in this order too."""
 
     state_version: int = 0
+    """In a Raft group, the term of the leader whose table it is."""
     counter: int = 0
     timestamp_ms: int = 0
 
-    def next(self, now_ms: int, state_version: int = 0) -> "DataVersion":
-        return DataVersion(state_version, self.counter + 1, now_ms)
+    def next(self, now_ms: int) -> "DataVersion":
+        return DataVersion(self.state_version, self.counter + 1, now_ms)
 
     def to_dict(self) -> dict[str, object]:
         return {"counter": self.counter, "stateVersion": self.state_version, "timestamp": self.timestamp_ms}

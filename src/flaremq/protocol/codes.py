@@ -238,6 +238,9 @@ class RequestCode(IntEnum):
     FLAREMQ_COMPARE_LOG = 47_101
     FLAREMQ_INTRODUCE_SLAVE = 47_102
     FLAREMQ_CLAIM_NAME = 47_103
+    FLAREMQ_GROUP_STATUS = 47_104
+    FLAREMQ_GROUP_TRANSFER = 47_105
+    FLAREMQ_GROUP_CHANGE = 47_106
     """These are FlareMQ's own, between brokers of one name. RocketMQ answers them with code 3."""
 
 

@@ -14,6 +14,7 @@ from flaremq.base.settings import Sources, load
 from flaremq.broker.config import BrokerConfig
 from flaremq.broker.settings import BrokerServerSettings, BrokerSettings, FamilySettings
 from flaremq.broker.tables.configfile import CONFIG_FOLDER
+from flaremq.dledger.settings import RaftSettings
 from flaremq.ha.settings import HaSettings
 from flaremq.namesrv.app import NameServer
 from flaremq.namesrv.settings import NamesrvServerSettings, NamesrvSettings
@@ -24,7 +25,7 @@ from flaremq.store.settings import BrokerRole, StoreSettings
 
 _BROKER_SECTIONS: Final = (
     BrokerSettings, BrokerServerSettings, CallerSettings, StoreSettings, FamilySettings, HaSettings,
-    TlsSettings, TlsClientSettings,
+    RaftSettings, TlsSettings, TlsClientSettings,
 )  # fmt: skip
 _KEPT: Final = "flaremq.properties"
 """Next to a broker's tables: settings changed while it ran, if it was started without a file."""
@@ -66,10 +67,11 @@ def load_broker(file: Path | None, environ: Mapping[str, str], flags: Sequence[s
         root = Path(sources.said("storePathRootDir") or StoreSettings().root)
         file = root / CONFIG_FOLDER / _KEPT
         sources = Sources.of(file if file.is_file() else None, environ, flags)
-    settings, server, caller, store, families, ha, tls, tls_client = load(
+    settings, server, caller, store, families, ha, group, tls, tls_client = load(
         with_tls_file(sources), *_BROKER_SECTIONS
     )
-    _check_role(settings, store)
+    if not group.enabled:  # In a group the members decide on their roles.
+        _check_role(settings, store)
     return BrokerConfig(
         broker=settings,
         server=server,
@@ -77,6 +79,7 @@ def load_broker(file: Path | None, environ: Mapping[str, str], flags: Sequence[s
         store=store,
         families=families,
         ha=ha,
+        group=group,
         tls=tls,
         tls_client=tls_client,
         file=file,
@@ -95,14 +98,6 @@ def _check_role(broker: BrokerSettings, store: StoreSettings) -> None:
             f"brokerId={broker.broker_id} with brokerRole={store.role.name}: a master has the id 0; set "
             "brokerRole=SLAVE, or brokerId=0"
         )
-
-
-def broker_sections(config: BrokerConfig) -> tuple[Any, ...]:
-    """All sections, in the order in which they are printed."""
-    return (
-        *(config.broker, config.server, config.caller, config.store, config.families),
-        *(config.ha, config.tls, config.tls_client),
-    )
 
 
 def flags(options: Mapping[str, object]) -> list[str]:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 from flaremq.base.clock import Clock
 from flaremq.base.lifecycle import Sleep
 from flaremq.broker.app import Broker
 from flaremq.broker.config import BrokerConfig
 from flaremq.servers.config import NamesrvConfig
+from flaremq.servers.groupbroker import GroupBroker
 
-__all__ = ["Broker", "Together"]
+__all__ = ["Broker", "GroupBroker", "Together"]
 
 
 class Together:
@@ -31,6 +33,8 @@ class Together:
         self._host = f"[{host}]" if ":" in host else host
         self._namesrv = namesrv.build()
         self.brokers: list[Broker] = []
+        self.members: list[GroupBroker] = []
+        """Of Raft groups."""
 
     @property
     def namesrv(self) -> str:
@@ -51,9 +55,30 @@ class Together:
         self.brokers.remove(broker)
         await broker.stop()
 
+    async def add_members(self, configs: Sequence[BrokerConfig]) -> list[GroupBroker]:
+        """Start members of Raft groups, all at once: each waits for a majority."""
+        members = [GroupBroker(config, self._clock, sleep=self._sleep) for config in configs]
+        try:
+            async with asyncio.TaskGroup() as starting:
+                for member in members:
+                    starting.create_task(self._start_member(member))
+        except ExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+        return members
+
+    async def _start_member(self, member: GroupBroker) -> None:
+        await member.start()
+        self.members.append(member)
+
+    async def remove_member(self, member: GroupBroker) -> None:
+        self.members.remove(member)
+        await member.stop()
+
     async def stop(self) -> None:
         """Stop the last broker first, and the NameServer after all of them, so that each can unregister."""
         try:
+            while self.members:
+                await self.remove_member(self.members[-1])
             while self.brokers:
                 await self.remove(self.brokers[-1])
         finally:

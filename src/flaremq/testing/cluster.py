@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Final, Self
 
 from flaremq.remoting.ports import BROKER, free_port
+from flaremq.servers.membership import member_settings
 from flaremq.servers.processes import Process, ProcessFailed, properties_file
 from flaremq.testing.patience import load_factor
 
@@ -62,13 +63,37 @@ class Cluster:
         """`namesrv` is one address or several, separated by semicolons; `descriptors` limits the open files
         of the process."""
         port = free_port(steps=BROKER)
+        given = {"brokerName": name, "listenPort": port, **options}
+        folder = self._broker_folder(name, namesrv, given)
+        return self.start("broker", name, port, folder, descriptors=descriptors)
+
+    def group(
+        self,
+        replicas: int,
+        name: str = "broker-a",
+        namesrv: str = "",
+        *,
+        options: Mapping[str, object] = MappingProxyType({}),
+        each: Callable[[int], Mapping[str, object]] = lambda _number: {},
+    ) -> list[Process]:
+        """The members of a Raft group: `broker-a-n0`, `broker-a-n1` and so on. All serve when this
+        returns. `each` has options of one member."""
+        members = []
+        for number, own in enumerate(member_settings(replicas, "127.0.0.1")):
+            member, port = f"{name}-{own['dLegerSelfId']}", own["listenPort"]
+            assert isinstance(port, int)
+            folder = self._broker_folder(
+                member, namesrv, {"brokerName": name, **options, **each(number), **own}
+            )
+            members.append(self._started("broker", member, port, folder))
+        return [member.wait_ready() for member in members]
+
+    def _broker_folder(self, name: str, namesrv: str, options: Mapping[str, object]) -> Path:
         folder = self._new_folder(name)
         given: dict[str, object] = {
-            "brokerName": name,
             "brokerIP1": "127.0.0.1",
             "brokerIP2": "127.0.0.1",
             "bindAddress": "127.0.0.1",
-            "listenPort": port,
             "storePathRootDir": folder / "store",
             **SMALL,
             **options,
@@ -76,7 +101,7 @@ class Cluster:
         if namesrv:
             given["namesrvAddr"] = namesrv
         properties_file(folder, given)
-        return self.start("broker", name, port, folder, descriptors=descriptors)
+        return folder
 
     def again(self, ended: Process) -> Process:
         """Restart a server that has ended, with the same settings, port and folder."""
@@ -87,9 +112,14 @@ class Cluster:
         self, what: str, name: str, port: int, folder: Path, *, descriptors: int | None = None
     ) -> Process:
         """Start a server whose settings are already in its folder. It ends with the cluster."""
+        return self._started(what, name, port, folder, descriptors).wait_ready()
+
+    def _started(
+        self, what: str, name: str, port: int, folder: Path, descriptors: int | None = None
+    ) -> Process:
         process = Process(what, name, port, folder, descriptors=descriptors)
         self._running.callback(process.kill)
-        return process.wait_ready()
+        return process
 
     def _new_folder(self, name: str) -> Path:
         folder = self._folder / name

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from flaremq.base.errors import UsageError
+from flaremq.store.offline.scan import ledger_data
 from flaremq.testing.cluster import Process
 from flaremq.testing.local import CLIENTS, LocalBroker, LocalCluster
 
@@ -164,7 +165,9 @@ class Faults:
 
 def _newest_log(store: Path) -> Path:
     """The newest log file with data: files are created ahead, so the last one may be empty."""
-    files = sorted((store / "commitlog").glob("[0-9]*"))
+    files = sorted(
+        path for folder in [*ledger_data(store), store / "commitlog"] for path in folder.glob("[0-9]*")
+    )
     written = [path for path in files if _has_data(path)]
     if not written:
         raise UsageError(f"{store} has no commit log with messages: send some first")

@@ -21,6 +21,7 @@ CLIENTS: Final = "clients"
 _NAME: Final = "broker-a"
 _BROKERS_MAX: Final = 26
 _NAMESRVS_MAX: Final = 9
+_REPLICAS_MAX: Final = 7
 _HOST: Final = "127.0.0.1"
 _CUTTABLE_HOST: Final = "127.0.0.2"
 """A broker advertises the port that it listens on, so a wire to it needs the same port at another address of
@@ -102,11 +103,20 @@ class ClusterPlan:
     cuttable: bool
     options: Mapping[str, object]
     """RocketMQ's options, for each broker."""
+    replicas: int = 1
+    """Each broker is a Raft group of this many members, if there are several."""
 
     def __post_init__(self) -> None:
+        if self.cuttable and self.replicas > 1:
+            raise UsageError(
+                f"replicas={self.replicas}: the members of a group know each other by one address, so the "
+                "wires between them cannot be cut: leave out cuttable=True, and stop members with their "
+                "`pid` and SIGSTOP"
+            )
         for name, value, limit in (
             ("brokers", self.brokers, _BROKERS_MAX),
             ("namesrvs", self.namesrvs, _NAMESRVS_MAX),
+            ("replicas", self.replicas, _REPLICAS_MAX),
         ):
             if not 1 <= value <= limit:
                 raise UsageError(f"{name}={value}: expected 1 to {limit}")
@@ -115,8 +125,8 @@ class ClusterPlan:
 class LocalCluster(Servers):
     """NameServers and brokers as processes, all in one cluster.
 
-    Brokers are broker-a, broker-b and so on. In a cuttable cluster there is a wire to each server for all
-    clients, and one more to each NameServer from each broker.
+    Brokers are broker-a, broker-b and so on, members of a Raft group broker-a-n0, broker-a-n1. In a cuttable
+    cluster there is a wire to each server for all clients, and one more to each NameServer from each broker.
     """
 
     def __init__(self, folder: Path, plan: ClusterPlan) -> None:
@@ -138,7 +148,7 @@ class LocalCluster(Servers):
                 self.namesrvs.append(self._cluster.namesrv(f"namesrv-{number + 1}"))
                 self._lay(CLIENTS, self.namesrvs[-1])
             for number in range(self.plan.brokers):
-                self.brokers.append(self._broker(f"broker-{chr(ord('a') + number)}"))
+                self.brokers += self._brokers(f"broker-{chr(ord('a') + number)}")
         except BaseException:
             self._ending.close()
             raise
@@ -178,6 +188,18 @@ class LocalCluster(Servers):
         for wire in self.wires.values():
             self._laid.mend(wire)
 
+    def leader(self, name: str = _NAME) -> Process | None:
+        """The member of a Raft group that serves its clients now; None while there is none."""
+        for each in self.admin.raft.members(broker=name):
+            if each.is_leader and each.answers:
+                return next(process for process in self.brokers if each.address.endswith(f":{process.port}"))
+        return None
+
+    def _brokers(self, name: str) -> list[Process]:
+        if self.plan.replicas == 1:
+            return [self._broker(name)]
+        return self._cluster.group(self.plan.replicas, name, self.namesrv, options=self.plan.options)
+
     def _broker(self, name: str) -> Process:
         for namesrv in self.namesrvs:
             self._lay(name, namesrv)
@@ -215,10 +237,17 @@ class Clusters:
         self.made: list[LocalCluster] = []
 
     def __call__(
-        self, brokers: int = 1, *, namesrvs: int = 1, cuttable: bool = False, **options: object
+        self,
+        brokers: int = 1,
+        *,
+        namesrvs: int = 1,
+        replicas: int = 1,
+        cuttable: bool = False,
+        **options: object,
     ) -> LocalCluster:
-        """`options` are RocketMQ's, for each broker: `cluster(3, flushDiskType="SYNC_FLUSH")`."""
-        plan = ClusterPlan(brokers, namesrvs, cuttable, options)
+        """`options` are RocketMQ's, for each broker: `cluster(3, flushDiskType="SYNC_FLUSH")`. With
+        `replicas=3` each broker is a Raft group of three processes."""
+        plan = ClusterPlan(brokers, namesrvs, cuttable, options, replicas)
         folder = self._folder / f"cluster-{len(self.made) + 1}"
         cluster = self._ending.enter_context(LocalCluster(folder, plan))
         self.made.append(cluster)

@@ -12,8 +12,8 @@ from tests.broker.desks import a_desk
 from tests.broker.nobody import Nobody
 from tests.broker.replicas.wires import MemberBench
 
-from flaremq.broker.replicas.acting import ActingMaster
 from flaremq.broker.replicas.mastership import Mastership
+from flaremq.broker.replicas.seat import Seat
 from flaremq.broker.role import Role
 from flaremq.broker.settings import Place
 from flaremq.protocol.codes import RequestCode
@@ -198,7 +198,7 @@ async def test_a_slave_that_may_act_hears_of_its_master_by_its_duty_alone(
 ) -> None:
     bench, role = MemberBench(1, acting_master=may_act), Role(is_slave=True, may_act=may_act)
     async with a_desk(tmp_path, role=BrokerRole.SLAVE) as desk:
-        acting = ActingMaster(
+        acting = Seat(
             *(bench.live, role, bench.members.namesrvs, bench.wires, bench.replicas),
             store=desk.store,
             place=lambda: Place("10.0.0.2:10911", "10.0.0.2:10912"),

@@ -12,7 +12,7 @@ from flaremq.base.live import Live
 from flaremq.broker.namesrvs import NameServers
 from flaremq.broker.replicas.duty import Duty
 from flaremq.broker.replicas.exchange import HaInfo, MemberCalls
-from flaremq.broker.replicas.members import Membership
+from flaremq.broker.replicas.members import MemberGroup
 from flaremq.broker.replicas.rivals import Rivals
 from flaremq.broker.settings import BrokerSettings, Place
 from flaremq.model.topic import DataVersion
@@ -109,7 +109,7 @@ class MemberBench:
         self.wires, self.clock, self.replicas = Wires(), ManualClock(), Replicas()
         self.naps = Naps(self.clock)
         self.live = Live(settings(broker_id=broker_id, **other))
-        self.members = Membership(
+        self.members = MemberGroup(
             self.live,
             NameServers(namesrvs),
             self.wires,

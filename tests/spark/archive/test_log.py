@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from flaremq.base.errors import CorruptStore
 from flaremq.base.files import create_whole
-from flaremq.spark.archive.log import ArchiveLog, ArchiveState, Commit, CommitVerdict, QueryBatch
+from flaremq.spark.archive.log import ArchiveCommit, ArchiveLog, ArchiveState, CommitVerdict, QueryBatch
 from flaremq.spark.archive.partitions import DataFile
 from flaremq.spark.archive.publish import HIDDEN_SUFFIX, SHOWN_SUFFIX, PublishedFiles
 
@@ -89,7 +89,7 @@ class Archive(RuleBasedStateMachine):
         if not commits:
             self.rows -= sum(counts)  # The batch comes again, with the same rows.
             return
-        assert self.log.commit(Commit(files, batch=QueryBatch("q", self.batch))) is CommitVerdict.FITS
+        assert self.log.commit(ArchiveCommit(files, batch=QueryBatch("q", self.batch))) is CommitVerdict.FITS
         self.wanted += [number for numbers in rows.values() for number in numbers]
         self.last, self.batch = rows, self.batch + 1
         self.show(steps)
@@ -97,7 +97,7 @@ class Archive(RuleBasedStateMachine):
     @precondition(lambda self: self.batch)
     @rule()
     def the_last_batch_is_run_again(self) -> None:
-        commit = Commit(self.files(self.last), batch=QueryBatch("q", self.batch - 1))
+        commit = ArchiveCommit(self.files(self.last), batch=QueryBatch("q", self.batch - 1))
         assert self.log.commit(commit) is CommitVerdict.REPEATED
 
     @rule(part=st.sampled_from(PARTS), count=st.integers(1, 4))
@@ -114,7 +114,7 @@ class Archive(RuleBasedStateMachine):
         files, merged = self.merges.pop(data.draw(st.integers(0, len(self.merges) - 1)))
         live = self.log.state().files
         is_possible = all(file.path in live for file in files)
-        commit = Commit((merged,), tuple(file.path for file in files))
+        commit = ArchiveCommit((merged,), tuple(file.path for file in files))
         assert (self.log.commit(commit) is CommitVerdict.FITS) is is_possible
         self.show(steps)
 
@@ -125,7 +125,7 @@ class Archive(RuleBasedStateMachine):
         for path in gone:
             (self.data / path).unlink()
         if gone:
-            self.log.commit(Commit(forgotten=gone))
+            self.log.commit(ArchiveCommit(forgotten=gone))
 
     @rule()
     def all_is_shown(self) -> None:
@@ -162,7 +162,7 @@ def a_file(number: int) -> DataFile:
 def test_of_many_who_commit_at_once_each_gets_a_version_and_each_batch_is_taken_once(tmp_path: Path) -> None:
     def commit(number: int) -> CommitVerdict:
         return ArchiveLog(tmp_path, every=5).commit(
-            Commit((a_file(number),), batch=QueryBatch(f"q{number % 10}", number // 20))
+            ArchiveCommit((a_file(number),), batch=QueryBatch(f"q{number % 10}", number // 20))
         )
 
     with ThreadPoolExecutor(8) as pool:
@@ -175,7 +175,7 @@ def test_of_many_who_commit_at_once_each_gets_a_version_and_each_batch_is_taken_
 def test_a_state_is_written_down_now_and_then_and_what_lies_before_it_is_removed(tmp_path: Path) -> None:
     log = ArchiveLog(tmp_path, every=10, now_s=lambda: 5.0)
     for number in range(47):
-        log.commit(Commit((a_file(number),), batch=QueryBatch("q", number)))
+        log.commit(ArchiveCommit((a_file(number),), batch=QueryBatch("q", number)))
     names = sorted(path.name for path in tmp_path.iterdir())
     assert names[0].startswith("00000000000000000030") and len(names) == 2 + 17
     assert len(log.state().files) == 47 and log.state().version == 47
@@ -199,10 +199,10 @@ def test_a_writer_that_slept_while_the_log_went_on_does_not_believe_that_it_has_
             if not self.slept:
                 self.slept = True
                 for number in range(1, 40):
-                    ArchiveLog(tmp_path, every=5).commit(Commit((a_file(number),)))
+                    ArchiveLog(tmp_path, every=5).commit(ArchiveCommit((a_file(number),)))
             return found
 
-    assert Sleepy(tmp_path, every=5).commit(Commit((a_file(0),))) is CommitVerdict.FITS
+    assert Sleepy(tmp_path, every=5).commit(ArchiveCommit((a_file(0),))) is CommitVerdict.FITS
     state = ArchiveLog(tmp_path).state()
     assert len(state.files) == 40 and a_file(0).path in state.files
     assert not (tmp_path / f"{1:020}.json").exists()

@@ -60,7 +60,7 @@ class AdminGroupHandlers:
         made = [self._checked(config) for config in said]
         log.info("request to create or change groups", extra=logged(count=len(made), by=peer.address))
         self._subscriptions.put_many(made)
-        await self._subscriptions.save()
+        await self._subscriptions.settle()
 
     def _checked(self, said: GroupConfig) -> GroupConfig:
         """The group as it will be. Groups have no attributes so far, except those loaded from a file."""
@@ -99,8 +99,8 @@ class AdminGroupHandlers:
         self._stats.group_deleted(header.group_name)
         if header.clean_offset:
             self._offsets.remove_group(header.group_name)
-            await self._offsets.save()
-        await self._subscriptions.save()
+            await self._offsets.settle()
+        await self._subscriptions.settle()
         return response_to(request)
 
     async def update_forbidden(self, _peer: Peer, request: Command) -> Command:
@@ -109,7 +109,7 @@ class AdminGroupHandlers:
         check_topic(header.topic)
         if header.readable is not None:
             self._subscriptions.set_forbidden(header.group, header.topic, not header.readable)
-            await self._subscriptions.save()
+            await self._subscriptions.settle()
         readable = not self._subscriptions.is_forbidden(header.group, header.topic)
         answer = GroupForbidden(topic=header.topic, group=header.group, readable=readable)
         return response_to(request, remark="", body=beans.encode(answer))

@@ -93,7 +93,7 @@ class AdminTopicHandlers:
         made = [self._checked(config) for config in said]
         log.info("request to create or change topics", extra=logged(count=len(made), by=peer.address))
         self._topics.put_many(made)
-        await self._topics.save()
+        await self._topics.settle()
 
     def _checked(self, said: TopicConfig) -> TopicConfig:
         """The topic as it will be, with its attribute changes applied."""
@@ -120,8 +120,8 @@ class AdminTopicHandlers:
         log.info("request to delete a topic", extra=logged(topic=header.topic, by=peer.address))
         for topic in (header.topic, *self._pop_retries(header.topic)):
             await self._delete(topic)
-        await self._topics.save()
-        await self._offsets.save()
+        await self._topics.settle()
+        await self._offsets.settle()
         return response_to(request)
 
     def _pop_retries(self, topic: str) -> list[str]:

@@ -98,7 +98,7 @@ class ConsumerHandlers:
             raise UsageError(f"topic {header.topic} has no queues to reset")
         for queue_id, offset in targets.items():
             self._offsets.reset(header.group, header.topic, queue_id, offset)
-        await self._offsets.save()
+        await self._offsets.settle()
         return self._named(header.topic, targets)
 
     async def _reset_there(
@@ -160,7 +160,7 @@ class ConsumerHandlers:
         for topic in topics:
             if self._topics.get(topic) is not None and (not wanted or topic in wanted):
                 self._offsets.clone(header.src_group, header.dest_group, topic)
-        await self._offsets.save()
+        await self._offsets.settle()
         return response_to(request)
 
     # Requests passed on to consumers.

@@ -22,7 +22,7 @@ from flaremq.base.logs import fields as logged
 from flaremq.base.logs import logger
 from flaremq.broker.features import Feature, Requests
 from flaremq.broker.replicas.exchange import HaInfo
-from flaremq.broker.replicas.members import Membership
+from flaremq.broker.replicas.members import MemberGroup
 from flaremq.broker.settings import BrokerSettings
 from flaremq.broker.tasks import Task
 from flaremq.protocol import fields
@@ -55,7 +55,7 @@ class Duty(Feature):
     def __init__(
         self,
         settings: Live[BrokerSettings],
-        members: Membership,
+        members: MemberGroup,
         *,
         is_slave: bool,
         is_following: Callable[[], bool],

@@ -39,7 +39,7 @@ class OneWayCalls(Protocol):
     async def send_oneway(self, address: str, request: Command, timeout_s: float) -> None: ...
 
 
-class Membership:
+class MemberGroup:
     def __init__(
         self,
         settings: Live[BrokerSettings],

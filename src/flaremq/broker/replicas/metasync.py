@@ -160,7 +160,7 @@ class MetaSync(Feature):
         self._loop = asyncio.get_running_loop()
         self._names: list[_Kind] = []
         """Topics and groups."""
-        self._lacks_names = self._asks_for_names = False
+        self._lacks_names = self._asks_for_names = self._has_stopped = False
         self._met: set[bytes] = set()
         """Topics of which a record was seen here."""
         self.step = "copies of the master's tables" if role.is_slave else ""
@@ -175,6 +175,7 @@ class MetaSync(Feature):
         self._store.listen(self)
 
     async def stop(self) -> None:
+        self._has_stopped = True
         await self._running.aclose(timeout_s=5)
 
     def connection_lost(self, address: str) -> None:
@@ -197,7 +198,7 @@ class MetaSync(Feature):
 
     def _ask_for_names(self) -> None:
         self._lacks_names = True
-        if not self._asks_for_names:
+        if not self._asks_for_names and not self._has_stopped:
             self._asks_for_names = True
             self._running.spawn("copy-names", self._copy_names())
 

@@ -28,7 +28,7 @@ from flaremq.base.logs import Seldom, fields, logger
 from flaremq.broker.features import Feature
 from flaremq.broker.replicas.duty import Duty
 from flaremq.broker.replicas.exchange import HaInfo, MemberCalls
-from flaremq.broker.replicas.members import Membership
+from flaremq.broker.replicas.members import MemberGroup
 from flaremq.broker.settings import BrokerSettings
 from flaremq.broker.tasks import Task
 from flaremq.protocol.bodies.route import MASTER_ID
@@ -59,7 +59,7 @@ class PreOnline(Feature):
         self,
         settings: Live[BrokerSettings],
         duty: Duty,
-        members: Membership,
+        members: MemberGroup,
         calls: MemberCalls,
         *,
         registration: Feature,

@@ -20,10 +20,10 @@ from flaremq.base.lifecycle import Owned, Sleep
 from flaremq.base.live import Live
 from flaremq.base.logs import fields as logged
 from flaremq.base.logs import logger
-from flaremq.broker.features import Feature, Requests
+from flaremq.broker.features import Requests
 from flaremq.broker.offload import Offload
+from flaremq.broker.replicas.logside import LogSide
 from flaremq.broker.replicas.mastership import Mastership
-from flaremq.broker.replicas.rivals import Rivals
 from flaremq.broker.replicas.sheet import master_figures, slave_figures
 from flaremq.broker.send.acks import Mark
 from flaremq.broker.settings import BrokerSettings, Place
@@ -44,7 +44,7 @@ from flaremq.remoting.network import Network
 from flaremq.remoting.router import Handler, Peer
 from flaremq.remoting.settings import ServerSettings
 from flaremq.store.follow import FollowingLog
-from flaremq.store.settings import BrokerRole
+from flaremq.store.settings import BrokerRole, FlushDisk
 from flaremq.store.store import MessageStore
 
 log = logger("broker.replication")
@@ -52,8 +52,8 @@ log = logger("broker.replication")
 _INTRODUCE_S = 3.0
 
 
-class Replication(Feature):
-    """The HA port, or the follower. Started when the store is open, stopped when all answers are sent."""
+class Replication(LogSide):
+    """The HA port, or the follower."""
 
     step = "replication"
 
@@ -93,26 +93,28 @@ class Replication(Feature):
         self._end_at_start = 0
         self.master: HaMaster | None = None
         self.slave: HaSlave | None = None
-        self.shown: Callable[[], None] = store.show
-        """Called in the event loop when a slave's log has grown, so that consumers see it."""
-        self.rivals: Rivals | None = None
-        """What is known of other masters of our name."""
-        self.was_cut: Callable[[], None] = lambda: None
-        """The same when a part of it was given up, before anything is appended."""
+        self.shown = store.show
+        self.was_cut = lambda: None
 
     @property
     def role(self) -> BrokerRole:
         return self._store.settings.role
 
     def marks(self) -> Iterable[Mark]:
-        """What the answer to a producer waits for, besides its own disk."""
-        if self.role is BrokerRole.SYNC_MASTER and self._settings.slaves_needed:
+        if self._store.settings.flush_disk is FlushDisk.SYNC_FLUSH:
+            timeout_s = self._store.settings.sync_flush_timeout_ms / 1000
+            yield Mark(self._store.flushed, late=ResponseCode.FLUSH_DISK_TIMEOUT, timeout_s=timeout_s)
+        if self._relies_on_slaves:
             yield Mark(
                 self._acks.replicated,
                 late=ResponseCode.FLUSH_SLAVE_TIMEOUT,
                 timeout_s=self._settings.slave_timeout_ms / 1000,
                 absent=self._absent,
             )
+
+    @property
+    def _relies_on_slaves(self) -> bool:
+        return self.role is BrokerRole.SYNC_MASTER and self._settings.slaves_needed > 0
 
     def _absent(self, end: int) -> ResponseCode | None:
         """As RocketMQ 4 does, unless inSyncReplicas says otherwise: without a slave near, say so at once."""
@@ -295,7 +297,7 @@ class Replication(Feature):
             begin=own.begin,
             end=self._store.log.confirmed,
             file_size=own.file_size,
-            vouches=any(True for _ in self.marks()),
+            vouches=self._relies_on_slaves,
             epoch=self._mastership.epoch,
         )
         return response_to(request, ext_fields=fields.encode(said), body=sums)

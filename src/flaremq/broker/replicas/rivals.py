@@ -28,7 +28,7 @@ from flaremq.base.settings import parse_properties
 from flaremq.broker.features import Feature, Requests
 from flaremq.broker.offload import Offload
 from flaremq.broker.replicas.mastership import Claim, Mastership, yields
-from flaremq.broker.replicas.members import Membership, OneWayCalls
+from flaremq.broker.replicas.members import MemberGroup, OneWayCalls
 from flaremq.broker.role import Role
 from flaremq.broker.settings import BrokerSettings
 from flaremq.broker.tasks import Task
@@ -79,7 +79,7 @@ class Rivals(Feature):
         self,
         settings: Live[BrokerSettings],
         mastership: Mastership,
-        members: Membership,
+        members: MemberGroup,
         caller: OneWayCalls,
         offload: Offload,
         *,
@@ -87,8 +87,10 @@ class Rivals(Feature):
         address: Callable[[], str],
         clock: Clock,
         rng: random.Random,
+        in_group: bool = False,
     ) -> None:
-        """`address` is our own, as NameServers have it."""
+        """`address` is our own, as NameServers have it. `in_group`: a Raft group decides who is the master,
+        and this one only says so to whoever asks."""
         self._live = settings
         self._mastership = mastership
         self._members = members
@@ -98,8 +100,9 @@ class Rivals(Feature):
         self._address = address
         self._clock = clock
         self._started_ms, self._start_id = clock.now_ms(), rng.getrandbits(62)
-        self._is_master = settings.now.is_master and not role.is_slave
-        self._serves = False
+        self._in_group = in_group
+        self._is_master = settings.now.is_master and not role.is_slave and not in_group
+        self._serves = in_group and not role.is_slave
         self._met: tuple[float, str] | None = None
         """When another one was heard of that has to yield, and what is to be said of it."""
         self._told, self._silent = Seldom(_TOLD_EVERY_S), Seldom(_TOLD_EVERY_S)
@@ -113,6 +116,8 @@ class Rivals(Feature):
     async def start(self) -> None:
         note = self._mastership
         await self._offload.run(note.load)
+        if self._in_group:
+            return
         if self._role.is_slave:
             await self._offload.run(note.begins_as_slave)
         if not self._is_master:

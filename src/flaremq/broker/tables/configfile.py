@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final, Protocol
 
 from flaremq.base.errors import FlareError
@@ -51,6 +51,8 @@ class Saving:
         self._lock = asyncio.Lock()
         self.changes = 0
         """Add one for every change."""
+        self.shared: Callable[[], Awaitable[None]] | None = None
+        """Returns when other members of a group have the table too. Raises a FlareError if that fails."""
         self._written = 0
         self._writing = threading.Lock()
         self._on_disk = 0
@@ -63,11 +65,16 @@ class Saving:
         """Return when the table as it is now is on the disk. Callers that wait together share one write."""
         wanted = self.changes
         async with self._lock:
-            if self._written >= wanted:
-                return
-            number, text = self.changes, self._take()
-            await self._offload.run(lambda: self._write(number, text))
-            self._written = number
+            if self._written < wanted:
+                number, text = self.changes, self._take()
+                await self._offload.run(lambda: self._write(number, text))
+                self._written = number
+
+    async def settle(self) -> None:
+        """Return when the table as it is now is on the disk, and shared: what a request waits for."""
+        await self.save()
+        if self.shared is not None:
+            await self.shared()
 
     def _write(self, number: int, text: Callable[[], bytes]) -> None:
         """A cancelled save goes on in its thread: it must not overwrite a newer one."""

@@ -9,7 +9,7 @@ those that come to the offsets of the messages that were lost.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final, TypeAlias
 
 from flaremq.base.clock import Clock
@@ -73,6 +73,16 @@ class Offsets:
         """Once a sync of the log has failed, what was saved before is the newest that can be vouched for."""
         if self._store is None or self._store.flags.failure is None:
             await self._saving.save()
+
+    async def settle(self) -> None:
+        """See Saving.settle."""
+        await self._saving.settle()
+
+    def share(self, shared: Callable[[], Awaitable[None]], term: int) -> None:
+        """This table is a leader's from now on: see Saving.shared. Its version differs from all of others."""
+        self._saving.shared = shared
+        self.version = DataVersion(term, self.version.counter + 1, self._clock.now_ms())
+        self._saving.changes += 1
 
     def get(self, group: str, topic: str, queue_id: int) -> int:
         """The next offset of this group; -1 if none was ever committed."""
@@ -188,6 +198,12 @@ class Offsets:
             self._table.setdefault(key, {}).update(queues)
         self.version = version
         self._saving.changes += 1
+
+    def forget(self, keys: Iterable[tuple[str, str]]) -> None:
+        """The master of this slave has no offsets of these topics and groups any more."""
+        for key in keys:
+            if self._table.pop(key, None) is not None:
+                self._saving.changes += 1
 
     async def body(self) -> bytes:
         """The whole table, encoded for slaves. It may be large, so it is encoded in a thread."""

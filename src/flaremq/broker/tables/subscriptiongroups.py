@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
@@ -80,6 +80,16 @@ class SubscriptionGroups:
     async def save(self) -> None:
         await self._saving.save()
 
+    async def settle(self) -> None:
+        """See Saving.settle."""
+        await self._saving.settle()
+
+    def share(self, shared: Callable[[], Awaitable[None]], term: int) -> None:
+        """This table is a leader's from now on: see Saving.shared. Its version differs from all of others."""
+        self._saving.shared = shared
+        self.version = DataVersion(term, self.version.counter + 1, self._clock.now_ms())
+        self._saving.changes += 1
+
     def get(self, group: str) -> GroupConfig | None:
         """The settings of a group, created if it is new; None if it may not be created."""
         found = self._groups.get(group)
@@ -130,16 +140,20 @@ class SubscriptionGroups:
 
     def replace_all(self, told: SubscriptionGroupWrapper) -> None:
         """Take over the table of a slave's master, and its version."""
+        self.adopt(told, [name for name in self._groups if name not in told.subscription_group_table])
+
+    def adopt(self, told: SubscriptionGroupWrapper, gone: Collection[str]) -> None:
+        """Take over what is new and what is gone in the table of a slave's master, all that is forbidden,
+        and its version."""
         table = told.subscription_group_table
-        gone = [name for name in self._groups if name not in table]
         for name in gone:
-            del self._groups[name]
+            self._groups.pop(name, None)
         # Equal ones stay the same objects: pulls look whether their group has changed.
         self._groups.update(
             {name: config for name, config in table.items() if self._groups.get(name) != config}
         )
         self._forbidden = {group: dict(topics) for group, topics in told.forbidden_table.items()}
-        log.info("groups are taken over from the master", extra=fields(count=len(table), gone=gone))
+        log.info("groups are taken over from the master", extra=fields(count=len(table), gone=list(gone)))
         self._saving.changes += 1
         self.version = told.data_version
         for listener in self.listeners:

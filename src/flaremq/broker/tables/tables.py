@@ -52,9 +52,8 @@ class Tables(Feature):
         clock: Clock,
         files: Files | None = None,
     ) -> None:
-        def file(name: str) -> ConfigFile:
-            return ConfigFile(folder / name, files)
-
+        self._folder, self._files = folder, files
+        file = self.file
         self._clock = clock
         self._saving = Owned()
         self.topics = TopicConfigs(settings, file("topics.json"), offload, clock)
@@ -73,6 +72,10 @@ class Tables(Feature):
         self._broadcast: BroadcastOffsets | None = None
         self._store: MessageStore | None = None
         self._saves: tuple[Autosave, ...] = ()
+
+    def file(self, name: str) -> ConfigFile:
+        """A file beside those of the tables."""
+        return ConfigFile(self._folder / name, self._files)
 
     @property
     def broadcast(self) -> BroadcastOffsets:

@@ -6,7 +6,7 @@ TBW102), or by the broker itself, for retries and its own needs. Listeners are c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Final, TypeAlias
@@ -93,6 +93,16 @@ class TopicConfigs:
     async def save(self) -> None:
         await self._saving.save()
 
+    async def settle(self) -> None:
+        """See Saving.settle."""
+        await self._saving.settle()
+
+    def share(self, shared: Callable[[], Awaitable[None]], term: int) -> None:
+        """This table is a leader's from now on: see Saving.shared. Its version differs from all of others."""
+        self._saving.shared = shared
+        self.version = DataVersion(term, self.version.counter + 1, self._clock.now_ms())
+        self._saving.changes += 1
+
     def get(self, name: str) -> TopicConfig | None:
         return self._topics.get(name)
 
@@ -127,16 +137,20 @@ class TopicConfigs:
     def replace_all(self, configs: Mapping[str, TopicConfig], version: DataVersion) -> list[str]:
         """Take over the table of a slave's master, and its version. Returns the names that are gone."""
         gone = [name for name in self._topics if name not in configs]
+        self.adopt(configs, gone, version)
+        return gone
+
+    def adopt(self, configs: Mapping[str, TopicConfig], gone: Collection[str], version: DataVersion) -> None:
+        """Take over what is new and what is gone in the table of a slave's master, and its version."""
         changed = [config for name, config in configs.items() if self._topics.get(name) != config]
         for name in gone:
-            del self._topics[name]
+            self._topics.pop(name, None)
         self._topics.update({config.topic_name: config for config in changed})
-        log.info("topics are taken over from the master", extra=fields(changed=len(changed), gone=gone))
+        log.info("topics are taken over from the master", extra=fields(changed=len(changed), gone=list(gone)))
         self._saving.changes += 1
         self.version = version
         for listener in self.listeners:
             listener(changed)
-        return gone
 
     def create_for_send(
         self, topic: str, default_topic: str, queue_nums: int, *, unit: bool = False

@@ -7,6 +7,7 @@ ha        flaremq cluster ha
 health    flaremq cluster health
 offsets   offsets printed, and parsed for resets
 ordering  flaremq topic allocate and order
+raft      flaremq cluster group
 rates     flaremq topic rates and producers
 running   flaremq group running
 topic     flaremq topic

@@ -18,6 +18,7 @@ from flaremq.base.text import count
 from flaremq.cli.admin.config import config_app, kv_app, namesrv_app
 from flaremq.cli.admin.ha import ha
 from flaremq.cli.admin.health import health
+from flaremq.cli.admin.raft import app as raft_app
 from flaremq.cli.connect import connected, note_failures
 from flaremq.cli.options import Broker, Cluster, Json, Namesrv, Profile, Yes
 from flaremq.cli.render import Output, confirm
@@ -29,6 +30,7 @@ app = typer.Typer(
 )
 app.command("health")(health)
 app.command("ha")(ha)
+app.add_typer(raft_app, name="group")
 
 BrokerName = Annotated[str, typer.Argument(metavar="BROKER", help="Broker name or address.")]
 

@@ -7,8 +7,9 @@ import json
 import logging
 import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Annotated, Final
@@ -26,6 +27,7 @@ from flaremq.base.lifecycle import new_loop
 from flaremq.base.logs import ROOT
 from flaremq.cli.demo.orders import TOPIC, Ledger, Shop, consumers, report
 from flaremq.cli.demo.plots import plot
+from flaremq.cli.demo.raftscene import RaftScene
 from flaremq.cli.demo.spark import SparkHalf, Told, can_run
 from flaremq.cli.demo.specials import Specials
 from flaremq.client.client import Client
@@ -40,6 +42,7 @@ _RATE: Final = 1_500
 _CATCH_UP_LIMIT_S: Final = 40.0
 _SLAVE_LIMIT_S: Final = 40.0
 _WIDTH: Final = 40
+_MASTERS: Final = ("broker-a", "broker-b")
 _SMALL: Final = {
     "mappedFileSizeCommitLog": 64 << 20,
     "mappedFileSizeConsumeQueue": 20_000 * 20,
@@ -103,6 +106,7 @@ class Demo:
         self._console = Console()
         self._ledger = Ledger()
         self._specials = Specials()
+        self._raft = RaftScene()
         self._running = ExitStack()
         self._may_begin = threading.Lock()
         self._closed = False
@@ -110,7 +114,7 @@ class Demo:
 
     async def run(self) -> None:
         say = self._console.print
-        cast = "2 NameServers, 2 brokers, a slave, a shop, consumers that bill, an audit"
+        cast = "2 NameServers, 2 brokers, a slave, a Raft group, a shop, consumers, an audit"
         say(Panel(cast, title="FlareMQ demo"))
         try:
             with self._console.status("starting the servers, each in its own process"):
@@ -120,6 +124,7 @@ class Demo:
             settings = ClientSettings(namesrv=namesrv, refresh_s=2, heartbeat_s=2)
             await self._story(settings)
             await self._specials.run(settings, say)
+            await self._raft.run(settings, say, partial(self._serve_member, namesrv), self._kill_member)
             await self._look_up(settings)
             if self._with_spark:
                 await asyncio.to_thread(self._in_spark, namesrv)
@@ -130,6 +135,10 @@ class Demo:
         say("all servers are stopped")
         if self._ledger.lost:
             raise FlareError(f"{len(self._ledger.lost)} acknowledged orders were not consumed: this is a bug")
+        if self._raft.lost:
+            raise FlareError(
+                f"{self._raft.lost} acknowledged receipts of the Raft group are gone: this is a bug"
+            )
         if missing := self._ledger.not_at_slave:
             raise FlareError(f"{missing} acknowledged orders were not at the slave: this is a bug")
 
@@ -137,8 +146,8 @@ class Demo:
 
     def _start(self) -> str:
         for name in ("namesrv-1", "namesrv-2"):
-            options: dict[str, object] = {"kvConfigPath": self.folder / name / "kvConfig.json"}
-            self._serve("namesrv", name, free_port(), options)
+            kept = self.folder / name / "kvConfig.json"
+            self._serve("namesrv", name, {"listenPort": free_port(), "kvConfigPath": kept})
         namesrv = ";".join(process.address for process in self._servers.values())
         self._serve_broker("broker-a", namesrv, {"brokerName": "broker-a"})
         self._serve_broker("broker-b", namesrv, {"brokerName": "broker-b", "brokerRole": "SYNC_MASTER"})
@@ -154,12 +163,20 @@ class Demo:
             "storePathRootDir": self.folder / name / "store",
             **_SMALL,
         }
-        self._serve("broker", name, free_port(steps=BROKER), {**common, **options})
+        given = {"listenPort": free_port(steps=BROKER), **common, **options}
+        self._serve("broker", name, given)
 
-    def _serve(self, what: str, name: str, port: int, options: dict[str, object]) -> None:
-        folder = self.folder / name
+    async def _kill_member(self, name: str) -> None:
+        await asyncio.to_thread(self._servers[name].kill)
+
+    async def _serve_member(self, namesrv: str, name: str, options: Mapping[str, object]) -> None:
+        await asyncio.to_thread(self._serve_broker, name, namesrv, dict(options))
+
+    def _serve(self, what: str, name: str, options: dict[str, object]) -> None:
+        folder, port = self.folder / name, options["listenPort"]
+        assert isinstance(port, int)
         folder.mkdir()
-        properties_file(folder, {"listenPort": port, "bindAddress": "127.0.0.1", **options})
+        properties_file(folder, {"bindAddress": "127.0.0.1", **options})
         self._begin(what, name, port)
 
     def _begin(self, what: str, name: str, port: int) -> None:
@@ -301,7 +318,7 @@ class Demo:
                 "pip install '.\\[spark]' in FlareMQ's source folder."
             )
             return
-        stores = {name: self.folder / name / "store" for name in self._servers if name.startswith("broker")}
+        stores = {name: self.folder / name / "store" for name in self._servers if name in _MASTERS}
         self._told = SparkHalf(self._console, self.folder, namesrv, stores).run(TOPIC)
         if self._told.deviations:
             raise FlareError(f"an audit found {self._told.deviations} deviations: this is a bug")
@@ -345,6 +362,8 @@ class Demo:
             ("payments committed", "committed", specials.committed),
             ("payments rolled back", "rolled_back", specials.rolled_back),
             ("dead letters", "dead_letters", specials.dead_letters),
+            ("receipts of the Raft group", "receipts", self._raft.acknowledged),
+            ("receipts lost with its leader", "receipts_lost", self._raft.lost),
             *self._spark_rows(),
             ("lost", "lost", len(ledger.lost)),
         )
@@ -356,7 +375,11 @@ class Demo:
             table.add_row(what, f"{count:,}", style=colour)
         self._console.print(table)
         found: dict[str, float] = {name: count for _, name, count in rows}
-        found = {**found, "reminder_s": round(specials.reminder_s, 3)}
+        found = {
+            **found,
+            "reminder_s": round(specials.reminder_s, 3),
+            "raft_pause_s": round(self._raft.pause_s, 3),
+        }
         document = {**found, "events": [{"at_s": round(at, 3), "what": what} for at, what in ledger.marks]}
         (self.folder / "summary.json").write_text(json.dumps(document, indent=2) + "\n")
         picture = self.folder / "rates.png"

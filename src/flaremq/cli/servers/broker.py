@@ -10,8 +10,8 @@ import typer
 from flaremq.base import descriptors
 from flaremq.cli.options import Yes
 from flaremq.cli.servers.serve import ConfigFile, Print, Settings, print_settings, run
-from flaremq.servers.config import broker_sections, load_broker
-from flaremq.servers.together import Broker
+from flaremq.servers.config import load_broker
+from flaremq.servers.groupbroker import broker_of
 
 NamesrvAddr = Annotated[
     str | None,
@@ -43,9 +43,9 @@ def serve(
     flags = [*(option or []), *([f"namesrvAddr={namesrv_addr}"] if namesrv_addr else [])]
     settings = load_broker(config, os.environ, flags)
     if show or important:
-        print_settings(broker_sections(settings), _OPTIONS, only_important=not show)
+        print_settings(settings.sections, _OPTIONS, only_important=not show)
         return
-    app, named = Broker(settings), settings.broker
+    app, named = broker_of(settings), settings.broker
     with_namesrv = f" and name server is {named.namesrv}" if named.namesrv else ""
     run(
         app,

@@ -7,6 +7,7 @@ user may add others.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import socket
@@ -20,15 +21,18 @@ import typer
 
 from flaremq.base import descriptors
 from flaremq.base.errors import ConfigError, StoreLocked
+from flaremq.base.propertiesfile import parse_properties
 from flaremq.base.units import MiB
 from flaremq.broker.settings import local_address
 from flaremq.cli.about import compiled
 from flaremq.cli.profiles import USUAL
 from flaremq.cli.render import BadValue, dumps, note
+from flaremq.cli.servers.members import REPLICAS_MAX, start_members, stop_members
 from flaremq.cli.servers.serve import run
 from flaremq.model import layout
 from flaremq.remoting.ports import BROKER, are_free, free_port
 from flaremq.servers.config import NamesrvConfig, flags, load_broker
+from flaremq.servers.processes import Process
 from flaremq.servers.together import Broker, Together
 from flaremq.store.files.lock import holder
 from flaremq.store.offline.folder import file_sizes
@@ -69,6 +73,8 @@ class UpPlan:
     broker_port: int
     data: Path
     options: Sequence[str] = ()
+    replicas: int = 1
+    """Members of a Raft group, each a process of its own, if there are several."""
 
     @property
     def advertised(self) -> str:
@@ -94,16 +100,19 @@ class Up:
         settings = NamesrvConfig.load(None, environ, [*flags(given), *tls])
         self._together = Together(settings, plan.advertised)
         self._broker: Broker | None = None
+        self.members: Sequence[Process] = ()
 
     @property
     def namesrv(self) -> str:
         return self._together.namesrv
 
     @property
-    def broker(self) -> str:
-        assert self._broker is not None
+    def brokers(self) -> list[str]:
+        """host:port of each."""
         host = self._plan.advertised
-        return f"[{host}]:{self._broker.port}" if ":" in host else f"{host}:{self._broker.port}"
+        host = f"[{host}]" if ":" in host else host
+        ports = [each.port for each in self.members] if self._broker is None else [self._broker.port]
+        return [f"{host}:{port}" for port in ports]
 
     async def start(self) -> None:
         plan = self._plan
@@ -119,6 +128,11 @@ class Up:
             "storePathRootDir": plan.data / "store",
         }
         try:
+            if plan.replicas > 1:
+                usual = {**parse_properties(config.read_text()), **given}
+                where = plan.data, plan.advertised, plan.replicas
+                self.members = await asyncio.to_thread(start_members, usual, *where, plan.options)
+                return
             settings = load_broker(config, os.environ, [*flags(given), *plan.options])
             self._broker = await self._together.add(settings)
         except StoreLocked as error:
@@ -129,6 +143,7 @@ class Up:
             raise
 
     async def stop(self) -> None:
+        await asyncio.to_thread(stop_members, self.members)
         await self._together.stop()
 
 
@@ -199,11 +214,12 @@ def _panel(up: Up, plan: UpPlan) -> str:
     where = "" if up.namesrv == USUAL else f" -n {up.namesrv}"
     rows = [
         ("NameServer", up.namesrv),
-        ("Broker", up.broker),
+        *_broker_rows(up),
         ("Data", str(plan.data)),
         ("", ""),
         ("Send", f"flaremq send{where} TopicTest 'Hello FlareMQ'"),
         ("Tail", f"flaremq tail{where} TopicTest"),
+        *([("Group", f"flaremq cluster group{where}")] if up.members else []),
         ("", ""),
         ("Stop", "Ctrl-C"),
         ("", ""),
@@ -217,8 +233,23 @@ def _panel(up: Up, plan: UpPlan) -> str:
     return "\n".join([top, *body, f"╰{'─' * (width + 2)}╯"])
 
 
+def _broker_rows(up: Up) -> list[tuple[str, str]]:
+    if not up.members:
+        return [("Broker", up.brokers[0])]
+    return [
+        ("Member" if not number else "", f"{member.name} at {address}, process {member.pid}")
+        for number, (member, address) in enumerate(zip(up.members, up.brokers, strict=True))
+    ]
+
+
 def _json_line(up: Up, plan: UpPlan) -> str:
-    return dumps({"namesrv": up.namesrv, "broker": up.broker, "data": str(plan.data), "pid": os.getpid()})
+    said: dict[str, object] = {"namesrv": up.namesrv, "broker": up.brokers[0]}
+    if up.members:
+        said["members"] = [
+            {"member": member.name, "broker": address, "pid": member.pid}
+            for member, address in zip(up.members, up.brokers, strict=True)
+        ]
+    return dumps({**said, "data": str(plan.data), "pid": os.getpid()})
 
 
 def _check_options(options: Sequence[str]) -> None:
@@ -238,6 +269,27 @@ def _warn_of_full_disk(data: Path) -> None:
                 f"the disk of {data} is {used:.0%} full; above {_DISK_FULL:.0%} brokers accept no messages: "
                 "free some space, or choose a folder on another disk with --data"
             )
+
+
+def _plan(
+    host: str, port: int | None, broker_port: int | None, folder: Path, options: Sequence[str], replicas: int
+) -> UpPlan:
+    """With ports that are free. Says so if they are not the usual ones."""
+    plan = UpPlan(
+        host,
+        choose_port(host, port, NAMESRV_PORT, (0,)),
+        choose_port(host, broker_port, BROKER_PORT, BROKER),
+        folder,
+        options,
+        replicas,
+    )
+    for server, asked, usual, got in (
+        ("NameServer", port, NAMESRV_PORT, plan.namesrv_port),
+        ("broker", broker_port, BROKER_PORT, plan.broker_port),
+    ):
+        if asked is None and got != usual and not (server == "broker" and replicas > 1):
+            note(f"port {usual} is taken; the {server} uses port {got}")
+    return plan
 
 
 def command(
@@ -272,6 +324,16 @@ def command(
         list[str] | None,
         typer.Option("-o", "--option", metavar="KEY=VALUE", help="Broker setting; repeatable."),
     ] = None,
+    replicas: Annotated[
+        int,
+        typer.Option(
+            "--replicas",
+            metavar="COUNT",
+            min=1,
+            max=REPLICAS_MAX,
+            help="Run a Raft group of this many brokers, each in its own process: 3 survive the loss of one.",
+        ),
+    ] = 1,
     json: Annotated[bool, typer.Option("--json", help="Print one line of JSON when ready.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print the log.")] = False,
 ) -> None:
@@ -287,19 +349,7 @@ def command(
     owner = holder(folder / "store")
     if owner is not None:  # Checked first, before any message about ports.
         raise _in_use(folder, f"process {owner}" if owner else "another process")
-    plan = UpPlan(
-        host,
-        choose_port(host, port, NAMESRV_PORT, (0,)),
-        choose_port(host, broker_port, BROKER_PORT, BROKER),
-        folder,
-        options,
-    )
-    for server, asked, usual, got in (
-        ("NameServer", port, NAMESRV_PORT, plan.namesrv_port),
-        ("broker", broker_port, BROKER_PORT, plan.broker_port),
-    ):
-        if asked is None and got != usual:
-            note(f"port {usual} is taken; the {server} uses port {got}")
+    plan = _plan(host, port, broker_port, folder, options, replicas)
     _warn_of_full_disk(folder)
     up = Up(plan)
     ready = _json_line if json else _panel

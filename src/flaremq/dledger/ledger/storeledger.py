@@ -14,13 +14,13 @@ from flaremq.base.errors import ResourceShort
 from flaremq.dledger.ledger.ballots import BallotFile
 from flaremq.dledger.ledger.raftlog import RaftLog, data_folder
 from flaremq.dledger.ledger.records import members_are, term_begins
-from flaremq.dledger.settings import GroupSettings
+from flaremq.dledger.settings import RaftSettings
 from flaremq.dledger.types import EntryRun, Membership
 from flaremq.store.settings import BrokerRole, FlushDisk, StoreSettings
 from flaremq.store.store import MessageStore
 
 
-def member_settings(settings: StoreSettings, group: GroupSettings) -> StoreSettings:
+def member_settings(settings: StoreSettings, group: RaftSettings) -> StoreSettings:
     """Settings of a store whose log is kept by a group: what the group decides on is not asked of them."""
     folder = data_folder(settings, group.self_id, group.data_path)
     return replace(
@@ -75,6 +75,11 @@ class StoreLedger:
     @property
     def synced_index(self) -> int:
         return self._log.synced_index
+
+    @property
+    def end(self) -> int:
+        """Behind the last entry."""
+        return self._log.last_end
 
     @property
     def commit_index(self) -> int:

@@ -48,3 +48,18 @@ class ClaimNameHeader(Header):
     started: Long
     start_id: Long
     serves: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransferLeadershipHeader(Header):
+    """FLAREMQ_GROUP_TRANSFER: the member that is to lead."""
+
+    member: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeMembersHeader(Header):
+    """FLAREMQ_GROUP_CHANGE: a member that comes, with its address, or one that goes, without any."""
+
+    member: str
+    address: str = ""

@@ -60,7 +60,7 @@ class QueryBatch:
 
 
 @dataclass(frozen=True, slots=True)
-class Commit:
+class ArchiveCommit:
     added: tuple[DataFile, ...] = ()
     removed: tuple[str, ...] = ()
     """Files that the added ones replace."""
@@ -80,7 +80,7 @@ class Commit:
         return json.dumps(found, separators=(",", ":")).encode()
 
     @classmethod
-    def of_json(cls, data: bytes) -> Commit:
+    def of_json(cls, data: bytes) -> ArchiveCommit:
         found = json.loads(data)
         return cls(
             tuple(DataFile(*each) for each in found["add"]),
@@ -110,14 +110,14 @@ class ArchiveState:
     batches: Mapping[str, int] = field(default_factory=dict)
     """The last batch of each query."""
 
-    def judge(self, commit: Commit) -> CommitVerdict:
+    def judge(self, commit: ArchiveCommit) -> CommitVerdict:
         if commit.batch is not None and commit.batch.number <= self.batches.get(commit.batch.query, -1):
             return CommitVerdict.REPEATED
         if not all(path in self.files for path in commit.removed):
             return CommitVerdict.STALE
         return CommitVerdict.FITS
 
-    def after(self, commit: Commit) -> ArchiveState:
+    def after(self, commit: ArchiveCommit) -> ArchiveState:
         files, removed, batches = dict(self.files), dict(self.removed), dict(self.batches)
         for path in commit.removed:
             del files[path]
@@ -161,9 +161,9 @@ class ArchiveLog:
         """The state of the newest version."""
         return self._read(ArchiveState())
 
-    def commit(self, commit: Commit) -> CommitVerdict:
+    def commit(self, commit: ArchiveCommit) -> CommitVerdict:
         """Make a commit, or say why not. It is on the disk when this returns."""
-        commit = Commit(
+        commit = ArchiveCommit(
             commit.added, commit.removed, commit.forgotten, commit.batch, round(self._now_s() * 1000)
         )
         state = ArchiveState()
@@ -181,14 +181,16 @@ class ArchiveLog:
             path.unlink(missing_ok=True)
         raise StoreError(f"{self._folder}: {_TRIES} attempts to commit lost to other writers: try again")
 
-    def between(self, begin: int, end: int) -> list[Commit] | None:
+    def between(self, begin: int, end: int) -> list[ArchiveCommit] | None:
         """The commits after version `begin` up to version `end`; None if they are no longer kept."""
         try:
-            return [Commit.of_json(self._version(each).read_bytes()) for each in range(begin + 1, end + 1)]
+            return [
+                ArchiveCommit.of_json(self._version(each).read_bytes()) for each in range(begin + 1, end + 1)
+            ]
         except FileNotFoundError:
             return None
 
-    def _is_part_of_the_log(self, commit: Commit, version: int) -> bool:
+    def _is_part_of_the_log(self, commit: ArchiveCommit, version: int) -> bool:
         """Whether readers will see the commit.
 
         A process that slept between reading and writing may have reused the number of a version that has
@@ -215,7 +217,7 @@ class ArchiveLog:
                         data = self._version(state.version + 1).read_bytes()
                     except FileNotFoundError:
                         break
-                    state = state.after(Commit.of_json(data))
+                    state = state.after(ArchiveCommit.of_json(data))
                 if self._is_newest(state):
                     return state
                 # Versions were deleted while we read them: there is a newer state to start from.

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from flaremq.spark.archive.identity import OWN
-from flaremq.spark.archive.log import ArchiveLog, Commit, CommitVerdict, QueryBatch
+from flaremq.spark.archive.log import ArchiveCommit, ArchiveLog, CommitVerdict, QueryBatch
 from flaremq.spark.archive.partitions import DataFile
 from flaremq.spark.archive.publish import PublishedFiles
 from flaremq.spark.archive.table import DATA, Vacuumed, check_there, deleted, walked
@@ -38,13 +38,13 @@ class PlainTable:
 
     def add(self, files: Sequence[DataFile], batch: QueryBatch) -> bool:
         check_there(self._data, files)
-        is_new = self._log.commit(Commit(tuple(files), batch=batch)) is CommitVerdict.FITS
+        is_new = self._log.commit(ArchiveCommit(tuple(files), batch=batch)) is CommitVerdict.FITS
         self._shown.catch_up()
         return is_new
 
     def replace(self, removed: Sequence[DataFile], added: Sequence[DataFile]) -> bool:
         check_there(self._data, added)
-        commit = Commit(tuple(added), tuple(file.path for file in removed))
+        commit = ArchiveCommit(tuple(added), tuple(file.path for file in removed))
         is_made = self._log.commit(commit) is CommitVerdict.FITS
         self._shown.catch_up()
         return is_made
@@ -69,6 +69,6 @@ class PlainTable:
         ]
         done = deleted(self._data, [*due, *orphans])
         if due:
-            self._log.commit(Commit(forgotten=tuple(due)))
+            self._log.commit(ArchiveCommit(forgotten=tuple(due)))
             self._shown.catch_up()
         return done

@@ -25,7 +25,7 @@ from typing import Final
 
 from flaremq.base.errors import StoreError
 from flaremq.base.files import replace_whole, sync_folder
-from flaremq.spark.archive.log import ArchiveLog, ArchiveState, Commit
+from flaremq.spark.archive.log import ArchiveCommit, ArchiveLog, ArchiveState
 
 HIDDEN_SUFFIX: Final = ".pq"
 """Not .parquet, so that a search for *.parquet in all folders finds every row once."""
@@ -66,7 +66,7 @@ class PublishedFiles:
         except (FileNotFoundError, ValueError):
             return 0
 
-    def _apply(self, state: ArchiveState, commits: list[Commit] | None) -> None:
+    def _apply(self, state: ArchiveState, commits: list[ArchiveCommit] | None) -> None:
         self._sweep(LISTING_S)
         if commits is None:  # The commits since then are no longer kept.
             changed = set(map(_folder, [*state.files, *state.removed]))

@@ -1,16 +1,17 @@
 """The seeded simulator: NameServers, brokers and clients with their real code, in one thread, from one seed.
 
-checks    what must hold of a history
-disk      disks that forget what was not synced, and end their node in the middle of an operation
-events    what happened: a running hash, and the last thousand events
-history   what clients asked for and saw
-loop      one event loop for all nodes, with virtual time
-nemesis   carries out the faults of a plan, and heals them
-plan      what a run does, as data drawn from a seed
-runner    one run: faults, healing, and all checks
-shrink    a failing plan made smaller, and written as a test
-wires     connections in memory
-workers   workers without threads
-workload  what clients do in a run
-world     machines, servers and clients of a simulation
+checks       what must hold of a history
+disk         disks that forget what was not synced, and end their node in the middle of an operation
+events       what happened: a running hash, and the last thousand events
+groupchecks  what must hold of Raft groups, at every moment and in the end
+history      what clients asked for and saw
+loop         one event loop for all nodes, with virtual time
+nemesis      carries out the faults of a plan, and heals them
+plan         what a run does, as data drawn from a seed
+runner       one run: faults, healing, and all checks
+shrink       a failing plan made smaller, and written as a test
+wires        connections in memory
+workers      workers without threads
+workload     what clients do in a run
+world        machines, servers and clients of a simulation
 """

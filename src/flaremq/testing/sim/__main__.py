@@ -32,6 +32,7 @@ def main() -> int:
     parser.add_argument(
         "--twice", type=int, default=0, help="run every n-th seed twice, and compare the hashes"
     )
+    parser.add_argument("--groups", action="store_true", help="let each broker be a Raft group")
     given = parser.parse_args()
     os.environ["TZ"] = "UTC"  # Files of the index are named by local time.
     time.tzset()
@@ -40,7 +41,7 @@ def main() -> int:
     gc.freeze()
     commit = _commit()
     if given.seed is not None:
-        result = run_seed(given.seed)
+        result = run_seed(given.seed, groups=given.groups)
         print(result.plan)
         print("\n".join(result.last))
         print(result.line(commit))
@@ -49,11 +50,15 @@ def main() -> int:
     different = 0
     asked = range(given.first, given.first + given.seeds)
     for seed in (*(each for each in FAILED_ONCE if each not in asked), *asked):
-        result = run_seed(seed)
+        result = run_seed(seed, groups=given.groups)
         print(result.line(commit), flush=True)
         if result.check:
             print("\n".join(result.last))
-        if given.twice and seed % given.twice == 0 and run_seed(seed).digest != result.digest:
+        if (
+            given.twice
+            and seed % given.twice == 0
+            and run_seed(seed, groups=given.groups).digest != result.digest
+        ):
             different += 1
             print(
                 f"seed={seed} FAILED: a second run gave other events: some code asks for real chance or time"

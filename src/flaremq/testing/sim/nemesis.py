@@ -39,19 +39,21 @@ class Nemesis:
                 )  # Else a timer may wait for an hour that has been before.
             if machine.node is not None and machine.node.paused:
                 machine.resume()
-        for machine in (*sim.namesrvs, *sim.brokers, *sim.slaves):
+        await asyncio.gather(*(self._up(machine) for machine in sim.namesrvs))
+        for machine in (*sim.brokers, *sim.slaves):
             await self._up(machine)
+        await asyncio.gather(*(self._up(machine) for machine in sim.members))
 
     async def _up(self, machine: Machine) -> None:
-        broker = self._sim.running.get(machine.name)
-        if machine.is_running and broker is not None and broker.store.flags.failure is not None:
+        store = self._sim.store_of(machine)
+        if machine.is_running and store is not None and store.flags.failure is not None:
             machine.lose_power()
         if not machine.is_running:
             await machine.start()
 
     async def _do(self, fault: Fault) -> None:
         sim = self._sim
-        brokers = [*sim.brokers, *sim.slaves]
+        brokers = sim.servers
         broker = brokers[fault.target % len(brokers)]
         match fault.kind:
             case "kill" | "power":
@@ -143,7 +145,7 @@ class Nemesis:
             disk.read_only = True
         await asyncio.sleep(fault.span_s)
         _repair(broker)
-        store = sim.running[broker.name].store if broker.name in sim.running else None
+        store = sim.store_of(broker)
         if broker.is_running and store is not None and store.flags.failure is not None:
             # A supervisor starts it again, or an operator boots the machine, and its kernel forgets pages
             # that never reached the disk.

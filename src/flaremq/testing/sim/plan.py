@@ -37,6 +37,8 @@ class Plan:
     brokers: int = 1
     slaves: int = 0
     """Of each broker."""
+    replicas: int = 1
+    """Each broker is a Raft group of this many members, if there are several."""
     role: str = "ASYNC_MASTER"
     """Of the masters."""
     clients: int = 2
@@ -57,7 +59,11 @@ class Plan:
         """Whether no acknowledged send may be lost: under ASYNC_FLUSH that needs a plan without power
         losses, and without failed syncs, after which a machine is booted."""
         boots = ("power", "power within", "power all", "sync error", "read only")
-        return self.flush == "SYNC_FLUSH" or not any(fault.kind in boots for fault in self.faults)
+        return (
+            self.replicas > 1
+            or self.flush == "SYNC_FLUSH"
+            or not any(fault.kind in boots for fault in self.faults)
+        )
 
     @property
     def moves_clocks(self) -> bool:
@@ -103,6 +109,21 @@ def draw(seed: int) -> Plan:
         faults=tuple(sorted(faults, key=lambda fault: fault.at_s)),
     )
     return replace(plan, faults=tuple(map(_by_seconds, plan.faults))) if plan.timers else plan
+
+
+def draw_group(seed: int) -> Plan:
+    """The plan of a seed with Raft groups: as many faults as a group of that size may have, and more."""
+    rng = random.Random(f"{seed}/group")
+    plan = draw(seed)
+    return replace(
+        plan,
+        replicas=rng.choice([3, 3, 3, 5]),
+        brokers=1,
+        slaves=0,
+        role="ASYNC_MASTER",
+        flush="ASYNC_FLUSH",
+        faults=tuple(replace(fault, target=rng.randrange(15)) for fault in plan.faults),
+    )
 
 
 def _with_sequels(faults: list[Fault], rng: random.Random, length_s: float) -> list[Fault]:

@@ -15,17 +15,20 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Final
 
+from flaremq.broker.replicas.replication import Replication
 from flaremq.ha.states import FollowState, SlaveStatus
 from flaremq.model.record import decode_many
 from flaremq.servers.together import Broker
 from flaremq.store.offline.folder import OfflineStore
 from flaremq.store.offline.verify import Verifier
+from flaremq.store.store import MessageStore
 from flaremq.testing.sim import checks
 from flaremq.testing.sim.checks import Violated
+from flaremq.testing.sim.groupchecks import GroupChecks
 from flaremq.testing.sim.history import History, QueueName
 from flaremq.testing.sim.loop import Stuck
 from flaremq.testing.sim.nemesis import Nemesis
-from flaremq.testing.sim.plan import Plan, draw
+from flaremq.testing.sim.plan import Plan, draw, draw_group
 from flaremq.testing.sim.workload import DELAYS, TOPICS, Shopper
 from flaremq.testing.sim.world import Machine, Simulation
 
@@ -63,8 +66,8 @@ class RunResult:
         )
 
 
-def run_seed(seed: int) -> RunResult:
-    return run_plan(draw(seed))
+def run_seed(seed: int, *, groups: bool = False) -> RunResult:
+    return run_plan(draw_group(seed) if groups else draw(seed))
 
 
 def run_plan(plan: Plan) -> RunResult:
@@ -88,6 +91,7 @@ def run_plan(plan: Plan) -> RunResult:
         namesrvs=plan.namesrvs,
         brokers=plan.brokers,
         slaves=plan.slaves,
+        replicas=plan.replicas,
         options=options,
         quality=plan.quality,
         strict_names=plan.strict_names,
@@ -122,6 +126,7 @@ class _Run:
         self._history = History()
         self._machines = [sim.client_machine(f"client-{number}") for number in range(plan.clients)]
         self._shoppers = [Shopper(sim, machine, plan, self._history) for machine in self._machines]
+        self._groups = GroupChecks(sim)
         sim.on_started = self._check_offsets
         for number, machine in enumerate(sim.machines.values()):
             machine.drift = plan.drift * (-1) ** number
@@ -132,15 +137,17 @@ class _Run:
         work = [asyncio.create_task(self._client(number)) for number in range(plan.clients)]
         nemesis = Nemesis(sim, self._machines)
         faults = asyncio.create_task(nemesis.run(plan.faults))
+        watching = asyncio.create_task(self._groups.watch())
         await asyncio.sleep(plan.length_s)
         faults.cancel()
         await nemesis.heal()
-        await self._finish(work)
+        await self._finish([*work, watching])
         content = self.content()
         self._check(content)
         for shopper, machine in zip(self._shoppers, self._machines, strict=True):
             await machine.do(_set(shopper.stopping))
         await asyncio.gather(*work)
+        watching.cancel()
         await self._catch_up()
         await self._restart()
         self._check_same(content)
@@ -188,15 +195,25 @@ class _Run:
         return there.isdisjoint(left)
 
     def content(self) -> dict[QueueName, dict[int, str]]:
-        """What all queues of the masters hold."""
+        """What all queues of the masters hold, or those of the leaders of groups."""
         found: dict[QueueName, dict[int, str]] = {}
-        for machine in self._sim.brokers:
-            found |= _content(self._sim.running[machine.name], machine.name)
+        for name in self._sim.names:
+            master = self._sim.master(name)
+            if master is not None:
+                found |= _content(master.store, name)
         return found
 
     async def _catch_up(self) -> None:
         """Every slave gets what its master has: the same bytes, and no other messages. One that was refused,
-        because its master has lost what it still has, says so."""
+        because its master has lost what it still has, says so. So do the members of a group."""
+        await self._groups.settle()
+        for machine in self._sim.members:
+            member = self._sim.running_members[machine.name]
+            member.store.show()
+            name = machine.name.rpartition("-")[0]
+            leader = self._sim.leader(name)
+            if leader is None or _content(member.store, name) != _content(leader.store, name):
+                raise Violated("other messages", f"{machine.name} shows other messages than its leader")
         for machine in self._sim.slaves:
             name = self._sim.master_of(machine).name
             limit_s = self._sim.loop.now_s + _CATCH_UP_S
@@ -213,13 +230,14 @@ class _Run:
             if _bytes(slave, begin) != _bytes(master, begin):
                 raise Violated("other bytes", f"the log of {machine.name} is not that of its master")
             slave.store.show()
-            if _content(slave, name) != _content(master, name):
+            if _content(slave.store, name) != _content(master.store, name):
                 raise Violated("other messages", f"{machine.name} shows other messages than its master")
 
     def _check(self, content: dict[QueueName, dict[int, str]]) -> None:
         history, lossless = self._history, self._plan.keeps_acknowledged
         for name, topic in history.topics:
-            if self._sim.running[name].tables.topics.get(topic) is None:
+            master = self._sim.master(name)
+            if master is None or master.tables.topics.get(topic) is None:
                 raise Violated("lost topic", f"{topic} was created on {name}, and is gone")
         checks.check_sends(history, content, lossless=lossless)
         checks.check_transactions(history, content)
@@ -247,7 +265,7 @@ class _Run:
                     )
 
     async def _restart(self) -> None:
-        for machine in (*self._sim.brokers, *self._sim.slaves):
+        for machine in self._sim.servers:
             await self._sim.stop_broker(machine)
             report = Verifier(OfflineStore(machine.folder)).run()
             if not report.is_sound:
@@ -255,6 +273,7 @@ class _Run:
         for machine in self._sim.namesrvs:
             machine.kill()
         await self._sim.start()
+        await self._groups.settle()
 
     def _check_same(self, before: dict[QueueName, dict[int, str]]) -> None:
         after = self.content()
@@ -274,8 +293,10 @@ def _why(slave: Broker) -> str:
 
 
 def _state(slave: Broker) -> SlaveStatus:
-    assert slave.composition is not None and slave.composition.replication.slave is not None
-    return slave.composition.replication.slave.status()
+    assert slave.composition is not None
+    replication = slave.composition.replication
+    assert isinstance(replication, Replication) and replication.slave is not None
+    return replication.slave.status()
 
 
 def _bytes(broker: Broker, begin: int) -> bytes:
@@ -287,11 +308,11 @@ def _bytes(broker: Broker, begin: int) -> bytes:
     return bytes(found)
 
 
-def _content(broker: Broker, name: str) -> dict[QueueName, dict[int, str]]:
+def _content(store: MessageStore, name: str) -> dict[QueueName, dict[int, str]]:
     found: dict[QueueName, dict[int, str]] = {}
     for topic in TOPICS:
         for queue_id in range(2):
-            values = _values(broker, topic, queue_id)
+            values = _values(store, topic, queue_id)
             if values:
                 found[topic, name, queue_id] = values
     return found
@@ -301,8 +322,8 @@ async def _set(event: asyncio.Event) -> None:
     event.set()
 
 
-def _values(broker: Broker, topic: str, queue_id: int) -> dict[int, str]:
-    store, name = broker.store, topic.encode()
+def _values(store: MessageStore, topic: str, queue_id: int) -> dict[int, str]:
+    name = topic.encode()
     offset, end = store.min_offset(name, queue_id), store.max_offset(name, queue_id)
     found: dict[int, str] = {}
     while offset < end:

@@ -67,19 +67,28 @@ class Shopper:
                     await consumer.stop()
 
     async def _topics(self, client: Client) -> None:
-        for machine in self._sim.brokers:
+        for name in self._sim.names:
             for topic in TOPICS:
-                header = CreateTopicRequestHeader(
-                    topic=topic, default_topic="TBW102", read_queue_nums=QUEUES, write_queue_nums=QUEUES,
-                    perm=6, topic_filter_type="SINGLE_TAG",
-                )  # fmt: skip
-                address = f"{machine.ip}:10911"
-                await _until_done(
-                    lambda address=address, header=header: client.api.ask(
-                        address, RequestCode.UPDATE_AND_CREATE_TOPIC, header
-                    )
-                )
-                self._history.topics.append((machine.name, topic))
+                await _until_done(lambda topic=topic, name=name: self._create(client, topic, name))
+                self._history.topics.append((name, topic))
+
+    async def _create(self, client: Client, topic: str, name: str) -> None:
+        """At a broker, or at the leader of a group: the others refuse."""
+        header = CreateTopicRequestHeader(
+            topic=topic, default_topic="TBW102", read_queue_nums=QUEUES, write_queue_nums=QUEUES,
+            perm=6, topic_filter_type="SINGLE_TAG",
+        )  # fmt: skip
+        machines = [each for each in self._sim.brokers if each.name == name]
+        refused: FlareError | None = None
+        for machine in machines or [each for each in self._sim.members if each.name.startswith(f"{name}-")]:
+            address = f"{machine.ip}:10911"
+            try:
+                await client.api.ask(address, RequestCode.UPDATE_AND_CREATE_TOPIC, header)
+                return
+            except FlareError as error:
+                refused = error
+        assert refused is not None
+        raise refused
 
     # Consuming.
 
@@ -111,7 +120,7 @@ class Shopper:
         settings = ConsumerSettings(start_from=_FIRST, poll_s=3.0, pull_timeout_s=6.0)
         async with LitePullConsumer(name, settings=settings, client=client) as consumer:
             queues: tuple[MessageQueue, ...] = ()
-            while len(queues) < QUEUES * len(self._sim.brokers):
+            while len(queues) < QUEUES * len(self._sim.names):
                 with suppress(FlareError):
                     queues = await consumer.queues(PLAIN)
                 await asyncio.sleep(0.5)
@@ -190,6 +199,9 @@ class Shopper:
     def _check_copy(self, op: SendOp, receipt: Receipt) -> None:
         """A SYNC_MASTER has promised that a slave has the message. A slave that is dead now had it."""
         name = receipt.queue.broker_name
+        if self._sim.members:
+            self._check_majority(op, receipt)
+            return
         slaves = [each for each in self._sim.slaves if self._sim.master_of(each).name == name]
         if self._plan.role != "SYNC_MASTER" or not slaves:
             return
@@ -200,6 +212,18 @@ class Shopper:
         syncs = self._plan.flush == "SYNC_FLUSH"
         if not any((store.flushed.value if syncs else store.log.end) > place for store in stores):
             raise Violated("no copy", f"{op.value} was acknowledged, and no slave has got it")
+
+    def _check_majority(self, op: SendOp, receipt: Receipt) -> None:
+        """A majority has it on the disk, those among them that are dead now."""
+        place = decode_offset_id(receipt.offset_id).physical_offset
+        stores = [self._sim.store_of(each) for each in self._sim.members]
+        if any(store is None or store.report is None for store in stores):
+            return  # One is just starting: what it has is not known.
+        have = sum(store is not None and store.flushed.value > place for store in stores)
+        if have <= len(stores) // 2:
+            raise Violated(
+                "no majority", f"{op.value} was acknowledged, and {have} of {len(stores)} members have it"
+            )
 
     async def _fifo_queue(self, producer: Producer) -> MessageQueue:
         """Ordered messages of one client go to one queue."""

@@ -18,14 +18,16 @@ import tempfile
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, NamedTuple, Self, TypeVar
 
 from flaremq.base.errors import UsageError
 from flaremq.broker.config import BrokerConfig
 from flaremq.client.client import Client
 from flaremq.client.settings import ClientSettings
 from flaremq.servers.config import NamesrvConfig, flags, load_broker
+from flaremq.servers.groupbroker import GroupBroker
 from flaremq.servers.together import Broker
+from flaremq.store.store import MessageStore
 from flaremq.testing.sim.disk import SimDisk
 from flaremq.testing.sim.events import EventStream
 from flaremq.testing.sim.loop import SimLoop, SimNode
@@ -49,7 +51,7 @@ SMALL_FILES: Final[Mapping[str, object]] = {
 }
 """Files so small that a short run rolls them. Options of every broker, unless a simulation says otherwise."""
 _MEMORY: Final = Path("/dev/shm")
-_NAMESRV_PORT, _BROKER_PORT = 9876, 10911
+_NAMESRV_PORT, _BROKER_PORT, _GROUP_PORT = 9876, 10911, 40911
 
 
 class SimClock:
@@ -179,12 +181,14 @@ class Simulation:
         namesrvs: int = 1,
         brokers: int = 1,
         slaves: int = 0,
+        replicas: int = 1,
         options: Mapping[str, object] | None = None,
         namesrv_options: Mapping[str, object] | None = None,
         quality: LinkQuality | None = None,
         strict_names: bool = False,
     ) -> None:
-        """`slaves` is how many each broker has. `options` are RocketMQ's, for every broker, and
+        """`slaves` is how many each broker has; with `replicas`, each is a Raft group of that many members
+        instead. `options` are RocketMQ's, for every broker, and
         `namesrv_options` for every NameServer; `quality` is that of all links. With `strict_names`, only
         syncs of folders make names of files durable."""
         self.seed = seed
@@ -199,7 +203,11 @@ class Simulation:
         self._namesrv_options = dict(namesrv_options or {})
         self._configs: dict[str, BrokerConfig] = {}
         self.machines: dict[str, Machine] = {}
-        self.brokers = [self._a_broker(number) for number in range(brokers)]
+        self.names = [_broker_name(number) for number in range(brokers)]
+        in_groups = replicas > 1
+        self.brokers = [] if in_groups else [self._a_broker(number) for number in range(brokers)]
+        self.members = self._groups(replicas) if in_groups else []
+        """Of Raft groups."""
         self.slaves = [
             self._a_slave(number, broker_id)
             for number in range(brokers)
@@ -208,6 +216,8 @@ class Simulation:
         self.namesrvs = [self._a_namesrv(number) for number in range(namesrvs)]
         self.running: dict[str, Broker] = {}
         """The broker objects of now, those of slaves too, by the names of their machines."""
+        self.running_members: dict[str, GroupBroker] = {}
+        """The same of members of groups."""
         self.on_started: Callable[[Machine], None] = lambda _machine: None
         """Called when a broker has started; what it raises ends the run."""
 
@@ -257,9 +267,35 @@ class Simulation:
         own = {"brokerName": name, "brokerId": broker_id, "brokerRole": "SLAVE"}
         return self._member(machine, own)
 
+    def _groups(self, replicas: int) -> list[Machine]:
+        made = []
+        for number, name in enumerate(self.names):
+            ips = [f"10.0.{20 + number}.{member + 1}" for member in range(replicas)]
+            peers = ";".join(f"n{member}-{ip}:{_GROUP_PORT}" for member, ip in enumerate(ips))
+            for member, ip in enumerate(ips):
+                own = {
+                    "brokerName": name,
+                    "enableDLegerCommitLog": True,
+                    "dLegerPeers": peers,
+                    "dLegerSelfId": f"n{member}",
+                }
+                made.append(self._group_member(self.machine(f"{name}-n{member}", ip), own))
+        return made
+
+    def _group_member(self, machine: Machine, own: Mapping[str, object]) -> Machine:
+        async def boot() -> None:
+            given = self._of_broker(machine, own)
+            broker = self.running_members[machine.name] = GroupBroker(*given.place, **given.world)
+            machine.at_end.append(broker.abandon)
+            await broker.start()
+
+        machine.boot = boot
+        return machine
+
     def _member(self, machine: Machine, own: Mapping[str, object]) -> Machine:
         async def boot() -> None:
-            broker = self._broker(machine, own)
+            given = self._of_broker(machine, own)
+            broker = Broker(*given.place, **given.world)
             machine.at_end.append(broker.store.abandon)
             self.running[machine.name] = broker
             await broker.start()
@@ -274,7 +310,7 @@ class Simulation:
     def master_of(self, slave: Machine) -> Machine:
         return self.brokers[int(slave.ip.rpartition(".")[2]) - 1]
 
-    def _broker(self, machine: Machine, own: Mapping[str, object]) -> Broker:
+    def _of_broker(self, machine: Machine, own: Mapping[str, object]) -> _Given:
         given = {
             "brokerIP1": machine.ip,
             "brokerIP2": machine.ip,
@@ -289,31 +325,60 @@ class Simulation:
         config = self._configs.get(machine.name)
         if config is None or (config.file is not None and config.file.is_file()):  # It keeps changes there.
             config = self._configs[machine.name] = load_broker(None, {}, flags(given))
-        return Broker(
-            config,
-            clock,
-            rng=machine.rng("broker"),
-            disk=machine.disk,
-            network=machine.network,
-            workers=partial(StepWorker, self.loop, machine.rng("workers")),
-            pid=1000,
-            now_s=clock.monotonic_s,
-        )
+        world = {
+            "rng": machine.rng("broker"),
+            "disk": machine.disk,
+            "network": machine.network,
+            "workers": partial(StepWorker, self.loop, machine.rng("workers")),
+            "pid": 1000,
+            "now_s": clock.monotonic_s,
+        }
+        return _Given((config, clock), world)
 
     async def passes(self, seconds: float) -> None:
         """Let virtual time pass."""
         await asyncio.sleep(seconds)
 
     async def start(self) -> None:
-        """Start all servers."""
+        """Start all servers. Members of groups start together: each waits for a majority."""
         for machine in (*self.namesrvs, *self.brokers, *self.slaves):
             if not machine.is_running:
                 await machine.start()
+        await asyncio.gather(*(machine.start() for machine in self.members if not machine.is_running))
+
+    @property
+    def servers(self) -> list[Machine]:
+        """All that keep messages: masters first, then slaves; or members of groups."""
+        return [*self.brokers, *self.slaves, *self.members]
+
+    def store_of(self, machine: Machine) -> MessageStore | None:
+        """The store of a broker or member; None if it never ran."""
+        if machine in self.members:
+            member = self.running_members.get(machine.name)
+            return member.store if member is not None and member.is_made else None
+        broker = self.running.get(machine.name)
+        return broker.store if broker is not None else None
+
+    def master(self, name: str) -> Broker | GroupBroker | None:
+        """The master of this name, or the leader of the group; None while there is none."""
+        return self.leader(name) if self.members else self.running.get(name)
+
+    def leader(self, name: str) -> GroupBroker | None:
+        """The member of a group that serves, and may answer."""
+        for machine in self.members:
+            member = self.running_members.get(machine.name)
+            if member is None or not machine.is_running or not machine.name.startswith(f"{name}-"):
+                continue
+            if member.leads and member.node.may_answer():
+                return member
+        return None
 
     async def stop_broker(self, machine: Machine) -> None:
-        """Stop a broker as an operator would."""
-        broker = self.running.pop(machine.name)
-        await machine.do(broker.stop())
+        """Stop a broker, or a member of a group, as an operator would."""
+        if machine in self.members:
+            await machine.do(self.running_members.pop(machine.name).stop())
+        else:
+            await machine.do(self.running.pop(machine.name).stop())
         machine._end("stop", silently=False)
         machine.disk.let_go()
 
@@ -371,6 +436,13 @@ class Simulation:
         self.bury()
         self.loop.close()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class _Given(NamedTuple):
+    """What a broker is made with."""
+
+    place: tuple[BrokerConfig, SimClock]
+    world: dict[str, Any]
 
 
 def _broker_name(number: int) -> str:

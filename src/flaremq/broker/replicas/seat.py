@@ -20,7 +20,7 @@ from flaremq.broker.replicas.duty import Duty
 from flaremq.broker.replicas.escape import Escape
 from flaremq.broker.replicas.exchange import HaInfo, MemberCalls
 from flaremq.broker.replicas.mastership import Mastership
-from flaremq.broker.replicas.members import Membership, OneWayCalls
+from flaremq.broker.replicas.members import MemberGroup, OneWayCalls
 from flaremq.broker.replicas.preonline import PreOnline, Replicas
 from flaremq.broker.replicas.rivals import Rivals
 from flaremq.broker.role import Role
@@ -36,7 +36,7 @@ class MemberLog(Replicas, Protocol):
     rivals: Rivals | None
 
 
-class ActingMaster:
+class Seat:
     def __init__(
         self,
         settings: Live[BrokerSettings],
@@ -53,7 +53,9 @@ class ActingMaster:
         clock: Clock,
         rng: random.Random,
         sleep: Sleep = asyncio.sleep,
+        in_group: bool = False,
     ) -> None:
+        """`in_group`: a Raft group decides who is the master."""
         self._settings = settings
         self._may_act = settings.now.acting_master
         self._role = role
@@ -63,7 +65,7 @@ class ActingMaster:
         self._clock = clock
         self._sleep = sleep
         self._calls = MemberCalls(caller)
-        self.members = Membership(settings, namesrvs, caller, place=place, version=version)
+        self.members = MemberGroup(settings, namesrvs, caller, place=place, version=version)
         self.duty = Duty(
             settings,
             self.members,
@@ -78,6 +80,7 @@ class ActingMaster:
             address=lambda: place().address,
             clock=clock,
             rng=rng,
+            in_group=in_group,
         )
         self.duty.on_master += [role.learn, replicas.master_is]
         self._escape = Escape(

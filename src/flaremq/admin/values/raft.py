@@ -1,0 +1,51 @@
+"""What is told about Raft groups."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class RaftMember:
+    """One member, as it describes itself."""
+
+    broker: str
+    address: str
+    """Where clients reach it."""
+    group: str
+    member: str
+    """Its id in the group."""
+    standing: str
+    """leader, follower or candidate."""
+    term: int
+    leader: str
+    """The id of its leader; empty if it knows of none."""
+    answers: bool
+    """Whether it leads and may answer clients."""
+    last_index: int
+    synced_index: int
+    commit_index: int
+    members: tuple[str, ...]
+    """id-host:port of all that belong to the group, as far as it knows."""
+    not_fit: str
+    """Why it could not lead; empty if it could."""
+    last_refusal: str
+    """Whom it did not let in last, and why."""
+    peers: tuple[RaftPeerView, ...]
+
+    @property
+    def is_leader(self) -> bool:
+        return self.standing == "leader"
+
+
+@dataclass(frozen=True, slots=True)
+class RaftPeerView:
+    """Another member, as one of them sees it."""
+
+    member: str
+    behind: int | None
+    """Entries that it lacks; None where only the leader would know."""
+    heard_seconds: float | None
+    """Since it was last heard of; None: never."""
+    complaint: str
+    """Why it cannot be reached; empty if it can."""

@@ -1,0 +1,310 @@
+"""The log of a member of a Raft group: what the broker on top of it, and operators, see of the group.
+
+While the member leads, answers to producers wait until the group has committed their messages. When it leads
+no more, those that still wait hear so at once: their messages may be stored, or not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from flaremq.base.clock import Clock
+from flaremq.base.errors import NotMaster
+from flaremq.base.watermark import Watermark
+from flaremq.broker.features import Feature, Requests
+from flaremq.broker.offload import Offload
+from flaremq.broker.replicas.logside import GroupTimers, LogSide
+from flaremq.broker.replicas.tablereader import TableReader
+from flaremq.broker.replicas.tablewriter import TableWriter
+from flaremq.broker.role import Role
+from flaremq.broker.send.acks import Mark
+from flaremq.broker.stats.metrics import Figure
+from flaremq.broker.stats.stats import Stats
+from flaremq.broker.tables.tables import Tables
+from flaremq.dledger.node import GroupStatus, MemberNode
+from flaremq.dledger.types import Membership, Standing
+from flaremq.protocol import beans, fields
+from flaremq.protocol.bodies.cluster import HAClientRuntimeInfo, HAConnectionRuntimeInfo, HARuntimeInfo
+from flaremq.protocol.bodies.raft import RaftGroupStatus, RaftPeer
+from flaremq.protocol.codes import RequestCode, ResponseCode
+from flaremq.protocol.command import Command, response_to
+from flaremq.protocol.headers.replicas import ChangeMembersHeader, TransferLeadershipHeader
+from flaremq.remoting.gate import Origin, Right
+from flaremq.remoting.router import Handler, Peer
+from flaremq.store.store import MessageStore
+
+_DONE_S: Final = 5.0  # How long an operator waits for a change.
+_LOOK_S: Final = 0.02
+_ANSWERED: Final = frozenset(
+    {
+        RequestCode.FLAREMQ_GROUP_STATUS,
+        RequestCode.GET_BROKER_CONFIG,
+        RequestCode.GET_BROKER_HA_STATUS,
+        RequestCode.GET_BROKER_RUNTIME_INFO,
+        RequestCode.UPDATE_BROKER_CONFIG,
+    }
+)
+"""What a leader answers even when it may have been replaced."""
+
+
+@dataclass(frozen=True, slots=True)
+class RaftPart:
+    """What a member of a group gives to the brokers that serve on it, one after another."""
+
+    node: MemberNode
+    store: MessageStore
+    committed: Watermark
+    """How far the group has committed the log."""
+
+
+class LeaseGate:
+    """Lets clients of a leader pass as long as nobody else can have been elected."""
+
+    def __init__(self, node: MemberNode) -> None:
+        self._node = node
+
+    def check(self, _source: Origin, request: Command) -> None:
+        if not self._node.may_answer() and request.code not in _ANSWERED:
+            raise NotMaster(
+                "this member of the group has not heard from a majority lately, and another one may lead by "
+                "now: ask a NameServer who does",
+                ResponseCode.SERVICE_NOT_AVAILABLE,
+            )
+
+    def admits(self, _source: Origin, _topic: bytes, _right: Right) -> bool:
+        return self._node.may_answer()
+
+
+class RaftSide(LogSide):
+    """Of one period in which the member leads, or does not."""
+
+    step = "Raft group"
+
+    def __init__(self, part: RaftPart, role: Role, *, timeout_s: float) -> None:
+        """`timeout_s`: so long an answer waits."""
+        self._node = part.node
+        self._store = part.store
+        self._role = role
+        self._timeout_s = timeout_s
+        self._of_log = part.committed
+        self._committed = Watermark(part.committed.value)
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+        self._unwatch: Callable[[], None] = lambda: None
+        self.shown = part.store.show
+        self.was_cut = lambda: None
+
+    # Life.
+
+    async def start(self) -> None:
+        self._unwatch = self._of_log.watch(self._grown)
+        self._grown(self._of_log.value)
+
+    async def stop(self) -> None:
+        self._unwatch()
+
+    def deposed(self) -> None:
+        """This member leads no more: whoever waits for its messages hears so."""
+        code = ResponseCode.SERVICE_NOT_AVAILABLE
+        self._committed.fail(NotMaster("this member leads its group no more", code))
+
+    def _grown(self, to: int) -> None:
+        self._committed.advance(to)
+        if not self._role.is_slave:
+            return  # Answers that were waiting show what they have stored.
+        if threading.get_ident() == self._thread:
+            self.shown()
+            return
+        try:
+            self._loop.call_soon_threadsafe(self.shown)
+        except RuntimeError:  # The loop has ended, and with it all consumers.
+            return
+
+    def tables(
+        self, tables: Tables, stats: Stats, timers: GroupTimers, offload: Offload, clock: Clock
+    ) -> list[Feature]:
+        reader = TableReader(self._store, tables, stats, timers, offload, role=self._role)
+        if self._role.is_slave:
+            return [reader]
+        writer = TableWriter(
+            *(self._store, tables, timers, self._committed, clock),
+            term=self._node.term,
+            shown=lambda: self.shown(),
+            timeout_s=self._timeout_s,
+        )
+        return [reader, writer]
+
+    # What the broker asks.
+
+    def marks(self) -> Iterable[Mark]:
+        if not self._role.is_slave:
+            yield Mark(
+                self._committed,
+                late=ResponseCode.SYSTEM_ERROR,
+                timeout_s=self._timeout_s,
+                failed=ResponseCode.SERVICE_NOT_AVAILABLE,
+            )
+
+    @property
+    def has_slaves(self) -> bool:
+        return not self._role.is_slave and len(self._node.status().membership.ids) > 1
+
+    def is_followed_by(self, host: str) -> bool:  # noqa: ARG002 - Members are known by their ids here.
+        return self.has_slaves
+
+    def is_following(self) -> bool:
+        return self._role.is_slave and bool(self._node.leader)
+
+    def figures(self) -> Mapping[str, str]:
+        now = self._node.status()
+        return {
+            "raftGroup": now.group,
+            "raftMember": now.self_id,
+            "raftDuty": now.standing.value,
+            "raftTerm": str(now.term),
+            "raftLeader": now.leader,
+            "raftCommitIndex": str(now.commit),
+            "raftLastIndex": str(now.last_index),
+            "raftNotFit": now.why_not_fit,
+        }
+
+    def metrics(self) -> Iterable[Figure]:
+        now = self._node.status()
+        standings = [((each.value,), float(now.standing is each)) for each in Standing]
+        text = "What this member of the Raft group is: 1 for its part"
+        yield Figure("rocketmq_raft_standing", text, False, ("standing",), standings)
+        for name, text, value in (
+            ("term", "The term of the Raft group, as far as this member knows", now.term),
+            ("commit_index", "The last entry that the group is known to have committed", now.commit),
+            ("last_index", "The last entry of this member's log", now.last_index),
+            ("synced_index", "The last entry of this member's log that is on its disk", now.synced_index),
+            ("fit", "Whether this member could lead: its disk works", not now.why_not_fit),
+        ):
+            yield Figure(f"rocketmq_raft_{name}", text, False, (), [((), value)])
+        behind = [((each.member,), each.behind) for each in now.peers if each.behind is not None]
+        text = "Entries that another member lacks, as its leader sees it"
+        yield Figure("rocketmq_raft_member_behind", text, False, ("member",), behind)
+
+    # Requests.
+
+    def handlers(self) -> Iterable[Requests]:
+        code = RequestCode
+        table: dict[int, Handler] = {
+            code.GET_BROKER_HA_STATUS: self.ha_status,
+            code.FLAREMQ_GROUP_STATUS: self.group_status,
+            code.FLAREMQ_GROUP_TRANSFER: self.transfer,
+            code.FLAREMQ_GROUP_CHANGE: self.change,
+        }
+        yield "adminBroker", table
+
+    async def group_status(self, _peer: Peer, request: Command) -> Command:
+        return response_to(request, body=beans.encode(_status_body(self._node.status())))
+
+    async def ha_status(self, _peer: Peer, request: Command) -> Command:
+        """As tools that know masters and slaves only expect it."""
+        return response_to(
+            request, body=beans.encode(_ha_info(self._node.status(), self._store.log.confirmed))
+        )
+
+    async def transfer(self, _peer: Peer, request: Command) -> Command:
+        """Answered when the other member leads, or has not made it in time."""
+        header = fields.decode(TransferLeadershipHeader, request.fields)
+        self._node.transfer(header.member)
+        if await self._until(lambda: self._node.leader == header.member):
+            return response_to(request)
+        leader = self._node.leader or "nobody yet"
+        return response_to(
+            request,
+            ResponseCode.SYSTEM_ERROR,
+            f"{header.member} does not lead after {_DONE_S:g} s, {leader} does: see `flaremq cluster group` "
+            "for what it lacks, and try again",
+        )
+
+    async def change(self, _peer: Peer, request: Command) -> Command:
+        """Answered when the group has decided on it."""
+        header = fields.decode(ChangeMembersHeader, request.fields)
+        addresses = dict(self._node.status().membership.addresses)
+        if header.address:
+            addresses[header.member] = header.address
+        else:
+            addresses.pop(header.member, None)
+        index = self._node.change(Membership(addresses))
+        if await self._until(lambda: self._node.status().commit >= index):
+            return response_to(request)
+        return response_to(
+            request,
+            ResponseCode.SYSTEM_ERROR,
+            f"the group has not decided on this after {_DONE_S:g} s, and may still do so: see "
+            "`flaremq cluster group` before trying again",
+        )
+
+    async def _until(self, is_so: Callable[[], bool]) -> bool:
+        ends_s = self._loop.time() + _DONE_S
+        while not is_so():
+            if self._loop.time() > ends_s:
+                return False
+            await asyncio.sleep(_LOOK_S)
+        return True
+
+
+def _status_body(now: GroupStatus) -> RaftGroupStatus:
+    complaints = dict(now.complaints)
+    addresses = now.membership.addresses
+    return RaftGroupStatus(
+        group=now.group,
+        member=now.self_id,
+        standing=now.standing.value,
+        term=now.term,
+        leader=now.leader,
+        answers=now.answers,
+        first_index=now.first_index,
+        last_index=now.last_index,
+        synced_index=now.synced_index,
+        commit_index=now.commit,
+        members=tuple(f"{each}-{addresses[each]}" for each in now.membership.ids),
+        changed_at=now.membership.index,
+        not_fit=now.why_not_fit,
+        last_refusal=now.refused,
+        peers=tuple(
+            RaftPeer(
+                member=each.member,
+                address=addresses.get(each.member, ""),
+                matched=each.matched,
+                behind=each.behind,
+                heard_seconds=each.heard_s,
+                complaint=complaints.get(each.member, ""),
+            )
+            for each in now.peers
+        ),
+    )
+
+
+def _ha_info(now: GroupStatus, end: int) -> HARuntimeInfo:
+    if now.standing is not Standing.LEADER:
+        client = HAClientRuntimeInfo(
+            master_addr=now.membership.addresses.get(now.leader),
+            max_offset=end,
+            activated=bool(now.leader),
+            flare_state="following" if now.leader else "waiting",
+            flare_why=None if now.leader else "the group has no leader at the moment",
+        )
+        return HARuntimeInfo(master=False, ha_client_runtime_info=client)
+    connections = tuple(
+        HAConnectionRuntimeInfo(
+            addr=now.membership.addresses.get(each.member),
+            slave_ack_offset=max(0, each.matched or 0),
+            diff=each.behind or 0,
+            in_sync=not each.behind,
+        )
+        for each in now.peers
+    )
+    return HARuntimeInfo(
+        master=True,
+        master_commit_log_max_offset=end,
+        in_sync_slave_nums=sum(each.in_sync for each in connections),
+        ha_connection_info=connections,
+    )

@@ -1,0 +1,106 @@
+"""What must hold of Raft groups at every moment of a run, and when all is healed.
+
+at every moment   one leader in a term; one that may answer; one entry for each index that anybody knows to be
+                  decided on
+in the end        every member has the same log and the same tables, and shows the same messages
+"""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import Iterator
+from typing import Final
+
+from flaremq.dledger.ledger.raftlog import RaftLog
+from flaremq.dledger.types import Standing
+from flaremq.servers.groupbroker import GroupBroker
+from flaremq.testing.sim.checks import Violated
+from flaremq.testing.sim.world import Simulation
+
+_LOOK_S: Final = 0.05
+_SETTLE_S: Final = 120.0
+
+
+class GroupChecks:
+    """Runs outside all nodes."""
+
+    def __init__(self, sim: Simulation) -> None:
+        self._sim = sim
+        self._leaders: dict[tuple[str, int], str] = {}
+        self._decided: dict[tuple[str, int], tuple[int, int]] = {}
+        """By group and index: the term, and the checksum of the entry."""
+        self._seen: dict[str, tuple[GroupBroker, int]] = {}
+        """Of each member: its life, and how far it was compared."""
+
+    async def watch(self) -> None:
+        """Look again and again, until this is cancelled or something is wrong."""
+        while True:
+            self.look()
+            await asyncio.sleep(_LOOK_S)
+
+    def look(self) -> None:
+        answering: dict[str, str] = {}
+        for name, group, member in self._members():
+            node = member.node
+            if node.member.standing is Standing.LEADER:
+                known = self._leaders.setdefault((group, node.term), name)
+                if known != name:
+                    raise Violated("two leaders in a term", f"{known} and {name} lead in term {node.term}")
+            if node.may_answer():
+                other = answering.setdefault(group, name)
+                if other != name:
+                    raise Violated("two leaders", f"{other} and {name} may answer at one moment")
+            self._compare(name, group, member)
+
+    def _members(self) -> Iterator[tuple[str, str, GroupBroker]]:
+        for machine in self._sim.members:
+            member = self._sim.running_members.get(machine.name)
+            if machine.is_running and member is not None and member.takes_part:
+                yield machine.name, machine.name.rpartition("-")[0], member
+
+    def _compare(self, name: str, group: str, member: GroupBroker) -> None:
+        ledger = member.store.log
+        assert isinstance(ledger, RaftLog)
+        life, seen = self._seen.get(name, (member, -1))
+        begin = max(ledger.first_index, seen + 1 if life is member else 0)
+        for index in range(begin, ledger.committed_index + 1):
+            unit = ledger.unit(index)
+            data = ledger.slice(unit.position, unit.size) if unit is not None else None
+            if unit is None or data is None:
+                raise Violated("lost entry", f"{name} does not have entry {index}, which was decided on")
+            found = unit.term, zlib.crc32(data)
+            known = self._decided.setdefault((group, index), found)
+            if known != found:
+                raise Violated(
+                    "two values", f"entry {index} of {name} has term {found[0]}, and had {known[0]} elsewhere"
+                )
+        self._seen[name] = member, max(seen, ledger.committed_index)
+
+    async def settle(self) -> None:
+        """Every member gets to where the leader is."""
+        limit_s = self._sim.loop.now_s + _SETTLE_S
+        for group in self._sim.names:
+            while why := self._unsettled(group):
+                if self._sim.loop.now_s > limit_s:
+                    raise Violated("not settled", f"{group}: {why}")
+                await asyncio.sleep(0.5)
+        self.look()
+
+    def _unsettled(self, group: str) -> str:
+        leader = self._sim.leader(group)
+        if leader is None:
+            return "it has no leader"
+        log = leader.store.log
+        assert isinstance(log, RaftLog)
+        for name, of, member in self._members():
+            if of != group:
+                continue
+            other = member.store.log
+            assert isinstance(other, RaftLog)
+            if (other.last_index, other.committed_index) != (log.last_index, log.last_index):
+                last, committed = other.last_index, other.committed_index
+                return f"{name} has {last} and knows {committed} to be decided on, of {log.last_index}"
+            if member.tables.topics.all() != leader.tables.topics.all():
+                return f"{name} knows other topics than the leader"
+        return ""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -101,6 +100,15 @@ def test_damage_where_all_was_safe_is_reported(folder: Path) -> None:
         assert member.ledger.last_index == 149
         assert "entries 150 to 160 were on the disk" in member.ledger.damage
         assert member.bodies() == BODIES[:COMMITTED]
+
+
+def test_a_damaged_member_may_not_vote_though_it_starts_once_more(folder: Path) -> None:
+    BallotFile(Disk(), folder / "dledger-n0").save(Ballot(9, "n2"))
+    flip(folder, place_of(folder, 150) + 100)
+    for damage in (True, False):
+        with LoneMember(folder) as member:
+            assert bool(member.ledger.damage) == damage
+            assert member.ledger.ballots.load() == Ballot(9, "n2", is_voter=False)
 
 
 def test_damage_below_what_was_committed_is_reported_and_leaves_what_is_good(folder: Path) -> None:

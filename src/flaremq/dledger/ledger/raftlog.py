@@ -19,6 +19,7 @@ import struct
 import threading
 from array import array
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import ClassVar, Final
@@ -28,6 +29,7 @@ from flaremq.base.errors import CorruptStore, FlareError, Malformed, NotWritable
 from flaremq.base.lifecycle import Listener, Worker, WorkerFactory
 from flaremq.base.logs import fields, logger
 from flaremq.base.watermark import Watermark
+from flaremq.dledger.ledger.ballots import BallotFile
 from flaremq.dledger.ledger.checkpoint import (
     FROM_ZERO,
     Beginning,
@@ -39,7 +41,7 @@ from flaremq.dledger.ledger.entries import examine, seal
 from flaremq.dledger.ledger.entryindex import EntryIndex, EntryUnit
 from flaremq.dledger.ledger.records import CHANNEL
 from flaremq.dledger.ledger.soundness import find_sound, members_marked
-from flaremq.dledger.types import EntryRun
+from flaremq.dledger.types import Ballot, EntryRun
 from flaremq.model import layout
 from flaremq.model.columns import Drafts
 from flaremq.model.record import walk_entries
@@ -246,13 +248,9 @@ class RaftLog(CommitLog):
         self._check_kind()
         sound = find_sound(self.files, self.index, known)
         self.last_index, self.last_term, self.last_end = sound.last, sound.last_term, sound.end
-        self.rosters, self.damage = sound.rosters, sound.damage
-        if self.damage:
-            log.error(
-                "a part of the log of this member is lost, and it does not vote before it has caught up: %s",
-                self.damage,
-                extra=fields(folder=self.folder),
-            )
+        self.rosters = sound.rosters
+        if sound.damage:
+            self._damaged(sound.damage)
         if self.files.files:
             super().cut(sound.end)
         self.index.truncate(sound.last + 1)
@@ -260,6 +258,17 @@ class RaftLog(CommitLog):
         self.committed_index = max(min(safety.committed, sound.last), sound.first - 1)
         unit = self.unit(self.committed_index)
         self.committed.advance(self.begin if unit is None else unit.end)
+
+    def _damaged(self, what: str) -> None:
+        """What was safe is lost. The checkpoint will say less from now on, so the ballot remembers it."""
+        self.damage = what
+        log.error(
+            "a part of the log of this member is lost, and it does not vote before it has caught up: %s",
+            what,
+            extra=fields(folder=self.folder),
+        )
+        ballots = BallotFile(self._disk, self.folder)
+        ballots.save(replace(ballots.load() or Ballot(), is_voter=False))
 
     def _check_kind(self) -> None:
         """A member that finds a plain log beside it would begin with nothing, and deserves to be told."""
@@ -275,7 +284,7 @@ class RaftLog(CommitLog):
         lost = self.committed.value - end
         if lost > 0:
             last = self.index.last_before(end, self.first_index, self.last_index)
-            self.damage = self.damage or f"entry {last + 1} has been decided on, and holds no sound record"
+            self._damaged(f"entry {last + 1} has been decided on, and holds no sound record")
             self.committed_index = last
             self.committed.rewind(end)
             self._forget_from(last + 1)

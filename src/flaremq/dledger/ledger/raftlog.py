@@ -104,7 +104,7 @@ class RaftLog(EntryLog):
         self._channel = 0
         self._checkpoint = LedgerCheckpoint(disk, self.folder)
         self._saving = threading.Lock()
-        self._saver = workers("flaremq-ledger", self._save_step, listener, first_s=_SAVED_S)
+        self._saver = workers("flaremq-ledger", self._save_step, first_s=_SAVED_S)
 
     # Opening and closing.
 
@@ -175,8 +175,10 @@ class RaftLog(EntryLog):
 
     def stop(self) -> None:
         self._saver.stop()
-        self.save()
-        super().stop()
+        try:
+            self.save()
+        finally:
+            super().stop()
 
     def close(self) -> None:
         self.index.close()
@@ -346,6 +348,7 @@ class RaftLog(EntryLog):
                 f"{self.committed_index}: look after the disks of all members"
             )
         with self._saving:
+            self.preallocator.discard()
             synced = min(self._safe_index, first - 1)
             self.rosters = {index: each for index, each in self.rosters.items() if index < first}
             self._save(synced, min(self.committed_index, synced))  # R3
@@ -356,10 +359,10 @@ class RaftLog(EntryLog):
         unit = self.unit(first - 1)
         last_term = self.term_at(first - 1)
         end = self.begin if unit is None else unit.end
-        self.last_index, self.last_term, self.last_end = first - 1, last_term, end
-        self._synced = 0, -1
         self._truncate_files(end)
         self.index.truncate(first)
+        self.last_index, self.last_term, self.last_end = first - 1, last_term, end
+        self._synced = 0, -1
 
     def _truncate_files(self, end: int) -> None:
         self.preallocator.discard()
@@ -379,16 +382,17 @@ class RaftLog(EntryLog):
                 f"the log should begin anew at {position}, and the group has decided on all up to "
                 f"{self.committed.value}: look after the disks of all members"
             )
+        beginning = Beginning(first, position, previous_term)
+        rosters = {index: each for index, each in self.rosters.items() if index < first}
         with self._saving:
-            self._beginning = Beginning(first, position, previous_term)
-            self.rosters = {index: each for index, each in self.rosters.items() if index < first}
-            self.last_index, self.last_term, self.last_end = first - 1, previous_term, position
-            self.committed_index = first - 1
-            self._save(first - 1, first - 1)
             self.preallocator.discard()
+            self._checkpoint.save(LedgerSafety(first - 1, first - 1, beginning, rosters))  # R3
             self.files.truncate(0)
             self.truncate(position)
             self.index.clear()
+            self._beginning, self.rosters = beginning, rosters
+            self.last_index, self.last_term, self.last_end = first - 1, previous_term, position
+            self.committed_index = self._safe_index = first - 1
             self._synced = 0, -1
         self.flushed.advance(position)
         self.committed.advance(position)

@@ -58,7 +58,7 @@ from flaremq.protocol.configfiles import deleted_topics
 from flaremq.store.files.disk import Disk
 from flaremq.store.files.lock import StoreLock
 from flaremq.store.offline.folder import OfflineStore
-from flaremq.store.offline.scan import Walked, committed_index, ledger_data
+from flaremq.store.offline.scan import Walked, ledger_data
 from flaremq.store.settings import StoreSettings
 
 _LINKED: Final = (TRANS_HALF_TOPIC.encode(), WHEEL_TOPIC)
@@ -296,7 +296,7 @@ class Conversion:
 
     def _committed(self) -> int:
         """The last index of which the source's member knows that it is committed."""
-        found = committed_index(self._source.root)
+        found = self._source.committed_index()
         if found is None:
             raise CorruptStore(
                 f"{self._source.root}: its ledger's checkpoint names no committedIndex: restore it"

@@ -65,8 +65,8 @@ class TableWriter(Feature):
         shown: Callable[[], None],
         timeout_s: float,
     ) -> None:
-        """`term` is the one in which this member leads; `committed` is how far the group has the log; `shown` lets what is committed be seen; `timeout_s`
-        is how long a change may take."""
+        """`term` is the one in which this member leads; `committed` is how far the group has the log; `shown`
+        lets what is committed be seen; `timeout_s` is how long a change may take."""
         self._store = store
         self._tables = tables
         self._timers = timers

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from collections import deque
 from collections.abc import Iterator
@@ -147,6 +148,16 @@ class OfflineStore:
                 facts.index.append(IndexFacts(path, len(view), IndexHeader.read(view)))
             except (CorruptStore, struct.error):
                 facts.odd.append(f"{path}: too short to be an index file")
+
+    def committed_index(self) -> int | None:
+        """The last entry of a ledger of which its member knows that the group has decided on it; None in a
+        plain store, or if the checkpoint of the ledger does not say."""
+        for data in ledger_data(self.root):
+            path = data.parent / "checkpoint"
+            text = path.read_text() if path.is_file() else ""
+            found = re.search(r"^committedIndex=(-?\d+)", text, re.MULTILINE)
+            return int(found[1]) if found is not None else None
+        return None
 
     def checkpoint(self, odd: list[str]) -> CheckpointFacts | None:
         path = self.root / "checkpoint"

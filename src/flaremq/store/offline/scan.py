@@ -9,7 +9,6 @@ trusted while a broker writes. Folders of a DLedger group are known by the magic
 from __future__ import annotations
 
 import os
-import re
 import struct
 from array import array
 from collections.abc import Callable, Iterator, Sequence
@@ -86,16 +85,6 @@ class QueueEntry(NamedTuple):
 def ledger_data(root: Path) -> list[Path]:
     """Folders of entries in a store of DLedger, one for each member that has kept its log here."""
     return sorted(path for path in root.glob("dledger-*/data") if path.is_dir())
-
-
-def committed_index(root: Path) -> int | None:
-    """The last entry of which the only member here knows that its group has decided on it; None if no file
-    says so."""
-    ledgers = ledger_data(root)
-    path = ledgers[0].parent / "checkpoint" if len(ledgers) == 1 else None
-    text = path.read_text("utf-8", "replace") if path is not None and path.is_file() else ""
-    found = re.search(r"^committedIndex=(-?\d+)", text, re.MULTILINE)
-    return None if found is None else int(found[1])
 
 
 class StoreScan:

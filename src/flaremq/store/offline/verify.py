@@ -29,7 +29,7 @@ from flaremq.store.offline.folder import OfflineStore
 from flaremq.store.offline.moment import moment_of, wrong_links_now
 from flaremq.store.offline.queuefiles import Entry, QueueFiles
 from flaremq.store.offline.report import VerifyReport, why
-from flaremq.store.offline.scan import LogFile, Walked, agrees, committed_index
+from flaremq.store.offline.scan import LogFile, Walked, agrees
 
 _CHECK: Final = Check.BODY_CRC | Check.OFFSET
 _CHUNK: Final = 1 << 20
@@ -62,13 +62,13 @@ class Verifier:
         self._progress = progress
         self._tallies: dict[tuple[str, int], _Tally] = {}
         self._without_queue: Counter[str] = Counter()
-        committed = committed_index(folder.root)
-        self._committed = _ALL if committed is None else committed
         self._deleted = deleted or {}
         self._deleted_count = 0
         # In this order: every entry that is counted here has its record below the end of the moment.
         self._ends = _queue_ends(folder) if folder.is_live else {}
         self._moment = moment_of(folder.scan)
+        committed = folder.committed_index()
+        self._committed = _ALL if committed is None else committed
         self._log_files: list[LogFile] = folder.scan.log_files()
         self._log_begin = self._log_end = self._log_files[0].offset if self._log_files else 0
         self.report = VerifyReport()

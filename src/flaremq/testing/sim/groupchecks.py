@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from flaremq.dledger.ledger.raftlog import RaftLog
@@ -77,15 +77,22 @@ class GroupChecks:
                 )
         self._seen[name] = member, max(seen, ledger.committed_index)
 
+    async def led(self) -> None:
+        """Every group gets a leader."""
+        await self._until(lambda group: "" if self._sim.leader(group) is not None else "it has no leader")
+
     async def settle(self) -> None:
         """Every member gets to where the leader is."""
+        await self._until(self._unsettled)
+        self.look()
+
+    async def _until(self, why_not: Callable[[str], str]) -> None:
         limit_s = self._sim.loop.now_s + _SETTLE_S
-        for group in self._sim.names:
-            while why := self._unsettled(group):
+        for group in self._sim.names if self._sim.members else ():
+            while why := why_not(group):
                 if self._sim.loop.now_s > limit_s:
                     raise Violated("not settled", f"{group}: {why}")
                 await asyncio.sleep(0.5)
-        self.look()
 
     def _unsettled(self, group: str) -> str:
         leader = self._sim.leader(group)

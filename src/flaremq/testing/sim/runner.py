@@ -142,6 +142,7 @@ class _Run:
         faults.cancel()
         await nemesis.heal()
         await self._finish([*work, watching])
+        await self._groups.led()
         content = self.content()
         self._check(content)
         for shopper, machine in zip(self._shoppers, self._machines, strict=True):

@@ -501,3 +501,16 @@ def test_a_follower_copies_while_the_leader_takes_puts(leader: LoneMember, follo
     for member in (leader, follower):
         member.commit()
         assert member.bodies() == bodies
+
+
+def test_a_killed_member_is_sound_though_its_queues_know_more_than_its_checkpoint(tmp_path: Path) -> None:
+    with LoneMember(tmp_path / "a") as member:
+        member.lead()
+        member.put(*numbered(50))
+        member.ledger.commit_to(20)
+        member.log.save()
+        member.ledger.commit_to(40)
+        member.store.show()
+        left = member.as_killed(tmp_path / "killed")
+    report = Verifier(OfflineStore(left)).run()
+    assert (report.problems, report.records, report.entries) == ([], 51, 40)

@@ -179,6 +179,7 @@ SMALL: dict[str, str] = {
     "cli.servers.members": "processes, apart from what one process does",
     "cli.demo.plots": "needs matplotlib, which is optional",
     "client.consumer.concurrent": "one of two ways to deliver",
+    "dledger.ledgerfiles": "one of two ways to write a log anew",
     "dledger.ledgerlog": "a kind of log",
     "filter.tags": "one of two kinds of filters",
     "spark.archive.plain": "one of three table formats",

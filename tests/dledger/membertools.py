@@ -68,6 +68,9 @@ class LoneMember:
         self.commit()
         self.store.lead(term)
 
+    def follows(self) -> bool:
+        return self.store.follows
+
     def commit(self) -> None:
         self.ledger.commit_to(self.ledger.last_index)
 
@@ -77,7 +80,7 @@ class LoneMember:
 
     def synced(self) -> None:
         """Return when all entries are on the disk."""
-        assert self.store.flushed.wait_blocking(self.log.last_end, SOON_S)
+        assert self.log.flushed.wait_blocking(self.log.last_end, SOON_S)
 
     def copy(self, source: LoneMember, bytes_max: int = 1 << 20) -> int:
         """Append what the other one has and this one has not; in how many runs."""

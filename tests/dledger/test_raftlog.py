@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.dledger.membertools import LoneMember, group_of
 
-from flaremq.base.errors import FlareError, Malformed, NotWritable
-from flaremq.dledger.types import EntryRun, Membership
+from flaremq.base.errors import CorruptStore, FlareError, FlushFailed, Malformed, NotWritable
+from flaremq.dledger.convert import Conversion, StoreKind
+from flaremq.dledger.types import Ballot, EntryRun, Membership
+from flaremq.model import layout
+from flaremq.model.record import decode_many
 from flaremq.store.api import GetStatus
+from flaremq.store.offline.folder import OfflineStore
+from flaremq.store.offline.verify import Verifier
+from flaremq.store.store import MessageStore
+from flaremq.testing.fakes.builders import a_message, small_settings
+from flaremq.testing.fakes.disk import FaultyDisk
 
 
 @pytest.fixture
@@ -66,9 +76,9 @@ def test_what_is_not_committed_is_not_seen(leader: LoneMember) -> None:
 def test_puts_are_refused_before_the_member_leads_and_after(leader: LoneMember) -> None:
     with pytest.raises(NotWritable, match="send to its leader"):
         leader.put(b"too early")
-    assert leader.store.follows
+    assert leader.follows()
     leader.lead()
-    assert not leader.store.follows
+    assert not leader.follows()
     leader.put(b"one")
     leader.ledger.allow(False)
     with pytest.raises(NotWritable):
@@ -179,7 +189,7 @@ def test_damaged_entries_are_refused(leader: LoneMember, follower: LoneMember, f
     run = leader.ledger.run(0, 1 << 20)
     assert run is not None
     data = bytearray(run.data)
-    data[run.data.nbytes // 2 + flip - 300] ^= 1
+    data[len(data) // 2 + flip - 300] ^= 1
     with pytest.raises(Malformed):
         follower.ledger.append_run(EntryRun(run.first, run.position, run.terms, data))
     assert follower.ledger.last_index == -1
@@ -240,7 +250,7 @@ def test_members_are_known_after_a_restart(tmp_path: Path) -> None:
     with LoneMember(tmp_path / "a") as member:
         member.lead()
         member.ledger.change(more)
-        member.put(*numbered(300))
+        member.put(*numbered(20))
         member.commit()
         member.synced()
     with LoneMember(tmp_path / "a") as member:
@@ -278,3 +288,229 @@ def test_a_log_begins_anew_where_the_leader_says(leader: LoneMember, tmp_path: P
         assert begin <= 199
     with LoneMember(tmp_path / "late") as late:
         assert (late.ledger.first_index, late.ledger.last_index) == (first, 200)
+
+
+# Old files.
+
+
+def age(member: LoneMember) -> None:
+    """Let everything be old enough to go."""
+    for file in member.log.files.files:
+        os.utime(file.path, (0, 0))
+    member.store.retention.request()
+
+
+def test_old_files_go_as_far_as_the_group_has_decided(leader: LoneMember, follower: LoneMember) -> None:
+    leader.lead()
+    leader.put(*numbered(200))
+    follower.copy(leader)
+    follower.ledger.commit_to(60)
+    follower.synced()
+    age(follower)
+    assert follower.store.retention.run_once() == 1
+    first = follower.ledger.first_index
+    assert 0 < first <= 60
+    assert follower.ledger.term_at(first - 1) == 1
+    assert follower.ledger.term_at(first - 2) == -1
+    assert follower.ledger.run(first - 1, 1) is None
+    run = follower.ledger.run(first, 1)
+    assert run is not None and run.position == follower.log.begin
+    del run  # As long as somebody holds a part of a file, it stays.
+    follower.commit()
+    age(follower)
+    assert follower.store.retention.run_once() > 1
+    assert len(follower.log.files.files) == 1
+
+
+def test_units_of_entries_that_are_gone_go_too(tmp_path: Path) -> None:
+    with LoneMember(tmp_path / "a") as member:
+        member.lead()
+        member.put(*numbered(600))
+        member.commit()
+        member.store.show()
+        member.synced()
+        member.log.save()
+        before = len(list((member.log.folder / "index").iterdir()))
+        for _ in range(5):
+            age(member)
+            member.store.retention.run_once()
+        member.log.save()
+        first = member.ledger.first_index
+        assert first > 500
+        assert len(list((member.log.folder / "index").iterdir())) < before
+    with LoneMember(tmp_path / "a") as member:
+        assert (member.ledger.first_index, member.ledger.last_index) == (first, 600)
+        assert member.ledger.term_at(first - 1) == 1
+        assert member.ledger.damage == ""
+
+
+def test_who_the_members_are_outlives_the_file_that_said_it(leader: LoneMember) -> None:
+    leader.lead()
+    more = Membership({**group_of().addresses, "n3": "10.0.0.4:1"})
+    leader.ledger.change(more)
+    leader.commit()
+    leader.put(*numbered(200))
+    assert leader.ledger.membership.index == 1
+    leader.ledger.commit_to(150)
+    assert (leader.ledger.membership.addresses, leader.ledger.membership.index) == (more.addresses, 202)
+    age(leader)
+    assert leader.store.retention.run_once() == 0
+    leader.commit()
+    age(leader)
+    leader.synced()
+    assert leader.store.retention.run_once() > 1
+    assert leader.ledger.first_index > 1
+
+
+# The store below.
+
+
+def test_what_a_broker_has_registered_goes_with_it(leader: LoneMember) -> None:
+    class Heard:
+        def __init__(self) -> None:
+            self.topics: list[bytes] = []
+
+        def arrived(self, topic: bytes, queue_id: int, max_offset: int) -> None:
+            self.topics.append(topic)
+
+    heard = Heard()
+    leader.store.listen(heard)
+    leader.store.retention.needed.append(lambda: 0)
+    leader.lead()
+    leader.put(b"one")
+    leader.commit()
+    leader.store.dispatch()
+    leader.store.forget_owners()
+    leader.put(b"two")
+    leader.commit()
+    leader.store.dispatch()
+    assert heard.topics == [b"TopicTest"]
+    assert leader.store.retention.needed == []
+
+
+def test_progress_is_safe_where_the_group_has_decided(leader: LoneMember) -> None:
+    leader.lead()
+    leader.put(b"one")
+    leader.synced()
+    before, end = leader.store.flushed.value, leader.log.end
+    leader.commit()
+    assert before < end == leader.store.flushed.value
+
+
+def test_every_append_is_synced_at_once(leader: LoneMember) -> None:
+    leader.lead()
+    seen: list[int] = []
+    unwatch = leader.ledger.watch(lambda: None, lambda: seen.append(leader.ledger.synced_index))
+    leader.put(b"one")
+    leader.synced()
+    unwatch()
+    assert seen[-1] == 1
+    assert leader.ledger.stalled_s() == 0
+
+
+def test_a_disk_that_syncs_nothing_is_noticed(tmp_path: Path) -> None:
+    disk = FaultyDisk()
+    member = LoneMember(tmp_path / "a", disk=disk)
+    member.store.open()
+    member.lead()
+    member.synced()
+    with member.store.workers.log_flusher.paused():
+        member.put(b"one")
+        assert member.ledger.stalled_s() == 0
+        member.clock.advance_ms(1500)
+        assert member.ledger.stalled_s() == 1.5
+        assert member.ledger.synced_index == 0
+        before = member.ledger.failure
+        disk.fail_all_syncs()
+    with pytest.raises(FlushFailed):
+        member.store.close()
+    assert (before, member.ledger.synced_index) == (None, 0)
+    assert "fails every sync" in str(member.ledger.failure)
+
+
+def test_a_plain_log_beside_an_empty_ledger_is_not_passed_over(tmp_path: Path) -> None:
+    with MessageStore(small_settings(tmp_path / "a")) as store:
+        store.put(a_message(b"plain"))
+    with pytest.raises(CorruptStore, match="flaremq store convert"):
+        LoneMember(tmp_path / "a").store.open()
+
+
+@pytest.mark.parametrize("kind", [StoreKind.PLAIN, StoreKind.DLEDGER], ids=["to plain", "and back"])
+def test_the_store_of_a_member_is_converted(tmp_path: Path, kind: StoreKind) -> None:
+    with LoneMember(tmp_path / "a") as member:
+        member.lead()
+        member.put(*numbered(100))
+        member.commit()
+        member.synced()
+    plain = Conversion(
+        tmp_path / "a", tmp_path / "plain", StoreKind.PLAIN, small_settings(tmp_path / "a")
+    ).run()
+    assert plain.records == 101
+    if kind is StoreKind.PLAIN:
+        with MessageStore(small_settings(tmp_path / "plain")) as store:
+            result = store.get(b"TopicTest", 0, 0, 1000)
+            assert [message.body for message in decode_many(result.gathered())] == numbered(100)[
+                : result.count
+            ]
+            assert store.max_offset(b"TopicTest", 0) == 100
+        return
+    Conversion(
+        *(tmp_path / "plain", tmp_path / "b", StoreKind.DLEDGER, small_settings(tmp_path / "plain")),
+        self_id="n2",
+    ).run()
+    with LoneMember(tmp_path / "b", "n2", unit_file_size=layout.DLEDGER_INDEX_FILE_SIZE) as member:
+        assert (member.ledger.last_index, member.ledger.commit_index, member.ledger.damage) == (100, 100, "")
+        assert member.ledger.ballots.load() == Ballot(0)
+        assert member.bodies() == numbered(100)
+        member.lead(1)
+        member.put(b"more")
+        member.commit()
+        assert member.bodies()[-1] == b"more"
+
+
+def test_a_ledger_is_sound_though_the_group_has_not_decided_on_its_end(tmp_path: Path) -> None:
+    with LoneMember(tmp_path / "a") as member:
+        member.lead()
+        member.put(*numbered(100))
+        member.ledger.commit_to(80)
+        member.store.show()
+        member.synced()
+    report = Verifier(OfflineStore(tmp_path / "a")).run()
+    assert (report.problems, report.records, report.entries) == ([], 101, 80)
+
+
+def test_a_follower_copies_while_the_leader_takes_puts(leader: LoneMember, follower: LoneMember) -> None:
+    leader.lead()
+    bodies = numbered(600, 200)
+
+    def put_all() -> None:
+        for body in bodies:
+            leader.put(body)
+
+    putting = threading.Thread(target=put_all)
+    putting.start()
+    while putting.is_alive() or follower.ledger.last_index < leader.ledger.last_index:
+        follower.copy(leader, bytes_max=4000)
+        for member in (leader, follower):
+            member.ledger.commit_to(min(leader.ledger.synced_index, follower.ledger.synced_index))
+            member.store.show()
+    putting.join()
+    leader.synced()
+    follower.synced()
+    assert data_of(follower) == data_of(leader)
+    for member in (leader, follower):
+        member.commit()
+        assert member.bodies() == bodies
+
+
+def test_a_killed_member_is_sound_though_its_queues_know_more_than_its_checkpoint(tmp_path: Path) -> None:
+    with LoneMember(tmp_path / "a") as member:
+        member.lead()
+        member.put(*numbered(50))
+        member.ledger.commit_to(20)
+        member.log.save()
+        member.ledger.commit_to(40)
+        member.store.show()
+        left = member.as_killed(tmp_path / "killed")
+    report = Verifier(OfflineStore(left)).run()
+    assert (report.problems, report.records, report.entries) == ([], 51, 40)

@@ -56,7 +56,7 @@ async def test_what_is_gone_in_the_midst_of_a_log_is_copied_again_with_all_that_
         with caplog.at_level(logging.ERROR, "flaremq.store.holes"):
             slave = await nodes.a_slave()
         (told,) = (each for each in caplog.records if each.name == "flaremq.store.holes")
-        assert files[number].name in str(told.__dict__) and "is copied from the master again" in told.message
+        assert files[number].name in str(told.__dict__) and "From there on it is copied again" in told.message
         await caught_up(slave, master)
         assert slave.log == master.log
         assert slave.bodies() == some(COUNT + 10)

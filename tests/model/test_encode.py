@@ -101,6 +101,37 @@ def test_rows_together_are_written_all_or_none(twin: Any) -> None:
     assert not any(out)
 
 
+@given(
+    bodies=st.lists(st.binary(max_size=40), min_size=1, max_size=5),
+    gap=st.integers(0, 64),
+    together=st.booleans(),
+    room=st.integers(0, 1200),
+)
+def test_records_with_gaps_are_the_same_records_further_apart(
+    bodies: list[bytes], gap: int, together: bool, room: int
+) -> None:
+    for module in TWINS:
+        drafts = drafts_of([a_message(body) for body in bodies])
+        drafts.rows[Draft.TOGETHER] = len(bodies) if together else 1
+        out = bytearray(b"x" * room)
+        written = module.Encoder(STORE_HOST, gap=gap).encode_many(
+            drafts, 0, out, 0, 500, array("q", [0]), NOW_MS
+        )
+        at = 0
+        for row in range(written):
+            place, size = drafts.rows[row * Draft.WIDTH + Draft.PHYSICAL_OFFSET :][:2]
+            assert (place, bytes(out[at : at + gap])) == (500 + at + gap, b"x" * gap)
+            assert int.from_bytes(out[at + gap + 28 : at + gap + 36], "big") == place
+            at += gap + size
+        sizes = [gap + len(encoded(module, drafts_of([a_message(body)]))) for body in bodies]
+        fitting = [n for n in range(1, len(sizes) + 1) if sum(sizes[:n]) + 8 <= room]
+        if not together:
+            assert written == len(fitting)
+        else:
+            assert bool(written) == (sum(sizes) + 8 <= room)
+        assert set(out[at:]) <= {ord("x")}
+
+
 @pytest.mark.parametrize(
     ("column", "value", "message"),
     [

@@ -274,6 +274,17 @@ def entries_of(*records: bytes | bytearray, base: int = 0) -> bytearray:
     return data
 
 
+@pytest.mark.parametrize("at", [0, 40, 90, 200])
+def test_an_entry_with_a_crc_is_whole_or_reported(twin: Any, at: int) -> None:
+    record_bytes = records_of([a_message(b"one" * 50, properties=b"KEYS\x01k\x02")])
+    data = entries_of(record_bytes)
+    struct.pack_into(">i", data, 40, twin.crc31(record_bytes))
+    assert walked_entries(twin, data)[2] == Stop.LIMIT
+    data[layout.DLEDGER_HEADER_SIZE + at] ^= 1
+    facts, _, stop = walked_entries(twin, data)
+    assert (facts, stop) == ([], Stop.HALF)
+
+
 def walked_entries(twin: Any, data: bytes | bytearray, base: int = 0) -> tuple[list[int], int, int]:
     facts = facts_table(8)
     count, at, stop = twin.walk_entries(data, 0, len(data), base, facts, Check.BODY_CRC)

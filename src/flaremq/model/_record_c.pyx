@@ -114,6 +114,9 @@ cdef int note_entries(Py_buffer* source, int64_t* at, int64_t end, int64_t base,
             return STOP_INVALID
         if count[0] and (get64(p + 8) != index + 1 or get64(p + 16) < term):
             return STOP_INVALID
+        if check & CHECK_BODY and get32(p + 40) != 0:
+            if get32(p + 40) != <int32_t>crc31_of(p + ENTRY_HEAD, body_size):
+                return STOP_HALF
         if note(data, at[0] + ENTRY_HEAD, at[0] + size, base, row, check, &noted) != STOP_LIMIT or noted != body_size:
             return STOP_HALF
         index, term = get64(p + 8), get64(p + 16)

@@ -73,7 +73,8 @@ def walk_entries(
     the place after the last entry is returned.
 
     An entry that does not follow the one before it (index, term) ends the walk: a group that gives up entries
-    leaves their bytes behind.
+    leaves their bytes behind. With BODY_CRC the CRC of the entry is verified too, if it has one: Java writes
+    none.
     """
     if not 0 <= at <= end <= len(data):
         raise ValueError(f"range {at}..{end} of {len(data)} bytes")
@@ -87,7 +88,7 @@ def walk_entries(
             return count, at, Stop.BLANK
         if end - at < layout.DLEDGER_HEADER_SIZE:
             return count, at, Stop.INVALID
-        magic, size, index, term, position, _, _, _, body_size = _ENTRY_HEAD.unpack_from(view, at)
+        magic, size, index, term, position, _, _, crc, body_size = _ENTRY_HEAD.unpack_from(view, at)
         if magic != layout.DLEDGER_MAGIC or size != layout.DLEDGER_HEADER_SIZE + body_size:
             return count, at, Stop.INVALID
         if position != base + at or body_size < 0 or size > end - at:
@@ -95,6 +96,8 @@ def walk_entries(
         if count and (index != before[0] + 1 or term < before[1]):
             return count, at, Stop.INVALID
         record_at = at + layout.DLEDGER_HEADER_SIZE
+        if check & Check.BODY_CRC and crc and crc != crc31(view[record_at : at + size]):
+            return count, at, Stop.HALF
         stop, noted = _note(view, record_at, at + size, base, facts, count * Fact.WIDTH, check)
         if stop != Stop.LIMIT or noted != body_size:
             return count, at, Stop.HALF

@@ -114,6 +114,11 @@ class CommitLog(FileLog):
         return self.files
 
     @property
+    def safe(self) -> Watermark:
+        """How far nothing can be lost any more that this log has promised to keep."""
+        return self.flushed
+
+    @property
     def end(self) -> int:
         """Behind the last byte that was appended."""
         files = self.files.files

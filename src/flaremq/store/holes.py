@@ -1,10 +1,10 @@
-"""The first hole in the log of a slave: what lies behind it is given up, because its master has it.
+"""The first hole in a log that is a copy: what lies behind it is given up, because others have it.
 
     0000 1000 [2000 is missing] 3000 4000  >  0000 1000 in the log; 3000 4000 in the folder `cut`
 
 A log is only what can be read without a gap from its begin. A master with a hole does not start: only an
-operator can know where the rest is. A slave need not ask, as all of its log is its master's; it goes on from
-the hole, and keeps what lay behind.
+operator can know where the rest is. A slave need not ask, as all of its log is its master's, nor a member of
+a group; it goes on from the hole, and keeps what lay behind.
 
 A file is there if it has its full length. A file of another length is a hole too, unless all have it: then
 the setting is wrong, and not the log. A log that lacks its first files is one from which old files were
@@ -63,8 +63,8 @@ def give_up_behind(hole: LogHole, disk: Disk, settings: StoreSettings, clock: Cl
         moved += disk.size(path)
         disk.move(path, folder / f"{path.name}-{now_ms}")
     log.error(
-        "a part of the log cannot be read: %s. From there on it is copied from the master again, and what "
-        "lay behind is kept in %s",
+        "a part of the log cannot be read: %s. From there on it is copied again from others, and what lay "
+        "behind is kept in %s",
         *(hole.why, folder),
         extra=fields(file=hole.path, bytes=moved),
     )

@@ -119,7 +119,7 @@ class MessageStore:
         self._abort = AbortFile(settings.root, self.disk)
         self._background: deque[Callable[[], None]] = deque()  # For the thread that flushes queues.
         self._append_lock = threading.Lock()
-        self._appended = 0  # Records since the start.
+        self._appended = 0  # Records that were put, or copied before this store led.
         self._loaded = self._open = self._takes_puts = False
         self._may_put = not self.log.is_shared
         self._leads = self._may_put and settings.role is not BrokerRole.SLAVE
@@ -147,7 +147,7 @@ class MessageStore:
         self._on_step(f"abort check: the last stop was {'clean' if clean else 'not clean'}")
         for folder in (*settings.commitlog_folders, settings.consumequeue_folder):
             make_way(self.disk, folder)
-        is_copy = settings.role is BrokerRole.SLAVE and not self.log.is_shared
+        is_copy = settings.role is BrokerRole.SLAVE or self.log.is_shared
         hole = find_hole(self.disk, settings) if is_copy else None
         if hole is not None:
             self._abort.create()  # Queues and index may know more than the log: that is no clean stop.
@@ -263,8 +263,9 @@ class MessageStore:
 
     @property
     def flushed(self) -> Watermark:
-        """How far the log is on the disk: what a durable put waits for."""
-        return self.log.flushed
+        """How far the log is safe: what a durable put waits for, and what progress may be saved for. On the
+        disk, or, of a log that is shared, decided on by its group."""
+        return self.log.safe
 
     def sync(self, end: int) -> None:
         """Put the log on the disk up to an end, if it is not there yet. Blocks, and raises FlushFailed."""
@@ -411,6 +412,7 @@ class MessageStore:
             if not self.log.is_of(term) or self.dispatcher.position < end:
                 raise NotWritable(f"this member does not lead in term {term} any more: ask again who does")
             self.queues.number(self.offsets)
+            self._appended = self.dispatcher.records
             self._leads = True
             self._takes_puts = self._open and self._may_put
 

@@ -244,10 +244,11 @@ class Deduplication(Feature):
             await self._offload.run(lambda: self._mark(end))
 
     def _oldest(self) -> int:
-        """Where the first record lies that a window needs; the end of the log if none does."""
+        """Before the first record that a window needs; the end of the log if none does."""
         windows = list(self._windows.by_id.values())
         newest_ms = max((window[WindowHead.USED_MS] for window in windows), default=0)
         since_ms, found = newest_ms - self._windows.span_ms, self._store.log.end
+        head = self._store.log.head
         for window in windows:
             rows = window[WindowHead.WIDTH :]
             offsets, times = (
@@ -255,7 +256,8 @@ class Deduplication(Feature):
                 rows[Remembered.STORE_MS :: Remembered.WIDTH],
             )
             held = zip(rows[:: Remembered.WIDTH], offsets, times, strict=True)
-            found = min([found, *(at for number, at, ms in held if number >= 0 and ms >= since_ms)])
+            needed = (at - head for number, at, ms in held if number >= 0 and ms >= since_ms)
+            found = min([found, *needed])
         return found
 
     def _mark(self, begin: int) -> None:

@@ -42,6 +42,7 @@ class Beginning(NamedTuple):
     previous_term: int = -1
 
 
+FROM_ZERO: Final = Beginning()
 Roster = Mapping[int, Mapping[str, str]]
 """Addresses of the members by their ids, by the index of the entry that says so."""
 
@@ -52,12 +53,12 @@ class LedgerSafety:
 
     committed: int = -1
     end: int = -1
-    beginning: Beginning = dataclasses.field(default_factory=Beginning)
+    beginning: Beginning = FROM_ZERO
     rosters: Roster = dataclasses.field(default_factory=dict)
 
     def packed(self) -> bytes:
         lines = [f"{_COMMITTED}={self.committed}", f"{_END}={self.end}"]
-        if self.beginning != Beginning():
+        if self.beginning != FROM_ZERO:
             lines.append(f"{_BEGINNING}={','.join(map(str, self.beginning))}")
         if self.rosters:
             named = {str(index): dict(members) for index, members in self.rosters.items()}
@@ -76,7 +77,7 @@ def parse(text: bytes) -> LedgerSafety:
     given = lines_of(text)
     if _COMMITTED not in given or _END not in given:
         raise ValueError(f"it has no {_COMMITTED} or no {_END}")
-    beginning = Beginning(*map(int, given[_BEGINNING].split(","))) if _BEGINNING in given else Beginning()
+    beginning = Beginning(*map(int, given[_BEGINNING].split(","))) if _BEGINNING in given else FROM_ZERO
     named = orjson.loads(given.get(_MEMBERS, "{}"))
     rosters = {int(index): dict(members) for index, members in named.items()}
     return LedgerSafety(int(given[_COMMITTED]), int(given[_END]), beginning, rosters)

@@ -13,17 +13,20 @@ from bisect import bisect_right
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from flaremq.base.errors import CorruptStore
+from flaremq.base.logs import logger
 from flaremq.model import layout
 from flaremq.store.files.disk import Disk
 from flaremq.store.files.filequeue import FileQueue
 from flaremq.store.files.mappedfile import MappedFile, OpenFiles
 
+log = logger("dledger.entryindex")
 _UNIT: Final = struct.Struct(layout.DLEDGER_UNIT_FORMAT)
 _SIZE: Final = layout.DLEDGER_UNIT_SIZE
 _OPEN_MAX: Final = 8
 
 
-class Unit(NamedTuple):
+class EntryUnit(NamedTuple):
     """What the index knows of an entry."""
 
     magic: int
@@ -46,16 +49,21 @@ class EntryIndex:
         self.files = FileQueue(disk, (folder,), file_size, open_files=OpenFiles(_OPEN_MAX))
 
     def load(self) -> None:
-        """Find the files. All units in them count, whatever they are."""
-        self.files.load()
+        """Find the files. All units in them count, whatever they are; files that cannot be are deleted."""
+        try:
+            self.files.load()
+        except CorruptStore as error:
+            log.warning("the index of a ledger is made again: %s", error)
+            for name in self.files.disk.names(self.files.folder):
+                self.files.disk.delete(self.files.folder / name)
 
-    def unit(self, index: int) -> Unit | None:
+    def unit(self, index: int) -> EntryUnit | None:
         """None if there is none, or what lies there is not its unit."""
         place = index * _SIZE
         file = self.files.find(place) if index >= 0 else None
         if file is None or place + _SIZE > file.offset + file.wrote:
             return None
-        unit = Unit._make(_UNIT.unpack_from(file.view, place - file.offset))
+        unit = EntryUnit._make(_UNIT.unpack_from(file.view, place - file.offset))
         return unit if unit.index == index and unit.magic == layout.DLEDGER_MAGIC else None
 
     def last_before(self, physical_end: int, first: int, last: int) -> int:

@@ -19,15 +19,16 @@ import struct
 import threading
 from array import array
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import Final
 
 from flaremq.base.clock import Clock
 from flaremq.base.errors import CorruptStore, FlareError, Malformed, NotWritable
 from flaremq.base.lifecycle import Listener, Worker, WorkerFactory
 from flaremq.base.logs import fields, logger
-from flaremq.base.watermark import Watermark
+from flaremq.dledger.ledger.ballots import BallotFile
 from flaremq.dledger.ledger.checkpoint import (
     Beginning,
     LedgerCheckpoint,
@@ -35,17 +36,15 @@ from flaremq.dledger.ledger.checkpoint import (
     ledger_folder,
 )
 from flaremq.dledger.ledger.entries import examine, seal
-from flaremq.dledger.ledger.entryindex import EntryIndex, Unit
+from flaremq.dledger.ledger.entryindex import EntryUnit
+from flaremq.dledger.ledger.entrylog import EntryLog
 from flaremq.dledger.ledger.records import CHANNEL
 from flaremq.dledger.ledger.soundness import find_sound, members_marked
-from flaremq.dledger.types import EntryRun
+from flaremq.dledger.types import Ballot, EntryRun
 from flaremq.model import layout
 from flaremq.model.columns import Drafts
-from flaremq.model.record import walk_entries
-from flaremq.store.api import Stretch
-from flaremq.store.commitlog import CommitLog, LogFactory
+from flaremq.store.commitlog import LogFactory
 from flaremq.store.files.disk import Disk
-from flaremq.store.files.filequeue import LogFiles
 from flaremq.store.files.mappedfile import MappedFile
 from flaremq.store.files.preallocate import WAIT_S
 from flaremq.store.queue.nextoffsets import QueueOffsets
@@ -63,7 +62,7 @@ def raft_log(self_id: str) -> LogFactory:
     return partial(RaftLog, self_id=self_id)
 
 
-class RaftLog(CommitLog):
+class RaftLog(EntryLog):
     """Entries of a ledger, one for each record.
 
     Invariants, besides those of the commit log:
@@ -71,10 +70,6 @@ class RaftLog(CommitLog):
       R2  what is committed is never given up.
       R3  the checkpoint never says more than what is on the disk, and less before anything is given up.
     """
-
-    walk_file = staticmethod(walk_entries)
-    head = layout.DLEDGER_HEADER_SIZE
-    is_shared: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -92,128 +87,24 @@ class RaftLog(CommitLog):
     ) -> None:
         super().__init__(
             *(disk, settings, clock, store_host, offsets),
+            folder=ledger_folder(settings.root, self_id),
             roll_wait_s=roll_wait_s,
             listener=listener,
             workers=workers,
+            unit_file_size=unit_file_size,
         )
-        self.folder = ledger_folder(settings.root, self_id)
-        self.flushes_at_once = True
-        self.index = EntryIndex(disk, self.folder / "index", unit_file_size)
-        self.committed = Watermark()
-        """Behind the last entry that the group has decided on."""
-        self.committed_index = -1
-        self.last_index = self.last_term = -1
-        self.last_end = 0
-        """Behind the last entry. The log itself may end with a blank behind that."""
         self.term = -1
         """Of entries that are appended now."""
         self.is_led = False
         """Whether this member leads in that term."""
-        self.rosters: Mapping[int, Mapping[str, str]] = {}
-        """Who belongs to the group, by the entries that say so. Replaced, never changed."""
         self.damage = ""
         """What was known to be on the disk and is lost; empty if nothing is."""
         self._disk = disk
-        self._beginning = Beginning()
         self._safe_index = -1
         self._channel = 0
-        self._synced = (0, -1)
         self._checkpoint = LedgerCheckpoint(disk, self.folder)
         self._saving = threading.Lock()
-        self._saver = workers("flaremq-ledger", self._save_step, listener, first_s=_SAVED_S)
-
-    # What there is.
-
-    @property
-    def begin(self) -> int:
-        files = self.files.files
-        return files[0].offset if files else self._beginning.position
-
-    @property
-    def end(self) -> int:
-        return super().end if self.files.files else self._beginning.position
-
-    @property
-    def confirmed(self) -> int:
-        return min(self.readable_end, self.committed.value)
-
-    @property
-    def first_index(self) -> int:
-        """Of the oldest entry that is still there; last_index + 1 without any."""
-        files = self.files.files
-        if self.last_index < 0 or not files or self.last_end == files[0].offset:
-            return self.last_index + 1
-        return int.from_bytes(files[0].view[8:16], "big")
-
-    @property
-    def synced_index(self) -> int:
-        """The last entry that is on the disk, with all before it."""
-        flushed, last = self.flushed.value, self.last_index
-        if flushed >= self.last_end:
-            return last
-        known, index = self._synced
-        if flushed != known:
-            first = self.first_index
-            index = self.index.last_before(
-                flushed, max(first, min(index, last) if flushed > known else first), last
-            )
-            self._synced = flushed, index
-        return min(index, last)
-
-    def unit(self, index: int) -> Unit | None:
-        """Where an entry lies that is there."""
-        return self.index.unit(index) if self.first_index <= index <= self.last_index else None
-
-    def term_at(self, index: int) -> int:
-        """-1 if there is no such entry. The one before the first is known as long as the index has it."""
-        if index == self.last_index:
-            return self.last_term
-        if not 0 <= index < self.last_index:
-            return -1
-        if index == self._beginning.first - 1:
-            return self._beginning.previous_term
-        unit = self.index.unit(index) if index >= self.first_index - 1 else None
-        return -1 if unit is None else unit.term
-
-    def run(self, first: int, bytes_max: int) -> EntryRun | None:
-        """Entries of one file from `first` on: at least one, then as many as fit."""
-        unit = self.unit(first)
-        if unit is None:
-            return None
-        file = self.files.find(unit.position)
-        if file is None:
-            return None
-        end = min(unit.position + max(bytes_max, unit.size), file.end)
-        last = (
-            self.last_index if self.last_end <= end else self.index.last_before(end, first, self.last_index)
-        )
-        newest = self.unit(last)
-        if newest is None:
-            raise CorruptStore(
-                f"{self.folder}: its index does not know entry {last}: start this member again"
-            )
-        view = file.view[unit.position - file.offset : newest.end - file.offset]
-        return EntryRun(first, unit.position, self._terms(unit, newest), view.toreadonly())
-
-    def _terms(self, first: Unit, last: Unit) -> tuple[tuple[int, int], ...]:
-        terms, at, term = [], first.index, first.term
-        while term != last.term:
-            border = self.index.last_of_term(term, at, last.index)
-            terms.append((term, border - at + 1))
-            at, term = border + 1, self.term_at(border + 1)
-        return (*terms, (term, last.index - at + 1))
-
-    def walk(self, begin: int, end: int, facts: array[int], check: int) -> Stretch | None:
-        """As far as the group has decided."""
-        return super().walk(begin, min(end, self.confirmed), facts, check)
-
-    def damaged_size(self, view: memoryview, at: int) -> int:
-        size: int = _BLANK.unpack_from(view, at)[1]
-        return size
-
-    @property
-    def deletable(self) -> LogFiles:
-        return _DecidedFiles(self)
+        self._saver = workers("flaremq-ledger", self._save_step, first_s=_SAVED_S)
 
     # Opening and closing.
 
@@ -230,13 +121,9 @@ class RaftLog(CommitLog):
         self._check_kind()
         sound = find_sound(self.files, self.index, known)
         self.last_index, self.last_term, self.last_end = sound.last, sound.last_term, sound.end
-        self.rosters, self.damage = sound.rosters, sound.damage
-        if self.damage:
-            log.error(
-                "a part of the log of this member is lost, and it does not vote before it has caught up: %s",
-                self.damage,
-                extra=fields(folder=self.folder),
-            )
+        self.rosters = sound.rosters
+        if sound.damage:
+            self._damaged(sound.damage)
         if self.files.files:
             super().cut(sound.end)
         self.index.truncate(sound.last + 1)
@@ -244,6 +131,17 @@ class RaftLog(CommitLog):
         self.committed_index = max(min(safety.committed, sound.last), sound.first - 1)
         unit = self.unit(self.committed_index)
         self.committed.advance(self.begin if unit is None else unit.end)
+
+    def _damaged(self, what: str) -> None:
+        """What was safe is lost. The checkpoint will say less from now on, so the ballot remembers it."""
+        self.damage = what
+        log.error(
+            "a part of the log of this member is lost, and it does not vote before it has caught up: %s",
+            what,
+            extra=fields(folder=self.folder),
+        )
+        ballots = BallotFile(self._disk, self.folder)
+        ballots.save(replace(ballots.load() or Ballot(), is_voter=False))
 
     def _check_kind(self) -> None:
         """A member that finds a plain log beside it would begin with nothing, and deserves to be told."""
@@ -259,7 +157,7 @@ class RaftLog(CommitLog):
         lost = self.committed.value - end
         if lost > 0:
             last = self.index.last_before(end, self.first_index, self.last_index)
-            self.damage = self.damage or f"entry {last + 1} has been decided on, and holds no sound record"
+            self._damaged(f"entry {last + 1} has been decided on, and holds no sound record")
             self.committed_index = last
             self.committed.rewind(end)
             self._forget_from(last + 1)
@@ -277,8 +175,10 @@ class RaftLog(CommitLog):
 
     def stop(self) -> None:
         self._saver.stop()
-        self.save()
-        super().stop()
+        try:
+            self.save()
+        finally:
+            super().stop()
 
     def close(self) -> None:
         self.index.close()
@@ -425,7 +325,7 @@ class RaftLog(CommitLog):
         return file
 
     def _newest_ms(self, units: memoryview) -> int:
-        unit = Unit._make(
+        unit = EntryUnit._make(
             struct.unpack_from(layout.DLEDGER_UNIT_FORMAT, units, len(units) - layout.DLEDGER_UNIT_SIZE)
         )
         return max(0, self.store_time(unit.position + self.head, unit.size - self.head))
@@ -448,6 +348,7 @@ class RaftLog(CommitLog):
                 f"{self.committed_index}: look after the disks of all members"
             )
         with self._saving:
+            self.preallocator.discard()
             synced = min(self._safe_index, first - 1)
             self.rosters = {index: each for index, each in self.rosters.items() if index < first}
             self._save(synced, min(self.committed_index, synced))  # R3
@@ -458,10 +359,10 @@ class RaftLog(CommitLog):
         unit = self.unit(first - 1)
         last_term = self.term_at(first - 1)
         end = self.begin if unit is None else unit.end
-        self.last_index, self.last_term, self.last_end = first - 1, last_term, end
-        self._synced = (0, -1)
         self._truncate_files(end)
         self.index.truncate(first)
+        self.last_index, self.last_term, self.last_end = first - 1, last_term, end
+        self._synced = 0, -1
 
     def _truncate_files(self, end: int) -> None:
         self.preallocator.discard()
@@ -481,35 +382,21 @@ class RaftLog(CommitLog):
                 f"the log should begin anew at {position}, and the group has decided on all up to "
                 f"{self.committed.value}: look after the disks of all members"
             )
+        beginning = Beginning(first, position, previous_term)
+        rosters = {index: each for index, each in self.rosters.items() if index < first}
         with self._saving:
-            self._beginning = Beginning(first, position, previous_term)
-            self.rosters = {index: each for index, each in self.rosters.items() if index < first}
-            self.last_index, self.last_term, self.last_end = first - 1, previous_term, position
-            self.committed_index = first - 1
-            self._save(first - 1, first - 1)
             self.preallocator.discard()
+            self._checkpoint.save(LedgerSafety(first - 1, first - 1, beginning, rosters))  # R3
             self.files.truncate(0)
             self.truncate(position)
             self.index.clear()
-            self._synced = (0, -1)
+            self._beginning, self.rosters = beginning, rosters
+            self.last_index, self.last_term, self.last_end = first - 1, previous_term, position
+            self.committed_index = self._safe_index = first - 1
+            self._synced = 0, -1
         self.flushed.advance(position)
         self.committed.advance(position)
         self._make_ahead(position)
-
-
-class _DecidedFiles:
-    """The files of a log, as far as the group has decided on all that the oldest one holds."""
-
-    def __init__(self, raft_log: RaftLog) -> None:
-        self._log = raft_log
-
-    @property
-    def files(self) -> tuple[MappedFile, ...]:
-        files = self._log.files.files
-        return files if files and files[0].end <= self._log.committed.value else ()
-
-    def drop_first(self, file: MappedFile) -> None:
-        self._log.files.drop_first(file)
 
 
 def data_folder(settings: StoreSettings, self_id: str, data_path: str = "") -> Path:

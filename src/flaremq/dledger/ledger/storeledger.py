@@ -6,9 +6,11 @@ All that changes the log is called in the event loop. Syncs come from the thread
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 
 from flaremq.base.clock import Clock
+from flaremq.base.errors import ResourceShort
 from flaremq.dledger.ledger.ballots import BallotFile
 from flaremq.dledger.ledger.raftlog import RaftLog, data_folder
 from flaremq.dledger.ledger.records import members_are, term_begins
@@ -121,6 +123,14 @@ class StoreLedger:
 
     def commit_to(self, index: int) -> None:
         self._log.commit_to(index)
+        if self._log.rosters and self._log.is_led and len(self._log.files.files) > 1:
+            self._say_members_again()
+
+    def _say_members_again(self) -> None:
+        """Old files go, and a member that begins anew must hear who the members are."""
+        if self._log.needs_oldest and self.membership.index <= self._log.committed_index:
+            with suppress(ResourceShort):  # It is tried again with the next commit.
+                self.change(self.membership)
 
     def lead(self, term: int) -> None:
         """Append the record with which the term begins. The store takes messages when it is told to lead."""

@@ -112,17 +112,19 @@ class Preallocator:
                     f"a log file is being made for more than {self._wait_s:g} s: the disk is slow or stuck; "
                     "nothing is given up meanwhile"
                 )
-            gone, self._ready = self._ready, {}
-        for offset in sorted(gone, reverse=True):
-            gone[offset].delete()
-            self._disk.sync_folder(gone[offset].path.parent)
+        self._delete_ready()
+
+    def _delete_ready(self) -> None:
+        """One after the other, also on the disk: no power failure may leave a gap."""
+        while self._ready:
+            file = self._ready.pop(max(self._ready))
+            file.delete()
+            self._disk.sync_folder(file.path.parent)
 
     def stop(self) -> None:
         """Remove the spare files: after a clean stop the log ends with its last record."""
         self._worker.stop()
-        for file in self._ready.values():
-            file.delete()
-        self._ready.clear()
+        self._delete_ready()
 
     def _step(self, _worker: Worker) -> float | None:
         with self._changed:

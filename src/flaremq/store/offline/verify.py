@@ -33,6 +33,7 @@ from flaremq.store.offline.scan import LogFile, Walked, agrees
 
 _CHECK: Final = Check.BODY_CRC | Check.OFFSET
 _CHUNK: Final = 1 << 20
+_ALL: Final = 1 << 62
 _SCHEDULE_TOPIC: Final = SCHEDULE_TOPIC.encode()
 _HEAD: Final = struct.Struct(">ii")
 
@@ -66,7 +67,8 @@ class Verifier:
         # In this order: every entry that is counted here has its record below the end of the moment.
         self._ends = _queue_ends(folder) if folder.is_live else {}
         self._moment = moment_of(folder.scan)
-        self._committed = folder.committed_index()
+        committed = folder.committed_index()
+        self._committed = _ALL if committed is None else committed
         self._log_files: list[LogFile] = folder.scan.log_files()
         self._log_begin = self._log_end = self._log_files[0].offset if self._log_files else 0
         self.report = VerifyReport()
@@ -187,8 +189,7 @@ class Verifier:
             kind = facts[f + Fact.SYS_FLAG] & TRANSACTION_MASK
             if kind in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK) or facts[f + Fact.ODD] & Odd.INNER_BATCH:
                 continue  # Of these there are no plain entries.
-            if self._committed is None or walked.entry(row)[0] <= self._committed:
-                self._look_up(walked, f)
+            self._look_up(walked, row)
 
     def _own_crc(self, walked: Walked, row: int) -> None:
         """The CRC of the whole record, where it has one."""
@@ -202,8 +203,8 @@ class Verifier:
             offset = walked.facts[row * Fact.WIDTH + Fact.OFFSET]
             self.report.wrong(f"the record at offset {offset}: its {layout.CRC_PROPERTY.decode()} is wrong")
 
-    def _look_up(self, walked: Walked, f: int) -> None:
-        facts = walked.facts
+    def _look_up(self, walked: Walked, row: int) -> None:
+        facts, f = walked.facts, row * Fact.WIDTH
         at = facts[f + Fact.TOPIC_AT]
         raw_topic = bytes(walked.view[at : at + facts[f + Fact.TOPIC_SIZE]])
         topic, queue_id = raw_topic.decode("utf-8", "surrogateescape"), facts[f + Fact.QUEUE_ID]
@@ -212,6 +213,8 @@ class Verifier:
             self._deleted_count += 1
             return
         entry = self._entry((topic, queue_id, queue_offset), offset, facts[f + Fact.SIZE])
+        if entry is None and walked.entry(row)[0] > self._committed:
+            return  # The group may still give it up.
         if self._folder.queues.get(topic, queue_id) is None:
             self._without_queue[topic] += 1
             return

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Final, Self
 
 from flaremq.remoting.ports import BROKER, free_port
-from flaremq.servers.processes import Process, ProcessFailed, properties_file
+from flaremq.servers.processes import READY_LIMIT_S, Process, ProcessFailed, properties_file
 from flaremq.testing.patience import load_factor
 
 __all__ = ["SMALL", "Cluster", "Process", "ProcessFailed", "eventually", "properties_file"]
@@ -89,7 +89,7 @@ class Cluster:
         """Start a server whose settings are already in its folder. It ends with the cluster."""
         process = Process(what, name, port, folder, descriptors=descriptors)
         self._running.callback(process.kill)
-        return process.wait_ready()
+        return process.wait_ready(READY_LIMIT_S * load_factor())
 
     def _new_folder(self, name: str) -> Path:
         folder = self._folder / name

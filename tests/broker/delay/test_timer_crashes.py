@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.broker.delay.timerscenes import SECOND, TOPIC, WHEEL, Scene, a_scene
@@ -103,7 +104,7 @@ async def test_units_of_messages_that_the_log_has_lost_are_forgotten(tmp_path: P
 async def test_a_late_copy_that_a_power_failure_took_is_delivered_again(tmp_path: Path) -> None:
     """It has no unit in the timer log, and a unit behind it may reach the disk before the copy."""
     clock = ManualClock()
-    rolling = {"timer_roll_slots": 2}
+    rolling: dict[str, Any] = {"timer_roll_slots": 2}
     async with a_scene(tmp_path / "first", clock, **rolling) as scene:
         await scene.send(1, DELAY_SEC=3)
         await scene.after()

@@ -152,7 +152,7 @@ async def test_a_reply_that_does_not_get_there_is_told_and_kept(
     elif why == "it is gone":
         requester.pending.fail(ConnectionLost("the connection is gone"))
         await desk.run()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while not replier.written:
             await asyncio.sleep(0)
     (answer,) = replier.read()
@@ -170,7 +170,7 @@ async def test_a_late_answer_of_a_requester_does_no_harm(
     replier = Line()
     desk.deliver(replier, a_reply(3))
     await desk.run()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while not replier.written:
             await asyncio.sleep(0)
     await acknowledge(desk, requester)

@@ -429,8 +429,8 @@ class Busy(ResourceShort):
 
 
 class GroupUnsettled(ResourceShort):
-    """A Raft group elects a leader, hands over, or has not decided on its last change yet: when it has, the same
-    request may succeed."""
+    """A Raft group elects a leader, hands over, or has not decided on its last change yet: when it has, the
+    same request may succeed."""
 
 
 class ServiceStops(ResourceShort):

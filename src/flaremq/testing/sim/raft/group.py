@@ -66,6 +66,7 @@ class SimGroup:
         self._due: list[tuple[float, int, Callable[[], None]]] = []
         self._count = 0
         self._arrived: dict[tuple[MemberId, MemberId], float] = {}
+        self._connections: set[tuple[MemberId, int, MemberId, int]] = set()
         self._value = 0
         self.machines: dict[MemberId, SimMachine] = {}
         configured = members_of([f"n{number}" for number in range(size)])
@@ -138,8 +139,11 @@ class SimGroup:
         self.after(at - self.now, arrive)
 
     def _may_hear(self, sender: MemberId, machine: SimMachine, message: Message) -> bool:
-        is_known = sender in machine.ledger.membership.addresses
-        return is_known and self.heard_by(sender, machine.name, message)
+        """A connection stays open however the members change later."""
+        connection = sender, self.machines[sender].life, machine.name, machine.life
+        if connection not in self._connections and sender in machine.ledger.membership.addresses:
+            self._connections.add(connection)
+        return connection in self._connections and self.heard_by(sender, machine.name, message)
 
     def cut(self, some: set[MemberId], others: set[MemberId], *, one_way: bool = False) -> None:
         """Nothing arrives any more from some at others; nor, unless `one_way`, back."""

@@ -279,7 +279,8 @@ class SimMachine:
     # What is done.
 
     def _send(self, action: Send) -> None:
-        self._world.send(self.name, action.to, action.message)
+        if self.member is not None and action.to in self.member.contacts:
+            self._world.send(self.name, action.to, action.message)
 
     def _write(self, action: Write) -> None:
         self._may_refuse()

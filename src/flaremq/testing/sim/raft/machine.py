@@ -102,6 +102,11 @@ class SimMachine:
         return self.member is not None
 
     @property
+    def may_vote(self) -> bool:
+        """As its disk says."""
+        return self.ledger.has_ballot and self.ledger.ballot.is_voter
+
+    @property
     def answers(self) -> bool:
         return self.member is not None and not self.is_paused and self.member.may_answer(self.clock())
 

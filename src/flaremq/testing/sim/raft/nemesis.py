@@ -257,10 +257,10 @@ class GroupNemesis:
         self._holds_still = True
         group.events.add("group", "healed")
         group.join()
-        group.quality = replace(self._calm, latency_s=0.002, loss=0.0, repeated=0.0, spike=0.0)
+        group.quality = replace(self._calm, latency_s=0.001, loss=0.0, repeated=0.0, spike=0.0)
         ids = {each for machine in group.machines.values() for each in machine.ledger.membership.ids}
         for machine in group.machines.values():
-            machine.refusing, machine.stalled_until = 0.0, 0.0
+            machine.refusing, machine.stalled_until, machine.sync_s = 0.0, 0.0, 0.001
             if machine.is_paused:
                 machine.resume()
             if machine.is_failed and machine.is_running:

@@ -13,8 +13,8 @@ from flaremq.testing.sim.raft.group import WayQuality
 LEADER: Final = -1
 """A target: who leads at that moment, or anybody."""
 KINDS: Final = (
-    "kill", "power", "power all", "pause", "isolate", "halves", "bridge", "one way", "lossy", "stall", "sync error",
-    "disk full", "disk lost", "entries lost", "transfer", "add", "remove", "expire",
+    "kill", "power", "power all", "pause", "isolate", "halves", "bridge", "one way", "lossy", "stall",
+    "sync error", "disk full", "disk lost", "entries lost", "transfer", "add", "remove", "expire",
 )  # fmt: skip
 
 

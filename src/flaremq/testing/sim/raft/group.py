@@ -205,16 +205,26 @@ class SimGroup:
         leader.happens(Transfer(to))
         return True
 
-    def run_to_commit(self, index: Index, within_s: float = 30.0) -> None:
-        """Until all running members know that this is committed."""
+    def run_to_commit(
+        self, index: Index, within_s: float = 30.0, *, while_leads: SimMachine | None = None
+    ) -> bool:
+        """Until all running members know that this is committed; False if that one leads no more before."""
         ids = self.members().ids
         there = [self.machines[each] for each in ids if self.machines[each].is_running]
-        if not self.run(within_s, lambda: all(each.committed >= index for each in there)):
+
+        def is_over() -> bool:
+            is_lost = while_leads is not None and not while_leads.is_leading
+            return is_lost or all(each.committed >= index for each in there)
+
+        if not self.run(within_s, is_over):
             behind = ", ".join(f"{each.name} {each.committed}" for each in there if each.committed < index)
             raise Violated("no progress", f"{index} is not committed everywhere: {behind}")
+        return all(each.committed >= index for each in there)
 
     def members(self) -> Membership:
-        """As the member with the latest term knows them."""
-        running = [each for each in self.machines.values() if each.member is not None]
-        newest = max(running, key=lambda each: each.member.term if each.member is not None else -1)
+        """As who leads knows them, or else who has the longest log."""
+        running = [each for each in self.machines.values() if each.is_running]
+        newest = max(
+            running, key=lambda each: (each.is_leading, each.ledger.last_term, each.ledger.last_index)
+        )
         return newest.ledger.membership

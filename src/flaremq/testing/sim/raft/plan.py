@@ -49,7 +49,7 @@ def draw(seed: int) -> GroupPlan:
     return GroupPlan(
         seed=seed,
         size=size,
-        pace=Pace(push_bytes_max=rng.choice([64, 1000, 1 << 20]), pushes_max=rng.choice([1, 3, 8])),
+        pace=Pace(push_bytes_max=rng.choice([200, 2000, 1 << 20]), pushes_max=rng.choice([1, 3, 8])),
         quality=WayQuality(
             latency_s=rng.choice([0.0005, 0.002, 0.02, 0.1]),
             loss=rng.choice([0.0, 0.0, 0.01, 0.2]),

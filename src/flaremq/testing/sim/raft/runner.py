@@ -107,11 +107,20 @@ def _run(group: SimGroup, plan: GroupPlan) -> None:
     _Clients(group, plan)
     group.run(plan.length_s)
     nemesis.heal()
-    leader = group.run_to_leader(_HEALED_S)
-    last = group.append(leader)
-    while last < 0:  # It hands over just now.
-        group.run(0.5)
-        leader = group.run_to_leader(_HEALED_S)
-        last = group.append(leader)
-    group.run_to_commit(last, _HEALED_S)
+    _go_on(group)
     group.promises.at_the_end()
+
+
+def _go_on(group: SimGroup) -> None:
+    """There is a leader, and what it appends is committed everywhere. It may still hand over, or hear something
+    late."""
+    ends_at = group.now + _HEALED_S
+    while group.now < ends_at:
+        leader = group.run_to_leader(ends_at - group.now)
+        last, term = group.append(leader), leader.ledger.last_term
+        if last >= 0 and group.run_to_commit(last, ends_at - group.now, while_leads=leader):
+            if group.promises.decided[last].term == term:
+                return
+        else:
+            group.run(0.1)
+    raise Violated("no progress", f"nothing is decided at {group.now:.3f} s")

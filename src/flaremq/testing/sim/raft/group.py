@@ -58,6 +58,8 @@ class SimGroup:
         self.events.now_s = lambda: self.now
         self.blocked: set[tuple[MemberId, MemberId]] = set()
         """Ways on which nothing arrives."""
+        self.noticed: Callable[[str, MemberId], None] = lambda _what, _name: None
+        """For faults that wait for a moment: a member saves a ballot, or begins to lead."""
         self.heard_by: Callable[[MemberId, MemberId, Message], bool] = lambda _from, _to, _message: True
         """For tests: whether this message may pass."""
         self._seed = f"raft/{seed}"

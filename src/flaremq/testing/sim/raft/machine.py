@@ -57,6 +57,7 @@ class World(Protocol):
     promises: Promises
     rules: MemberRules
     preferred: tuple[MemberId, ...]
+    noticed: Callable[[str, MemberId], None]
 
     def after(self, delay_s: float, call: Callable[[], None]) -> None: ...
     def send(self, sender: MemberId, to: MemberId, message: Message) -> None: ...
@@ -253,6 +254,7 @@ class SimMachine:
                 self.happens(self._waiting.popleft())
 
         self._world.after(self._rng.uniform(0.2, 1.5) * self.sync_s, done)
+        self._world.noticed("save", self.name)
 
     def _not_fit(self, why: str) -> None:
         self._world.events.fault("not fit", self.name)
@@ -319,6 +321,7 @@ class SimMachine:
         self.is_leading = True
         self.ledger.lead(action.term)
         self._grown()
+        self._world.noticed("lead", self.name)
 
     def _follow(self, action: Follow) -> None:
         self._world.events.add(self.name, f"follow {action.leader}", action.term)

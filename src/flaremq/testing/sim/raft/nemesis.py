@@ -74,6 +74,54 @@ class GroupNemesis:
         for machine in self._group.machines.values():
             self._power(machine, span_s * rng.uniform(0.1, 1.0), rng)
 
+    def _without_leader(self, _machine: SimMachine, span_s: float, rng: random.Random) -> None:
+        """All lose their power, and who led comes back last."""
+        for machine in self._group.machines.values():
+            self._power(machine, span_s + 4 if machine.is_leading else rng.uniform(0.0, 0.1), rng)
+
+    def _short_reigns(self, _machine: SimMachine, span_s: float, rng: random.Random) -> None:
+        """Whoever is elected is cut off soon after it, or loses its power."""
+        group, latency_s = self._group, self._group.quality.latency_s
+
+        def end(name: MemberId) -> None:
+            machine = group.machines[name]
+            if machine.is_leading and rng.random() < 0.5:
+                self._power(machine, rng.uniform(0.0, 2.0), rng)
+            elif machine.is_leading:
+                self._isolate(machine, rng.uniform(0.5, 3.0), rng)
+
+        def noticed(what: str, name: MemberId) -> None:
+            if what == "lead" and not self._holds_still:
+                group.after(rng.uniform(0, 12) * latency_s, lambda: end(name))
+
+        self._notice(noticed, 3 * span_s + 2)
+        for machine in group.machines.values():
+            end(machine.name)
+
+    def _power_at_votes(self, _machine: SimMachine, span_s: float, rng: random.Random) -> None:
+        """Who saves a ballot loses its power before that is done, or just after it."""
+        group = self._group
+
+        def noticed(what: str, name: MemberId) -> None:
+            machine = group.machines[name]
+            if what == "save" and rng.random() < 0.4 and not self._holds_still:
+                delay_s = rng.uniform(0, 3) * machine.sync_s
+                group.after(delay_s, lambda: self._power(machine, rng.uniform(0, 0.5), rng))
+
+        self._notice(noticed, 3 * span_s + 2)
+        for machine in group.machines.values():
+            if machine.is_leading:
+                self._power(machine, span_s, rng)
+
+    def _notice(self, noticed: Callable[[str, MemberId], None], span_s: float) -> None:
+        group, before = self._group, self._group.noticed
+        group.noticed = noticed
+
+        def end() -> None:
+            group.noticed = before
+
+        group.after(span_s, end)
+
     def _pause(self, machine: SimMachine, span_s: float, _rng: random.Random) -> None:
         life = machine.life
         if machine.is_running and not machine.is_paused:
@@ -113,6 +161,11 @@ class GroupNemesis:
         others = self._group.machines.keys() - {machine.name}
         some, rest = ({machine.name}, others) if rng.random() < 0.5 else (others, {machine.name})
         self._cut(set(some), set(rest), span_s, one_way=True)
+
+    def _link(self, machine: SimMachine, span_s: float, rng: random.Random) -> None:
+        """Two members do not reach each other, and both reach the others."""
+        other = rng.choice(sorted(self._group.machines.keys() - {machine.name}))
+        self._cut({machine.name}, {other}, span_s + 1)
 
     def _lossy(self, _machine: SimMachine, span_s: float, _rng: random.Random) -> None:
         group = self._group
@@ -182,9 +235,27 @@ class GroupNemesis:
 
     # Operators.
 
-    def _transfer(self, machine: SimMachine, _span_s: float, rng: random.Random) -> None:
+    def _transfer(self, machine: SimMachine, span_s: float, rng: random.Random) -> None:
+        """Half of them from a leader that is cut off before it hears what becomes of it."""
         if machine.is_leading and not machine.is_paused:
             self._group.transfer(machine, rng.choice(machine.ledger.membership.ids))
+            if rng.random() < 0.5:
+                others = self._group.machines.keys() - {machine.name}
+                delay_s = 5 * rng.random() * self._group.quality.latency_s
+                self._group.after(delay_s, lambda: self._cut({machine.name}, set(others), max(span_s, 0.5)))
+
+    def _swap(self, machine: SimMachine, span_s: float, rng: random.Random) -> None:
+        """An operator wants two other members at once, and the old ones are cut off. It must be refused."""
+        ids = machine.ledger.membership.ids
+        others = rng.sample([f"n{number}" for number in range(_IDS_MAX) if f"n{number}" not in ids], 2)
+        old = [each for each in ids if each != machine.name]
+        new = [machine.name, *old[2:], *others]
+        if self._change(machine, new):
+            for each in others:
+                if each not in self._group.machines:
+                    self._group.build(each, members_of(sorted(new))).sync_s = machine.sync_s
+                self._back(self._group.machines[each], 0.01)
+            self._cut(set(old), {machine.name, *others}, span_s + 4)
 
     def _add(self, machine: SimMachine, _span_s: float, rng: random.Random) -> None:
         group, ids = self._group, machine.ledger.membership.ids
@@ -249,6 +320,11 @@ class GroupNemesis:
         "add": _add,
         "remove": _remove,
         "expire": _expire,
+        "link": _link,
+        "without leader": _without_leader,
+        "short reigns": _short_reigns,
+        "power at votes": _power_at_votes,
+        "swap": _swap,
     }
 
     def heal(self) -> None:

@@ -112,8 +112,8 @@ def _run(group: SimGroup, plan: GroupPlan) -> None:
 
 
 def _go_on(group: SimGroup) -> None:
-    """There is a leader, and what it appends is committed everywhere. It may still hand over, or hear something
-    late."""
+    """There is a leader, and what it appends is committed everywhere. It may still hand over, or hear
+    something late."""
     ends_at = group.now + _HEALED_S
     while group.now < ends_at:
         leader = group.run_to_leader(ends_at - group.now)

@@ -30,12 +30,12 @@ class GroupNemesis:
     def __init__(self, group: SimGroup, faults: tuple[Fault, ...]) -> None:
         self._group = group
         self._calm = group.quality
-        self._holds_still = False
+        self._is_healed = False
         for fault in faults:
             group.after(fault.at_s, self._later(fault))
 
     def _later(self, fault: Fault) -> Callable[[], None]:
-        return lambda: None if self._holds_still else self._strike(fault)
+        return lambda: None if self._is_healed else self._strike(fault)
 
     def _strike(self, fault: Fault) -> None:
         rng = random.Random(fault.number)
@@ -66,7 +66,7 @@ class GroupNemesis:
             self._back(machine, span_s)
 
     def _power(self, machine: SimMachine, span_s: float, _rng: random.Random) -> None:
-        if machine.is_running:
+        if machine.is_running and not self._is_healed:
             machine.lose_power()
             self._back(machine, span_s)
 
@@ -91,7 +91,7 @@ class GroupNemesis:
                 self._isolate(machine, rng.uniform(0.5, 3.0), rng)
 
         def noticed(what: str, name: MemberId) -> None:
-            if what == "lead" and not self._holds_still:
+            if what == "lead" and not self._is_healed:
                 group.after(rng.uniform(0, 12) * latency_s, lambda: end(name))
 
         self._notice(noticed, 3 * span_s + 2)
@@ -104,7 +104,7 @@ class GroupNemesis:
 
         def noticed(what: str, name: MemberId) -> None:
             machine = group.machines[name]
-            if what == "save" and rng.random() < 0.4 and not self._holds_still:
+            if what == "save" and rng.random() < 0.4 and not self._is_healed:
                 delay_s = rng.uniform(0, 3) * machine.sync_s
                 group.after(delay_s, lambda: self._power(machine, rng.uniform(0, 0.5), rng))
 
@@ -134,6 +134,8 @@ class GroupNemesis:
         self, some: set[MemberId], others: set[MemberId], span_s: float, *, one_way: bool = False
     ) -> None:
         group = self._group
+        if self._is_healed:
+            return
         before = set(group.blocked)
         group.cut(some, others, one_way=one_way)
         fresh = group.blocked - before
@@ -173,7 +175,8 @@ class GroupNemesis:
         group.quality = replace(self._calm, loss=0.3, repeated=0.2, spike=0.3)
 
         def calm() -> None:
-            group.quality = self._calm
+            if not self._is_healed:
+                group.quality = self._calm
 
         group.after(span_s, calm)
 
@@ -237,6 +240,7 @@ class GroupNemesis:
 
     def _transfer(self, machine: SimMachine, span_s: float, rng: random.Random) -> None:
         """Half of them from a leader that is cut off before it hears what becomes of it."""
+        machine = self._target(LEADER, rng)
         if machine.is_leading and not machine.is_paused:
             self._group.transfer(machine, rng.choice(machine.ledger.membership.ids))
             if rng.random() < 0.5:
@@ -246,6 +250,7 @@ class GroupNemesis:
 
     def _swap(self, machine: SimMachine, span_s: float, rng: random.Random) -> None:
         """An operator wants two other members at once, and the old ones are cut off. It must be refused."""
+        machine = self._target(LEADER, rng)
         ids = machine.ledger.membership.ids
         others = rng.sample([f"n{number}" for number in range(_IDS_MAX) if f"n{number}" not in ids], 2)
         old = [each for each in ids if each != machine.name]
@@ -258,6 +263,7 @@ class GroupNemesis:
             self._cut(set(old), {machine.name, *others}, span_s + 4)
 
     def _add(self, machine: SimMachine, _span_s: float, rng: random.Random) -> None:
+        machine = self._target(LEADER, rng)
         group, ids = self._group, machine.ledger.membership.ids
         name = rng.choice([f"n{number}" for number in range(_IDS_MAX) if f"n{number}" not in ids] or ["n0"])
         if not self._change(machine, [*ids, name]):
@@ -268,6 +274,7 @@ class GroupNemesis:
         self._back(group.machines[name], 0.01)
 
     def _remove(self, machine: SimMachine, span_s: float, rng: random.Random) -> None:
+        machine = self._target(LEADER, rng)
         ids = machine.ledger.membership.ids
         name = rng.choice(ids)
         if len(ids) <= 2 or not self._change(machine, [each for each in ids if each != name]):
@@ -330,7 +337,7 @@ class GroupNemesis:
     def heal(self) -> None:
         """All is well from now on: every member runs, on a disk that works."""
         group = self._group
-        self._holds_still = True
+        self._is_healed = True
         group.events.add("group", "healed")
         group.join()
         group.quality = replace(self._calm, latency_s=0.001, loss=0.0, repeated=0.0, spike=0.0)

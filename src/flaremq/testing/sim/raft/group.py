@@ -141,10 +141,14 @@ class SimGroup:
         self.after(at - self.now, arrive)
 
     def _may_hear(self, sender: MemberId, machine: SimMachine, message: Message) -> bool:
-        """A connection stays open however the members change later."""
-        connection = sender, self.machines[sender].life, machine.name, machine.life
-        if connection not in self._connections and sender in machine.ledger.membership.addresses:
-            self._connections.add(connection)
+        """A connection stays open however the members change later. Who says that they have changed is let in
+        by a member that does not know it: that one may have been away, or have lost its disk."""
+        other = self.machines[sender]
+        connection = sender, other.life, machine.name, machine.life
+        if connection not in self._connections:
+            has_changed = other.ledger.membership.index >= 0
+            if has_changed or sender in machine.ledger.membership.addresses:
+                self._connections.add(connection)
         return connection in self._connections and self.heard_by(sender, machine.name, message)
 
     def cut(self, some: set[MemberId], others: set[MemberId], *, one_way: bool = False) -> None:

@@ -286,7 +286,8 @@ class SimMachine:
     # What is done.
 
     def _send(self, action: Send) -> None:
-        if self.member is not None and action.to in self.member.contacts:
+        member = self.member
+        if member is not None and (action.to in member.contacts or action.to == member.leader):
             self._world.send(self.name, action.to, action.message)
 
     def _write(self, action: Write) -> None:

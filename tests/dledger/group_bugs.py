@@ -42,16 +42,6 @@ def vote_not_synced(patch: Patch) -> None:
     patch.setattr(MemberState, "save", save)
 
 
-def vote_synced_after_it_was_told(patch: Patch) -> None:
-    plain = member.Member.step
-
-    def step(self: member.Member, *given: Any) -> Any:
-        actions = plain(self, *given)
-        return sorted(actions, key=lambda action: isinstance(action, SaveBallot))
-
-    patch.setattr(member.Member, "step", step)
-
-
 def lease_off(patch: Patch) -> None:
     patch.setattr(LogReplication, "has_lease", lambda _self, _now: True)
 
@@ -188,7 +178,6 @@ PLANTED = [
     PlantedRule(plant, 0)
     for plant in (
         vote_not_synced,
-        vote_synced_after_it_was_told,
         lease_off,
         votes_within_a_lease,
         lease_kept_in_a_handover,

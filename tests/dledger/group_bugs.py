@@ -26,7 +26,6 @@ from flaremq.dledger.types import (
     Standing,
     Truncate,
     VoteAnswer,
-    VoteRequest,
     Write,
 )
 
@@ -123,18 +122,6 @@ def shorter_log_may_lead(patch: Patch) -> None:
     patch.setattr(Election, "_is_as_good", lambda _self, _asked: True)
 
 
-def votes_twice(patch: Patch) -> None:
-    plain = Election._vote
-
-    def vote(self: Election, candidate: MemberId, asked: VoteRequest) -> bool:
-        state = self._state
-        if asked.term == state.term and not state.leader:
-            state.ballot = replace(state.ballot, voted_for="")
-        return plain(self, candidate, asked)
-
-    patch.setattr(Election, "_vote", vote)
-
-
 def late_order_to_begin_anew_followed(patch: Patch) -> None:
     plain = LogFollower.restarted
 
@@ -189,7 +176,6 @@ PLANTED = [
         non_voter_counted,
         truncated_below_what_matches,
         shorter_log_may_lead,
-        votes_twice,
         late_order_to_begin_anew_followed,
         vouched_for_at_once,
         not_taken_back_what_was_not_done,

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from flaremq.dledger.types import Ballot, EntryRun, Index, MemberId, Membership, Term
+from flaremq.testing.sim.checks import Violated
 
 _HEAD: Final = struct.Struct(">I")
 _MEMBERS: Final = b"members "
@@ -172,8 +173,9 @@ class SimLedger:
         return self._now.last
 
     def append_run(self, run: EntryRun) -> None:
-        assert run.first == self.last_index + 1, (run.first, self.last_index)
-        assert run.position == self._now.end, "the entries do not belong at the end of this log"
+        if (run.first, run.position) != (self.last_index + 1, self._now.end):
+            place = f"{self.last_index + 1} at {self._now.end}"
+            raise Violated("foreign entries", f"{run.first} at {run.position} are written, {place} are due")
         for entry in entries_of(run):
             self.append(entry)
 

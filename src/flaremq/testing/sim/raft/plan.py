@@ -39,7 +39,7 @@ def draw(seed: int) -> GroupPlan:
     """The plan of a seed. A third of the kinds of fault do not occur in it at all."""
     rng = random.Random(f"raft/{seed}/plan")
     size = rng.choice([3, 3, 3, 5])
-    length_s = rng.choice([6.0, 10.0, 16.0])
+    length_s = rng.choice([6.0, 9.0, 14.0])
     kinds = [kind for kind in KINDS if rng.random() < 0.66]
     faults = []
     for _ in range(rng.randrange(2, 16) if kinds else 0):
@@ -62,7 +62,7 @@ def draw(seed: int) -> GroupPlan:
         drift=rng.choice([0.0, 0.001, 0.05]),
         sync_s=rng.choice([0.0005, 0.005, 0.05]),
         preferred=("n1",) if rng.random() < 0.2 else (),
-        appends_per_s=rng.choice([2.0, 20.0, 50.0]),
+        appends_per_s=rng.choice([0.3, 5.0, 50.0]),
         length_s=length_s,
         faults=tuple(sorted(faults, key=lambda fault: fault.at_s)),
     )

@@ -7,6 +7,7 @@ leader lacks     who is elected has every entry that was committed before
 truncated        no member gives up what it has committed
 beyond the log   no member commits what it does not have
 lost append      what was acknowledged is committed, where its receipt says
+foreign entries  no member writes what does not belong at the end of its log
 broken group     no member finds that the group cannot be what it should be
 no progress      once all is well, there is a leader, and appends are committed everywhere
 """

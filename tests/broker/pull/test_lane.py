@@ -14,7 +14,7 @@ from tests.broker.desks import DeskBench, Line, a_desk
 from tests.protocol.samples import a_pull, a_send
 
 from flaremq.broker.stats.stats import Name
-from flaremq.broker.tables.producers import Member
+from flaremq.broker.tables.producers import ClientMember
 from flaremq.model.record import decode_many
 from flaremq.model.topic import GroupConfig, TopicConfig
 from flaremq.protocol.bodies.group import ConsumerData, MessageModel, SubscriptionData
@@ -181,7 +181,7 @@ async def test_without_auto_creation_an_unknown_group_is_refused(tmp_path: Path)
 
 
 def joined(desk: DeskBench, line: Line, expression: str = "*", version: int = 5, **more: Any) -> None:
-    member = Member(peer=line, client_id="c1", language=LanguageCode.JAVA, version=479, last_seen_ms=0)  # type: ignore[arg-type]
+    member = ClientMember(peer=line, client_id="c1", language=LanguageCode.JAVA, version=479, last_seen_ms=0)  # type: ignore[arg-type]
     wanted = SubscriptionData.of(TOPIC, expression, sub_version=version)
     desk.tables.groups.heartbeat(
         member, ConsumerData(group_name=GROUP, subscription_data_set=(wanted,), **more)
@@ -391,7 +391,13 @@ async def test_bit_maps_beside_queue_entries_say_which_groups_want_a_message(tmp
     wanted = SubscriptionData.of(TOPIC, "price > 5", "SQL92", sub_version=5)
     async with a_desk(tmp_path, broker={"calculate_bit_maps": True}, ext_enabled=True) as desk:
         desk.tables.topics.put(TopicConfig(TOPIC, 4, 4))
-        member = Member(peer=Line(), client_id="c1", language=LanguageCode.JAVA, version=479, last_seen_ms=0)  # type: ignore[arg-type]
+        member = ClientMember(
+            peer=Line(),  # type: ignore[arg-type]
+            client_id="c1",
+            language=LanguageCode.JAVA,
+            version=479,
+            last_seen_ms=0,
+        )
         desk.tables.groups.heartbeat(member, ConsumerData(group_name=GROUP, subscription_data_set=(wanted,)))
         await put(desk, 1, price="3")
         await put(desk, 1, price="30")

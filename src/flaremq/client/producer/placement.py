@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TypeAlias
+from contextlib import suppress
+from typing import Final, TypeAlias
 
-from flaremq.base.errors import NoNameServer, NoRoute, UsageError
+from flaremq.base.errors import FlareError, NoNameServer, NoRoute, UsageError
 from flaremq.client.client import Client
 from flaremq.client.producer.balance import Balance, QueueSelector, by_hash, by_number, chosen_by
 from flaremq.client.producer.packing import PackedMessage
 from flaremq.client.routes import Route
 from flaremq.model.message import Message, MessageQueue
+from flaremq.protocol.bodies.route import MASTER_ID
+
+_LOOK_S: Final = 0.1
 
 SendTarget: TypeAlias = MessageQueue | QueueSelector | None
 """A queue, a selector, or None: queues take turns."""
@@ -53,9 +57,50 @@ class QueuePlacement:
     ) -> tuple[MessageQueue, str]:
         """The queue and address for an attempt, at a broker other than `not_at` if there is one.
 
-        Raises NoNameServer if a route that must be asked for does not arrive by the deadline, in the client's
-        monotonic time.
+        While a broker has members and none of them is its master, one may become it at any moment: that is
+        waited for. Raises NoNameServer if a route that must be asked for does not arrive by the deadline, in
+        the client's monotonic time.
         """
+        while True:
+            try:
+                return await self._find(topic, to, message, deadline_s, not_at)
+            except NoRoute:
+                if not self._may_be_led(topic) or not await self._looked_again(topic, deadline_s):
+                    raise
+
+    async def moved(self, queue: MessageQueue, address: str, deadline_s: float) -> None:
+        """The master of this queue is gone. If its broker has other members, and no other broker takes the
+        topic, wait until NameServers name another one, or none: another attempt at once would fail too."""
+        routes, name = self._client.routes, queue.broker_name
+        while not self.has_other(queue.topic) and len(routes.members(name)) > 1:
+            if routes.master(name) != address or not await self._looked_again(queue.topic, deadline_s):
+                return
+
+    def _may_be_led(self, topic: str) -> bool:
+        """Whether a broker of the topic has members, and no master among them."""
+        route = self._client.routes.known(topic)
+        brokers = () if route is None else route.data.broker_datas
+        return any(each.broker_addrs and MASTER_ID not in each.broker_addrs for each in brokers)
+
+    async def _looked_again(self, topic: str, deadline_s: float) -> bool:
+        """Look for news after a pause; False if there is no time for it."""
+        left_s = deadline_s - self._client.clock.monotonic_s()
+        if left_s <= _LOOK_S:
+            return False
+        await self._client.sleep(_LOOK_S)
+        with suppress(FlareError, TimeoutError):
+            async with asyncio.timeout(left_s - _LOOK_S):
+                await self._client.routes.refresh(topic)
+        return True
+
+    async def _find(
+        self,
+        topic: str,
+        to: SendTarget,
+        message: Message | PackedMessage | None,
+        deadline_s: float,
+        not_at: str | None,
+    ) -> tuple[MessageQueue, str]:
         route = self._client.routes.known(topic)
         if route is None or not route.writable:
             route = await self._route(topic, deadline_s)

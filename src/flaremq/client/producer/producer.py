@@ -310,23 +310,23 @@ class Producer:
         attempts = self.settings.attempts if to is None else 1
         failures: list[FlareError] = []
         not_at: str | None = None
-        for attempt in range(attempts):
+        for is_last in (*[False] * (attempts - 1), True):
             queue, address = await self.find(parcel, to, message, deadline_s, not_at)
             left_s = deadline_s - self._now_s()
             if left_s <= 0:
                 break
             # Another broker may still take it, so this one does not get all of the time.
-            share_s = left_s / 2 if attempt + 1 < attempts and self.has_other(parcel.topic) else left_s
+            share_s = left_s / 2 if not is_last and self.has_other(parcel.topic) else left_s
             try:
                 receipt = await self.attempt(parcel, queue, address, share_s)
             except FlareError as error:
                 failures.append(error)
                 if not self.may_go_on(error, queue, parcel.topic):
                     break
+                if isinstance(error, Unreachable) and not is_last:
+                    await self._placement.moved(queue, address, deadline_s)
             else:
-                if receipt.status is SendStatus.OK or not self.settings.retry_not_stored:
-                    return receipt
-                if attempt + 1 == attempts:
+                if receipt.status is SendStatus.OK or is_last or not self.settings.retry_not_stored:
                     return receipt
             not_at = queue.broker_name
         failed = all_failed(parcel, failures, limit_s)

@@ -109,8 +109,8 @@ class RaftSide(LogSide):
 
     def deposed(self) -> None:
         """This member leads no more: whoever waits for its messages hears so."""
-        code = ResponseCode.SERVICE_NOT_AVAILABLE
-        self._committed.fail(NotMaster("this member leads its group no more", code))
+        why = "this member leads its group no more: the message may be stored"
+        self._committed.fail(NotMaster(why, ResponseCode.SYSTEM_ERROR))
 
     def _grown(self, to: int) -> None:
         self._committed.advance(to)
@@ -146,7 +146,6 @@ class RaftSide(LogSide):
                 self._committed,
                 late=ResponseCode.SYSTEM_ERROR,
                 timeout_s=self._timeout_s,
-                failed=ResponseCode.SERVICE_NOT_AVAILABLE,
             )
 
     @property

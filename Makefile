@@ -46,10 +46,13 @@ check: build  ## Lint, format, types and import contracts.
 	$(BIN)/mypy src tests benches examples
 	$(BIN)/lint-imports --no-cache
 
-# A run of tests: each line has its name before it as soon as it is printed, and its status is pytest's.
+# A run of tests: each line has its name before it as soon as it is printed, and its status is pytest's and is kept.
+# ALONE=1 takes only what failed in it before.
 define run
 	@mkdir -p $(LOGS)
-	@PYTHONUNBUFFERED=1 $(2) 2>&1 | tee $(LOGS)/$(1) | sed -u "s/^/$$(printf '%-7s |' $(1)) /"
+	@PYTHONUNBUFFERED=1 $(2) -o cache_dir=$(LOGS)/$(1).cache $(if $(ALONE),--last-failed --last-failed-no-failures=none) 2>&1 \
+	| tee $(LOGS)/$(1)$(if $(ALONE),.alone) | sed -u "s/^/$$(printf '%-7s |' $(1)) /"; \
+	status=$$?; echo $$status > $(LOGS)/$(1).status; exit $$status
 endef
 
 # The longest first. Most of them wait more than they work.
@@ -60,7 +63,8 @@ test: build  ## All quick tests, on the compiled modules and on the Python ones;
 	@echo "Six runs of tests, four at a time, as most of them wait more than they work: $(RUNS)."
 	@echo "On two cores they take about 15 minutes. Output is kept in $(LOGS)."
 	@status=0; $(MAKE) --no-print-directory --jobs=4 --keep-going $(RUNS:%=test-%) || status=$$?; \
-	for name in $(RUNS); do test ! -f $(LOGS)/$$name || tail -n 1 $(LOGS)/$$name; done; exit $$status
+	for name in $(RUNS); do test ! -f $(LOGS)/$$name || tail -n 1 $(LOGS)/$$name; done; \
+	test $$status = 0 || MAKE="$(MAKE)" .ci/alone $(LOGS) $(RUNS)
 
 # Real servers and clients, most of them in processes of their own.
 CLI     := tests/admin tests/cli
@@ -105,6 +109,7 @@ bench: build  ## Measure, beside Apache RocketMQ where it can be had: the store,
 	$(BIN)/python -m benches wire
 	$(BIN)/python -m benches kinds
 	$(BIN)/python -m benches replicas
+	$(BIN)/python -m benches raft
 	$(BIN)/python -m benches dedup
 	$(BIN)/python -m benches backlog
 	$(BIN)/python -m benches clients

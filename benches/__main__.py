@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from benches import backlog, clients, dedup, kinds, replicas, spark, wire
+from benches import backlog, clients, dedup, kinds, raft, replicas, spark, wire
 from tests.java.driver import JavaStore
 from tests.java.jvm import FAST
 from tests.java.toolchain import Toolchain, find_toolchain
@@ -176,6 +176,7 @@ def main() -> None:
 PARTS = {
     "wire": wire.main,
     "kinds": kinds.main,
+    "raft": raft.main,
     "replicas": replicas.main,
     "backlog": backlog.main,
     "dedup": dedup.main,

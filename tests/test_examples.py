@@ -30,6 +30,7 @@ from tests.postgres import running_postgres
 from flaremq import ConsumeFromWhere, ConsumerSettings, PushConsumer, ReceivedMessage
 from flaremq.testing.cluster import eventually
 from flaremq.testing.embedded import EmbeddedThread
+from flaremq.testing.patience import load_factor
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
@@ -133,7 +134,7 @@ async def test_a_shop_that_is_killed_sends_what_it_has_stored_and_nothing_else(t
         for when in ("before-its-commit", "after-its-commit"):
             words = [sys.executable, "-c", DIES, servers.namesrv, str(database), when, when]
             done = await asyncio.to_thread(
-                subprocess.run, words, cwd=EXAMPLES.parent, timeout=60, check=False
+                subprocess.run, words, cwd=EXAMPLES.parent, timeout=60 * load_factor(), check=False
             )
             assert done.returncode == -signal.SIGKILL
         consumer = PushConsumer("readers", servers.namesrv, settings=settings)
@@ -169,7 +170,9 @@ def test_a_broker_lives_in_a_test(tmp_path: Path) -> None:
 
 def test_a_program_is_tested_by_the_plugin() -> None:
     run = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(EXAMPLES / "test_orders.py")]
-    done = subprocess.run(run, cwd=EXAMPLES.parent, capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(
+        run, cwd=EXAMPLES.parent, capture_output=True, text=True, timeout=100 * load_factor(), check=False
+    )
     assert "2 passed" in done.stdout, done.stdout
 
 

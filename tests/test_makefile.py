@@ -26,7 +26,12 @@ echo "$run has begun"
 [ -z "$PYTHONDONTWRITEBYTECODE" ] || echo "$run compiles every module in every process"
 [ ! -p gate ] || [ $run != main ] || read -r word < gate  # Goes on once the test has seen that line.
 echo "===== 7 passed in $run ====="
-[ ! -f "fails-$run" ]
+cache=$(echo "$*" | sed 's/.*cache_dir=\\([^ ]*\\).*/\\1/')/v/cache
+case "$*" in *--last-failed*) fails=alone-$run ;; *) fails=fails-$run ;; esac
+mkdir -p $cache
+sed 's/.*/  "&": true,/' "$fails" > $cache/lastfailed 2> /dev/null || exit 0
+[ ! -s status ] || exit $(cat status)
+exit 1
 """
 
 
@@ -34,6 +39,7 @@ echo "===== 7 passed in $run ====="
 def folder(tmp_path: Path) -> Path:
     """A clone that is set up, with a pytest that only says what it would do."""
     shutil.copy(ROOT / "Makefile", tmp_path)
+    shutil.copytree(ROOT / ".ci", tmp_path / ".ci")
     for name in ("pyproject.toml", "setup.py"):
         (tmp_path / name).touch()
         os.utime(tmp_path / name, (0, 0))
@@ -81,6 +87,50 @@ def test_a_run_that_fails_fails_the_whole_after_all_others_have_run_too(folder: 
     assert ran.returncode != 0
     for each in RUNS:
         assert f"===== 7 passed in {each} =====" in ran.stdout.splitlines()
+
+
+def test_a_test_that_passes_alone_fails_nothing_and_is_named(folder: Path) -> None:
+    (folder / "fails-main").write_text("tests/a.py::test_one[x]\ntests/b.py::test_two\n")
+    (folder / "fails-java").write_text("tests/c.py::test_three\n")
+    ran = make(folder, "test")
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    closing = ran.stdout.splitlines()[-4:]
+    assert closing == [
+        "========== Both results ==========",
+        "passed alone, FAILED UNDER LOAD, to be mended: tests/a.py::test_one[x]",
+        "passed alone, FAILED UNDER LOAD, to be mended: tests/b.py::test_two",
+        "passed alone, FAILED UNDER LOAD, to be mended: tests/c.py::test_three",
+    ]
+    assert ran.stdout.count("main has begun") == 2
+    assert ran.stdout.count("spark has begun") == 1, "a run without failures is not run again"
+
+
+def test_a_test_that_fails_alone_as_well_fails_the_whole(folder: Path) -> None:
+    (folder / "fails-main").write_text("tests/a.py::test_one\ntests/b.py::test_two\n")
+    (folder / "alone-main").write_text("tests/b.py::test_two\n")
+    ran = make(folder, "test")
+    assert ran.returncode != 0
+    assert "passed alone, FAILED UNDER LOAD, to be mended: tests/a.py::test_one" in ran.stdout.splitlines()
+    assert "FAILED UNDER LOAD AND ALONE: tests/b.py::test_two" in ran.stdout.splitlines()
+
+
+def test_many_tests_that_fail_are_not_run_again(folder: Path) -> None:
+    (folder / "fails-cli").write_text("".join(f"tests/a.py::test_{number}\n" for number in range(3)))
+    (folder / "fails-java").write_text("".join(f"tests/b.py::test_{number}\n" for number in range(3)))
+    ran = make(folder, "test")
+    assert ran.returncode != 0
+    assert "Failed beside the other runs: 6" in ran.stdout
+    assert ran.stdout.count("has begun") == len(RUNS)
+
+
+@pytest.mark.parametrize("status", [2, 3, 4, 5, 137])
+def test_a_run_that_did_not_come_to_its_end_is_not_run_again(folder: Path, status: int) -> None:
+    (folder / "fails-main").write_text("tests/a.py::test_one\n")
+    (folder / "status").write_text(str(status))
+    ran = make(folder, "test")
+    assert ran.returncode != 0
+    assert "FAILED: the run main did not come to its end" in ran.stdout
+    assert ran.stdout.count("has begun") == len(RUNS)
 
 
 def test_lines_of_a_test_run_are_shown_while_it_runs(folder: Path) -> None:

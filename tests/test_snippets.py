@@ -21,6 +21,9 @@ from pathlib import Path
 
 import pytest
 
+from flaremq.admin.sync import Admin
+from flaremq.client.sync import Message, Producer
+from flaremq.model.topic import GroupConfig
 from flaremq.remoting.ports import BROKER, free_port
 from flaremq.testing.patience import load_factor
 
@@ -174,11 +177,19 @@ class Place:
             "PYTHONUNBUFFERED": "1",
         }
         self._up = self.start(["flaremq", "up", "--json", "--port", "0", "--broker-port", "0"], stderr=None)
+        try:
+            self._prepare()
+        except BaseException:
+            self.close()
+            raise
+
+    def _prepare(self) -> None:
         assert self._up.stdout is not None
         self.namesrv = str(json.loads(self._up.stdout.readline())["namesrv"])
         self._environ["NAMESRV_ADDR"] = self.namesrv
-        self._run("flaremq send Orders 'one book' --tags paid --key o-17")
-        self._run("flaremq group create billing")
+        with Producer("shop", self.namesrv) as producer, Admin(self.namesrv) as admin:
+            producer.send(Message("Orders", b"one book", tags="paid", keys=["o-17"]))
+            admin.groups.create(GroupConfig("billing"))
 
     def prepare_for_spark(self) -> None:
         """What the pages assume: Java, and a store."""
@@ -223,7 +234,7 @@ class Place:
             self._until(process, lambda: re.search(prints, printed(), re.MULTILINE), meanwhile)
         finally:
             process.send_signal(signal.SIGINT)
-            process.wait(LIMIT_S)
+            process.wait(LIMIT_S * load_factor())
         assert re.search(prints, printed(), re.MULTILINE), printed()
         return printed()
 
@@ -237,9 +248,6 @@ class Place:
                 self.runs(meanwhile, "")
             with suppress(subprocess.TimeoutExpired):
                 process.wait(_POLL_S)
-
-    def _run(self, text: str) -> None:
-        self.runs(["bash", "-e", "-c", text], "")
 
 
 @pytest.fixture

@@ -45,7 +45,7 @@ class Member(WireClient):
 
     async def told(self, count: int) -> list[MessageQueue]:
         """The queues that it was told to go elsewhere in, as soon as there are so many."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             return [await self._resets.get() for _ in range(count)]
 
     async def _reset(self, _peer: Peer, request: Command) -> None:

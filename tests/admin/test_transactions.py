@@ -13,7 +13,7 @@ from flaremq.admin.values.messages import FoundMessage, Scan
 from flaremq.admin.values.topics import TopicSettings
 from flaremq.admin.values.transactions import HalfState
 from flaremq.base.errors import IllegalOperation, InvalidParameter, MessageNotFound
-from flaremq.broker.tables.producers import Member
+from flaremq.broker.tables.producers import ClientMember
 from flaremq.broker.transactions.transactions import Transactions
 from flaremq.protocol.codes import RequestCode, ResponseCode
 from flaremq.protocol.command import Command
@@ -53,7 +53,7 @@ class Shop:
         for _ in range(times):
             self._clock.advance(30)
             for broker in self.servers.brokers:
-                broker.tables.producers.register(PRODUCERS, Member(peer=Silent(), client_id="p"))
+                broker.tables.producers.register(PRODUCERS, ClientMember(peer=Silent(), client_id="p"))
                 assert broker.composition is not None
                 (feature,) = (each for each in broker.composition.inner if isinstance(each, Transactions))
                 broker.store.dispatch()

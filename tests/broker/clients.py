@@ -16,7 +16,7 @@ from flaremq.broker.stats.stats import Stats
 from flaremq.broker.tables.consumers import Consumers
 from flaremq.broker.tables.filters import Filters
 from flaremq.broker.tables.offsets import Offsets
-from flaremq.broker.tables.producers import Member, Producers
+from flaremq.broker.tables.producers import ClientMember, Producers
 from flaremq.broker.tables.queuelocks import QueueLocks
 from flaremq.broker.tables.subscriptiongroups import SubscriptionGroups
 from flaremq.broker.tables.tables import Tables
@@ -63,9 +63,9 @@ class FakePeer:
         return [command.code for command in self.sent]
 
 
-def a_member(client_id: str = "c1", peer: FakePeer | None = None, **other: Any) -> Member:
+def a_member(client_id: str = "c1", peer: FakePeer | None = None, **other: Any) -> ClientMember:
     given: dict[str, Any] = {"language": LanguageCode.JAVA, "version": CURRENT_VERSION}
-    return Member(peer=peer or FakePeer(), client_id=client_id, **{**given, **other})
+    return ClientMember(peer=peer or FakePeer(), client_id=client_id, **{**given, **other})
 
 
 def wants(group: str, *topics: str, **other: Any) -> ConsumerData:

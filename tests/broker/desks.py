@@ -121,7 +121,7 @@ class DeskBench:
         """One turn of everything that was delivered, and what follows from it at once."""
         for _ in range(5):
             await asyncio.sleep(0)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while self.store.dispatcher.behind:  # A new queue gets its file in another thread.
                 await asyncio.sleep(0)
         await settle()

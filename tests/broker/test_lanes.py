@@ -144,7 +144,7 @@ class Pair:
         for line, commands in zip(lines, turn, strict=True):
             deliver(desk.turn, line, b"".join(map(encode_frame, commands)))
         await desk.run()
-        await asyncio.wait_for(desk.acks.drain(), 5)
+        await asyncio.wait_for(desk.acks.drain(), 60)
         if desk.store.settings.flush_disk is FlushDisk.SYNC_FLUSH:
             desk.store.dispatch()
         assert not any(line.errors for line in lines)

@@ -118,7 +118,7 @@ class BrokerLives:
         line = Line()
         self.desk.deliver(line, *requests)
         await self.desk.run()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await self.desk.acks.drain()
         answers = line.read()
         for command in line.commands:  # What the lanes have left.

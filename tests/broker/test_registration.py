@@ -175,7 +175,7 @@ async def started(
 
 async def until(condition: Callable[[], bool]) -> None:
     """Bodies are made in another thread, so a count of turns does not tell when they are."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not condition():
             await asyncio.sleep(0)
 

@@ -30,7 +30,7 @@ from flaremq.testing.cluster import eventually
 from flaremq.testing.fakes.builders import small_settings
 from flaremq.testing.fakes.wireclient import RefusedByServer, Want, WireClient
 
-SOON_S = 5.0
+SOON_S = 30.0
 """Much less than the disk takes, much more than a busy machine needs."""
 
 
@@ -58,7 +58,7 @@ def stuck(broker: Broker, part: str) -> Iterator[threading.Event]:
     def slow(path: Path, size: int, *, reserved: bool = False) -> None:
         if part in path.parts:
             begun.set()
-            allowed.wait(60)
+            allowed.wait(120)
         create(path, size, reserved=reserved)
 
     broker.store.disk.create = slow  # type: ignore[method-assign]

@@ -22,6 +22,7 @@ from flaremq.client.settings import ClientSettings, ProducerSettings
 from flaremq.model.message import Message
 from flaremq.remoting.tls import TlsClientSettings
 from flaremq.testing.cluster import Cluster, Process
+from flaremq.testing.patience import load_factor
 
 CERTS = Path(__file__).parents[1] / "remoting" / "certs"
 CERT, KEY, ENCRYPTED_KEY, OTHER_KEY = (
@@ -53,7 +54,7 @@ def command(
         env={**kept, "XDG_CONFIG_HOME": str(home), **(environ or {})},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=60 * load_factor(),
         check=False,
     )
 

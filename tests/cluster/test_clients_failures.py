@@ -90,7 +90,21 @@ class Site:
             shared = set[str]().union(*(each.bodies for each in self.sharing))
             return wanted <= shared and all(wanted <= each.bodies for each in self.listening)
 
-        await eventually("all who want them have them", so)
+        try:
+            await eventually("all who want them have them", so)
+        except TimeoutError as error:
+            error.add_note(self._missing(wanted))
+            raise
+
+    def _missing(self, wanted: set[str]) -> str:
+        """What has not come, where it lies, and what those who want it say."""
+        shared = set[str]().union(*(each.bodies for each in self.sharing))
+        lines = []
+        for name, got in (("sharing", shared), *((each.folder.name, each.bodies) for each in self.listening)):
+            left = [each for each in self.producer.messages if each["body"] in wanted - got]
+            lines.append(f"{name}: {len(left)} of {len(wanted)} are missing: {left[:20]}")
+        said = [f"{each.folder.name}:\n{each.errors[-2000:]}" for each in self.programs]
+        return "\n".join(lines + said)
 
     async def close(self) -> None:
         """Sends end, everything comes, all programs end in order."""

@@ -25,6 +25,7 @@ from flaremq.admin.values.deadletters import LetterFilter
 from flaremq.model.message import StoredMessage
 from flaremq.testing.cluster import Cluster, eventually
 from flaremq.testing.fakes.wireclient import WireClient
+from flaremq.testing.patience import load_factor
 
 COUNT = 250
 TOPIC, GROUP = "Orders", "billing"
@@ -52,7 +53,7 @@ async def test_a_killed_command_loses_none_and_repeats_few(tmp_path: Path) -> No
             words = ["dlq", "resend", GROUP, "--yes", "-n", namesrv.address]
             command = subprocess.Popen([sys.executable, "-m", "flaremq.cli.main", *words])
 
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(60 * load_factor()):
                 while (await wire.bounds(broker.address, TOPIC, 0))[1] < COUNT + 2 * MARKED_AT_ONCE:
                     await asyncio.sleep(0)  # It sends a thousand in a second.
             command.kill()

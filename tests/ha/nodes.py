@@ -159,7 +159,7 @@ class Nodes:
         return node
 
 
-async def until(holds: Callable[[], bool], timeout_s: float = 20.0) -> None:
+async def until(holds: Callable[[], bool], timeout_s: float = 60.0) -> None:
     """Wait until something is true; it is looked at again and again."""
     async with asyncio.timeout(timeout_s):
         while not holds():

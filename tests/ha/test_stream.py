@@ -313,7 +313,7 @@ async def test_a_chunk_at_another_offset_ends_the_connection_and_changes_nothing
         server = await asyncio.start_server(liar, HOST, 0)
         port = server.sockets[0].getsockname()[1]
         slave.replication.master_is(MASTER, f"{HOST}:{port}")
-        await asyncio.wait_for(asked.wait(), 10)
+        await asyncio.wait_for(asked.wait(), 60)
         await until(lambda: "the logs are not the same" in why(slave))
         assert slave.log == before
         server.close()

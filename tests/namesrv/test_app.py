@@ -299,6 +299,6 @@ async def test_the_watch_over_silent_brokers_survives_a_failure(
 
     namesrv.routes.expire = expire  # type: ignore[method-assign]
     await namesrv.start()
-    await asyncio.wait_for(again.wait(), 30)
+    await asyncio.wait_for(again.wait(), 60)
     await namesrv.stop()
     assert "the watch over silent brokers failed and will be repeated" in caplog.text

@@ -147,7 +147,7 @@ class Rude:
     async def hear(self) -> Command:
         """The next answer, in whatever order they come."""
         while not self._answers:
-            data = await asyncio.wait_for(self._loop.sock_recv(self._sock, 65536), 30)
+            data = await asyncio.wait_for(self._loop.sock_recv(self._sock, 65536), 60)
             assert data, "the other side has closed"
             self._answers += self._decoder.feed(data)
         return self._answers.pop(0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from functools import partial
 from pathlib import Path
 
 from tests.remoting.live import TOPIC, Rude
@@ -17,6 +18,12 @@ from flaremq.testing.fakes.wireclient import send_request
 HELD_S = 0.3
 
 
+async def is_served(rude: Rude) -> bool:
+    """A busy machine may hold the broker up for a moment as well."""
+    (answer,) = await rude.ask(send_request(TOPIC, 0, b"warm"))
+    return answer.code == ResponseCode.SUCCESS
+
+
 async def test_sends_that_waited_for_a_held_up_broker_are_refused_also_those_of_a_steady_sender(
     tmp_path: Path,
 ) -> None:
@@ -26,8 +33,7 @@ async def test_sends_that_waited_for_a_held_up_broker_are_refused_also_those_of_
         broker = cluster.broker(waitTimeMillsInSendQueue=50)
         single, steady = await Rude.at(broker.port), await Rude.at(broker.port)
         for rude in (single, steady):
-            (first,) = await rude.ask(send_request(TOPIC, 0, b"warm"))
-            assert first.code == ResponseCode.SUCCESS
+            await eventually("it is served", partial(is_served, rude))
         os.kill(broker.pid, signal.SIGSTOP)
         try:
             began_s, said = loop.time(), 0
@@ -45,7 +51,6 @@ async def test_sends_that_waited_for_a_held_up_broker_are_refused_also_those_of_
         answers = [await single.hear(), await steady.hear()]
         assert [each.code for each in answers] == [ResponseCode.SYSTEM_BUSY] * 2
         assert all((each.remark or "").startswith("[TIMEOUT_CLEAN_QUEUE]broker busy") for each in answers)
-        (later,) = await single.ask(send_request(TOPIC, 0, b"later"))
-        assert later.code == ResponseCode.SUCCESS
+        await eventually("it is served again", partial(is_served, single))
         for rude in (single, steady):
             rude.hang_up()

@@ -137,7 +137,7 @@ async def asked(server: Server, data: bytes, context: ssl.SSLContext | None = No
     try:
         writer.write(data)
         decoder, found = FrameDecoder(), list[Command]()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while not found:
                 got = await reader.read(65536)
                 if not got:

@@ -60,7 +60,7 @@ async def told(server: HttpServer, pieces: Iterable[bytes], *, end: bool = False
             await writer.drain()
         if end:
             writer.write_eof()
-        return await asyncio.wait_for(reader.read(), 5)
+        return await asyncio.wait_for(reader.read(), 60)
     except ConnectionError:
         return b"closed"
     finally:
@@ -158,7 +158,7 @@ async def test_stopping_ends_those_who_are_still_there() -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
     while not server._writers:
         await asyncio.sleep(0)
-    await asyncio.wait_for(server.stop(), 5)
+    await asyncio.wait_for(server.stop(), 60)
     with suppress(ConnectionError):
-        assert await asyncio.wait_for(reader.read(), 5) == b""
+        assert await asyncio.wait_for(reader.read(), 60) == b""
     await closed(writer)

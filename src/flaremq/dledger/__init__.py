@@ -5,9 +5,10 @@ convert       a store into one of the other kind, and the proof that nothing is 
 frames        what members say to each other, as bytes
 ledgerfiles   the files of a ledger, written
 ledgerlog     a log of entries, as store.api.Log
-links         connections to the other members
+links         the connections between the members of a group
 logwriter     a log written anew, file by file
-node          a member at work
+member        the rules of one member of a Raft group
+node          a member at work: timers, connections, the log and the ballot around its rules
 note          how far a conversion is, on the disk
 proof         every record has its copy, and every copy its queue entry
 rebuild       queues and index of a store that has a log only

@@ -1,6 +1,6 @@
 """One member of a Raft group, as rules: what happens goes in, and what has to be done comes out.
 
-    Tick, Heard, Appended, Synced, Transfer, Failing, Fit > [step] > SaveBallot, Send, Write, Commit, Lead ...
+    Tick, Heard, Appended, Synced, Transfer, Failing, Fit > [step] > SaveBallot, Tell, Write, Commit, Lead ...
 
 No clock, no I/O, no chance of its own: time and random numbers come in with each event, and the log is only
 looked at. The same events give the same actions, which is what the simulator of groups rests on.
@@ -9,16 +9,16 @@ looked at. The same events give the same actions, which is what the simulator of
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from flaremq.base.errors import GroupUnsettled, InvalidParameter, NotMaster
 from flaremq.dledger.rules.election import Election
-from flaremq.dledger.rules.following import Following
+from flaremq.dledger.rules.following import LogFollower
 from flaremq.dledger.rules.handover import Handover
 from flaremq.dledger.rules.membership import check_majority_alive, check_one_step, group_checksum
-from flaremq.dledger.rules.replication import Replication
+from flaremq.dledger.rules.replication import LogReplication
 from flaremq.dledger.rules.state import FollowedTerm, MemberState
 from flaremq.dledger.rules.vouching import OwnDoubt
 from flaremq.dledger.types import (
@@ -85,14 +85,16 @@ class Member:
         self._state = MemberState(me, ledger, known, pace, now, rng)
         self._must_save = known != ballot
         self._election = Election(self._state)
-        self._following = Following(self._state, OwnDoubt(now, pace.election_s, rng))
-        self._replication: Replication | None = None
+        self._following = LogFollower(self._state, OwnDoubt(now, pace.election_s, rng))
+        self._replication: LogReplication | None = None
         self._handover: Handover | None = None
         self._preferred = tuple(preferred)
         self._heard_s: dict[MemberId, float] = {}
         self._otherwise: set[MemberId] = set()
         self._commit_before = self._state.commit
         self._is_broken = False
+        self._members = self._decided_members = ledger.membership
+        self._contacts = {each: at for each, at in self._members.addresses.items() if each != me}
 
     # What this member is.
 
@@ -116,6 +118,12 @@ class Member:
     @property
     def membership(self) -> Membership:
         return self._state.members
+
+    @property
+    def contacts(self) -> Mapping[MemberId, str]:
+        """Whom it must be able to reach, by id: the other members, and who is being removed, as that one may
+        be the leader that needs this member's answer for it."""
+        return self._contacts
 
     @property
     def is_voter(self) -> bool:
@@ -195,7 +203,7 @@ class Member:
                 "when it has caught up"
             )
 
-    def _leadership(self, what: str) -> tuple[Replication, Handover]:
+    def _leadership(self, what: str) -> tuple[LogReplication, Handover]:
         s = self._state
         if self._replication is None or self._handover is None:
             who = f"ask {s.leader}" if s.leader else "no leader is known: ask again when there is one"
@@ -213,6 +221,7 @@ class Member:
         if s.why_silent and (self._is_broken or not isinstance(event, Fit)):
             return ()
         self._commit_before = s.commit
+        self._know_members()
         if self._must_save or isinstance(event, Fit):
             self._must_save = False
             s.save(s.ballot)
@@ -221,6 +230,17 @@ class Member:
             self._replication = self._handover = None
         self._is_broken = bool(s.why_silent)
         return s.actions
+
+    def _know_members(self) -> None:
+        """The log may have other members in it since the last step, or the group has decided on them."""
+        members, commit = self._state.members, self._state.commit
+        if members is self._members and (commit < members.index or members is self._decided_members):
+            return
+        self._members = members
+        if commit >= members.index:
+            self._decided_members = members
+        both = {**self._decided_members.addresses, **members.addresses}
+        self._contacts = {each: both[each] for each in sorted(both) if each != self._state.me}
 
     def _fail(self, event: Failing) -> None:
         """The last step may not have been carried out: what it took for done is taken back."""
@@ -272,7 +292,7 @@ class Member:
         if not s.ballot.is_voter:
             # All members have voted for it: there is nothing that it could have forgotten.
             s.save(replace(s.ballot, is_voter=True))
-        self._replication = Replication(s)
+        self._replication = LogReplication(s)
         self._handover = Handover(s, self._replication, self._preferred)
         self._replication.begin()
 

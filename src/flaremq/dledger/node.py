@@ -45,9 +45,9 @@ from flaremq.dledger.types import (
     Message,
     Push,
     SaveBallot,
-    Send,
     Standing,
     Synced,
+    Tell,
     Tick,
     Transfer,
     Truncate,
@@ -374,7 +374,7 @@ class MemberNode:
 
     # What is done.
 
-    def _send(self, action: Send) -> None:
+    def _tell(self, action: Tell) -> None:
         self._links.send(action.to, action.message)
 
     def _write(self, action: Write) -> None:
@@ -418,7 +418,7 @@ class MemberNode:
         self.changed.set()
 
     _DO: Final[dict[type[Any], Callable[[MemberNode, Any], None]]] = {
-        Send: _send,
+        Tell: _tell,
         Write: _write,
         Truncate: _truncate,
         Empty: _empty,

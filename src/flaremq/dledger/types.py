@@ -273,7 +273,7 @@ class SaveBallot:
 
 
 @dataclass(frozen=True, slots=True)
-class Send:
+class Tell:
     to: MemberId
     message: Message
 
@@ -323,5 +323,5 @@ class Follow:
     leader: MemberId
 
 
-Action: TypeAlias = SaveBallot | Send | Truncate | Write | Empty | Commit | Lead | Follow
+Action: TypeAlias = SaveBallot | Tell | Truncate | Write | Empty | Commit | Lead | Follow
 Actions: TypeAlias = Sequence[Action]

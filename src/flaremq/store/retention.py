@@ -28,13 +28,13 @@ log = logger("store.retention")
 _MANUAL_ROUNDS: Final = 20  # How long one request by hand is good for.
 
 
-class LogFollower(Protocol):
+class TrimmedWithLog(Protocol):
     """What loses its oldest files when the log begins at a later offset; says how many."""
 
     def delete_before(self, min_physical_offset: int, /) -> int: ...
 
 
-class TrimmedQueue(LogFollower, Protocol):
+class TrimmedQueue(TrimmedWithLog, Protocol):
     def correct_min(self, min_physical_offset: int, /) -> None: ...
 
 
@@ -44,7 +44,7 @@ class Kept:
 
     log: LogFiles
     queues: Callable[[], Iterable[TrimmedQueue]]
-    index: LogFollower | None
+    index: TrimmedWithLog | None
     own_bytes: Callable[[], int]
 
 

@@ -15,7 +15,7 @@ from typing import Final, Self
 
 from flaremq.remoting.ports import BROKER, free_port
 from flaremq.servers.membership import member_settings
-from flaremq.servers.processes import Process, ProcessFailed, properties_file
+from flaremq.servers.processes import READY_LIMIT_S, Process, ProcessFailed, properties_file
 from flaremq.testing.patience import load_factor
 
 __all__ = ["SMALL", "Cluster", "Process", "ProcessFailed", "eventually", "properties_file"]
@@ -86,7 +86,7 @@ class Cluster:
                 member, namesrv, {"brokerName": name, **options, **each(number), **own}
             )
             members.append(self._started("broker", member, port, folder))
-        return [member.wait_ready() for member in members]
+        return [_ready(member) for member in members]
 
     def _broker_folder(self, name: str, namesrv: str, options: Mapping[str, object]) -> Path:
         folder = self._new_folder(name)
@@ -112,7 +112,7 @@ class Cluster:
         self, what: str, name: str, port: int, folder: Path, *, descriptors: int | None = None
     ) -> Process:
         """Start a server whose settings are already in its folder. It ends with the cluster."""
-        return self._started(what, name, port, folder, descriptors).wait_ready()
+        return _ready(self._started(what, name, port, folder, descriptors))
 
     def _started(
         self, what: str, name: str, port: int, folder: Path, descriptors: int | None = None
@@ -125,6 +125,10 @@ class Cluster:
         folder = self._folder / name
         folder.mkdir(parents=True)
         return folder
+
+
+def _ready(process: Process) -> Process:
+    return process.wait_ready(READY_LIMIT_S * load_factor())
 
 
 async def eventually(what: str, is_so: Callable[[], Awaitable[bool]], limit_s: float = 30.0) -> None:

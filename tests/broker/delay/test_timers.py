@@ -19,7 +19,6 @@ from flaremq.model.timers import Handle
 from flaremq.model.topic import TopicConfig
 from flaremq.protocol import fastjson
 from flaremq.protocol.codes import RequestCode, ResponseCode
-from flaremq.store.store import MessageStore
 from flaremq.testing.clock import START_MS, ManualClock
 
 # Waiting and coming.
@@ -350,45 +349,6 @@ async def test_lost_and_damaged_files_are_made_again(tmp_path: Path, harm: str) 
         assert set(came) == {b"%d" % n for n in range(100)}
     else:
         assert came == [b"%d" % n for n in range(100)]
-
-
-async def test_after_a_crash_everything_that_waits_comes(tmp_path: Path) -> None:
-    clock = ManualClock()
-    async with a_scene(tmp_path, clock) as scene:
-        for number in range(100):
-            await scene.send(number, DELAY_SEC=5 + number % 50)
-        await scene.after(20 * SECOND)
-        scene.desk.store.workers.log_flusher.flush(0)
-        await scene.timers.save()
-        await scene.after(5 * SECOND)
-        before = {path.name: path.read_bytes() for path in (tmp_path / "config").glob("timer*")}
-    # As if the process had died: no last save, and no vouching for the wheel.
-    (tmp_path / "abort").touch()
-    check = bytearray(before["timercheck"])
-    (tmp_path / "config" / "timercheck").write_bytes(check)
-    async with a_scene(tmp_path, clock) as scene:
-        came = await scene.after(100 * SECOND)
-    assert set(came) == {b"%d" % n for n in range(100)}
-    assert len(came) <= 100 + 2 * 5, "the seconds since the last save come again, no others"
-
-
-async def test_units_of_messages_that_the_log_has_lost_are_forgotten(tmp_path: Path) -> None:
-    clock = ManualClock()
-    async with a_scene(tmp_path, clock) as scene:
-        for number in range(10):
-            await scene.send(number, DELAY_SEC=20)
-        await scene.after(SECOND)
-        last = scene.of(WHEEL)[5].physical_offset
-    store = MessageStore(scene.desk.store.settings)
-    store.load()
-    store.log.cut(last)
-    store.close()
-    (tmp_path / "abort").touch()
-    async with a_scene(tmp_path, clock) as scene:
-        for number in range(20, 25):
-            await scene.send(number, DELAY_SEC=30)
-        came = await scene.after(100 * SECOND)
-    assert came == [b"%d" % n for n in (0, 1, 2, 3, 4, 20, 21, 22, 23, 24)]
 
 
 async def test_another_precision_is_refused_while_messages_wait_and_taken_afterwards(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from tests.broker.desks import DeskBench, a_desk
 from tests.broker.nobody import Nobody
 from tests.protocol.samples import a_send
 
-from flaremq.broker.tables.producers import Member
+from flaremq.broker.tables.producers import ClientMember
 from flaremq.model.properties import decode_properties
 from flaremq.protocol.codes import RequestCode, ResponseCode
 from flaremq.protocol.command import Command, response_to
@@ -32,7 +32,7 @@ class Requester(Nobody):
 
 
 def joins(desk: DeskBench, peer: Nobody) -> None:
-    desk.tables.producers.register("askers", Member(peer=peer, client_id="me@1"))
+    desk.tables.producers.register("askers", ClientMember(peer=peer, client_id="me@1"))
 
 
 async def reply(desk: DeskBench, properties: str = ASKED, body: bytes | None = b"yes") -> Command:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from tests.broker.desks import DeskBench, Line, a_desk
 from tests.protocol.samples import a_pull, a_send
 
 from flaremq.broker.stats.stats import Name
-from flaremq.broker.tables.producers import Member
+from flaremq.broker.tables.producers import ClientMember
 from flaremq.model.record import decode_many
 from flaremq.model.topic import GroupConfig, TopicConfig
 from flaremq.protocol.bodies.group import ConsumerData, MessageModel, SubscriptionData
@@ -181,7 +181,7 @@ async def test_without_auto_creation_an_unknown_group_is_refused(tmp_path: Path)
 
 
 def joined(desk: DeskBench, line: Line, expression: str = "*", version: int = 5, **more: Any) -> None:
-    member = Member(peer=line, client_id="c1", language=LanguageCode.JAVA, version=479, last_seen_ms=0)  # type: ignore[arg-type]
+    member = ClientMember(peer=line, client_id="c1", language=LanguageCode.JAVA, version=479, last_seen_ms=0)  # type: ignore[arg-type]
     wanted = SubscriptionData.of(TOPIC, expression, sub_version=version)
     desk.tables.groups.heartbeat(
         member, ConsumerData(group_name=GROUP, subscription_data_set=(wanted,), **more)
@@ -260,7 +260,7 @@ async def test_messages_of_other_queues_and_tags_do_not_wake_it(desk: DeskBench)
 async def test_when_its_time_is_over_it_is_told_that_there_is_nothing(desk: DeskBench) -> None:
     line = Line()
     await desk.ask(pull(0, hold_ms=20), line=line)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while not line.written:
             await asyncio.sleep(0)
     (answer,) = line.read()
@@ -271,7 +271,7 @@ async def test_what_it_has_passed_over_meanwhile_it_need_not_look_at_again(desk:
     line = Line()
     await desk.ask(pull(0, hold_ms=1000, subscription="TagB"), line=line)
     await put(desk, 3, "TagA")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while not line.written:
             await asyncio.sleep(0)
     (answer,) = line.read()
@@ -338,7 +338,7 @@ async def test_a_pull_waits_for_the_queue_that_another_thread_is_making(desk: De
     with desk.store.dispatcher._lock:  # As if a file was being made.
         desk.deliver(line, replace(a_send(e="0"), body=b"first"), pull(0))
         desk.turn.run()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while len(answers := line.read_all()) < 2:
             await asyncio.sleep(0)
     assert bodies(answers[1]) == [b"first"]
@@ -391,7 +391,13 @@ async def test_bit_maps_beside_queue_entries_say_which_groups_want_a_message(tmp
     wanted = SubscriptionData.of(TOPIC, "price > 5", "SQL92", sub_version=5)
     async with a_desk(tmp_path, broker={"calculate_bit_maps": True}, ext_enabled=True) as desk:
         desk.tables.topics.put(TopicConfig(TOPIC, 4, 4))
-        member = Member(peer=Line(), client_id="c1", language=LanguageCode.JAVA, version=479, last_seen_ms=0)  # type: ignore[arg-type]
+        member = ClientMember(
+            peer=Line(),  # type: ignore[arg-type]
+            client_id="c1",
+            language=LanguageCode.JAVA,
+            version=479,
+            last_seen_ms=0,
+        )
         desk.tables.groups.heartbeat(member, ConsumerData(group_name=GROUP, subscription_data_set=(wanted,)))
         await put(desk, 1, price="3")
         await put(desk, 1, price="30")
@@ -433,6 +439,34 @@ async def test_expressions_of_pulls_that_wait_are_not_evaluated_in_the_loop(
     assert (len(bodies(answer)), answer.fields["nextBeginOffset"]) == (1, "4")
     assert threads
     assert threading.get_ident() not in threads
+
+
+async def test_what_comes_while_an_expression_is_evaluated_for_a_new_pull_is_not_left_lying(
+    desk: DeskBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread has read, and the pull is not parked yet: nobody is there to be woken."""
+    aside = desk.pulls._aside
+    run = aside.run
+
+    async def held_up(work: Callable[[], Any]) -> Any:
+        result = await run(work)
+        monkeypatch.undo()
+        await put(desk, 1, "TagB")
+        return result
+
+    await put(desk, 1, "TagB")
+    monkeypatch.setattr(aside, "run", held_up)
+    assert desk.pulls.parked._sweeper is not None
+    desk.pulls.parked._sweeper.cancel()  # It would find the message, but seconds later.
+    line = Line()
+    desk.deliver(line, pull(1, hold_ms=600_000, subscription="TAGS = 'TagB'", expressionType="SQL92"))
+
+    async def is_answered() -> bool:
+        return bool(line.written)
+
+    await eventually("it is answered", is_answered, 10)
+    (answer,) = line.read()
+    assert len(bodies(answer)) == 1
 
 
 async def parked(desk: DeskBench, count: int) -> bool:

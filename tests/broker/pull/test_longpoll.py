@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
@@ -55,7 +56,7 @@ async def polls(looks: Looks) -> AsyncIterator[LongPoll[Pull]]:
 async def most_at_once(looks: Looks, until: Callable[[], bool]) -> int:
     """How many looks the loop did at most before it served others, until something was so."""
     most, before = 0, looks.count
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while not until():
             await asyncio.sleep(0)
             most, before = max(most, looks.count - before), looks.count
@@ -192,7 +193,7 @@ async def test_a_pull_whose_time_ends_during_a_slow_look_is_answered_once(
     polls.park(b"T", 0, pull, 0.01)
     polls.arrived(b"T", 0, 1)
     await settle()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while polls._deadlines:
             await asyncio.sleep(0)
     await slow.end(False)
@@ -213,3 +214,22 @@ async def test_closing_waits_for_slow_looks(looks: Looks) -> None:
     await slow.end(False)
     await closing
     assert (pull.answered, len(polls)) == ([True], 0)
+
+
+async def test_what_another_thread_tells_while_a_pull_is_put_back_is_looked_for_again(
+    polls: LongPoll[Pull], looks: Looks
+) -> None:
+    pull = Pull()
+
+    def find_nothing_just_before_more_comes(_pull: Pull, _last: bool) -> bool:
+        looks.look, looks.finds = looks.at_once, True
+        teller = threading.Thread(target=polls.arrived, args=(b"T", 0, 2))
+        teller.start()
+        teller.join()
+        return False
+
+    looks.look = find_nothing_just_before_more_comes
+    polls.park(b"T", 0, pull, 60)
+    polls.arrived(b"T", 0, 1)
+    await settle()
+    assert pull.answered == [False]

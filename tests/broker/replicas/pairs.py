@@ -14,9 +14,11 @@ from tests.broker.nobody import Nobody
 
 from flaremq.base.errors import ConnectFailed
 from flaremq.base.units import MiB
+from flaremq.broker.app import Broker
 from flaremq.broker.delay.timers import Timers
 from flaremq.broker.offload import Offload
 from flaremq.broker.replicas.metasync import MetaSync
+from flaremq.broker.replicas.replication import Replication
 from flaremq.broker.role import Role
 from flaremq.protocol.command import Command
 from flaremq.store.settings import BrokerRole
@@ -137,3 +139,11 @@ async def a_pair(
         running.callback(pair.offload.close)
         await asyncio.sleep(0)
         yield pair
+
+
+def replication(broker: Broker) -> Replication:
+    """Of a broker that is not in a Raft group."""
+    assert broker.composition is not None
+    found = broker.composition.replication
+    assert isinstance(found, Replication)
+    return found

@@ -9,24 +9,18 @@ from typing import Any
 
 import pytest
 from tests.broker.replicas.groups import HOST, Group, a_group
+from tests.broker.replicas.pairs import replication
 from tests.ha.nodes import until
 
 from flaremq import Message, Producer
 from flaremq.admin.admin import Admin
-from flaremq.broker.replicas.replication import Replication
 from flaremq.client.message import SendStatus
-from flaremq.servers.together import Broker
 
 
 @pytest.fixture
 async def pair(tmp_path: Path) -> AsyncIterator[Group]:
     async with a_group(tmp_path) as group:
         yield group
-
-
-def replication(broker: Broker) -> Replication:
-    assert broker.composition is not None
-    return broker.composition.replication
 
 
 async def send(pair: Group, *bodies: bytes, **settings: Any) -> list[SendStatus]:

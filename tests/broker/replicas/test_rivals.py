@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.broker.replicas.groups import HOST, Group, a_group
+from tests.broker.replicas.pairs import replication
 
 from flaremq.base.errors import ConfigError
 from flaremq.broker.replicas.mastership import Mastership
@@ -90,8 +91,7 @@ async def test_a_promoted_one_that_starts_displaces_the_old_one_which_serves_no_
         assert "was promoted in place" in (await figures(wire, old))["haDisplaced"]
         answer = await wire.ask(f"{HOST}:{old.port}", RequestCode.GET_BROKER_HA_STATUS)
         assert "was promoted" in (beans.decode(HARuntimeInfo, answer.body).flare_displaced or "")
-        assert old.composition is not None and old.composition.replication.master is not None
-        assert old.composition.replication.master.has_slaves is False
+        assert replication(old).has_slaves is False
         assert (await health(old)).startswith("serves no clients: a slave of broker-a was promoted")
         assert await health(new) == "ok\n"
         await wire.send(f"{HOST}:{new.port}", "Orders", 0, b"two")
@@ -176,8 +176,9 @@ async def test_a_slave_of_the_promoted_master_does_not_follow_the_old_one(tmp_pa
         assert slave.composition is not None
 
         def why() -> str:
-            assert slave.composition is not None and slave.composition.replication.slave is not None
-            return slave.composition.replication.slave.status().why
+            follower = replication(slave).slave
+            assert follower is not None
+            return follower.status().why
 
         await until(
             "it is refused", lambda: "is a master of epoch 0, and this store has seen epoch 1" in why()

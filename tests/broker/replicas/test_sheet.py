@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 from tests.broker.replicas.groups import HOST, Group, a_group
-from tests.broker.replicas.test_pair import replication, send
+from tests.broker.replicas.pairs import replication
+from tests.broker.replicas.test_pair import send
 from tests.ha.nodes import until
 
 from flaremq.broker.replicas.sheet import slave_figures

@@ -229,7 +229,7 @@ async def test_under_sync_flush_nothing_is_answered_before_the_log_is_safe(tmp_p
         desk.deliver(line, numbered(1), numbered(2, i="WAIT\x01true\x02"))
         desk.turn.run()
         under_way = line.under_way
-        await asyncio.wait_for(desk.acks.drain(), 5)
+        await asyncio.wait_for(desk.acks.drain(), 60)
         answers = line.read()
     assert under_way == 2
     assert [answer.opaque for answer in answers] == [1, 2]
@@ -264,7 +264,7 @@ async def test_the_time_of_a_put_ends_with_its_answer(
         desk.turn.run()
         assert stats.put_times.longest_ms == 0  # Not answered: not timed yet.
         now_s[0] += 0.25  # So long the disk takes.
-        await asyncio.wait_for(desk.acks.drain(), 5)
+        await asyncio.wait_for(desk.acks.drain(), 60)
     assert stats.put_times.longest_ms == 250
     latency = stats._tables[Name.TOPIC_PUT_LATENCY][TOPIC]
     assert (latency.value, latency.times) == (500.0, 2)
@@ -295,7 +295,7 @@ async def test_a_put_that_is_not_known_to_be_on_the_disk_counts_as_failed(
         desk.deliver(line, numbered(1, **how))
         desk.turn.run()
         try:
-            await asyncio.wait_for(waits.drain(), 5)
+            await asyncio.wait_for(waits.drain(), 20)  # The disk is held for longer.
         finally:
             sound.set()
         assert [answer.code for answer in line.read()] == [ResponseCode.FLUSH_DISK_TIMEOUT]
@@ -366,7 +366,7 @@ async def test_more_than_may_wait_for_the_disk_is_refused_before_anything_is_sto
         desk.deliver(line, *(numbered(n) for n in range(3)))
         desk.turn.run()
         refused = line.read()
-        await asyncio.wait_for(desk.acks.drain(), 5)
+        await asyncio.wait_for(desk.acks.drain(), 60)
         assert {answer.code for answer in refused} == {ResponseCode.SYSTEM_BUSY}
         assert all((answer.remark or "").startswith("[OVERLOAD]system busy") for answer in refused)
         assert len(refused) + len(line.read()) == 3

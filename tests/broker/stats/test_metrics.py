@@ -18,7 +18,7 @@ from flaremq.broker.offload import Offload
 from flaremq.broker.settings import BrokerSettings, MetricsExporter
 from flaremq.broker.stats.metrics import BrokerMetrics, extra_labels, version_name
 from flaremq.broker.stats.stats import Stats
-from flaremq.broker.tables.producers import Member
+from flaremq.broker.tables.producers import ClientMember
 from flaremq.broker.tables.tables import Tables
 from flaremq.model.topic import TopicConfig
 from flaremq.protocol.bodies.group import ConsumerData
@@ -134,8 +134,8 @@ async def test_what_was_deleted_is_shown_no_more(bench: Bench) -> None:
     assert not any("Gone" in line for line in await bench.lines())
 
 
-def a_member(peer: Nobody, language: LanguageCode | None, version: int) -> Member:
-    return Member(peer=peer, client_id="c", language=language, version=version)
+def a_member(peer: Nobody, language: LanguageCode | None, version: int) -> ClientMember:
+    return ClientMember(peer=peer, client_id="c", language=language, version=version)
 
 
 async def test_clients_are_counted_by_language_and_version(bench: Bench) -> None:

@@ -13,7 +13,7 @@ from tests.broker.nobody import Nobody
 from tests.protocol.samples import a_send
 
 from flaremq.base.units import MiB
-from flaremq.broker.tables.producers import Member
+from flaremq.broker.tables.producers import ClientMember
 from flaremq.broker.transactions.transactions import Transactions
 from flaremq.model.message import StoredMessage
 from flaremq.model.topic import TopicConfig
@@ -91,7 +91,7 @@ class Scene:
         return self.producer.sent[before:]
 
     def joins(self) -> None:
-        self.desk.tables.producers.register(PRODUCERS, Member(peer=self.producer, client_id="p"))
+        self.desk.tables.producers.register(PRODUCERS, ClientMember(peer=self.producer, client_id="p"))
 
     def of(self, topic: str) -> list[StoredMessage]:
         return [each for each in self.desk.messages() if each.topic == topic]

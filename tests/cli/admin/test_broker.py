@@ -27,6 +27,7 @@ from flaremq.servers.config import load_broker
 from flaremq.testing.cluster import Cluster, Process, eventually, properties_file
 from flaremq.testing.fakes.builders import small_settings
 from flaremq.testing.fakes.wireclient import Want, WireClient
+from flaremq.testing.patience import load_factor
 
 FLAREMQ = [sys.executable, "-m", "flaremq.cli.main"]
 STEPS = [
@@ -54,7 +55,9 @@ STEPS = [
 
 
 def flaremq(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*FLAREMQ, *words], capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(
+        [*FLAREMQ, *words], capture_output=True, text=True, check=False, timeout=60 * load_factor()
+    )
 
 
 def is_one_line(run: subprocess.CompletedProcess[str]) -> bool:
@@ -187,7 +190,7 @@ async def test_readiness_is_told_on_stdout_and_all_else_on_stderr(tmp_path: Path
             line = process.stdout.readline()
         finally:
             process.terminate()
-            out, err = process.communicate(timeout=60)
+            out, err = process.communicate(timeout=60 * load_factor())
     assert line == f"The broker[b, 127.0.0.1:{port}] boot success. serializeType=JSON\n"
     assert out == ""
     assert "started: registration" in err

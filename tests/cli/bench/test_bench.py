@@ -20,6 +20,7 @@ from flaremq.base.errors import Unreachable
 from flaremq.cli.bench import load
 from flaremq.cli.bench.histogram import LatencyHistogram
 from flaremq.testing.embedded import EmbeddedThread
+from flaremq.testing.patience import load_factor
 
 # Times, counted.
 
@@ -266,12 +267,12 @@ def test_ctrl_c_shows_what_was_measured_until_then(ask: Ask, servers: EmbeddedTh
         env={**os.environ, "PYTHONUNBUFFERED": "1"},
     )
     group = {"consume": "GID_flaremq_bench", "latency": "GID_flaremq_bench_latency"}.get(what)
-    deadline_s = perf_counter() + 30
+    deadline_s = perf_counter() + 30 * load_factor()
     while perf_counter() < deadline_s:
         if ask("group", "clients", group).status == 0 if group else stored(ask, topic) > 100:
             break
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=30 * load_factor())
     assert (process.returncode, err) == (130, "flaremq: interrupted\n")
     found = json.loads(out)
     assert found["messages"] > 100 if what == "send" else found["messages"] >= 0

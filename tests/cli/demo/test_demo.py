@@ -19,6 +19,7 @@ from flaremq.cli.demo.plots import plot
 from flaremq.client.message import Receipt, SendStatus
 from flaremq.model.message import MessageQueue
 from flaremq.servers.processes import ProcessFailed
+from flaremq.testing.patience import load_factor
 
 LIMIT_S = 90.0
 
@@ -50,11 +51,11 @@ def processes_of(folder: Path) -> list[str]:
 @pytest.mark.timeout(2 * LIMIT_S)
 def test_nothing_is_lost_and_nothing_stays(tmp_path: Path) -> None:
     process = start(tmp_path, "--seconds", "6")
-    out, err = process.communicate(timeout=LIMIT_S)
+    out, err = process.communicate(timeout=LIMIT_S * load_factor())
     assert (process.returncode, err) == (0, ""), out
     (place,) = tmp_path.iterdir()
     summary = json.loads((place / "summary.json").read_text())
-    assert summary["lost"] == 0 and summary["acknowledged"] > 20_000
+    assert summary["lost"] == 0 and summary["acknowledged"] > 1_000
     assert summary["billed_1"] > 0 and summary["billed_2"] > 0
     assert [event["what"] for event in summary["events"]] == [
         "consumers join", "broker-b killed", "its slave is read", "broker-b back", "all consumed"
@@ -88,7 +89,7 @@ def test_ctrl_c_stops_all_servers(tmp_path: Path, after: str) -> None:
     process.send_signal(signal.SIGINT)
     process.stdout.read()
     assert process.stderr.read() == "flaremq: interrupted\n"
-    assert process.wait(LIMIT_S) == 130
+    assert process.wait(LIMIT_S * load_factor()) == 130
     assert processes_of(tmp_path) == []
     process.stdout.close()
     process.stderr.close()

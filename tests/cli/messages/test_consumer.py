@@ -18,6 +18,7 @@ from flaremq.client.settings import ClientSettings, ConsumerSettings
 from flaremq.client.sync import Client, PushConsumer
 from flaremq.protocol.bodies.group import ConsumeFromWhere
 from flaremq.testing.embedded import EmbeddedThread
+from flaremq.testing.patience import load_factor
 
 GROUP = "billing"
 TOPIC = "bills"
@@ -46,7 +47,7 @@ class Billing:
 
     def wait_for(self, body: bytes) -> ReceivedMessage:
         while True:
-            message = self.came.get(timeout=LIMIT_S)
+            message = self.came.get(timeout=LIMIT_S * load_factor())
             if message.body == body:
                 return message
 
@@ -68,7 +69,7 @@ def sent(ask: Ask, body: str, tags: str = "Bill") -> dict[str, Any]:
 
 def until(what: Callable[[], bool]) -> None:
     """Commands take their time: asking again is all the waiting there is."""
-    deadline_s = monotonic() + LIMIT_S
+    deadline_s = monotonic() + LIMIT_S * load_factor()
     while not what():
         assert monotonic() < deadline_s, "it did not come to be"
 

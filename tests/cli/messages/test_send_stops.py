@@ -17,6 +17,7 @@ from tests.cli.conftest import Ask
 
 from flaremq.store.flags import Flag
 from flaremq.testing.embedded import EmbeddedThread
+from flaremq.testing.patience import load_factor
 
 
 @contextmanager
@@ -149,7 +150,7 @@ def test_input_that_cannot_be_read_is_one_line(servers: EmbeddedThread) -> None:
     with Path("/proc/self/mem").open("rb") as unreadable:
         done = subprocess.run(
             [*AT_A_TERMINAL, "send", "unread", "-n", servers.namesrv],
-            stdin=unreadable, capture_output=True, text=True, timeout=30, check=False,
+            stdin=unreadable, capture_output=True, text=True, timeout=30 * load_factor(), check=False,
         )  # fmt: skip
     assert done.returncode == 2
     assert done.stderr.startswith("flaremq: stdin cannot be read: ") and done.stderr.count("\n") == 1

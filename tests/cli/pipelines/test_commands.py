@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from flaremq.cli.main import app
 from flaremq.spark.launch.java import Java
+from flaremq.testing.patience import load_factor
 
 COMMANDS = ("archive", "compact", "replay", "rebuild", "audit", "stats", "run")
 SHAPE = ("--index-slots", "50", "--index-entries", "200")
@@ -27,7 +28,7 @@ def run(*words: str) -> tuple[int, str]:
 
 def in_process(*words: str) -> subprocess.CompletedProcess[str]:
     command = [str(Path(sys.executable).parent / "flaremq"), "pipeline", *words]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300 * load_factor())
 
 
 @pytest.mark.parametrize("command", COMMANDS)

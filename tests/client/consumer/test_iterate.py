@@ -110,5 +110,5 @@ async def test_a_handler_that_comes_later_gets_what_waits(servers: EmbeddedThrea
         async def handler(message: ReceivedMessage) -> None:
             got.set_result(message.body)
 
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             assert await got == b"one"

@@ -43,7 +43,7 @@ async def assigned(
 
 async def polled(consumer: LitePullConsumer, count: int, **given: Any) -> list[bytes]:
     found: list[ReceivedMessage] = []
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while len(found) < count:
             found += await consumer.poll(1.0, **given)
     return [message.body for message in found]
@@ -192,7 +192,7 @@ async def test_a_loop_reads_one_by_one_and_ends_with_the_consumer(
 
         await eventually("all came", all_came)
         await consumer.stop()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await reading
     assert await committed(servers, f"G-{topic}", queue) == 3
 

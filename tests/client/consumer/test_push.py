@@ -81,7 +81,7 @@ async def test_slow_handlers_work_side_by_side(servers: EmbeddedThread, topic: s
         joined(servers, f"G-{topic}", topic, handler, concurrency=10) as consumer,
     ):
         await send(producer, topic, numbered(30))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await together.wait()
         assert most == 10
         assert len(consumer.assignment) >= 2

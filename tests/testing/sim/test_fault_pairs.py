@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 import pytest
+from tests.broker.replicas.pairs import replication
 from tests.testing.sim.test_faults import MASTER, PAIR, SLAVE, caught_up, runs, some_sends
 
 from flaremq import Message, Producer, PushConsumer
@@ -187,9 +188,9 @@ def test_fault_38_a_slave_below_the_oldest_file_of_its_master_is_refused_at_once
 
 
 def state(sim: Simulation, slave: Machine) -> tuple[str, str]:
-    composition = sim.running[slave.name].composition
-    assert composition is not None and composition.replication.slave is not None
-    status = composition.replication.slave.status()
+    follower = replication(sim.running[slave.name]).slave
+    assert follower is not None
+    status = follower.status()
     return status.state.value, status.why
 
 

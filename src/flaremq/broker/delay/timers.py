@@ -135,8 +135,9 @@ class Timers(Feature):
             log_end=self._store.log.end,
             queue_offset_of=self._queue_offset_of,
         )
-        if not files.read_ms:
+        if not files.read_ms:  # Kept before a message waits: what comes due after a crash is read from here.
             files.read_ms = self._floor(self._clock.now_ms())
+            files.save(files.progress(self._clock.now_ms()))
         self._saved = files.progress(self._clock.now_ms())
         return counted
 

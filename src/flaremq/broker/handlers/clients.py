@@ -13,7 +13,7 @@ from flaremq.base.logs import logger
 from flaremq.broker.role import Role
 from flaremq.broker.settings import BrokerSettings
 from flaremq.broker.tables.consumers import ConsumerGroup
-from flaremq.broker.tables.producers import Member
+from flaremq.broker.tables.producers import ClientMember
 from flaremq.broker.tables.tables import Tables
 from flaremq.model.topic import GroupConfig, retry_topic
 from flaremq.protocol import beans, fields
@@ -72,7 +72,7 @@ class ClientHandlers:
             return response_to(request)  # It is gone already, so its leaving would never be noticed.
         # Everything is checked before anything is taken: a heartbeat counts as a whole.
         consumers = [_with_codes(each) for each in said.consumer_data_set]
-        member = Member(
+        member = ClientMember(
             peer=peer,
             client_id=said.client_id,
             language=request.language,
@@ -87,7 +87,7 @@ class ClientHandlers:
         answer = headers.HeartbeatResponseHeader(is_sub_change=changed)
         return response_to(request, ext_fields=fields.encode(answer))
 
-    def _take(self, member: Member, said: ConsumerData, heartbeat: HeartbeatData) -> bool:
+    def _take(self, member: ClientMember, said: ConsumerData, heartbeat: HeartbeatData) -> bool:
         """Take one group of a heartbeat; return whether the client must go on sending subscriptions.
 
         A group that does not exist, and may not be created, is skipped: the client's other groups count.
@@ -192,7 +192,7 @@ def _shown(group: ConsumerGroup) -> ConsumerConnection:
     )
 
 
-def _connections(members: Iterable[Member]) -> tuple[ClientConnection, ...]:
+def _connections(members: Iterable[ClientMember]) -> tuple[ClientConnection, ...]:
     return tuple(
         ClientConnection(
             client_id=each.client_id, client_addr=each.address, language=each.language, version=each.version
@@ -201,7 +201,7 @@ def _connections(members: Iterable[Member]) -> tuple[ClientConnection, ...]:
     )
 
 
-def _producer_info(member: Member) -> ProducerTableEntry:
+def _producer_info(member: ClientMember) -> ProducerTableEntry:
     return ProducerTableEntry(
         client_id=member.client_id,
         remote_ip="/" + member.address,  # As Java shows an address.

@@ -21,7 +21,7 @@ from flaremq.base.logs import logger
 from flaremq.broker import clientcalls
 from flaremq.broker.offload import Offload
 from flaremq.broker.settings import BrokerSettings
-from flaremq.broker.tables.producers import Member
+from flaremq.broker.tables.producers import ClientMember
 from flaremq.broker.tables.tables import Tables
 from flaremq.model.message import MessageQueue
 from flaremq.model.msgid import decode_offset_id
@@ -211,7 +211,7 @@ class ConsumerHandlers:
         except Unreachable as error:
             return _failed(request, member, error)
 
-    def _member(self, group: str, client_id: str | None) -> Member:
+    def _member(self, group: str, client_id: str | None) -> ClientMember:
         online = self._groups.get(group)
         member = None if online is None else online.member(client_id or "")
         if member is None:
@@ -220,7 +220,7 @@ class ConsumerHandlers:
         return member
 
 
-async def _status_of(member: Member, topic: str, group: str) -> Mapping[MessageQueue, int] | None:
+async def _status_of(member: ClientMember, topic: str, group: str) -> Mapping[MessageQueue, int] | None:
     """None if a consumer fails to answer, so that the answers of the others still count."""
     try:
         return await clientcalls.consumer_status(member.peer, topic, group)
@@ -229,7 +229,7 @@ async def _status_of(member: Member, topic: str, group: str) -> Mapping[MessageQ
         return None
 
 
-def _check_version(member: Member, needed: Version) -> None:
+def _check_version(member: ClientMember, needed: Version) -> None:
     if member.version < needed:
         raise UsageError(
             f"the client <{member.client_id}> is of version {member.version} and does not support this; "
@@ -245,7 +245,7 @@ def _passed_on(request: Command, answer: Command) -> Command:
     return response_to(request, answer.code, answer.remark, ext_fields=answer.ext_fields, body=answer.body)
 
 
-def _failed(request: Command, member: Member, error: Unreachable) -> Command:
+def _failed(request: Command, member: ClientMember, error: Unreachable) -> Command:
     late = isinstance(error, CallTimeout)
     code = ResponseCode.CONSUME_MSG_TIMEOUT if late else ResponseCode.SYSTEM_ERROR
     return response_to(request, code, f"consumer <{member.client_id}>: {error}")

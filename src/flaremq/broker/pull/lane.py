@@ -180,6 +180,10 @@ class PullLane:
         try:
             result = await self._aside.run(read)
             self._answer_first(asked, allowed, result)
+            # What came while the thread was reading has woken nobody: the pull was not parked yet.
+            topic, queue_id = asked.topic_bytes, asked.queue_id
+            if (end := self._store.max_offset(topic, queue_id)) != result.max_offset:
+                self.parked.arrived(topic, queue_id, end)
         except FlareError as error:
             self._refuse(asked, error)
         finally:

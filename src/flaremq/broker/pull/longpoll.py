@@ -113,12 +113,12 @@ class LongPoll(Generic[P]):
     def arrived(self, topic: bytes, queue_id: int, max_offset: int) -> None:  # noqa: ARG002
         """A queue has grown. Called in the dispatching thread, usually that of the loop."""
         key = (topic, queue_id)
-        if key not in self._parked and key not in self._away:
-            return
-        if threading.get_ident() == self._thread:
+        if threading.get_ident() != self._thread:
+            # At this moment the loop may be parking a pull that has seen nothing of it yet.
+            if not self.closed:
+                self._loop.call_soon_threadsafe(self._wake, key)
+        elif key in self._parked or key in self._away:
             self._wake(key)
-        else:
-            self._loop.call_soon_threadsafe(self._wake, key)
 
     def _wake(self, key: tuple[bytes, int]) -> None:
         if not self._woken:

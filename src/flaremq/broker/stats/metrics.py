@@ -24,7 +24,7 @@ from flaremq.broker.settings import BrokerSettings
 from flaremq.broker.stats.runtime import END_TRANSACTION, Backlog
 from flaremq.broker.stats.stats import Name, Stats
 from flaremq.broker.tables.offsets import Offsets
-from flaremq.broker.tables.producers import Member
+from flaremq.broker.tables.producers import ClientMember
 from flaremq.broker.tables.tables import Tables
 from flaremq.model.topic import MESSAGE_TYPE, is_dlq, is_retry, is_system, is_system_group
 from flaremq.protocol.bodies.group import ConsumeType
@@ -357,7 +357,7 @@ def _places(offsets: Offsets) -> Iterator[_Place]:
                 yield _Place(topic, group, queue_id, committed, pulled.get(queue_id, committed))
 
 
-def _client_labels(client: Member) -> tuple[str, str]:
+def _client_labels(client: ClientMember) -> tuple[str, str]:
     language = client.language.name.lower() if client.language is not None else "other"
     return language, version_name(client.version)
 

@@ -15,7 +15,7 @@ from flaremq.base.live import Live
 from flaremq.base.logs import fields, logger
 from flaremq.broker import clientcalls
 from flaremq.broker.settings import BrokerSettings
-from flaremq.broker.tables.producers import Member
+from flaremq.broker.tables.producers import ClientMember
 from flaremq.protocol import beans
 from flaremq.protocol.bodies.group import (
     ConsumeFromWhere,
@@ -38,7 +38,7 @@ class ConsumerGroup:
     consume_type: ConsumeType = ConsumeType.CONSUME_PASSIVELY
     message_model: MessageModel = MessageModel.CLUSTERING
     consume_from_where: ConsumeFromWhere = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
-    members: dict[Peer, Member] = field(default_factory=dict)
+    members: dict[Peer, ClientMember] = field(default_factory=dict)
     subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
     subscription_changed_ms: int = 0
     fingerprint: int | None = None
@@ -50,7 +50,7 @@ class ConsumerGroup:
     def is_broadcasting(self) -> bool:
         return self.message_model is MessageModel.BROADCASTING
 
-    def member(self, client_id: str) -> Member | None:
+    def member(self, client_id: str) -> ClientMember | None:
         """The newest connection of a client: the loss of an older one may not have been noticed yet."""
         mine = (each for each in reversed(self.members.values()) if each.client_id == client_id)
         return next(mine, None)
@@ -66,7 +66,7 @@ class ConsumerGroup:
             self._ids_body = beans.encode(GetConsumerListByGroupResponseBody(consumer_id_list=ids))
         return self._ids_body
 
-    def take(self, member: Member, said: ConsumerData) -> bool:
+    def take(self, member: ClientMember, said: ConsumerData) -> bool:
         """Take a member's heartbeat, and return whether the member is new."""
         self.consume_type = said.consume_type
         self.message_model = said.message_model
@@ -82,7 +82,7 @@ class ConsumerGroup:
             self._ids_body = None
         return known is None
 
-    def drop(self, peer: Peer) -> Member | None:
+    def drop(self, peer: Peer) -> ClientMember | None:
         self._ids_body = None
         return self.members.pop(peer, None)
 
@@ -144,7 +144,7 @@ class Consumers:
     # Joining.
 
     def heartbeat(
-        self, member: Member, said: ConsumerData, *, notify: bool = True, without_sub: bool = False
+        self, member: ClientMember, said: ConsumerData, *, notify: bool = True, without_sub: bool = False
     ) -> bool:
         """Take a heartbeat, with subscriptions unless `without_sub`; return whether anything changed.
 

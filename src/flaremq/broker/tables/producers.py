@@ -15,7 +15,7 @@ log = logger("broker.producers")
 
 
 @dataclass(slots=True, kw_only=True)
-class Member:
+class ClientMember:
     """A producer or consumer of a group. It is identified by its connection, not by its id."""
 
     peer: Peer
@@ -43,11 +43,11 @@ class Producers:
 
     def __init__(self, settings: Live[BrokerSettings]) -> None:
         self._live = settings
-        self._groups: dict[str, dict[Peer, Member]] = {}
+        self._groups: dict[str, dict[Peer, ClientMember]] = {}
         self._by_client: dict[str, Peer] = {}
         self._seen: dict[Peer, _Seen] = {}
 
-    def register(self, group: str, member: Member) -> None:
+    def register(self, group: str, member: ClientMember) -> None:
         """Take the heartbeat of a new or known member."""
         members = self._groups.get(group, {})
         known = members.get(member.peer)
@@ -94,13 +94,13 @@ class Producers:
             self.closed(peer)
             peer.close()
 
-    def members(self, group: str) -> Sequence[Member]:
+    def members(self, group: str) -> Sequence[ClientMember]:
         return list(self._groups.get(group, {}).values())
 
     def by_client_id(self, client_id: str) -> Peer | None:
         return self._by_client.get(client_id)
 
-    def all(self) -> Mapping[str, Sequence[Member]]:
+    def all(self) -> Mapping[str, Sequence[ClientMember]]:
         return {group: list(members.values()) for group, members in self._groups.items()}
 
     def _left(self, group: str, peer: Peer) -> None:

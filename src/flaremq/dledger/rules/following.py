@@ -37,7 +37,7 @@ def last_not_above(ledger: LedgerView, index: Index, term: Term, floor: Index) -
     return floor + bisect_right(behind, term, key=ledger.term_at)
 
 
-class Following:
+class LogFollower:
     """A follower and its leader's log."""
 
     def __init__(self, state: MemberState, doubt: OwnDoubt) -> None:
@@ -119,7 +119,7 @@ class Following:
     def _take(self, run: EntryRun, round_: int) -> bool:
         """Write what is not there yet. Whether there is something to acknowledge at once."""
         s, followed, last = self._state, self._state.followed, self._state.ledger.last_index
-        if run.last <= followed.verified:
+        if run.last <= followed.verified and s.ledger.term_at(run.last) in (run.last_term, -1):
             return True
         if run.first == last + 1:
             s.actions.append(Write(run))

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from flaremq.dledger.rules.replication import Progress, Replication
+from flaremq.dledger.rules.replication import LogReplication, PeerProgress
 from flaremq.dledger.rules.state import MemberState
 from flaremq.dledger.types import MemberId, TakeOver, VoteRequest
 
@@ -24,7 +24,9 @@ _NEARLY_ALL: Final = 1000  # Entries that it may lack before appends are stopped
 class Handover:
     """Of one leader in its term."""
 
-    def __init__(self, state: MemberState, replication: Replication, preferred: Sequence[MemberId]) -> None:
+    def __init__(
+        self, state: MemberState, replication: LogReplication, preferred: Sequence[MemberId]
+    ) -> None:
         self._state = state
         self._replication = replication
         self._preferred = () if state.me in preferred else tuple(preferred)
@@ -90,7 +92,7 @@ class Handover:
                 self.begin(each)
                 return
 
-    def _may_lead(self, peer: Progress) -> bool:
+    def _may_lead(self, peer: PeerProgress) -> bool:
         s = self._state
         is_alive = s.now - peer.heard_s <= s.pace.election_s
         return peer.is_voter and is_alive and peer.matched >= s.ledger.last_index - _NEARLY_ALL

@@ -37,7 +37,7 @@ _SILENT_ELECTIONS: Final = 2
 NEVER: Final = float("-inf")
 
 
-class Progress:
+class PeerProgress:
     """How far one member is, as its leader knows."""
 
     __slots__ = (
@@ -83,7 +83,7 @@ class Progress:
         """How far it was told what is committed."""
 
 
-class Replication:
+class LogReplication:
     """One leader in its term."""
 
     def __init__(self, state: MemberState) -> None:
@@ -95,7 +95,7 @@ class Replication:
         self.lease_at = NEVER
         """When the newest round was sent that a majority has answered."""
         self.beat_at = state.now
-        self.peers: dict[MemberId, Progress] = {}
+        self.peers: dict[MemberId, PeerProgress] = {}
         self._members = state.members
         self._group = group_checksum(self._members)
         self._meet()
@@ -110,7 +110,7 @@ class Replication:
             self._meet()
         return members
 
-    def known(self) -> list[Progress]:
+    def known(self) -> list[PeerProgress]:
         """The other members of now."""
         return [self.peers[each] for each in self.members.ids if each in self.peers]
 
@@ -128,7 +128,9 @@ class Replication:
         for each in ids:
             if each != s.me and each not in self.peers:
                 ledger = s.ledger
-                self.peers[each] = Progress(each, ledger.last_index + 1, ledger.last_term, s.now, self.round)
+                self.peers[each] = PeerProgress(
+                    each, ledger.last_index + 1, ledger.last_term, s.now, self.round
+                )
 
     # Rounds, and what rests on them.
 
@@ -190,7 +192,7 @@ class Replication:
                 self._probe(peer)
             self._beat(peer)
 
-    def _beat(self, peer: Progress) -> None:
+    def _beat(self, peer: PeerProgress) -> None:
         s, ledger, previous = self._state, self._state.ledger, peer.next - 1
         knows_place = previous >= ledger.first_index - 1 and (
             previous in (-1, peer.matched) or ledger.term_at(previous) >= 0
@@ -203,7 +205,7 @@ class Replication:
         if not self._is_frozen:
             peer.beats.append((round_, s.now))
 
-    def _order_restart(self, peer: Progress, round_: int) -> bool:
+    def _order_restart(self, peer: PeerProgress, round_: int) -> bool:
         """The entry before the next one is deleted. False as long as there is none to begin with either."""
         s, ledger = self._state, self._state.ledger
         first = ledger.first_index
@@ -214,7 +216,7 @@ class Replication:
         s.say(peer.member, Restart(s.term, round_, first, run.position, peer.previous_term))
         return True
 
-    def _probe(self, peer: Progress) -> None:
+    def _probe(self, peer: PeerProgress) -> None:
         """Ask before anything more is pushed whether the log is the same before `next`."""
         peer.underway.clear()
         peer.is_probing = True
@@ -229,7 +231,7 @@ class Replication:
     def synced(self) -> None:
         self._advance()
 
-    def _pump(self, peer: Progress) -> None:
+    def _pump(self, peer: PeerProgress) -> None:
         """Push what was not pushed yet, as far as pushes may be under way."""
         s = self._state
         ledger, pace, underway = s.ledger, s.pace, peer.underway
@@ -244,14 +246,14 @@ class Replication:
             underway.append((end, s.now))
             peer.next, peer.previous_term = end + 1, run.last_term
 
-    def _push(self, peer: Progress, round_: int, run: EntryRun | None) -> None:
+    def _push(self, peer: PeerProgress, round_: int, run: EntryRun | None) -> None:
         s = self._state
         vouched = peer.doubt.number if peer.doubt.is_settled else 0
         push = Push(s.term, peer.next - 1, peer.previous_term, s.commit, round_, run, self._group, vouched)
         s.say(peer.member, push)
         peer.announced = s.commit
 
-    def _go_on(self, peer: Progress) -> None:
+    def _go_on(self, peer: PeerProgress) -> None:
         """After an answer: what is next for this member?"""
         if self._state.standing is not Standing.LEADER:
             return
@@ -312,7 +314,7 @@ class Replication:
                 self.beat()
             self._vouch()
 
-    def _doubted(self, peer: Progress, answer: PushAnswer) -> bool:
+    def _doubted(self, peer: PeerProgress, answer: PushAnswer) -> bool:
         """It is no voter: what it said before does not count. Whether it has now asked to be vouched for."""
         if peer.is_voter:
             peer.is_voter, peer.matched = False, -1
@@ -326,7 +328,7 @@ class Replication:
             ):
                 self._beat(peer)
 
-    def _extend_lease(self, peer: Progress, answer: PushAnswer) -> None:
+    def _extend_lease(self, peer: PeerProgress, answer: PushAnswer) -> None:
         beats = peer.beats
         if not beats or beats[0][0] > answer.round:
             return
@@ -337,7 +339,7 @@ class Replication:
         if 0 < needed <= len(times):
             self.lease_at = max(self.lease_at, times[needed - 1])
 
-    def _matches(self, peer: Progress, answer: PushAnswer) -> None:
+    def _matches(self, peer: PeerProgress, answer: PushAnswer) -> None:
         underway = peer.underway
         if answer.matched > peer.matched:
             peer.matched, peer.matched_round = answer.matched, self.round
@@ -351,7 +353,7 @@ class Replication:
             self._advance()
         self._go_on(peer)
 
-    def _differs(self, peer: Progress, answer: PushAnswer) -> None:
+    def _differs(self, peer: PeerProgress, answer: PushAnswer) -> None:
         """Try nearer to the beginning; at once if that is news."""
         if answer.round < peer.probe_round:
             return

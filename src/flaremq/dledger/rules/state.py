@@ -16,8 +16,8 @@ from flaremq.dledger.types import (
     Message,
     Pace,
     SaveBallot,
-    Send,
     Standing,
+    Tell,
     Term,
 )
 
@@ -80,7 +80,7 @@ class MemberState:
         self.election_at = self.now + self.patience_s
 
     def say(self, to: MemberId, message: Message) -> None:
-        self.actions.append(Send(to, message))
+        self.actions.append(Tell(to, message))
 
     def save(self, ballot: Ballot) -> None:
         self.ballot = ballot

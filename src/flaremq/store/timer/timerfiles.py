@@ -3,8 +3,10 @@
     open > trusted, if the last stop was clean and the wheel has its checksum
          > or rebuilt: every unit of the timer log that may still wait gets its place in the wheel again
 
-Units whose message is no longer in the commit log, after a power failure, are cut off; messages that have no
-unit yet are entered again, as the progress tells. Nothing here knows what a message is for.
+Units that the progress does not count are cut off, and their messages are entered again: of a message that
+came late, which is delivered without a unit, the copy may be lost though units behind it are on the disk.
+So are units whose message is no longer in the commit log after a power failure. Nothing here knows what a
+message is for.
 """
 
 from __future__ import annotations
@@ -109,10 +111,11 @@ class TimerFiles:
         """Enter all units that may still wait in an empty wheel."""
         self.wheel.wipe()
         begin = end = self._first_needed()
+        trusted = self._trusted_end(kept)
         slots: dict[int, Slot] = {}
         hashes: Counter[int] = Counter()
         for position, unit in self.log.units(begin):
-            if unit.offset + unit.size > log_end:
+            if unit.offset + unit.size > log_end or position >= trusted:
                 break
             end = position + TIMER_UNIT_SIZE
             if unit.slot_ms >= self.read_ms:
@@ -134,6 +137,14 @@ class TimerFiles:
                 extra=fields(messages=sum(hashes.values()), slots=len(slots), queue_offset=self.queue_offset),
             )
         return hashes
+
+    def _trusted_end(self, kept: Progress) -> int:
+        """Up to where in the timer log units are taken as they are."""
+        assert self._check is not None
+        if not kept.read_ms:
+            return 0  # Nothing tells what was delivered: everything is entered again.
+        # RocketMQ reads its numbers one after the other: its units may fall short of its queue offset.
+        return kept.log_end if self._check.precision_ms() is not None else self.log.end
 
     def _first_needed(self) -> int:
         """The beginning of the first file that may hold a unit that still waits."""

@@ -1,0 +1,68 @@
+"""What a run of a group does, as data drawn from a seed."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from typing import Final
+
+from flaremq.dledger.types import MemberId, Pace
+from flaremq.testing.sim.plan import Fault
+from flaremq.testing.sim.raft.group import WayQuality
+
+LEADER: Final = -1
+"""A target: who leads at that moment, or anybody."""
+KINDS: Final = (
+    "kill", "power", "power all", "pause", "isolate", "halves", "bridge", "one way", "lossy", "stall",
+    "sync error", "disk full", "disk lost", "entries lost", "transfer", "add", "remove", "expire",
+    "link", "without leader", "short reigns", "power at votes", "swap",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPlan:
+    """Topology, clocks, ways, disks, clients and faults of one run."""
+
+    seed: int
+    size: int = 3
+    pace: Pace = field(default_factory=Pace)
+    quality: WayQuality = field(default_factory=WayQuality)
+    drift: float = 0.0
+    sync_s: float = 0.002
+    preferred: tuple[MemberId, ...] = ()
+    appends_per_s: float = 20.0
+    length_s: float = 20.0
+    faults: tuple[Fault, ...] = ()
+
+
+def draw(seed: int) -> GroupPlan:
+    """The plan of a seed. A third of the kinds of fault do not occur in it at all."""
+    rng = random.Random(f"raft/{seed}/plan")
+    size = rng.choice([3, 3, 3, 5])
+    length_s = rng.choice([6.0, 9.0, 14.0])
+    kinds = [kind for kind in KINDS if rng.random() < 0.66]
+    faults = []
+    for _ in range(rng.randrange(2, 16) if kinds else 0):
+        target = LEADER if rng.random() < 0.4 else rng.randrange(size)
+        span_s = rng.choice([0.05, 0.3, 1.0, 2.5, 5.0])
+        at_s = round(rng.uniform(0.5, length_s - 1), 3)
+        faults.append(Fault(at_s, rng.choice(kinds), target, span_s, rng.randrange(1 << 30)))
+    return GroupPlan(
+        seed=seed,
+        size=size,
+        pace=Pace(push_bytes_max=rng.choice([200, 2000, 1 << 20]), pushes_max=rng.choice([1, 3, 8])),
+        quality=WayQuality(
+            latency_s=rng.choice([0.0005, 0.002, 0.02, 0.1]),
+            loss=rng.choice([0.0, 0.0, 0.01, 0.2]),
+            repeated=rng.choice([0.0, 0.0, 0.1]),
+            spike=rng.choice([0.0, 0.0, 0.01, 0.1]),
+            spike_s=rng.choice([0.3, 2.0, 6.0]),
+            in_order=rng.random() < 0.5,
+        ),
+        drift=rng.choice([0.0, 0.001, 0.05]),
+        sync_s=rng.choice([0.0005, 0.005, 0.05]),
+        preferred=("n1",) if rng.random() < 0.2 else (),
+        appends_per_s=rng.choice([0.3, 5.0, 50.0]),
+        length_s=length_s,
+        faults=tuple(sorted(faults, key=lambda fault: fault.at_s)),
+    )

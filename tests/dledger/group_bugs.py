@@ -1,0 +1,183 @@
+"""Planted bugs: each is a patch of the rules that breaks one of them, and the promises that must notice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from flaremq.dledger import member
+from flaremq.dledger.rules.election import Election
+from flaremq.dledger.rules.following import LogFollower
+from flaremq.dledger.rules.replication import LogReplication
+from flaremq.dledger.rules.state import MemberState
+from flaremq.dledger.rules.vouching import KnownDoubt, OwnDoubt
+from flaremq.dledger.types import (
+    Ballot,
+    EntryRun,
+    Index,
+    MemberId,
+    Push,
+    PushAnswer,
+    Restart,
+    SaveBallot,
+    Standing,
+    Truncate,
+    VoteAnswer,
+    Write,
+)
+
+Patch = pytest.MonkeyPatch
+
+
+def vote_not_synced(patch: Patch) -> None:
+    def save(self: MemberState, ballot: Ballot) -> None:
+        self.ballot = ballot
+        if not ballot.voted_for:
+            self.actions.append(SaveBallot(ballot))
+
+    patch.setattr(MemberState, "save", save)
+
+
+def lease_off(patch: Patch) -> None:
+    patch.setattr(LogReplication, "has_lease", lambda _self, _now: True)
+
+
+def votes_within_a_lease(patch: Patch) -> None:
+    patch.setattr(Election, "_is_free", lambda self, _asked: self._state.standing is not Standing.LEADER)
+
+
+def lease_kept_in_a_handover(patch: Patch) -> None:
+    patch.setattr(LogReplication, "freeze", lambda self: self.round)
+
+
+def older_term_counted(patch: Patch) -> None:
+    patch.setattr(LogReplication, "_may_commit", lambda _self, _index: True)
+
+
+def two_steps_at_once(patch: Patch) -> None:
+    patch.setattr(member, "check_one_step", lambda _old, _new: None)
+
+
+def acknowledged_before_it_is_synced(patch: Patch) -> None:
+    plain = LogFollower.acknowledge
+
+    class Eager:
+        def __init__(self, ledger: Any) -> None:
+            self._ledger = ledger
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._ledger, "last_index" if name == "synced_index" else name)
+
+    def acknowledge(self: LogFollower, round_: int) -> None:
+        ledger = self._state.ledger
+        self._state.ledger = Eager(ledger)
+        plain(self, round_)
+        self._state.ledger = ledger
+
+    patch.setattr(LogFollower, "acknowledge", acknowledge)
+
+
+def stale_leader_not_fenced(patch: Patch) -> None:
+    plain = LogFollower._hears
+
+    def hears(self: LogFollower, sender: MemberId, said: Push | Restart) -> bool:
+        return plain(self, sender, replace(said, term=max(said.term, self._state.term)))
+
+    patch.setattr(LogFollower, "_hears", hears)
+
+
+def previous_term_not_checked(patch: Patch) -> None:
+    patch.setattr(LogFollower, "_matches", lambda self, index, _term: index <= self._state.ledger.last_index)
+
+
+def non_voter_counted(patch: Patch) -> None:
+    answered, voted = LogReplication.answered, Election.answered
+
+    def count(self: LogReplication, sender: MemberId, answer: PushAnswer) -> None:
+        answered(self, sender, replace(answer, is_voter=True))
+
+    def count_vote(self: Election, sender: MemberId, answer: VoteAnswer) -> bool:
+        return voted(self, sender, replace(answer, is_voter=True))
+
+    patch.setattr(LogReplication, "answered", count)
+    patch.setattr(Election, "answered", count_vote)
+
+
+def truncated_below_what_matches(patch: Patch) -> None:
+    def take(self: LogFollower, run: EntryRun, _round: int) -> bool:
+        s = self._state
+        if run.first <= s.ledger.last_index:
+            s.actions.append(Truncate(run.first))
+        s.actions.append(Write(run))
+        s.followed.verified = run.last
+        return False
+
+    patch.setattr(LogFollower, "_take", take)
+
+
+def shorter_log_may_lead(patch: Patch) -> None:
+    patch.setattr(Election, "_is_as_good", lambda _self, _asked: True)
+
+
+def late_order_to_begin_anew_followed(patch: Patch) -> None:
+    plain = LogFollower.restarted
+
+    def restarted(self: LogFollower, sender: MemberId, restart: Restart) -> None:
+        s = self._state
+        before: Index = s.followed.verified
+        s.followed.refused_round = 0
+        s.followed.verified = -1
+        plain(self, sender, replace(restart, previous_term=-1))
+        s.followed.verified = max(before, s.followed.verified)
+
+    patch.setattr(LogFollower, "restarted", restarted)
+
+
+def vouched_for_at_once(patch: Patch) -> None:
+    patch.setattr(OwnDoubt, "shown", lambda self, _now: self._number)
+    patch.setattr(KnownDoubt, "settle", lambda self, *_given: bool(self.number))
+
+
+def not_taken_back_what_was_not_done(patch: Patch) -> None:
+    def fail(self: member.Member, event: Any) -> None:
+        self._state.step_down(self._state.term)
+        self._replication = self._handover = None
+        self._state.why_silent = event.reason
+
+    patch.setattr(member.Member, "_fail", fail)
+
+
+@dataclass(frozen=True)
+class PlantedRule:
+    plant: Callable[[Patch], None]
+    seed: int
+    """The first seed that finds it."""
+
+    @property
+    def name(self) -> str:
+        return self.plant.__name__
+
+
+PLANTED = [
+    PlantedRule(plant, 0)
+    for plant in (
+        vote_not_synced,
+        lease_off,
+        votes_within_a_lease,
+        lease_kept_in_a_handover,
+        older_term_counted,
+        two_steps_at_once,
+        acknowledged_before_it_is_synced,
+        stale_leader_not_fenced,
+        previous_term_not_checked,
+        non_voter_counted,
+        truncated_below_what_matches,
+        shorter_log_may_lead,
+        late_order_to_begin_anew_followed,
+        vouched_for_at_once,
+        not_taken_back_what_was_not_done,
+    )
+]

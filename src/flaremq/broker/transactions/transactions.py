@@ -132,7 +132,7 @@ class Transactions(Feature):
         """A crash between a commit and its op: the committed message names the offset of its half."""
         log_, facts = self._store.log, facts_table(_ROWS)
         open_ = {half.physical_offset: half for half in self.ledger}
-        at, end = min(open_), log_.confirmed
+        at, end = min(open_) - log_.head, log_.confirmed
         while at < end:
             stretch = log_.walk(at, end, facts, Check.NOTHING)
             if stretch is None or stretch.next <= at:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 from flaremq.base.errors import FileNotReady, FlareError
@@ -119,7 +120,8 @@ class Preallocator:
         while self._ready:
             file = self._ready.pop(max(self._ready))
             file.delete()
-            self._disk.sync_folder(file.path.parent)
+            with suppress(FileNotFoundError):  # Who has taken the whole folder away leaves no gap in it.
+                self._disk.sync_folder(file.path.parent)
 
     def stop(self) -> None:
         """Remove the spare files: after a clean stop the log ends with its last record."""

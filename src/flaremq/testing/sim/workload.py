@@ -219,7 +219,7 @@ class Shopper:
         stores = [self._sim.store_of(each) for each in self._sim.members]
         if any(store is None or store.report is None for store in stores):
             return  # One is just starting: what it has is not known.
-        have = sum(store is not None and store.flushed.value > place for store in stores)
+        have = sum(store is not None and store.log.flushed.value > place for store in stores)
         if have <= len(stores) // 2:
             raise Violated(
                 "no majority", f"{op.value} was acknowledged, and {have} of {len(stores)} members have it"

@@ -182,13 +182,11 @@ class GroupBroker:
         )
 
     def _remembers(self) -> bool:
-        """Whether nothing is lost that this member has promised. A new one has promised nothing."""
-        if self._ledger.damage:
-            return False
+        """Whether nothing is lost that this member has promised. One without any file may be new, or have
+        lost its disk: it does not vote either, and a new group begins with the votes of all its members."""
         if self._ballot is None and self._ledger.last_index >= 0:
             log.error("the ballot of this member is lost: it does not vote before it has followed a leader")
-            return False
-        return True
+        return self._ballot is not None and not self._ledger.damage
 
     def _listening(self) -> ServerSettings:
         """Where the other members connect."""

@@ -98,6 +98,33 @@ class GroupNemesis:
         for machine in group.machines.values():
             end(machine.name)
 
+    def _figure_eight(self, machine: SimMachine, span_s: float, rng: random.Random) -> None:
+        """As in the Raft paper: a leader with a tail of its own is cut off, the next one when it has only
+        begun, then the first may push its tail, and the second comes back."""
+        group, latency_s, cut_off = self._group, self._group.quality.latency_s, list[MemberId]()
+
+        def turn(name: MemberId) -> None:
+            if not self._is_healed:
+                group.join()
+                group.isolate(name)
+
+        def noticed(what: str, name: MemberId) -> None:
+            if what == "lead" and name not in cut_off:
+                cut_off.append(name)
+                if len(cut_off) == 1:
+                    turn(name)
+            elif what == "lead" and len(cut_off) == 1:
+                cut_off.append(name)
+            if what == "lead" and len(cut_off) == 2:
+                group.after(rng.uniform(2, 10) * latency_s, lambda: turn(name))
+
+        machine = self._target(LEADER, rng)
+        if machine.is_leading and not self._is_healed:
+            turn(machine.name)
+            group.append(machine, rng.randint(1, 3))
+            self._notice(noticed, span_s + 8)
+            group.after(span_s + 9, group.join)
+
     def _power_at_votes(self, _machine: SimMachine, span_s: float, rng: random.Random) -> None:
         """Who saves a ballot loses its power before that is done, or just after it."""
         group = self._group
@@ -332,6 +359,7 @@ class GroupNemesis:
         "short reigns": _short_reigns,
         "power at votes": _power_at_votes,
         "swap": _swap,
+        "figure eight": _figure_eight,
     }
 
     def heal(self) -> None:

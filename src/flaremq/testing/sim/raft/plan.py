@@ -15,7 +15,7 @@ LEADER: Final = -1
 KINDS: Final = (
     "kill", "power", "power all", "pause", "isolate", "halves", "bridge", "one way", "lossy", "stall",
     "sync error", "disk full", "disk lost", "entries lost", "transfer", "add", "remove", "expire",
-    "link", "without leader", "short reigns", "power at votes", "swap",
+    "link", "without leader", "short reigns", "power at votes", "swap", "figure eight",
 )  # fmt: skip
 
 
@@ -50,7 +50,7 @@ def draw(seed: int) -> GroupPlan:
     return GroupPlan(
         seed=seed,
         size=size,
-        pace=Pace(push_bytes_max=rng.choice([200, 2000, 1 << 20]), pushes_max=rng.choice([1, 3, 8])),
+        pace=Pace(push_bytes_max=rng.choice([1, 2000, 1 << 20]), pushes_max=rng.choice([1, 3, 8])),
         quality=WayQuality(
             latency_s=rng.choice([0.0005, 0.002, 0.02, 0.1]),
             loss=rng.choice([0.0, 0.0, 0.01, 0.2]),
@@ -62,7 +62,7 @@ def draw(seed: int) -> GroupPlan:
         drift=rng.choice([0.0, 0.001, 0.05]),
         sync_s=rng.choice([0.0005, 0.005, 0.05]),
         preferred=("n1",) if rng.random() < 0.2 else (),
-        appends_per_s=rng.choice([0.3, 5.0, 50.0]),
+        appends_per_s=rng.choice([0.3, 5.0, 30.0]),
         length_s=length_s,
         faults=tuple(sorted(faults, key=lambda fault: fault.at_s)),
     )

@@ -20,12 +20,10 @@ from flaremq.dledger.types import (
     Index,
     MemberId,
     Push,
-    PushAnswer,
     Restart,
     SaveBallot,
     Standing,
     Truncate,
-    VoteAnswer,
     Write,
 )
 
@@ -62,14 +60,28 @@ def two_steps_at_once(patch: Patch) -> None:
 
 
 def acknowledged_before_it_is_synced(patch: Patch) -> None:
-    plain = LogFollower._take
+    plain, eager = LogFollower._take, LogFollower.acknowledge
+
+    class Eager:
+        """A log that calls everything synced."""
+
+        synced_index = 1 << 60
+
+        def __init__(self, ledger: Any) -> None:
+            self._ledger = ledger
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._ledger, name)
 
     def take(self: LogFollower, run: EntryRun, round_: int) -> bool:
         plain(self, run, round_)
         return True
 
     def acknowledge(self: LogFollower, round_: int) -> None:
-        self._answer(round_, is_matching=True, place=self._state.followed.verified)
+        ledger = self._state.ledger
+        self._state.ledger = Eager(ledger)
+        eager(self, round_)
+        self._state.ledger = ledger
 
     patch.setattr(LogFollower, "_take", take)
     patch.setattr(LogFollower, "acknowledge", acknowledge)
@@ -89,16 +101,12 @@ def previous_term_not_checked(patch: Patch) -> None:
 
 
 def non_voter_counted(patch: Patch) -> None:
-    answered, voted = LogReplication.answered, Election.answered
+    plain = member.Member.__init__
 
-    def count(self: LogReplication, sender: MemberId, answer: PushAnswer) -> None:
-        answered(self, sender, replace(answer, is_voter=True))
+    def init(self: member.Member, *given: Any, **named: Any) -> None:
+        plain(self, *given, **{**named, "may_vote": True})
 
-    def count_vote(self: Election, sender: MemberId, answer: VoteAnswer) -> bool:
-        return voted(self, sender, replace(answer, is_voter=True))
-
-    patch.setattr(LogReplication, "answered", count)
-    patch.setattr(Election, "answered", count_vote)
+    patch.setattr(member.Member, "__init__", init)
 
 
 def truncated_below_what_matches(patch: Patch) -> None:

@@ -231,7 +231,8 @@ class SimGroup:
 
     def members(self) -> Membership:
         """As who leads knows them, or else who has the longest log."""
-        running = [each for each in self.machines.values() if each.is_running]
+        everybody = list(self.machines.values())
+        running = [each for each in everybody if each.is_running] or everybody
         newest = max(
             running, key=lambda each: (each.is_leading, each.ledger.last_term, each.ledger.last_index)
         )

@@ -256,6 +256,23 @@ class GroupNemesis:
             machine.lose_disk()
             self._back(machine, span_s)
 
+    def _copy_lost(self, machine: SimMachine, span_s: float, rng: random.Random) -> None:
+        """What only the leader and this member have is left with the leader, and that is away."""
+        group, leader = self._group, self._target(LEADER, rng)
+        rest = group.machines.keys() - {machine.name, leader.name}
+        if machine is leader or not leader.is_leading or self._is_healed:
+            return
+        self._cut(set(rest), {machine.name, leader.name}, 0.6)
+        group.append(leader, 3)
+
+        def lose() -> None:
+            if not self._is_healed and self._may_lose(machine):
+                self._power(leader, span_s + 5, rng)
+                machine.lose_disk()
+                self._back(machine, 0.05)
+
+        group.after(0.5, lose)
+
     def _entries_lost(self, machine: SimMachine, span_s: float, rng: random.Random) -> None:
         ledger = machine.ledger
         first = max(ledger.first_index, ledger.last_index - rng.randrange(_LOST_AT_ONCE))
@@ -349,6 +366,7 @@ class GroupNemesis:
         "sync error": _sync_error,
         "disk full": _disk_full,
         "disk lost": _disk_lost,
+        "copy lost": _copy_lost,
         "entries lost": _entries_lost,
         "transfer": _transfer,
         "add": _add,

@@ -14,8 +14,8 @@ LEADER: Final = -1
 """A target: who leads at that moment, or anybody."""
 KINDS: Final = (
     "kill", "power", "power all", "pause", "isolate", "halves", "bridge", "one way", "lossy", "stall",
-    "sync error", "disk full", "disk lost", "entries lost", "transfer", "add", "remove", "expire",
-    "link", "without leader", "short reigns", "power at votes", "swap", "figure eight",
+    "sync error", "disk full", "disk lost", "copy lost", "entries lost", "transfer", "add", "remove",
+    "expire", "link", "without leader", "short reigns", "power at votes", "swap", "figure eight",
 )  # fmt: skip
 
 

@@ -13,7 +13,6 @@ from flaremq.dledger.rules.election import Election
 from flaremq.dledger.rules.following import LogFollower
 from flaremq.dledger.rules.replication import LogReplication
 from flaremq.dledger.rules.state import MemberState
-from flaremq.dledger.rules.vouching import KnownDoubt, OwnDoubt
 from flaremq.dledger.types import (
     Ballot,
     EntryRun,
@@ -139,23 +138,11 @@ def late_order_to_begin_anew_followed(patch: Patch) -> None:
     patch.setattr(LogFollower, "restarted", restarted)
 
 
-def vouched_for_at_once(patch: Patch) -> None:
-    patch.setattr(OwnDoubt, "shown", lambda self, _now: self._number)
-    patch.setattr(KnownDoubt, "settle", lambda self, *_given: bool(self.number))
-
-
-def not_taken_back_what_was_not_done(patch: Patch) -> None:
-    def fail(self: member.Member, event: Any) -> None:
-        self._state.step_down(self._state.term)
-        self._replication = self._handover = None
-        self._state.why_silent = event.reason
-
-    patch.setattr(member.Member, "_fail", fail)
-
-
 @dataclass(frozen=True)
 class PlantedRule:
     plant: Callable[[Patch], None]
+    checks: frozenset[str]
+    """The promises that are then seen to be broken."""
     seed: int
     """The first seed that finds it."""
 
@@ -164,23 +151,21 @@ class PlantedRule:
         return self.plant.__name__
 
 
+DIFFERENT = frozenset({"leader lacks", "two values", "lost append", "truncated", "broken group"})
+"""Logs of members say different things."""
+
 PLANTED = [
-    PlantedRule(plant, 0)
-    for plant in (
-        vote_not_synced,
-        lease_off,
-        votes_within_a_lease,
-        lease_kept_in_a_handover,
-        older_term_counted,
-        two_steps_at_once,
-        acknowledged_before_it_is_synced,
-        stale_leader_not_fenced,
-        previous_term_not_checked,
-        non_voter_counted,
-        truncated_below_what_matches,
-        shorter_log_may_lead,
-        late_order_to_begin_anew_followed,
-        vouched_for_at_once,
-        not_taken_back_what_was_not_done,
-    )
+    PlantedRule(vote_not_synced, frozenset({"two leaders"}), 5),
+    PlantedRule(lease_off, frozenset({"two answer"}), 7),
+    PlantedRule(votes_within_a_lease, frozenset({"two answer"}), 28),
+    PlantedRule(lease_kept_in_a_handover, frozenset({"two answer"}), 111),
+    PlantedRule(older_term_counted, DIFFERENT, 19),
+    PlantedRule(two_steps_at_once, DIFFERENT | {"two leaders"}, 21),
+    PlantedRule(acknowledged_before_it_is_synced, DIFFERENT, 83),
+    PlantedRule(stale_leader_not_fenced, DIFFERENT | {"two leaders"}, 11),
+    PlantedRule(previous_term_not_checked, DIFFERENT | {"foreign entries"}, 7),
+    PlantedRule(non_voter_counted, DIFFERENT | {"two leaders"}, 30),
+    PlantedRule(truncated_below_what_matches, DIFFERENT, 3),
+    PlantedRule(shorter_log_may_lead, DIFFERENT, 1),
+    PlantedRule(late_order_to_begin_anew_followed, DIFFERENT | {"beyond the log"}, 117),
 ]

@@ -10,7 +10,7 @@ import pytest
 
 from flaremq.dledger import member
 from flaremq.dledger.rules.election import Election
-from flaremq.dledger.rules.following import LogFollower
+from flaremq.dledger.rules.following import FollowerRules
 from flaremq.dledger.rules.replication import LogReplication
 from flaremq.dledger.rules.state import MemberState
 from flaremq.dledger.types import (
@@ -59,7 +59,7 @@ def two_steps_at_once(patch: Patch) -> None:
 
 
 def acknowledged_before_it_is_synced(patch: Patch) -> None:
-    plain, eager = LogFollower._take, LogFollower.acknowledge
+    plain, eager = FollowerRules._take, FollowerRules.acknowledge
 
     class Eager:
         """A log that calls everything synced."""
@@ -72,31 +72,33 @@ def acknowledged_before_it_is_synced(patch: Patch) -> None:
         def __getattr__(self, name: str) -> Any:
             return getattr(self._ledger, name)
 
-    def take(self: LogFollower, run: EntryRun, round_: int) -> bool:
+    def take(self: FollowerRules, run: EntryRun, round_: int) -> bool:
         plain(self, run, round_)
         return True
 
-    def acknowledge(self: LogFollower, round_: int) -> None:
+    def acknowledge(self: FollowerRules, round_: int) -> None:
         ledger = self._state.ledger
         self._state.ledger = Eager(ledger)
         eager(self, round_)
         self._state.ledger = ledger
 
-    patch.setattr(LogFollower, "_take", take)
-    patch.setattr(LogFollower, "acknowledge", acknowledge)
+    patch.setattr(FollowerRules, "_take", take)
+    patch.setattr(FollowerRules, "acknowledge", acknowledge)
 
 
 def stale_leader_not_fenced(patch: Patch) -> None:
-    plain = LogFollower._hears
+    plain = FollowerRules._hears
 
-    def hears(self: LogFollower, sender: MemberId, said: Push | Restart) -> bool:
+    def hears(self: FollowerRules, sender: MemberId, said: Push | Restart) -> bool:
         return plain(self, sender, replace(said, term=max(said.term, self._state.term)))
 
-    patch.setattr(LogFollower, "_hears", hears)
+    patch.setattr(FollowerRules, "_hears", hears)
 
 
 def previous_term_not_checked(patch: Patch) -> None:
-    patch.setattr(LogFollower, "_matches", lambda self, index, _term: index <= self._state.ledger.last_index)
+    patch.setattr(
+        FollowerRules, "_matches", lambda self, index, _term: index <= self._state.ledger.last_index
+    )
 
 
 def non_voter_counted(patch: Patch) -> None:
@@ -109,7 +111,7 @@ def non_voter_counted(patch: Patch) -> None:
 
 
 def truncated_below_what_matches(patch: Patch) -> None:
-    def take(self: LogFollower, run: EntryRun, _round: int) -> bool:
+    def take(self: FollowerRules, run: EntryRun, _round: int) -> bool:
         s = self._state
         if run.first <= s.ledger.last_index:
             s.actions.append(Truncate(run.first))
@@ -117,7 +119,7 @@ def truncated_below_what_matches(patch: Patch) -> None:
         s.followed.verified = run.last
         return False
 
-    patch.setattr(LogFollower, "_take", take)
+    patch.setattr(FollowerRules, "_take", take)
 
 
 def shorter_log_may_lead(patch: Patch) -> None:
@@ -125,9 +127,9 @@ def shorter_log_may_lead(patch: Patch) -> None:
 
 
 def late_order_to_begin_anew_followed(patch: Patch) -> None:
-    plain = LogFollower.restarted
+    plain = FollowerRules.restarted
 
-    def restarted(self: LogFollower, sender: MemberId, restart: Restart) -> None:
+    def restarted(self: FollowerRules, sender: MemberId, restart: Restart) -> None:
         s = self._state
         before: Index = s.followed.verified
         s.followed.refused_round = 0
@@ -135,7 +137,7 @@ def late_order_to_begin_anew_followed(patch: Patch) -> None:
         plain(self, sender, replace(restart, previous_term=-1))
         s.followed.verified = max(before, s.followed.verified)
 
-    patch.setattr(LogFollower, "restarted", restarted)
+    patch.setattr(FollowerRules, "restarted", restarted)
 
 
 @dataclass(frozen=True)

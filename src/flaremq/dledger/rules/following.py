@@ -37,7 +37,7 @@ def last_not_above(ledger: LedgerView, index: Index, term: Term, floor: Index) -
     return floor + bisect_right(behind, term, key=ledger.term_at)
 
 
-class LogFollower:
+class FollowerRules:
     """A follower and its leader's log."""
 
     def __init__(self, state: MemberState, doubt: OwnDoubt) -> None:

@@ -296,7 +296,8 @@ class GroupNemesis:
         """An operator wants two other members at once, and the old ones are cut off. It must be refused."""
         machine = self._target(LEADER, rng)
         ids = machine.ledger.membership.ids
-        others = rng.sample([f"n{number}" for number in range(_IDS_MAX) if f"n{number}" not in ids], 2)
+        free = [f"n{number}" for number in range(_IDS_MAX) if f"n{number}" not in ids]
+        others = rng.sample(free, min(2, len(free)))
         old = [each for each in ids if each != machine.name]
         new = [machine.name, *old[2:], *others]
         if self._change(machine, new):

@@ -221,6 +221,22 @@ def test_a_member_that_needs_what_is_deleted_begins_anew() -> None:
     assert slow.ledger.first_index == 50
 
 
+def test_a_member_that_began_anew_and_was_started_again_needs_no_second_beginning() -> None:
+    group, leader = a_group()
+    slow = followers(group, leader)[0]
+    group.isolate(slow.name)
+    group.append(leader, 100)
+    group.run(1.0)
+    leader.ledger.drop(50, knows_term=False)
+    group.heard_by = lambda _sender, _to, message: not (isinstance(message, Push) and message.run)
+    group.join()
+    assert group.run(2.0, lambda: slow.ledger.first_index == 50)
+    slow.kill()
+    slow.start()
+    group.heard_by = lambda _sender, _to, _message: True
+    group.run_to_commit(leader.ledger.last_index, within_s=1.0)
+
+
 def test_a_leader_whose_disk_fails_steps_down_and_is_silent() -> None:
     group, old = a_group()
     old.is_failed = True

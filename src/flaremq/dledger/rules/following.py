@@ -69,7 +69,10 @@ class FollowerRules:
         followed, before = s.followed, restart.first - 1
         if 0 <= restart.previous_term == s.ledger.term_at(before):
             followed.verified = max(followed.verified, before)
-        if followed.verified >= before or not 0 <= followed.refused_round < restart.round:
+        if followed.verified >= before:
+            self.acknowledge(restart.round)
+            return
+        if not 0 <= followed.refused_round < restart.round:
             self._refuse(restart.round, s.ledger.last_index, s.ledger.last_term)
             return
         s.actions.append(Empty(restart.first, restart.position, restart.previous_term))

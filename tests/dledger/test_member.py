@@ -6,7 +6,7 @@ import pytest
 
 from flaremq.base.errors import GroupUnsettled, InvalidParameter, NotMaster
 from flaremq.dledger.member import Member
-from flaremq.dledger.types import Push, TakeOver
+from flaremq.dledger.types import Push, PushAnswer, TakeOver
 from flaremq.testing.sim.raft.group import SimGroup
 from flaremq.testing.sim.raft.ledger import members_of
 from flaremq.testing.sim.raft.machine import SimMachine
@@ -221,18 +221,19 @@ def test_a_member_that_needs_what_is_deleted_begins_anew() -> None:
     assert slow.ledger.first_index == 50
 
 
-def test_a_member_that_began_anew_and_was_started_again_needs_no_second_beginning() -> None:
+def test_a_member_that_began_anew_is_pushed_to_even_if_its_answer_was_lost() -> None:
     group, leader = a_group()
     slow = followers(group, leader)[0]
     group.isolate(slow.name)
     group.append(leader, 100)
     group.run(1.0)
     leader.ledger.drop(50, knows_term=False)
-    group.heard_by = lambda _sender, _to, message: not (isinstance(message, Push) and message.run)
+    group.heard_by = lambda sender, _to, message: (
+        not (sender == slow.name and isinstance(message, PushAnswer) and message.is_matching)
+    )
     group.join()
     assert group.run(2.0, lambda: slow.ledger.first_index == 50)
-    slow.kill()
-    slow.start()
+    group.run(0.1)
     group.heard_by = lambda _sender, _to, _message: True
     group.run_to_commit(leader.ledger.last_index, within_s=1.0)
 

@@ -10,22 +10,19 @@ import pytest
 
 from flaremq.dledger import member
 from flaremq.dledger.rules.election import Election
-from flaremq.dledger.rules.following import LogFollower
+from flaremq.dledger.rules.following import FollowerRules
 from flaremq.dledger.rules.replication import LogReplication
 from flaremq.dledger.rules.state import MemberState
-from flaremq.dledger.rules.vouching import KnownDoubt, OwnDoubt
 from flaremq.dledger.types import (
     Ballot,
     EntryRun,
     Index,
     MemberId,
     Push,
-    PushAnswer,
     Restart,
     SaveBallot,
     Standing,
     Truncate,
-    VoteAnswer,
     Write,
 )
 
@@ -62,52 +59,59 @@ def two_steps_at_once(patch: Patch) -> None:
 
 
 def acknowledged_before_it_is_synced(patch: Patch) -> None:
-    plain = LogFollower.acknowledge
+    plain, eager = FollowerRules._take, FollowerRules.acknowledge
 
     class Eager:
+        """A log that calls everything synced."""
+
+        synced_index = 1 << 60
+
         def __init__(self, ledger: Any) -> None:
             self._ledger = ledger
 
         def __getattr__(self, name: str) -> Any:
-            return getattr(self._ledger, "last_index" if name == "synced_index" else name)
+            return getattr(self._ledger, name)
 
-    def acknowledge(self: LogFollower, round_: int) -> None:
+    def take(self: FollowerRules, run: EntryRun, round_: int) -> bool:
+        plain(self, run, round_)
+        return True
+
+    def acknowledge(self: FollowerRules, round_: int) -> None:
         ledger = self._state.ledger
         self._state.ledger = Eager(ledger)
-        plain(self, round_)
+        eager(self, round_)
         self._state.ledger = ledger
 
-    patch.setattr(LogFollower, "acknowledge", acknowledge)
+    patch.setattr(FollowerRules, "_take", take)
+    patch.setattr(FollowerRules, "acknowledge", acknowledge)
 
 
 def stale_leader_not_fenced(patch: Patch) -> None:
-    plain = LogFollower._hears
+    plain = FollowerRules._hears
 
-    def hears(self: LogFollower, sender: MemberId, said: Push | Restart) -> bool:
+    def hears(self: FollowerRules, sender: MemberId, said: Push | Restart) -> bool:
         return plain(self, sender, replace(said, term=max(said.term, self._state.term)))
 
-    patch.setattr(LogFollower, "_hears", hears)
+    patch.setattr(FollowerRules, "_hears", hears)
 
 
 def previous_term_not_checked(patch: Patch) -> None:
-    patch.setattr(LogFollower, "_matches", lambda self, index, _term: index <= self._state.ledger.last_index)
+    patch.setattr(
+        FollowerRules, "_matches", lambda self, index, _term: index <= self._state.ledger.last_index
+    )
 
 
 def non_voter_counted(patch: Patch) -> None:
-    answered, voted = LogReplication.answered, Election.answered
+    plain = member.Member.__init__
 
-    def count(self: LogReplication, sender: MemberId, answer: PushAnswer) -> None:
-        answered(self, sender, replace(answer, is_voter=True))
+    def init(self: member.Member, *given: Any, **named: Any) -> None:
+        plain(self, *given, **{**named, "may_vote": True})
 
-    def count_vote(self: Election, sender: MemberId, answer: VoteAnswer) -> bool:
-        return voted(self, sender, replace(answer, is_voter=True))
-
-    patch.setattr(LogReplication, "answered", count)
-    patch.setattr(Election, "answered", count_vote)
+    patch.setattr(member.Member, "__init__", init)
 
 
 def truncated_below_what_matches(patch: Patch) -> None:
-    def take(self: LogFollower, run: EntryRun, _round: int) -> bool:
+    def take(self: FollowerRules, run: EntryRun, _round: int) -> bool:
         s = self._state
         if run.first <= s.ledger.last_index:
             s.actions.append(Truncate(run.first))
@@ -115,7 +119,7 @@ def truncated_below_what_matches(patch: Patch) -> None:
         s.followed.verified = run.last
         return False
 
-    patch.setattr(LogFollower, "_take", take)
+    patch.setattr(FollowerRules, "_take", take)
 
 
 def shorter_log_may_lead(patch: Patch) -> None:
@@ -123,9 +127,9 @@ def shorter_log_may_lead(patch: Patch) -> None:
 
 
 def late_order_to_begin_anew_followed(patch: Patch) -> None:
-    plain = LogFollower.restarted
+    plain = FollowerRules.restarted
 
-    def restarted(self: LogFollower, sender: MemberId, restart: Restart) -> None:
+    def restarted(self: FollowerRules, sender: MemberId, restart: Restart) -> None:
         s = self._state
         before: Index = s.followed.verified
         s.followed.refused_round = 0
@@ -133,26 +137,14 @@ def late_order_to_begin_anew_followed(patch: Patch) -> None:
         plain(self, sender, replace(restart, previous_term=-1))
         s.followed.verified = max(before, s.followed.verified)
 
-    patch.setattr(LogFollower, "restarted", restarted)
-
-
-def vouched_for_at_once(patch: Patch) -> None:
-    patch.setattr(OwnDoubt, "shown", lambda self, _now: self._number)
-    patch.setattr(KnownDoubt, "settle", lambda self, *_given: bool(self.number))
-
-
-def not_taken_back_what_was_not_done(patch: Patch) -> None:
-    def fail(self: member.Member, event: Any) -> None:
-        self._state.step_down(self._state.term)
-        self._replication = self._handover = None
-        self._state.why_silent = event.reason
-
-    patch.setattr(member.Member, "_fail", fail)
+    patch.setattr(FollowerRules, "restarted", restarted)
 
 
 @dataclass(frozen=True)
 class PlantedRule:
     plant: Callable[[Patch], None]
+    checks: frozenset[str]
+    """The promises that are then seen to be broken."""
     seed: int
     """The first seed that finds it."""
 
@@ -161,23 +153,21 @@ class PlantedRule:
         return self.plant.__name__
 
 
+DIFFERENT = frozenset({"leader lacks", "two values", "lost append", "truncated", "broken group"})
+"""Logs of members say different things."""
+
 PLANTED = [
-    PlantedRule(plant, 0)
-    for plant in (
-        vote_not_synced,
-        lease_off,
-        votes_within_a_lease,
-        lease_kept_in_a_handover,
-        older_term_counted,
-        two_steps_at_once,
-        acknowledged_before_it_is_synced,
-        stale_leader_not_fenced,
-        previous_term_not_checked,
-        non_voter_counted,
-        truncated_below_what_matches,
-        shorter_log_may_lead,
-        late_order_to_begin_anew_followed,
-        vouched_for_at_once,
-        not_taken_back_what_was_not_done,
-    )
+    PlantedRule(vote_not_synced, frozenset({"two leaders"}), 5),
+    PlantedRule(lease_off, frozenset({"two answer"}), 7),
+    PlantedRule(votes_within_a_lease, frozenset({"two answer"}), 28),
+    PlantedRule(lease_kept_in_a_handover, frozenset({"two answer"}), 111),
+    PlantedRule(older_term_counted, DIFFERENT, 19),
+    PlantedRule(two_steps_at_once, DIFFERENT | {"two leaders"}, 21),
+    PlantedRule(acknowledged_before_it_is_synced, DIFFERENT, 83),
+    PlantedRule(stale_leader_not_fenced, DIFFERENT | {"two leaders"}, 11),
+    PlantedRule(previous_term_not_checked, DIFFERENT | {"foreign entries"}, 7),
+    PlantedRule(non_voter_counted, DIFFERENT | {"two leaders"}, 30),
+    PlantedRule(truncated_below_what_matches, DIFFERENT, 3),
+    PlantedRule(shorter_log_may_lead, DIFFERENT, 1),
+    PlantedRule(late_order_to_begin_anew_followed, DIFFERENT | {"beyond the log"}, 117),
 ]

@@ -6,7 +6,7 @@ import pytest
 
 from flaremq.base.errors import GroupUnsettled, InvalidParameter, NotMaster
 from flaremq.dledger.member import Member
-from flaremq.dledger.types import Push, TakeOver
+from flaremq.dledger.types import Push, PushAnswer, TakeOver
 from flaremq.testing.sim.raft.group import SimGroup
 from flaremq.testing.sim.raft.ledger import members_of
 from flaremq.testing.sim.raft.machine import SimMachine
@@ -219,6 +219,23 @@ def test_a_member_that_needs_what_is_deleted_begins_anew() -> None:
     group.join()
     group.run_to_commit(leader.ledger.last_index, within_s=1.0)
     assert slow.ledger.first_index == 50
+
+
+def test_a_member_that_began_anew_is_pushed_to_even_if_its_answer_was_lost() -> None:
+    group, leader = a_group()
+    slow = followers(group, leader)[0]
+    group.isolate(slow.name)
+    group.append(leader, 100)
+    group.run(1.0)
+    leader.ledger.drop(50, knows_term=False)
+    group.heard_by = lambda sender, _to, message: (
+        not (sender == slow.name and isinstance(message, PushAnswer) and message.is_matching)
+    )
+    group.join()
+    assert group.run(2.0, lambda: slow.ledger.first_index == 50)
+    group.run(0.1)
+    group.heard_by = lambda _sender, _to, _message: True
+    group.run_to_commit(leader.ledger.last_index, within_s=1.0)
 
 
 def test_a_leader_whose_disk_fails_steps_down_and_is_silent() -> None:

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from flaremq.base.errors import GroupUnsettled, InvalidParameter, NotMaster
 from flaremq.dledger.rules.election import Election
-from flaremq.dledger.rules.following import LogFollower
+from flaremq.dledger.rules.following import FollowerRules
 from flaremq.dledger.rules.handover import Handover
 from flaremq.dledger.rules.membership import check_majority_alive, check_one_step, group_checksum
 from flaremq.dledger.rules.replication import LogReplication
@@ -85,7 +85,7 @@ class Member:
         self._state = MemberState(me, ledger, known, pace, now, rng)
         self._must_save = known != ballot
         self._election = Election(self._state)
-        self._following = LogFollower(self._state, OwnDoubt(now, pace.election_s, rng))
+        self._following = FollowerRules(self._state, OwnDoubt(now, pace.election_s, rng))
         self._replication: LogReplication | None = None
         self._handover: Handover | None = None
         self._preferred = tuple(preferred)

@@ -184,7 +184,7 @@ class PushAnswer:
     matched: Index
     """If it matches: synced and equal to the leader's log up to here. Else: where to try next."""
     matched_term: Term = -1
-    """Of the entry there, if it does not match."""
+    """Of the entry there, if it does not match; -1 if it is deleted, so it was committed."""
     is_voter: bool = True
     """If not, this counts neither for what is committed nor for the leader's lease."""
     doubt: int = 0

@@ -37,7 +37,7 @@ def last_not_above(ledger: LedgerView, index: Index, term: Term, floor: Index) -
     return floor + bisect_right(behind, term, key=ledger.term_at)
 
 
-class LogFollower:
+class FollowerRules:
     """A follower and its leader's log."""
 
     def __init__(self, state: MemberState, doubt: OwnDoubt) -> None:
@@ -69,7 +69,10 @@ class LogFollower:
         followed, before = s.followed, restart.first - 1
         if 0 <= restart.previous_term == s.ledger.term_at(before):
             followed.verified = max(followed.verified, before)
-        if followed.verified >= before or not 0 <= followed.refused_round < restart.round:
+        if followed.verified >= before:
+            self.acknowledge(restart.round)
+            return
+        if not 0 <= followed.refused_round < restart.round:
             self._refuse(restart.round, s.ledger.last_index, s.ledger.last_term)
             return
         s.actions.append(Empty(restart.first, restart.position, restart.previous_term))
@@ -119,7 +122,9 @@ class LogFollower:
     def _take(self, run: EntryRun, round_: int) -> bool:
         """Write what is not there yet. Whether there is something to acknowledge at once."""
         s, followed, last = self._state, self._state.followed, self._state.ledger.last_index
-        if run.last <= followed.verified and s.ledger.term_at(run.last) in (run.last_term, -1):
+        if run.first <= followed.verified and not self._is_ours(run, min(run.last, followed.verified)):
+            return False
+        if run.last <= followed.verified:
             return True
         if run.first == last + 1:
             s.actions.append(Write(run))
@@ -138,9 +143,6 @@ class LogFollower:
             followed.verified = ledger.last_index
             self._refuse(round_, ledger.last_index, ledger.last_term)
             return False
-        if conflict <= s.commit:
-            s.end_of_group(f"entry {conflict} is committed, and {s.leader}, who leads, has another one there")
-            return False
         followed.verified = conflict - 1
         s.actions.append(Truncate(conflict))
         if conflict == run.first:
@@ -150,16 +152,31 @@ class LogFollower:
             self._refuse(round_, conflict - 1, ledger.term_at(conflict - 1))
         return False
 
+    def _is_ours(self, run: EntryRun, index: Index) -> bool:
+        """What this leader has pushed before, or the group has decided on, cannot be anything else now."""
+        s = self._state
+        known = s.ledger.term_at(index)
+        behind = index - run.first
+        for term, count in run.terms:
+            if behind < count:
+                if known in (term, -1):  # What is deleted is not known any more.
+                    return True
+                break
+            behind -= count
+        s.end_of_group(f"entry {index} is committed, and {s.leader}, who leads, has another one there")
+        return False
+
     def _conflict(self, run: EntryRun) -> Index:
         """The first entry that differs; one behind the log if none does."""
-        ledger = self._state.ledger
+        ledger, verified = self._state.ledger, self._state.followed.verified
         begin = run.first
         for term, count in run.terms:
+            first = max(begin, verified + 1)
             end = min(begin + count, ledger.last_index + 1)
-            if end > begin and ledger.term_at(end - 1) != term:
-                if ledger.term_at(begin) != term:
-                    return begin
-                return last_not_above(ledger, end - 1, term, begin) + 1
+            if end > first and ledger.term_at(end - 1) != term:
+                if ledger.term_at(first) != term:
+                    return first
+                return last_not_above(ledger, end - 1, term, first) + 1
             begin += count
         return ledger.last_index + 1
 

@@ -345,6 +345,9 @@ class LogReplication:
             peer.matched, peer.matched_round = answer.matched, self.round
             while underway and underway[0][0] <= answer.matched:
                 underway.popleft()
+            if peer.next <= answer.matched:
+                peer.next = answer.matched + 1
+                peer.previous_term = self._state.ledger.term_at(answer.matched)
         if peer.is_probing and answer.round >= peer.probe_round:
             peer.is_probing = False
             if peer.matched < peer.next - 1:
@@ -370,9 +373,10 @@ class LogReplication:
             self._beat(peer)
 
     def _meeting(self, index: Index, term: Term) -> Index:
-        """The last entry of this log, from that place on backwards, that the member may have too."""
+        """The last entry of this log, from that place on backwards, that the member may have too. A member
+        that does not know the term has deleted the entry, so it was committed."""
         ledger = self._state.ledger
         place = min(index, ledger.last_index)
-        if place < ledger.first_index or ledger.term_at(place) <= term:
+        if place < ledger.first_index or term < 0 or ledger.term_at(place) <= term:
             return place
         return last_not_above(ledger, place, term, ledger.first_index - 1)

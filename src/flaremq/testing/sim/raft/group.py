@@ -142,12 +142,14 @@ class SimGroup:
 
     def _may_hear(self, sender: MemberId, machine: SimMachine, message: Message) -> bool:
         """A connection stays open however the members change later. Who says that they have changed is let in
-        by a member that does not know it: that one may have been away, or have lost its disk."""
+        by a member that does not know it: that one may have been away, or have lost its disk. So is who is in
+        its configuration: a removal that was not decided on may stand in its log."""
         other = self.machines[sender]
         connection = sender, other.life, machine.name, machine.life
         if connection not in self._connections:
             has_changed = other.ledger.membership.index >= 0
-            if has_changed or sender in machine.ledger.membership.addresses:
+            ledger = machine.ledger
+            if has_changed or sender in {*ledger.membership.addresses, *ledger.configured.addresses}:
                 self._connections.add(connection)
         return connection in self._connections and self.heard_by(sender, machine.name, message)
 
@@ -229,7 +231,8 @@ class SimGroup:
 
     def members(self) -> Membership:
         """As who leads knows them, or else who has the longest log."""
-        running = [each for each in self.machines.values() if each.is_running]
+        everybody = list(self.machines.values())
+        running = [each for each in everybody if each.is_running] or everybody
         newest = max(
             running, key=lambda each: (each.is_leading, each.ledger.last_term, each.ledger.last_index)
         )

@@ -98,6 +98,33 @@ class GroupNemesis:
         for machine in group.machines.values():
             end(machine.name)
 
+    def _figure_eight(self, machine: SimMachine, span_s: float, rng: random.Random) -> None:
+        """As in the Raft paper: a leader with a tail of its own is cut off, the next one when it has only
+        begun, then the first may push its tail, and the second comes back."""
+        group, latency_s, cut_off = self._group, self._group.quality.latency_s, list[MemberId]()
+
+        def turn(name: MemberId) -> None:
+            if not self._is_healed:
+                group.join()
+                group.isolate(name)
+
+        def noticed(what: str, name: MemberId) -> None:
+            if what == "lead" and name not in cut_off:
+                cut_off.append(name)
+                if len(cut_off) == 1:
+                    turn(name)
+            elif what == "lead" and len(cut_off) == 1:
+                cut_off.append(name)
+            if what == "lead" and len(cut_off) == 2:
+                group.after(rng.uniform(2, 10) * latency_s, lambda: turn(name))
+
+        machine = self._target(LEADER, rng)
+        if machine.is_leading and not self._is_healed:
+            turn(machine.name)
+            group.append(machine, rng.randint(1, 3))
+            self._notice(noticed, span_s + 8)
+            group.after(span_s + 9, group.join)
+
     def _power_at_votes(self, _machine: SimMachine, span_s: float, rng: random.Random) -> None:
         """Who saves a ballot loses its power before that is done, or just after it."""
         group = self._group
@@ -229,6 +256,23 @@ class GroupNemesis:
             machine.lose_disk()
             self._back(machine, span_s)
 
+    def _copy_lost(self, machine: SimMachine, span_s: float, rng: random.Random) -> None:
+        """What only the leader and this member have is left with the leader, and that is away."""
+        group, leader = self._group, self._target(LEADER, rng)
+        rest = group.machines.keys() - {machine.name, leader.name}
+        if machine is leader or not leader.is_leading or self._is_healed:
+            return
+        self._cut(set(rest), {machine.name, leader.name}, 0.6)
+        group.append(leader, 3)
+
+        def lose() -> None:
+            if not self._is_healed and self._may_lose(machine):
+                self._power(leader, span_s + 5, rng)
+                machine.lose_disk()
+                self._back(machine, 0.05)
+
+        group.after(0.5, lose)
+
     def _entries_lost(self, machine: SimMachine, span_s: float, rng: random.Random) -> None:
         ledger = machine.ledger
         first = max(ledger.first_index, ledger.last_index - rng.randrange(_LOST_AT_ONCE))
@@ -252,7 +296,8 @@ class GroupNemesis:
         """An operator wants two other members at once, and the old ones are cut off. It must be refused."""
         machine = self._target(LEADER, rng)
         ids = machine.ledger.membership.ids
-        others = rng.sample([f"n{number}" for number in range(_IDS_MAX) if f"n{number}" not in ids], 2)
+        free = [f"n{number}" for number in range(_IDS_MAX) if f"n{number}" not in ids]
+        others = rng.sample(free, min(2, len(free)))
         old = [each for each in ids if each != machine.name]
         new = [machine.name, *old[2:], *others]
         if self._change(machine, new):
@@ -322,6 +367,7 @@ class GroupNemesis:
         "sync error": _sync_error,
         "disk full": _disk_full,
         "disk lost": _disk_lost,
+        "copy lost": _copy_lost,
         "entries lost": _entries_lost,
         "transfer": _transfer,
         "add": _add,
@@ -332,6 +378,7 @@ class GroupNemesis:
         "short reigns": _short_reigns,
         "power at votes": _power_at_votes,
         "swap": _swap,
+        "figure eight": _figure_eight,
     }
 
     def heal(self) -> None:

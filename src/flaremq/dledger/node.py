@@ -14,7 +14,7 @@ import logging
 import random
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
@@ -25,7 +25,7 @@ from flaremq.base.logs import Seldom, fields
 from flaremq.dledger.frames import Hello
 from flaremq.dledger.links import Links
 from flaremq.dledger.member import Member, PeerStatus
-from flaremq.dledger.settings import RaftSettings
+from flaremq.dledger.settings import RaftSettings, addresses_of
 from flaremq.dledger.types import (
     Action,
     Appended,
@@ -152,7 +152,7 @@ class MemberNode:
         self._links = Links(self, network)
         self._tasks = Owned()
         self._waiting: deque[Event] = deque()
-        self._is_saving = self._is_stopped = False
+        self._is_saving = self._is_stopped = self._is_broken = False
         self._asked: set[type[Event]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._heard_s: dict[MemberId, float] = {}
@@ -160,6 +160,9 @@ class MemberNode:
         self._may_append = False
         self._told = Seldom(_TOLD_S)
         self._unwatch: Callable[[], None] = lambda: None
+        self._guests: dict[MemberId, str] = {}
+        """Members that we have not heard of, and where they are: we were away when they came."""
+        self._reached: Mapping[MemberId, str] = {}
         self._began = -1
         """Index of the record with which our term as leader began."""
         self.changed = asyncio.Event()
@@ -222,7 +225,6 @@ class MemberNode:
         Raises a FlareError if that may not be now."""
         self.member.check_change(new)
         self._ledger.change(new)
-        self._reach()
         self._soon(Appended())
         return self._ledger.last_index
 
@@ -245,7 +247,7 @@ class MemberNode:
             why_not_fit=self._why_not_fit,
             refused=self._links.refused,
             peers=peers,
-            complaints=tuple((each, why) for each in self._others() if (why := self._links.complaint(each))),
+            complaints=tuple((each, why) for each in self._reached if (why := self._links.complaint(each))),
         )
 
     # The hall of the links.
@@ -258,7 +260,8 @@ class MemberNode:
             return f"it belongs to group {hello.group}, and this is {self._group}: see dLegerGroup of both"
         if hello.receiver != self._me:
             return f"it looks for {hello.receiver}, and this is {self._me}: see dLegerPeers of {hello.sender}"
-        if hello.sender not in self._ledger.membership.addresses or hello.sender == self._me:
+        is_known = hello.sender in self._reached or hello.sender in self._settings.addresses
+        if hello.sender == self._me or not (is_known or hello.changed):
             known = ", ".join(self._ledger.membership.ids)
             return f"{hello.sender} is not another member of {self._group}, which has {known}: add it first"
         if hello.peers != self._peers() and not hello.changed and not self._has_changed():
@@ -266,6 +269,9 @@ class MemberNode:
                 f"its dLegerPeers={hello.peers}, and ours={self._peers()}: a group counts its majority over "
                 "one list, so give all members the same"
             )
+        if hello.sender not in self._reached:
+            self._guests[hello.sender] = addresses_of(hello.peers).get(hello.sender, "")
+            self._reach()
         return ""
 
     def heard(self, sender: MemberId, message: Message) -> None:
@@ -285,8 +291,8 @@ class MemberNode:
         return [each for each in self._ledger.membership.ids if each != self._me]
 
     def _reach(self) -> None:
-        addresses = self._ledger.membership.addresses
-        self._links.reach({each: addresses[each] for each in self._others()})
+        self._reached = self.member.contacts
+        self._links.reach({**self._guests, **self._reached})
 
     # What happens.
 
@@ -336,7 +342,17 @@ class MemberNode:
         except Exception as error:  # noqa: BLE001 - The rules hear of it, whatever it was, and it is told.
             self._not_done(error)
         self._allow()
+        if self.member.contacts is not self._reached:
+            self._reach()
+        if self.member.why_silent and not self._why_not_fit:
+            self._end_of_group()
         self._schedule()
+
+    def _end_of_group(self) -> None:
+        """The rules have found what cannot be, and take no part any more."""
+        self._why_not_fit = self.member.why_silent
+        self._is_broken = True
+        log.error("this member takes no part any more: %s", self._why_not_fit, extra=fields(member=self._me))
 
     def _not_done(self, error: Exception) -> None:
         """What was decided could not be done. The rules must not go on as if it had been."""
@@ -358,8 +374,9 @@ class MemberNode:
             await self._offload(lambda: self._ballots.save(ballot))
         except Exception as error:
             log.exception("the ballot could not be saved: this member takes no part before it can be")
-            self._not_fit(f"the ballot could not be saved: {error}")
             rest.clear()
+            self._is_saving = False  # The rules hear of it before anything that waits.
+            self._not_fit(f"the ballot could not be saved: {error}")
         self._is_saving = False
         self._do(rest)
         while self._waiting and not self._is_saving:
@@ -378,10 +395,7 @@ class MemberNode:
         self._links.send(action.to, action.message)
 
     def _write(self, action: Write) -> None:
-        before = self._ledger.membership
         self._ledger.append_run(action.run)
-        if self._ledger.membership != before:
-            self._reach()
 
     def _truncate(self, action: Truncate) -> None:
         log.warning(
@@ -389,14 +403,12 @@ class MemberNode:
             extra=fields(first=action.first, count=self._ledger.last_index + 1 - action.first),
         )
         self._ledger.truncate_from(action.first)
-        self._reach()
 
     def _empty(self, action: Empty) -> None:
         log.warning(
             "the log begins anew: the leader has deleted what would be next", extra=fields(first=action.first)
         )
         self._ledger.empty(action.first, action.position, action.previous_term)
-        self._reach()
 
     def _commit(self, action: Commit) -> None:
         self._ledger.commit_to(action.index)
@@ -436,7 +448,7 @@ class MemberNode:
             self._not_fit(str(failure))
         elif stalled_s > pace.election_s:
             self._not_fit(f"the disk has not synced anything for {stalled_s:.1f} s")
-        elif self._why_not_fit:
+        elif self._why_not_fit and not self._is_broken:
             log.info("fit to lead again", extra=fields(member=self._me))
             self._why_not_fit = ""
             self._happens(Fit())

@@ -18,6 +18,27 @@ _LEASE_PART: Final = 0.8
 _EXAMPLE: Final = "n0-10.0.0.1:40911;n1-10.0.0.2:40911;n2-10.0.0.3:40911"
 
 
+def addresses_of(peers: str) -> Mapping[str, str]:
+    """The members that `dLegerPeers` names: host:port by id. Raises ConfigError."""
+    found: dict[str, str] = {}
+    for part in filter(None, (part.strip() for part in peers.split(";"))):
+        member, _, address = part.partition("-")
+        host, _, port = address.rpartition(":")
+        if not _ID.fullmatch(member) or not host or not port.isdecimal() or not 0 < int(port) < 65536:
+            raise ConfigError(
+                f"dLegerPeers={peers}: {part} is not a member: expected a letter and a number, `-`, "
+                f"and host:port, as in {_EXAMPLE}"
+            )
+        if member in found:
+            raise ConfigError(f"dLegerPeers={peers} names {member} twice: give each member its own id")
+        if address in found.values():
+            raise ConfigError(f"dLegerPeers={peers} names {address} twice: give each its own port")
+        found[member] = address
+    if not found:
+        raise ConfigError(f"dLegerPeers is not set: expected all members of the group, as in {_EXAMPLE}")
+    return found
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RaftSettings:
     """Whether the log is kept by a group, and who belongs to it."""
@@ -65,25 +86,7 @@ class RaftSettings:
     @property
     def addresses(self) -> Mapping[str, str]:
         """host:port of each member, by id."""
-        found: dict[str, str] = {}
-        for part in filter(None, (part.strip() for part in self.peers.split(";"))):
-            member, _, address = part.partition("-")
-            host, _, port = address.rpartition(":")
-            if not _ID.fullmatch(member) or not host or not port.isdecimal() or not 0 < int(port) < 65536:
-                raise ConfigError(
-                    f"dLegerPeers={self.peers}: {part} is not a member: expected a letter and a number, `-`, "
-                    f"and host:port, as in {_EXAMPLE}"
-                )
-            if member in found:
-                raise ConfigError(
-                    f"dLegerPeers={self.peers} names {member} twice: give each member its own id"
-                )
-            if address in found.values():
-                raise ConfigError(f"dLegerPeers={self.peers} names {address} twice: give each its own port")
-            found[member] = address
-        if not found:
-            raise ConfigError(f"dLegerPeers is not set: expected all members of the group, as in {_EXAMPLE}")
-        return found
+        return addresses_of(self.peers)
 
     @property
     def membership(self) -> Membership:

@@ -99,7 +99,7 @@ class SendBackHandlers:
         # The consumer forgets the message once it has its answer, so the copy must be as safe as a send. A
         # copy that is late to be safe is stored all the same: an error would make the consumer store another.
         if await self._acks.safe(stored.end) == ResponseCode.SYSTEM_ERROR:
-            raise FlareError("the message is stored, but the disk failed: it may be lost")
+            raise FlareError("the message is stored, but it is not safe, and may be lost")
         if header.failure_reason is None:
             return response_to(request)
         said = ConsumerSendMsgBackResponseHeader(reason_stored=True)

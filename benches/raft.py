@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import shutil
 import statistics
 import tempfile
@@ -139,6 +140,7 @@ def measure(
                 for run in SENDS.values():
                     run(load, group.leader().port, given.warm_up)
                 for name, run in SENDS.items():
+                    os.sync()  # What was sent before is not on its way to the disk any more.
                     measured[name] = run(load, group.leader().port, given.seconds)
                     tell(f"{side.name}, {name}: {json.dumps(measured[name])}")
             took_s = []

@@ -16,7 +16,6 @@ from flaremq.dledger.rules.state import MemberState
 from flaremq.dledger.types import (
     Ballot,
     EntryRun,
-    Index,
     MemberId,
     Push,
     Restart,
@@ -126,20 +125,6 @@ def shorter_log_may_lead(patch: Patch) -> None:
     patch.setattr(Election, "_is_as_good", lambda _self, _asked: True)
 
 
-def late_order_to_begin_anew_followed(patch: Patch) -> None:
-    plain = FollowerRules.restarted
-
-    def restarted(self: FollowerRules, sender: MemberId, restart: Restart) -> None:
-        s = self._state
-        before: Index = s.followed.verified
-        s.followed.refused_round = 0
-        s.followed.verified = -1
-        plain(self, sender, replace(restart, previous_term=-1))
-        s.followed.verified = max(before, s.followed.verified)
-
-    patch.setattr(FollowerRules, "restarted", restarted)
-
-
 @dataclass(frozen=True)
 class PlantedRule:
     plant: Callable[[Patch], None]
@@ -166,8 +151,7 @@ PLANTED = [
     PlantedRule(acknowledged_before_it_is_synced, DIFFERENT, 83),
     PlantedRule(stale_leader_not_fenced, DIFFERENT | {"two leaders"}, 11),
     PlantedRule(previous_term_not_checked, DIFFERENT | {"foreign entries"}, 7),
-    PlantedRule(non_voter_counted, DIFFERENT | {"two leaders"}, 30),
+    PlantedRule(non_voter_counted, DIFFERENT | {"two leaders"}, 47),
     PlantedRule(truncated_below_what_matches, DIFFERENT, 3),
     PlantedRule(shorter_log_may_lead, DIFFERENT, 1),
-    PlantedRule(late_order_to_begin_anew_followed, DIFFERENT | {"beyond the log"}, 117),
 ]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from flaremq.base.errors import GroupUnsettled, InvalidParameter, NotMaster
 from flaremq.dledger.member import Member
-from flaremq.dledger.types import Push, PushAnswer, TakeOver
+from flaremq.dledger.types import Empty, Heard, Message, Push, PushAnswer, Restart, TakeOver
 from flaremq.testing.sim.raft.group import SimGroup
 from flaremq.testing.sim.raft.ledger import members_of
 from flaremq.testing.sim.raft.machine import SimMachine
@@ -236,6 +238,27 @@ def test_a_member_that_began_anew_is_pushed_to_even_if_its_answer_was_lost() -> 
     group.run(0.1)
     group.heard_by = lambda _sender, _to, _message: True
     group.run_to_commit(leader.ledger.last_index, within_s=1.0)
+
+
+def test_a_late_copy_of_an_order_to_begin_anew_destroys_nothing() -> None:
+    group, leader = a_group()
+    slow = followers(group, leader)[0]
+    group.isolate(slow.name)
+    group.append(leader, 100)
+    group.run(1.0)
+    leader.ledger.drop(50, knows_term=False)
+    orders: list[Restart] = []
+
+    def noted(_sender: str, _to: str, message: Message) -> bool:
+        orders.extend([message] if isinstance(message, Restart) else [])
+        return True
+
+    group.heard_by = noted
+    group.join()
+    group.run_to_commit(group.append(leader, 10), within_s=1.0)
+    late = Heard(leader.name, orders[0])
+    actions = member(slow).step(late, slow.clock(), random.Random(0))
+    assert not any(isinstance(action, Empty) for action in actions)
 
 
 def test_a_leader_whose_disk_fails_steps_down_and_is_silent() -> None:

@@ -143,7 +143,7 @@ class Member:
         if s.why_silent:
             return s.now + s.pace.election_s
         if self._replication is not None:
-            return self._replication.beat_at
+            return min(self._replication.beat_at, self._replication.announce_at)
         return self._election.deadline if s.standing is Standing.CANDIDATE else s.election_at
 
     @property
@@ -266,6 +266,8 @@ class Member:
                 self._replication.tick()
                 if s.standing is Standing.LEADER:
                     self._handover.beat()
+            if s.standing is Standing.LEADER and s.now >= self._replication.announce_at:
+                self._replication.announce()
         elif s.standing is Standing.CANDIDATE:
             self._election.tick()
         elif s.now >= s.election_at:

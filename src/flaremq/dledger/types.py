@@ -37,6 +37,8 @@ class Pace:
     lease_s: float = 0.8
     """A leader answers for this long after a majority has last heard of it. Less than election_s: by then
     nobody else can have been elected, even where clocks go at slightly different speeds."""
+    announce_s: float = 0.005
+    """So long after a commit followers hear of it, if no entries are pushed to them meanwhile."""
     push_s: float = 1.0
     """A push that was not acknowledged for this long is sent again."""
     push_bytes_max: int = 1 << 20

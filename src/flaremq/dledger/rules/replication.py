@@ -35,6 +35,7 @@ from flaremq.dledger.types import (
 _BEATS_MAX: Final = 64  # Of a member that does not answer; older ones prove nothing any more.
 _SILENT_ELECTIONS: Final = 2
 NEVER: Final = float("-inf")
+INFINITY: Final = float("inf")
 
 
 class PeerProgress:
@@ -95,6 +96,8 @@ class LogReplication:
         self.lease_at = NEVER
         """When the newest round was sent that a majority has answered."""
         self.beat_at = state.now
+        self.announce_at = INFINITY
+        """When followers must be told what is committed."""
         self.peers: dict[MemberId, PeerProgress] = {}
         self._members = state.members
         self._group = group_checksum(self._members)
@@ -258,8 +261,19 @@ class LogReplication:
         if self._state.standing is not Standing.LEADER:
             return
         self._pump(peer)
-        if peer.announced < self._state.commit and not peer.underway and not peer.is_probing:
-            self._beat(peer)
+        if self._is_uninformed(peer):
+            self.announce_at = min(self.announce_at, self._state.now + self._state.pace.announce_s)
+
+    def _is_uninformed(self, peer: PeerProgress) -> bool:
+        """Whether it does not know what is committed, and no push is under way that tells it."""
+        return peer.announced < self._state.commit and not peer.underway and not peer.is_probing
+
+    def announce(self) -> None:
+        """Tell what is committed to whom no push has told it meanwhile: under load the next one does."""
+        self.announce_at = INFINITY
+        for peer in self.known():
+            if self._is_uninformed(peer):
+                self._beat(peer)
 
     def _advance(self) -> None:
         """Commit what a majority has synced, this member included, if it is of this term."""

@@ -98,8 +98,8 @@ slow: build  ## Longer runs of the property and crash tests.
 	$(BIN)/pytest -m 'hypothesis and not slow and not java' --hypothesis-profile=slow
 
 SEEDS ?= 100
-sim: build  ## Run seeds of the simulator: SEEDS=1000, or SEED=7 to repeat one.
-	$(BIN)/python -m flaremq.testing.sim $(if $(SEED),--seed $(SEED),--seeds $(SEEDS) --twice 100)
+sim: build  ## Run seeds of the simulator: SEEDS=1000, or SEED=7 to repeat one; RAFT=1 with Raft groups.
+	$(BIN)/python -m flaremq.testing.sim $(if $(RAFT),--groups) $(if $(SEED),--seed $(SEED),--seeds $(SEEDS) --twice 100)
 
 java: build  ## Everything against the real Apache RocketMQ.
 	$(BIN)/pytest tests/java -m java

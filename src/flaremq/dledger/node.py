@@ -464,7 +464,7 @@ class MemberNode:
         return [leader] if leader and leader != self._me else self._others()
 
     def _not_fit(self, why: str) -> None:
-        if not self._why_not_fit:
+        was_fit, self._why_not_fit = not self._why_not_fit, why
+        if was_fit:
             log.error("not fit to lead: %s", why, extra=fields(member=self._me))
             self._happens(Failing(why))
-        self._why_not_fit = why

@@ -20,6 +20,7 @@ from flaremq.broker.role import Role
 from flaremq.broker.settings import BrokerSettings
 from flaremq.broker.stats.stats import Stats
 from flaremq.broker.tables.tables import Tables
+from flaremq.broker.tables.timercounts import TimerCounts
 from flaremq.model.names import TABLES_TOPIC
 from flaremq.model.topic import GroupConfig, TopicConfig
 from flaremq.store.settings import StoreSettings
@@ -31,7 +32,8 @@ TOPIC, GROUP = "Orders", "billing"
 
 
 class FakeTimers:
-    def __init__(self) -> None:
+    def __init__(self, counts: TimerCounts) -> None:
+        self.counts = counts
         self.progress = Progress()
         self.followed: list[Progress] = []
         self.adopted: list[Progress] = []
@@ -66,7 +68,9 @@ class Group:
         tables = Tables(live, self._folder / name, offload, self.clock)
         tables.load()
         tables.attach(self.store)
-        timers = self.timers[name] = FakeTimers()
+        timers = self.timers[name] = FakeTimers(
+            TimerCounts(self._folder / name / "timermetrics", offload, self.clock)
+        )
         stats, role = Stats(live, self.clock), Role(is_slave=is_slave, may_act=False)
         self.reader = TableReader(self.store, tables, stats, timers, offload, role=role)
         await self.reader.start()
@@ -141,6 +145,20 @@ async def test_offsets_and_progress_are_written_together_and_once(group: Group) 
     assert followed.offsets.all() == {(TOPIC, GROUP): {0: 7, 1: 9}}
     assert followed.delays.get(3) == 11
     assert group.timers["follower"].followed == [Progress(5_000, 52, 3)]
+
+
+async def test_time_that_passes_while_nothing_waits_is_written_once_a_minute(group: Group) -> None:
+    _, writer = await group.leader()
+    timers = group.timers["leader"]
+    for second in range(1, 62):
+        timers.progress = Progress(second * 1000, 52, 3)
+        writer.write()
+    assert group.written() == 2  # The first has another queue offset.
+    timers.counts.add("Orders", 1)
+    for second in range(62, 65):
+        timers.progress = Progress(second * 1000, 52, 3)
+        writer.write()
+    assert group.written() == 5
 
 
 async def test_what_goes_goes_everywhere(group: Group) -> None:

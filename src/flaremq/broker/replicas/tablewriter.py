@@ -27,6 +27,7 @@ from flaremq.base.logs import Seldom, fields, logger
 from flaremq.base.watermark import Watermark
 from flaremq.broker.features import Feature
 from flaremq.broker.tables.tables import Tables
+from flaremq.broker.tables.timercounts import TimerCounts
 from flaremq.broker.tasks import Task
 from flaremq.model.names import TABLES_TOPIC
 from flaremq.model.topic import GroupConfig, TopicConfig
@@ -43,9 +44,12 @@ log = logger("broker.tablewriter")
 _PERIOD_S: Final = 1.0
 _ENTRIES_MAX: Final = 500  # Of a table in one record, so that a record stays small.
 _TOLD_S: Final = 60.0
+_QUIET_MS: Final = 60_000
 
 
 class LeadingTimers(Protocol):
+    counts: TimerCounts
+
     @property
     def progress(self) -> Progress: ...
 
@@ -80,7 +84,8 @@ class TableWriter(Feature):
         self._forbidden: dict[str, dict[str, int]] = {}
         self._offsets: dict[tuple[str, str], dict[int, int]] = {}
         self._delays: Mapping[int, int] = {}
-        self._progress = Progress()
+        self._progress, self._waited = Progress(), 0
+        """What was told of the timers, and how many messages waited then."""
         self._end = 0
         """Of the newest record."""
         self._told = Seldom(_TOLD_S)
@@ -91,7 +96,7 @@ class TableWriter(Feature):
         self._note_names()
         self._offsets = {key: dict(queues) for key, queues in tables.offsets.all().items()}
         self._delays = tables.delays.wrapper().offset_table
-        self._progress = self._timers.progress
+        self._progress, self._waited = self._timers.progress, self._timers.counts.total
         tables.topics.listeners.append(self._topics_changed)
         tables.subscriptions.listeners.append(self._groups_changed)
         tables.topics.share(self.settled, self._term)
@@ -142,9 +147,16 @@ class TableWriter(Feature):
             yield TableNews(delays=delays)
             self._delays = delays.offset_table
         progress = self._timers.progress
-        if progress != self._progress:
+        if self._has_come_on(progress):
             yield TableNews(timers=tuple(progress))
-            self._progress = progress
+            self._progress, self._waited = progress, self._timers.counts.total
+
+    def _has_come_on(self, progress: Progress) -> bool:
+        """Time alone passes all the time: while nothing waits, a record a minute tells enough of it."""
+        before = self._progress
+        if progress.read_ms - before.read_ms >= _QUIET_MS or progress.queue_offset != before.queue_offset:
+            return True
+        return progress != before and (self._waited > 0 or self._timers.counts.total > 0)
 
     def _name_news(self) -> Iterator[TableNews]:
         """Of topics and groups. What was yielded counts as written once the next is asked for."""

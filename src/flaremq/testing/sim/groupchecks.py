@@ -60,8 +60,7 @@ class GroupChecks:
                 yield machine.name, machine.name.rpartition("-")[0], member
 
     def _compare(self, name: str, group: str, member: GroupBroker) -> None:
-        ledger = member.store.log
-        assert isinstance(ledger, RaftLog)
+        ledger = _ledger(member)
         life, seen = self._seen.get(name, (member, -1))
         begin = max(ledger.first_index, seen + 1 if life is member else 0)
         for index in range(begin, ledger.committed_index + 1):
@@ -82,8 +81,13 @@ class GroupChecks:
         await self._until(lambda group: "" if self._sim.leader(group) is not None else "it has no leader")
 
     async def settle(self) -> None:
-        """Every member gets to where the leader is."""
-        await self._until(self._unsettled)
+        """Every member gets to where the leader is now: that goes on a little even when nobody sends."""
+        await self.led()
+        ends = {}
+        for group in self._sim.names if self._sim.members else ():
+            leader = self._sim.leader(group)
+            ends[group] = -1 if leader is None else _ledger(leader).last_index
+        await self._until(lambda group: self._unsettled(group, ends[group]))
         self.look()
 
     async def _until(self, why_not: Callable[[str], str]) -> None:
@@ -94,20 +98,23 @@ class GroupChecks:
                     raise Violated("not settled", f"{group}: {why}")
                 await asyncio.sleep(0.5)
 
-    def _unsettled(self, group: str) -> str:
+    def _unsettled(self, group: str, end: int) -> str:
         leader = self._sim.leader(group)
         if leader is None:
             return "it has no leader"
-        log = leader.store.log
-        assert isinstance(log, RaftLog)
         for name, of, member in self._members():
             if of != group:
                 continue
-            other = member.store.log
-            assert isinstance(other, RaftLog)
-            if (other.last_index, other.committed_index) != (log.last_index, log.last_index):
-                last, committed = other.last_index, other.committed_index
-                return f"{name} has {last} and knows {committed} to be decided on, of {log.last_index}"
+            ledger = _ledger(member)
+            if ledger.committed_index < end:
+                last, committed = ledger.last_index, ledger.committed_index
+                return f"{name} has {last} and knows {committed} to be decided on, of {end}"
             if member.tables.topics.all() != leader.tables.topics.all():
                 return f"{name} knows other topics than the leader"
         return ""
+
+
+def _ledger(member: GroupBroker) -> RaftLog:
+    log = member.store.log
+    assert isinstance(log, RaftLog)
+    return log

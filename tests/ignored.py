@@ -11,6 +11,7 @@ from typing import Any
 
 from flaremq.base.settings import java_names
 from flaremq.broker.settings import BrokerServerSettings, BrokerSettings, FamilySettings
+from flaremq.dledger.settings import RaftSettings
 from flaremq.ha.settings import HaSettings
 from flaremq.namesrv.settings import NamesrvSettings
 from flaremq.remoting.settings import CallerSettings, ServerSettings
@@ -20,6 +21,7 @@ SECTIONS: tuple[type[Any], ...] = (
     BrokerSettings,
     FamilySettings,
     HaSettings,
+    RaftSettings,
     BrokerServerSettings,
     ServerSettings,
     CallerSettings,

@@ -238,6 +238,29 @@ OBEYED = {
         "broker/test_options.py::test_an_admin_request_that_stands_in_line_for_too_long_is_refused"
     ),
     "queryMessageThreadPoolNums": "broker/test_options.py::test_slow_work_has_as_many_threads_as_were_set",
+    "enableDLegerCommitLog": (
+        "broker/replicas/test_group_options.py::test_the_log_is_kept_by_a_group_where_that_is_wished"
+    ),
+    "dLegerGroup": (
+        "broker/replicas/test_group_options.py::test_a_group_has_the_name_that_was_set_or_that_of_its_broker"
+    ),
+    "dLegerPeers": (
+        "broker/replicas/test_group_options.py::test_a_member_listens_where_the_list_of_members_says"
+    ),
+    "dLegerSelfId": "broker/replicas/test_group_options.py::test_a_member_is_who_it_was_told_to_be",
+    "storePathDLedgerCommitLog": (
+        "broker/replicas/test_group_options.py::test_entries_lie_in_the_folder_that_was_set"
+    ),
+    "preferredLeaderId": (
+        "broker/replicas/test_group_options.py::test_a_preferred_member_leads_whenever_it_can"
+    ),
+    "dLegerElectionTimeout": (
+        "broker/replicas/test_group_options.py::test_a_leader_is_missed_after_the_time_that_was_set"
+    ),
+    "dLegerCommitTimeout": (
+        "broker/replicas/test_group_options.py::test_an_answer_waits_for_a_majority_as_long_as_was_set"
+    ),
+    "dLegerPushSize": "broker/replicas/test_group_options.py::test_pushes_are_as_large_as_was_set",
     "bindAddress": "remoting/test_options.py::test_a_server_listens_where_it_was_told",
     "listenPort": "remoting/test_options.py::test_a_server_listens_where_it_was_told",
     "serverSocketBacklog": (

@@ -143,7 +143,9 @@ class Pair:
         lines = [Line(5000 + n) for n in range(len(turn))]
         for line, commands in zip(lines, turn, strict=True):
             deliver(desk.turn, line, b"".join(map(encode_frame, commands)))
-        await desk.run()
+        with desk.store.workers.log_flusher.paused():  # A pull may not see what its own turn has sent.
+            await desk.run()
+        desk.store.workers.log_flusher.put()
         await asyncio.wait_for(desk.acks.drain(), 60)
         if desk.store.settings.flush_disk is FlushDisk.SYNC_FLUSH:
             desk.store.dispatch()

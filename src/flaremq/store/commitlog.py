@@ -316,6 +316,8 @@ class CommitLog(FileLog):
             self._wrote(file, file.size)
         if file is not None:
             file.file.unlock()
+            if self.flushes_at_once and self.settings.read_ahead_enabled:
+                file.file.expect_reads()
 
     def _blank(self, left: int) -> bytes:
         """What ends a file that has so many bytes left."""
@@ -330,6 +332,11 @@ class CommitLog(FileLog):
         else:
             self._out = file.view
         self._active = file
+        self._expect_appends(file)
+
+    def _expect_appends(self, file: MappedFile) -> None:
+        if self.flushes_at_once:
+            file.file.expect_appends(file.wrote)
 
     def commit(self, least_pages: int) -> bool:
         """Copy what lies in pool buffers to their files; True if anything moved.
@@ -412,6 +419,7 @@ class CommitLog(FileLog):
             files[-1].file.reserve(0, files[-1].size)  # A log of Java's has holes where nothing was written.
             self._active = files[-1]
             self._out = files[-1].view
+            self._expect_appends(files[-1])
 
     def stop(self) -> None:
         """Nothing is appended any more."""

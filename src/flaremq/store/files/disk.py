@@ -150,6 +150,17 @@ class DiskFile:
     def expect_random_reads(self) -> None:
         self._map.madvise(mmap.MADV_RANDOM)
 
+    def expect_appends(self, at: int) -> None:
+        """From `at` on, let the system take single pages into its cache. Since Linux 6.16 it takes megabytes
+        together, and then writes all of them whenever one byte of them is synced."""
+        begin = at // PAGE * PAGE
+        if begin < self.size:
+            self._map.madvise(mmap.MADV_RANDOM, begin, self.size - begin)
+
+    def expect_reads(self) -> None:
+        """From one end to the other: let the system read ahead."""
+        self._map.madvise(mmap.MADV_NORMAL)
+
     def close(self) -> None:
         """Let go of the map; it lives until its last reader lets go of it too."""
         del self._map

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from array import array
 from contextlib import suppress
 from typing import Any
@@ -271,3 +272,26 @@ def test_any_buffer_may_hold_the_data(twin: Any) -> None:
         chunks = chunks_table([len(SEND)])
         assert twin.split(data, chunks) == (expected.frames, expected.pairs)
     assert twin.split(b"", array("q")) == (array("q"), array("q"))
+
+
+def test_a_split_in_the_middle_of_another_one_changes_nothing_in_it(twin: Any) -> None:
+    """As another thread's, which garbage collection lets in."""
+    one, many = SEND, (SEND + PULL) * 500
+    expected = twin.split(one, chunks_table([len(one)])), twin.split(many, chunks_table([len(many)]))
+    inner: list[Any] = []
+
+    def collecting(phase: str, _info: object) -> None:
+        if phase == "start" and len(inner) < 50:
+            inner.append(twin.split(many, chunks_table([len(many)])))
+
+    threshold = gc.get_threshold()
+    gc.callbacks.append(collecting)
+    gc.set_threshold(1)
+    try:
+        found = [twin.split(one, chunks_table([len(one)])) for _ in range(100)]
+    finally:
+        gc.set_threshold(*threshold)
+        gc.callbacks.remove(collecting)
+    assert inner
+    assert all(each == expected[0] for each in found)
+    assert all(each == expected[1] for each in inner)

@@ -4,7 +4,7 @@
 from cpython cimport array
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
-from libc.stdlib cimport realloc
+from libc.stdlib cimport free, realloc
 from libc.string cimport memcmp, memcpy, memset
 
 import array
@@ -91,19 +91,38 @@ cdef array.array table_of(Rows* rows):
     return made
 
 
+cdef Rows taken(Rows* kept):
+    cdef Rows rows = kept[0]
+    kept.at, kept.room = NULL, 0
+    rows.used = 0
+    return rows
+
+
+cdef void give_back(Rows* kept, Rows* rows):
+    if kept.at == NULL:
+        kept[0] = rows[0]
+    else:
+        free(rows.at)
+
+
 def split(data not None, chunks not None, int64_t size_max=SIZE_MAX):
+    # Making a table may collect garbage, which may let another thread in here: each has tables of its own.
     cdef Py_buffer source, table
-    frame_rows.used = pair_rows.used = 0
-    PyObject_GetBuffer(data, &source, PyBUF_SIMPLE)
+    cdef Rows frames = taken(&frame_rows), pairs = taken(&pair_rows)
     try:
-        PyObject_GetBuffer(chunks, &table, PyBUF_WRITABLE)
+        PyObject_GetBuffer(data, &source, PyBUF_SIMPLE)
         try:
-            split_chunks(&source, &table, size_max, &frame_rows, &pair_rows)
+            PyObject_GetBuffer(chunks, &table, PyBUF_WRITABLE)
+            try:
+                split_chunks(&source, &table, size_max, &frames, &pairs)
+            finally:
+                PyBuffer_Release(&table)
         finally:
-            PyBuffer_Release(&table)
+            PyBuffer_Release(&source)
+        return table_of(&frames), table_of(&pairs)
     finally:
-        PyBuffer_Release(&source)
-    return table_of(&frame_rows), table_of(&pair_rows)
+        give_back(&frame_rows, &frames)
+        give_back(&pair_rows, &pairs)
 
 
 cdef int split_chunks(Py_buffer* source, Py_buffer* table, int64_t size_max, Rows* f, Rows* p) except -1:

@@ -74,6 +74,8 @@ class Links:
         for link in self._links.values():
             await link.stop()
         self._links.clear()
+        for _ in range(2):  # What was aborted is closed in a later turn of the loop.
+            await asyncio.sleep(0)
 
     def reach(self, addresses: dict[MemberId, str]) -> None:
         """These are the other members from now on."""

@@ -46,7 +46,7 @@ def main(namesrv: str, database: str) -> list[tuple[str, str]]:
         db.execute("INSERT INTO bills VALUES (%s, %s)", (message.keys[0], message.body.decode()))
         billed.release()
 
-    with consumer, inbox:
+    with inbox, consumer:  # The consumer stops first: its last bill may not be committed yet.
         for _ in range(2):
             billed.acquire(timeout=30)
     with psycopg.connect(database) as db:

@@ -106,8 +106,8 @@ class Links:
 
     def joined(self, door: Door) -> bool:
         """Whether it may stay."""
-        if len(self._doors) >= _CONNECTIONS_MAX:
-            return False
+        if self._listening is None or len(self._doors) >= _CONNECTIONS_MAX:
+            return False  # It may have knocked just before the listening ended.
         self._doors[door] = None
         return True
 

@@ -18,6 +18,9 @@ from flaremq.servers.membership import member_settings
 from flaremq.store.drafts import NewMessage
 from flaremq.testing.cluster import SMALL, eventually
 
+# A member may be knocking at another one at the moment in which the loop of a test ends.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
 HOST = "127.0.0.1"
 QUICK = {"dLegerElectionTimeout": 300}
 

@@ -18,11 +18,10 @@ from flaremq.servers.membership import member_settings
 from flaremq.store.drafts import NewMessage
 from flaremq.testing.cluster import SMALL, eventually
 
-# A member may be knocking at another one at the moment in which the loop of a test ends.
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-
 HOST = "127.0.0.1"
 QUICK = {"dLegerElectionTimeout": 300}
+of_several = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+"""A member may be knocking at another one at the moment in which the loop of a test ends."""
 
 
 def made(folder: Path, **options: object) -> Broker | GroupBroker:
@@ -101,6 +100,7 @@ async def test_entries_lie_in_the_folder_that_was_set(tmp_path: Path) -> None:
         assert list((tmp_path / "elsewhere").iterdir())
 
 
+@of_several
 async def test_a_preferred_member_leads_whenever_it_can(tmp_path: Path) -> None:
     async with running(tmp_path, 3, preferredLeaderId="n1") as members:
         await leads(members[1])
@@ -122,6 +122,7 @@ async def test_an_answer_waits_for_a_majority_as_long_as_was_set(tmp_path: Path)
         assert [mark.timeout_s for mark in made_of.replication.marks()] == [1.234]
 
 
+@of_several
 async def test_pushes_are_as_large_as_was_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
     async with running(tmp_path, 2, dLegerPushSize=1000) as members:

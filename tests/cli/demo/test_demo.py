@@ -56,6 +56,7 @@ def test_nothing_is_lost_and_nothing_stays(tmp_path: Path) -> None:
     (place,) = tmp_path.iterdir()
     summary = json.loads((place / "summary.json").read_text())
     assert summary["lost"] == 0 and summary["acknowledged"] > 1_000
+    assert summary["acknowledged"] + summary["failed"] > 20_000, "a busy machine may refuse some"
     assert summary["billed_1"] > 0 and summary["billed_2"] > 0
     assert [event["what"] for event in summary["events"]] == [
         "consumers join", "broker-b killed", "its slave is read", "broker-b back", "all consumed"

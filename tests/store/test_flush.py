@@ -110,6 +110,37 @@ def test_a_put_of_less_than_is_flushed_at_a_time_lets_the_flusher_sleep(tmp_path
     assert not bench.flusher._flusher._woken.is_set()
 
 
+def test_puts_that_wait_for_nothing_leave_the_flusher_a_rest_after_each_sync(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.clock.advance_ms(10_000)
+    woken = bench.flusher._flusher._woken
+
+    def put_pages() -> None:
+        for _ in range(6):
+            bench.put(3_400)
+        bench.flusher.put()
+
+    put_pages()
+    assert woken.is_set()
+    woken.clear()
+    bench.step(bench.flusher._flush_step)
+    bench.clock.advance_ms(99)
+    put_pages()
+    assert not woken.is_set()
+    bench.clock.advance_ms(1)
+    put_pages()
+    assert woken.is_set()
+
+
+def test_a_put_that_waits_for_the_disk_wakes_the_flusher_right_after_a_sync(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, flush_disk=FlushDisk.SYNC_FLUSH)
+    bench.put()
+    bench.step(bench.flusher._flush_step)
+    bench.put()
+    bench.flusher.put()
+    assert bench.flusher._flusher._woken.is_set()
+
+
 @pytest.mark.parametrize(
     ("wake", "pool", "woken"), [(True, True, True), (False, True, False), (True, False, False)]
 )

@@ -13,7 +13,9 @@ How it works
 ------------
 One thread syncs, in rounds. Each round covers everything that was appended before it began, and moves one
 mark (`Watermark`). Under SYNC_FLUSH answers wait for the mark, so however many producers wait, each round
-serves all of them: group commit. Under ASYNC_FLUSH no put waits, and rounds come every 500 ms.
+serves all of them: group commit. Under ASYNC_FLUSH no put waits, and rounds come every 500 ms, or as soon
+as some pages are dirty and the last round was over 100 ms ago: a sync of few pages may cost as much as one of
+many, as some file systems write megabytes for each.
 
 With the transient pool, appends go to locked memory first; a committer copies them to the file, and the
 flusher syncs what was committed. Queues and the checkpoint have a thread of their own. The checkpoint
@@ -41,6 +43,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Final
 
 from flaremq.base.clock import Clock
 from flaremq.base.errors import FlareError, FlushFailed
@@ -54,6 +57,9 @@ from flaremq.store.queue.queues import Queues
 from flaremq.store.settings import StoreSettings
 
 log = logging.getLogger(__name__)
+
+_REST_S: Final = 0.1
+"""How long puts that wait for nothing leave the flusher alone after a sync."""
 
 
 class LogFlusher:
@@ -78,6 +84,7 @@ class LogFlusher:
         self._wakes_committer = self._settings.pool_used and self._settings.commit_wake_on_put
         self._least_bytes = self._settings.flush_least_pages * layout.PAGE
         self._syncing = threading.Lock()
+        self._rests_until_s = 0.0
         self._last_thorough_s = clock.monotonic_s()
         self._last_commit_s = clock.monotonic_s()
         self._flusher = workers(
@@ -99,9 +106,18 @@ class LogFlusher:
         """Something was appended. Cheap when the threads know already."""
         if self._wakes_committer:
             self._committer.wake()
-        # Waking a thread for less than it would flush costs the one who wakes it more than the look.
-        if self._wakes_flusher and (self._sync or self._log.unflushed >= self._least_bytes):
+        if self._wakes_flusher and (self._sync or self._is_due()):
             self._flusher.wake()
+
+    def _is_due(self) -> bool:
+        """Whether a put that waits for nothing should wake the flusher.
+
+        Waking a thread for less than it would flush costs the one who wakes it more than the look. And a sync
+        for every few pages would take a quarter of all sends (docs/performance.md).
+        """
+        if self._log.unflushed < self._least_bytes:
+            return False
+        return self._clock.monotonic_s() >= self._rests_until_s
 
     def ask_to_stop(self) -> None:
         self._committer.ask_to_stop()
@@ -157,6 +173,7 @@ class LogFlusher:
             self.flush(0)
             return None
         self.flush(self._pages_due())
+        self._rests_until_s = self._clock.monotonic_s() + _REST_S
         return self._settings.flush_interval_ms / 1000
 
     def _pages_due(self) -> int:

@@ -94,10 +94,9 @@ class EndLane:
 
     def _ended(self, batch: Batch, ends: Ends, stored: int) -> None:
         ledger = self._transactions.ledger
-        columns = ends.queue_offsets[:stored], ends.keys, ends.topics, ends.places(stored)
-        for queue_offset, key, topic, op_offset in zip(*columns, strict=False):
-            ledger.end_one(queue_offset, key, committed=topic != "")
-            ledger.op(op_offset, queue_offset)
+        queue_offsets = ends.queue_offsets[:stored]
+        ledger.end_many(queue_offsets, dict(zip(ends.keys, map(bool, ends.topics[:stored]), strict=False)))
+        ledger.ops(ends.places(stored), queue_offsets)
         for topic, (messages, size) in ends.sizes(stored).items():
             self._stats.put(topic, messages, size)
         if ledger.ahead > _AHEAD_MAX:

@@ -6,12 +6,15 @@ messages is read from the first that was open, and the queue of ops from the fir
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-_REMEMBERED: Final = 100_000
+_REMEMBERED: Final = 12_500
+_GENERATIONS: Final = 9
+"""Outcomes are forgotten by the generation: eight full ones are remembered, and the one that fills. To forget
+one by one costs each end of a transaction more than all else that is noted about it."""
 
 
 @dataclass(slots=True)
@@ -37,7 +40,7 @@ class HalfLedger:
         self._open: dict[int, Half] = {}
         self._by_key: dict[str, list[int]] = {}
         self._ended_ahead: set[int] = set()  # Ended before they were noticed.
-        self._outcomes: OrderedDict[str, bool] = OrderedDict()  # By key: whether it was committed.
+        self._outcomes = deque[dict[str, bool]]([{}], _GENERATIONS)  # By key: whether it was committed.
         self._ops: deque[tuple[int, int]] = deque()  # Behind each op, and the newest message that it names.
         self.noticed = half_offset
         """Queue offset of the next prepared message to be noticed."""
@@ -87,7 +90,7 @@ class HalfLedger:
 
     def outcome(self, key: str) -> bool | None:
         """Whether a transaction that has ended was committed; None if that is no longer known."""
-        return self._outcomes.get(key)
+        return next((each[key] for each in reversed(self._outcomes) if key in each), None)
 
     def all_of(self, queue_offset: int, key: str) -> list[int]:
         """The queue offsets of a message and of its copies, as far as they are open."""
@@ -98,12 +101,19 @@ class HalfLedger:
         for queue_offset in queue_offsets:
             self._end(queue_offset)
         if key is not None:
-            self._remember(key, committed)
+            self._remember({key: committed})
 
-    def end_one(self, queue_offset: int, key: str, *, committed: bool) -> None:
-        """The end of a message without copies."""
-        self._end(queue_offset)
-        self._remember(key, committed)
+    def end_many(self, queue_offsets: Sequence[int], outcomes: dict[str, bool]) -> None:
+        """The ends of messages that are alone: all of a turn at once, most of them not noticed yet."""
+        known = [each for each in queue_offsets if each < self.noticed]
+        for queue_offset in known:
+            self._end(queue_offset)
+        self._ended_ahead.update(queue_offsets)
+        self._ended_ahead.difference_update(known)
+        if self.noticed in self._ended_ahead:
+            self._ended_ahead.discard(self.noticed)
+            self._skip()
+        self._remember(outcomes)
 
     def _end(self, queue_offset: int) -> None:
         half = self._open.pop(queue_offset, None)
@@ -117,19 +127,23 @@ class HalfLedger:
         elif queue_offset == self.noticed:
             self._skip()
 
-    def _remember(self, key: str, committed: bool) -> None:
-        self._outcomes[key] = committed
-        self._outcomes.move_to_end(key)
-        if len(self._outcomes) > _REMEMBERED:
-            self._outcomes.popitem(last=False)
+    def _remember(self, outcomes: dict[str, bool]) -> None:
+        self._outcomes[-1].update(outcomes)
+        if len(self._outcomes[-1]) >= _REMEMBERED:
+            self._outcomes.append({})
 
     def reopened(self, key: str) -> None:
         """A parked transaction is open again."""
-        self._outcomes.pop(key, None)
+        for each in self._outcomes:
+            each.pop(key, None)
 
     def op(self, op_offset: int, newest: int) -> None:
         """An op that names prepared messages up to `newest` is stored."""
         self._ops.append((op_offset + 1, newest))
+
+    def ops(self, op_offsets: Sequence[int], named: Sequence[int]) -> None:
+        """The same for many, each of which names one message."""
+        self._ops.extend(zip([each + 1 for each in op_offsets], named, strict=True))
 
     @property
     def half_offset(self) -> int:

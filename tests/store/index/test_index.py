@@ -13,6 +13,7 @@ from flaremq.store.index import indexfile
 from flaremq.store.index.index import Index
 from flaremq.store.index.indexfile import IndexHeader
 from flaremq.testing.clock import START_MS
+from flaremq.testing.fakes.disk import PowerLossDisk
 
 
 @pytest.fixture(autouse=True)
@@ -150,8 +151,32 @@ def test_records_after_a_cut_of_the_log_are_new_ones(bench: IndexRig) -> None:
     bench.index.cut(150)
     bench.put(2, 3, b"b")
     assert bench.found("b") == [200]
+    assert bench.found("a") == [100, 0]
     bench.index.cut(10_000)
     assert bench.index.next_offset == 201
+
+
+def test_a_file_of_which_the_log_has_lost_all_records_is_removed(bench: IndexRig) -> None:
+    bench.put(0, 6)
+    assert bench.index.file_count == 2
+    bench.index.cut(400)
+    assert (bench.index.file_count, bench.found(), bench.index.next_offset) == (1, [300, 200, 100, 0], 400)
+    bench.put(4, 6, b"b")
+    assert bench.found("b") == [500, 400]
+
+
+def test_what_is_put_after_a_cut_is_there_after_a_power_failure(tmp_path: Path) -> None:
+    disk = PowerLossDisk()
+    bench = IndexRig(tmp_path / "index", disk)
+    bench.put(0, 3)
+    bench.index.flush()
+    bench.index.cut(100)
+    bench.put(1, 2, b"b")
+    bench.index.flush()
+    disk.lose_power(None)
+    bench.index = bench.fresh()
+    bench.index.load(clean=True)
+    assert (bench.found("a"), bench.found("b")) == ([0], [100])
 
 
 def test_the_index_time_moves_when_a_full_file_has_been_synced(bench: IndexRig) -> None:

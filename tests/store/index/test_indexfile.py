@@ -2,6 +2,7 @@
 
 import struct
 from collections.abc import Iterator
+from dataclasses import replace
 from types import ModuleType
 
 import pytest
@@ -385,6 +386,40 @@ def test_no_more_than_a_hundred_deviations_are_listed() -> None:
     data = bytearray(file_size(1, 500))
     IndexHeader(T0, T0, 0, 0, 1, 500).write(data)
     assert len(check(data, 1, 500)) == 100
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 20_000), st.sampled_from([b"a", b"b c", b"d"])), max_size=8),
+    small,
+    st.integers(-1, 9),
+)
+def test_what_is_taken_back_leaves_the_file_as_if_it_had_never_been_put(
+    puts: list[tuple[int, bytes]], slots: int, end: int
+) -> None:
+    table = FactRows()
+    for offset, (after_ms, keys) in enumerate(sorted(puts)):
+        table.add(offset, T0 + after_ms, keys=keys)
+    data, never = an_empty_file(slots, 20), an_empty_file(slots, 20)
+    indexfile.put_many(data, slots, table.facts, len(table), (0, 0), table.log, 0)
+    kept = max(0, min(end, len(table)))
+    indexfile.put_many(never, slots, table.facts, kept, (0, 0), table.log, 0)
+    left, expected = indexfile.cut(data, slots, end), IndexHeader.read(never)
+    assert left == expected.next_entry - 1
+    if left:
+        header = IndexHeader.read(data)
+        assert expected.end_ms <= header.end_ms < expected.end_ms + 1000 or kept == len(table)
+        assert replace(header, end_ms=expected.end_ms) == expected
+        used = indexfile.entry_at(slots, left + 1)
+        assert data[40:used] == never[40:used]
+        assert check(data, slots, 20) == []
+
+
+def test_entries_of_older_records_behind_those_of_a_log_that_was_cut_are_no_damage() -> None:
+    table, data = FactRows(), an_empty_file(10, 20)
+    for offset in (100, 900, 200, 300):  # As RocketMQ leaves it when 900 has gone from the log.
+        table.add(offset, T0, keys=b"a")
+        indexfile.put_many(data, 10, table.facts, len(table), (len(table) - 1, 0), table.log, 0)
+    assert check(data, 10, 20) == []
 
 
 @given(rows())

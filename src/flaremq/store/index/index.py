@@ -134,9 +134,9 @@ class Index:
     def cut(self, physical_offset: int) -> bool:
         """The log was truncated: records from `offset` on are other ones than before.
 
-        In the file that is being filled, entries of the lost ones stay. They lead to records that do not
-        have the key. A full file that has any is removed, and so are all after it: its end would stay
-        ahead of the log for good. True: what they held is to be put again, from `next_offset` on.
+        In the file that is being filled, the entries of the lost ones are taken back. A full file that has
+        any is removed, and so are all after it: what was synced is not written to again. True: what they
+        held is to be put again, from `next_offset` on.
         """
         with self._lock:
             files = self._files
@@ -149,7 +149,21 @@ class Index:
             self._begin_at(self.end_offset)
         if physical_offset < self._next_offset:
             self._begin_at(physical_offset)
+        self._take_back(physical_offset)
         return keep < len(files)
+
+    def _take_back(self, physical_offset: int) -> None:
+        """From the newest file, which may be half full."""
+        with self._lock:
+            newest = self._files[-1] if self._files else None
+            if newest is None or _header(newest).end_offset < physical_offset:
+                return
+            left = indexfile.cut(newest.view, self._shape.slots, physical_offset)
+            if left:
+                newest.cut(entry_at(self._shape.slots, left + 1))
+                return
+            self._files = self._files[:-1]
+        self._remove([newest], "the log was cut")
 
     def discard_unsafe(self, index_time_ms: int) -> list[str]:
         """After a crash: remove files that were not synced since they became full, and all newer ones."""

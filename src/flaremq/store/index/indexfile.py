@@ -11,9 +11,10 @@ import os
 import struct
 from array import array
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from flaremq.base.units import SECOND_MS
 from flaremq.model.columns import Bytes
 from flaremq.model.layout import (
     INDEX_ENTRY_FORMAT,
@@ -36,6 +37,7 @@ __all__ = [
     "KeyQuery",
     "check",
     "count_keys",
+    "cut",
     "entry_at",
     "file_size",
     "key_hash",
@@ -132,6 +134,27 @@ def query(data: Bytes, slots: int, wanted: KeyQuery) -> list[int]:
     return found
 
 
+def cut(data: memoryview | bytearray, slots: int, offset: int) -> int:
+    """Take back the newest entries, as far as they are of records from `offset` on. How many are left.
+
+    The time at which the file ends is known to the second only from then on: it is set to the end of that.
+    """
+    header = IndexHeader.read(data)
+    number, used, end = header.next_entry - 1, header.used_slots, header.end_offset
+    while number > 0:
+        key, end, seconds, previous = _ENTRY.unpack_from(data, entry_at(slots, number))
+        if end < offset:
+            break
+        _INT.pack_into(data, INDEX_HEADER_SIZE + key % slots * INDEX_SLOT_SIZE, previous)
+        used -= previous == 0
+        number -= 1
+    if 0 < number < header.next_entry - 1:
+        last_ms = header.begin_ms + (seconds * SECOND_MS + SECOND_MS - 1 if number > 1 else 0)
+        end_ms = min(header.end_ms, last_ms)
+        replace(header, end_ms=end_ms, end_offset=end, used_slots=used, next_entry=number + 1).write(data)
+    return number
+
+
 def _chain(data: Bytes, slots: int, slot: int, next_entry: int) -> Iterator[tuple[int, int, int]]:
     """Hash, offset and seconds of a slot's entries, newest first, whatever the bytes say."""
     (number,) = _INT.unpack_from(data, INDEX_HEADER_SIZE + slot * INDEX_SLOT_SIZE)
@@ -147,7 +170,11 @@ def _chain(data: Bytes, slots: int, slot: int, next_entry: int) -> Iterator[tupl
 
 
 def check(data: Bytes, slots: int, entries_max: int) -> list[str]:
-    """The first hundred problems of a file, as sentences; none if it is sound."""
+    """The first hundred problems of a file, as sentences; none if it is sound.
+
+    An entry may be of an older record than the one before it: RocketMQ leaves the entries of what it has cut
+    from the log, and adds those of what came instead.
+    """
     if len(data) != file_size(slots, entries_max):
         return [f"{len(data)} bytes long, not {file_size(slots, entries_max)}"]
     header = IndexHeader.read(data)
@@ -164,7 +191,7 @@ def check(data: Bytes, slots: int, entries_max: int) -> list[str]:
 def _deviations(data: Bytes, slots: int, header: IndexHeader) -> Iterator[str]:
     """Entries in the order they were put: each must point to the last one of its slot before it."""
     newest = array("i", bytes(4 * slots))
-    end_offset = header.begin_offset
+    end_offset = newest_offset = header.begin_offset
     for number in range(1, header.next_entry):
         key, offset, seconds, previous = _ENTRY.unpack_from(data, entry_at(slots, number))
         if key < 0:
@@ -175,10 +202,8 @@ def _deviations(data: Bytes, slots: int, header: IndexHeader) -> Iterator[str]:
             yield f"entry {number} follows {previous}, but the one before it in slot {slot} is {newest[slot]}"
         if seconds < 0:
             yield f"entry {number} was stored {-seconds} s before its file began"
-        if offset < end_offset:
-            yield f"entry {number} is of the record at {offset}, after one of {end_offset}"
-        newest[slot], end_offset = number, max(end_offset, offset)
-    if end_offset != header.end_offset:
+        newest[slot], end_offset, newest_offset = number, offset, max(newest_offset, offset)
+    if header.end_offset not in (end_offset, newest_offset):
         yield f"the last record is at {end_offset}, but the header says {header.end_offset}"
     used = 0
     for slot in range(slots):

@@ -44,14 +44,17 @@ class Reader:
         queues: Queues,
         settings: StoreSettings,
         follows: Callable[[], bool] = lambda: False,
+        undispatched: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`follows`: whether this store may lack what another one has."""
+        """`follows`: whether this store may lack what another one has. `undispatched`: whether the log has
+        records that are in no queue yet."""
         self._log = log
         self._queues = queues
         self._settings = settings
         self._known_limits: dict[tuple[int, int], array[int]] = {}
         self._near = _memory_size() * settings.in_memory_percent // 100
         self._follows = follows
+        self._undispatched = undispatched
 
     def get(
         self,
@@ -81,9 +84,18 @@ class Reader:
         return found or self._read_plain(queue, queue_offset, limits, selector)
 
     def _nothing(self, status: GetStatus, asked: int, correct: int, low: int, high: int) -> ReadResult:
-        """A slave repeats the offset it was asked for unless offsetCheckInSlave is on."""
-        corrects = self._settings.offset_check_in_slave or not self._follows()
-        return ReadResult(status, correct if corrects else asked, low, high)
+        """Where nothing can be said of the offset that was asked for, it is repeated."""
+        return ReadResult(status, correct if self.corrects(status) else asked, low, high)
+
+    def corrects(self, status: GetStatus) -> bool:
+        """Whether one who asks outside of a queue is told where to go on.
+
+        A slave may lag behind, and its master may have what it lacks. And what lies in the log may be in no
+        queue for as long as the disk is full: a slave may have shown it to its readers long ago.
+        """
+        if self._follows():
+            return self._settings.offset_check_in_slave
+        return status is GetStatus.OFFSET_TOO_SMALL or not self._undispatched()
 
     def _limits(self, count_max: int, size_max: int) -> array[int]:
         """Of a read that asks for so much. Most readers ask for the same again and again."""

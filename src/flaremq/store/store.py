@@ -175,7 +175,10 @@ class MessageStore:
         if hole is not None:
             self.checkpoint.forget()  # What is copied again has the times of what is gone.
         self._on_step("recovery")
-        self.reader = Reader(self.log, self.queues, settings, lambda: self.follows)
+        dispatcher = self.dispatcher
+        self.reader = Reader(
+            self.log, self.queues, settings, lambda: self.follows, lambda: dispatcher.behind > 0
+        )
         self.finder = Finder(self.log, self.queues, self.index, self.reader)
         self._make_workers()
         self._loaded = True

@@ -13,6 +13,7 @@ import pytest
 from tests.broker.desks import DeskBench, Line, a_desk
 from tests.protocol.samples import a_pull, a_send
 
+from flaremq.base.errors import DiskFull
 from flaremq.broker.stats.stats import Name
 from flaremq.broker.tables.producers import ClientMember
 from flaremq.model.record import decode_many
@@ -21,6 +22,7 @@ from flaremq.protocol.bodies.group import ConsumerData, MessageModel, Subscripti
 from flaremq.protocol.codes import LanguageCode, RequestCode, ResponseCode
 from flaremq.protocol.command import Command
 from flaremq.store.queue.consumequeue import ConsumeQueue
+from flaremq.testing.clock import settle
 from flaremq.testing.cluster import eventually
 
 TOPIC, GROUP = "TopicTest", "g1"
@@ -129,6 +131,30 @@ async def test_offsets_outside_of_the_queue_are_corrected(
     await put(desk, 3)
     (answer,) = await desk.ask(pull(offset))
     assert (answer.code, answer.fields["nextBeginOffset"]) == (code, next_offset)
+
+
+async def test_a_consumer_is_not_sent_back_from_what_lies_in_the_log_but_in_no_queue_yet(
+    desk: DeskBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a full disk: a slave that has room has shown it to the consumer, which now asks the master."""
+    await put(desk, 1)
+
+    def refuse(_queue: ConsumeQueue, *_entries: Any) -> None:
+        raise DiskFull("no room for more entries")
+
+    producer, reader, waiting = Line(), Line(), Line()
+    with monkeypatch.context() as patch:
+        patch.setattr(ConsumeQueue, "append", refuse)
+        desk.deliver(producer, a_send(e="0"), a_send(e="0"))
+        await settle()
+        desk.deliver(reader, pull(3))
+        desk.deliver(waiting, pull(3, hold_ms=15_000))
+        await settle()
+        (answer,) = reader.read()
+        assert (answer.code, answer.fields["nextBeginOffset"]) == (NOT_FOUND, "3")
+    await put(desk, 1)
+    (answer,) = waiting.read()
+    assert bodies(answer) == [b"body 0"]
 
 
 @pytest.mark.parametrize(("offset", "code"), [(0, NOT_FOUND), (5, MOVED)])

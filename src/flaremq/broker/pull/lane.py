@@ -62,8 +62,9 @@ _AT_THE_END: Final = frozenset(
 _REMARKS: Final = {status: status.value.encode() for status in GetStatus}
 _FOUND: Final = GetStatus.FOUND  # Enums are slow as keys, and this is the usual status.
 _EMPTY: Final = (GetStatus.NO_MATCHED_LOGIC_QUEUE, GetStatus.NO_MESSAGE_IN_QUEUE)
+_BEYOND: Final = frozenset({*_EMPTY, GetStatus.OFFSET_OVERFLOW_BADLY})
 _RESET: Final = b"OFFSET_RESET"
-_OUTSIDE: Final = frozenset({*_EMPTY, GetStatus.OFFSET_OVERFLOW_BADLY, GetStatus.OFFSET_TOO_SMALL})
+_OUTSIDE: Final = _BEYOND | {GetStatus.OFFSET_TOO_SMALL}
 """There is nothing at this offset here, but perhaps there is at the master."""
 _ELSEWHERE_MS: Final = 1000
 """For how long such a pull is held in a slave whose master could serve it."""
@@ -193,13 +194,19 @@ class PullLane:
 
     def _read(self, asked: PullRequest, allowed: Permit) -> ReadResult:
         began_s = asked.began_s = self._now_s()
-        result = self._store.get(
-            asked.topic_bytes, asked.queue_id, asked.scan_from, asked.count_max, selector=allowed.selector
-        )
+        result = self._get(asked, allowed)
+        if result.status in _BEYOND and asked.scan_from > 0:
+            self._store.show(wait=False)  # It may lie in the log. What stays there is not to be denied.
+            result = self._get(asked, allowed)
         took_ms = (self._now_s() - began_s) * 1000
         if took_ms > self._stats.longest_get_ms:
             self._stats.got_took(took_ms)
         return result
+
+    def _get(self, asked: PullRequest, allowed: Permit) -> ReadResult:
+        return self._store.get(
+            asked.topic_bytes, asked.queue_id, asked.scan_from, asked.count_max, selector=allowed.selector
+        )
 
     def _answer_first(self, asked: PullRequest, allowed: Permit, result: ReadResult) -> None:
         """Answer a new pull, or park it."""
@@ -268,15 +275,11 @@ class PullLane:
         code = _CODE_OF[result.status]
         if result.status in _EMPTY and asked.offset != 0:
             code = ResponseCode.PULL_OFFSET_MOVED
-        if code == ResponseCode.PULL_OFFSET_MOVED and not self._corrects:
-            # A slave may lag behind, and its master may have what it lacks. Asked to try again, a consumer
-            # would do so in a tight loop: it waits, as for any message that is not there yet.
+        if code == ResponseCode.PULL_OFFSET_MOVED and not self._store.reader.corrects(result.status):
+            # Asked to try again, a consumer would do so in a tight loop: it waits, as for any message that
+            # is not there yet.
             return ResponseCode.PULL_NOT_FOUND
         return code
-
-    @property
-    def _corrects(self) -> bool:
-        return self._store.settings.offset_check_in_slave or not self._store.follows
 
     def _again(self, asked: PullRequest, last: bool) -> bool | Awaitable[bool]:
         """Read again for a parked pull; True if it was answered. Expressions are evaluated in a thread."""

@@ -41,6 +41,8 @@ class Plan:
     """Each broker is a Raft group of this many members, if there are several."""
     role: str = "ASYNC_MASTER"
     """Of the masters."""
+    copies: int = 1
+    """How many slaves must have a message before a SYNC_MASTER acknowledges it."""
     clients: int = 2
     flush: str = "SYNC_FLUSH"
     log_file_size: int = 128 << 10
@@ -74,6 +76,7 @@ def draw(seed: int) -> Plan:
     """The plan of a seed. A third of the kinds of fault do not occur in it at all."""
     rng, replicas = random.Random(f"{seed}/plan"), random.Random(f"{seed}/replicas")
     slaves = replicas.choice([0, 0, 1, 1, 2])
+    role = replicas.choice(["ASYNC_MASTER", "SYNC_MASTER"]) if slaves else "ASYNC_MASTER"
     length_s = rng.choice([20.0, 30.0, 45.0])
     quality = LinkQuality(
         latency_s=rng.choice([0.0002, 0.001, 0.005, 0.1]),
@@ -96,7 +99,8 @@ def draw(seed: int) -> Plan:
         namesrvs=rng.choice([1, 1, 2]),
         brokers=rng.choice([1, 1, 1, 2, 3]),
         slaves=slaves,
-        role=replicas.choice(["ASYNC_MASTER", "SYNC_MASTER"]) if slaves else "ASYNC_MASTER",
+        role=role,
+        copies=replicas.choice([1, 2]) if slaves == 2 and role == "SYNC_MASTER" else 1,
         clients=rng.randrange(1, 4),
         flush=rng.choice(["SYNC_FLUSH", "SYNC_FLUSH", "ASYNC_FLUSH"]),
         log_file_size=rng.choice([64, 128, 256]) << 10,
@@ -121,6 +125,7 @@ def draw_group(seed: int) -> Plan:
         brokers=1,
         slaves=0,
         role="ASYNC_MASTER",
+        copies=1,
         flush="ASYNC_FLUSH",
         faults=tuple(replace(fault, target=rng.randrange(15)) for fault in plan.faults),
     )

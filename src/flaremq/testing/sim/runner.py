@@ -77,6 +77,9 @@ def run_plan(plan: Plan) -> RunResult:
     options: dict[str, object] = {
         "flushDiskType": plan.flush,
         "brokerRole": plan.role,
+        "inSyncReplicas": 1 + plan.copies
+        if plan.copies > 1
+        else 0,  # 0: one slave, or say at once that there is none.
         "mappedFileSizeCommitLog": plan.log_file_size,
         "messageDelayLevel": DELAYS,
         "timerWheelEnable": plan.timers,

@@ -134,8 +134,8 @@ def query(data: Bytes, slots: int, wanted: KeyQuery) -> list[int]:
     return found
 
 
-def cut(data: memoryview | bytearray, slots: int, offset: int) -> int:
-    """Take back the newest entries, as far as they are of records from `offset` on. How many are left.
+def cut(data: memoryview | bytearray, slots: int, physical_offset: int) -> int:
+    """Take back the newest entries, as far as they are of records from there on. How many are left.
 
     The time at which the file ends is known to the second only from then on: it is set to the end of that.
     """
@@ -143,7 +143,7 @@ def cut(data: memoryview | bytearray, slots: int, offset: int) -> int:
     number, used, end = header.next_entry - 1, header.used_slots, header.end_offset
     while number > 0:
         key, end, seconds, previous = _ENTRY.unpack_from(data, entry_at(slots, number))
-        if end < offset:
+        if end < physical_offset:
             break
         _INT.pack_into(data, INDEX_HEADER_SIZE + key % slots * INDEX_SLOT_SIZE, previous)
         used -= previous == 0

@@ -197,7 +197,7 @@ class Shopper:
         return receipt
 
     def _check_copy(self, op: SendOp, receipt: Receipt) -> None:
-        """A SYNC_MASTER has promised that slaves have the message. A slave that is dead now may have had it."""
+        """A SYNC_MASTER has promised that slaves have the message. One that is dead now may have had it."""
         name = receipt.queue.broker_name
         if self._sim.members:
             self._check_majority(op, receipt)

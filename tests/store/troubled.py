@@ -10,6 +10,7 @@ from typing import Any
 
 from tests.store.proofs import Promises, Queue, a_proof
 
+from flaremq.base.errors import FlareError
 from flaremq.store.api import PutStatus
 from flaremq.store.store import MessageStore
 from flaremq.testing.clock import ManualClock
@@ -49,6 +50,13 @@ class Troubled:
             assert result.status is PutStatus.PUT_OK
             self.promises.add(to, result.queue_offset, f"m{self.count}")
             self.count += 1
+
+    def put_until_refused(self, *, size: int) -> FlareError:
+        while True:
+            try:
+                self.put(1, size=size)
+            except FlareError as refused:
+                return refused
 
     def is_degraded(self, part: str) -> None:
         until(lambda: part in self.store.flags.degraded)

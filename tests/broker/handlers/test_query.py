@@ -182,8 +182,8 @@ async def test_the_end_of_a_queue_counts_what_another_thread_is_dispatching(
     ask: Asked, store: MessageStore
 ) -> None:
     """A new queue gets its files in another thread: whoever asks meanwhile waits for it."""
-    store.put(a_message(b"acknowledged"), wait=False)
     with store.dispatcher._lock:
+        store.put(a_message(b"acknowledged"), wait=False)
         asking = asyncio.create_task(ask(RequestCode.GET_MAX_OFFSET, topic="TopicTest", queueId=0))
         await settle()
         assert not asking.done()

@@ -22,7 +22,6 @@ from flaremq.protocol.bodies.group import ConsumerData, MessageModel, Subscripti
 from flaremq.protocol.codes import LanguageCode, RequestCode, ResponseCode
 from flaremq.protocol.command import Command
 from flaremq.store.queue.consumequeue import ConsumeQueue
-from flaremq.testing.clock import settle
 from flaremq.testing.cluster import eventually
 
 TOPIC, GROUP = "TopicTest", "g1"
@@ -61,6 +60,16 @@ def pull(offset: int = 0, *, hold_ms: int = 0, **changes: Any) -> Command:
         **changes,
     }
     return a_pull(**given)
+
+
+async def answers(line: Line) -> list[Command]:
+    """Once there are any: another thread may be at it."""
+
+    async def any_written() -> bool:
+        return bool(line.written)
+
+    await eventually("it is answered", any_written)
+    return line.read()
 
 
 def bodies(answer: Command) -> list[bytes]:
@@ -146,14 +155,13 @@ async def test_a_consumer_is_not_sent_back_from_what_lies_in_the_log_but_in_no_q
     with monkeypatch.context() as patch:
         patch.setattr(ConsumeQueue, "append", refuse)
         desk.deliver(producer, a_send(e="0"), a_send(e="0"))
-        await settle()
+        await answers(producer)
         desk.deliver(reader, pull(3))
         desk.deliver(waiting, pull(3, hold_ms=15_000))
-        await settle()
-        (answer,) = reader.read()
+        (answer,) = await answers(reader)
         assert (answer.code, answer.fields["nextBeginOffset"]) == (NOT_FOUND, "3")
     await put(desk, 1)
-    (answer,) = waiting.read()
+    (answer,) = await answers(waiting)
     assert bodies(answer) == [b"body 0"]
 
 

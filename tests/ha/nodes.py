@@ -160,10 +160,10 @@ class Nodes:
 
 
 async def until(holds: Callable[[], bool], timeout_s: float = 60.0) -> None:
-    """Wait until something is true; it is looked at again and again."""
+    """Wait until something is true; it is looked at again and again, and leaves the processor to who works."""
     async with asyncio.timeout(timeout_s):
         while not holds():
-            await asyncio.sleep(0)
+            await asyncio.sleep(0.002)
 
 
 async def caught_up(slave: Node, master: Node) -> None:

@@ -30,7 +30,7 @@ def until(condition: Callable[[], bool]) -> None:
     deadline_s = time.monotonic() + LONG_S
     while not condition():
         assert time.monotonic() < deadline_s, "the other thread never got there"
-        time.sleep(0)
+        time.sleep(0.0005)
 
 
 class Troubled:

@@ -158,8 +158,8 @@ async def test_many_peers_that_ask_for_much_at_once_and_never_read_bring_no_serv
 
 @pytest.mark.slow
 async def test_memory_that_peers_took_who_never_read_is_given_back(running: Servers, peers: Live) -> None:
-    """Most of it. All is freed, and malloc_trim returns what the C library had. But a megabyte of small objects
-    of Python's stays as long as one of them lives, and some that are still in use lie between."""
+    """Most of it. All is freed, and malloc_trim returns what the C library had. But a megabyte of small
+    objects of Python's stays as long as one of them lives, and some that are still in use lie between."""
     for _ in range(64):
         await peers.client.send(peers.address(), peers.topic, 1, bytes(8000))
     before = memory(running.broker)

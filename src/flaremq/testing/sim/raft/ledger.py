@@ -103,6 +103,8 @@ class SimLedger:
         self.configured = configured
         self.ballot = Ballot()
         self.has_ballot = False
+        self.is_damaged = False
+        """A part of it has rotted, and is known to have."""
         self._now = _Content()
         self._durable = _Content()
         self._unsynced: list[SimEntry | Index] = []

@@ -1,6 +1,6 @@
 """Asks other members for what is damaged here, and gives them what is damaged there.
 
-    damage > [sound after all?] > EntriesRequest to each member, the leader first > judged > written > seen
+    damage > EntriesRequest to each member, the leader first > judged > written, synced, and read again
     EntriesRequest > [decided on, and the neighbours of the same terms?] > read from the disk > EntriesAnswer
 
 Any member may have what is lost here, whether it leads or not, and whether there is a leader or not. Each is
@@ -147,9 +147,6 @@ class Repairs:
     async def _repair(self, damage: LedgerDamage) -> str:
         """Why it could not be repaired; empty if it was."""
         known = self._log.known_damage
-        if not damage.terms and await self._offload(lambda: self._is_sound(damage)):
-            known.repair(damage, None, 0)
-            return ""
         reasons, rest = [], damage
         for member in self._courier.helpers():
             try:
@@ -209,15 +206,6 @@ class Repairs:
             answer.set_exception(CorruptStore(message.why))
         else:
             answer.set_result(replace(run, data=bytes(run.data)))
-
-    def _is_sound(self, damage: LedgerDamage) -> bool:
-        """Whether it is repaired already: damage that was noted before a restart may be."""
-        with ColdLedger(self._log, self._disk) as cold:
-            for index in range(damage.first, damage.last + 1):
-                found = cold.units(index, 1)
-                if not found or found[0] is None or not cold.is_sound(found[0]):
-                    return False
-        return True
 
     # What is damaged there.
 

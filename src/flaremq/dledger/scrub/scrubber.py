@@ -113,7 +113,7 @@ class Scrubber:
         if place is not None and (place.is_over or self._is_here(place.index, place.position)):
             self._place = place
         for each in damage:
-            if self._is_here(each.first, each.position):
+            if self._is_here(each.first, each.position) and not self._is_repaired(each):
                 self._log.known_damage.add(each)
         self._is_loaded = True
 
@@ -122,6 +122,19 @@ class Scrubber:
         unit, file_size = self._log.unit(index), self._log.file_size
         next_file = -(-position // file_size) * file_size
         return unit is not None and unit.position in (position, next_file)
+
+    def _is_repaired(self, damage: LedgerDamage) -> bool:
+        """Whether the process ended between a repair and its note."""
+        try:
+            for index in range(damage.first, damage.last + 1):
+                found = self._cold.units(index, 1)
+                if damage.terms or not found or found[0] is None or not self._cold.is_sound(found[0]):
+                    return False
+        except FileNotFoundError:
+            return False
+        finally:
+            self._cold.close()
+        return True
 
     def _save(self) -> None:
         if self._place is not None:

@@ -187,19 +187,45 @@ def test_members_with_different_damage_repair_each_other(member: RottingMember, 
     assert member.cold_bytes() == other.cold_bytes() == whole
 
 
-def test_nothing_is_given_that_is_not_decided_on(
+async def test_what_is_not_known_to_be_decided_on_is_given_only_if_what_follows_is_the_same(
     member: RottingMember, stopped: Path, tmp_path: Path
 ) -> None:
-    member.flip(member.data(member.place(330) + IN_BODY))
-    member.scrub()
-    with (
-        LoneMember(shutil.copytree(stopped, tmp_path / "behind")) as behind,
-        LoneMember(shutil.copytree(stopped, tmp_path / "third")) as third,
-    ):
+    wire = Wire()
+    with LoneMember(shutil.copytree(stopped, tmp_path / "behind")) as behind:
         assert behind.ledger.commit_index < 330
-        third.ledger.commit_to(COMMITTED)
-        wire = mend(member, behind, third)
-    assert "decided on" in wire.given[0].why
+        async with Menders(wire, {"n0": member, "n1": behind}):
+            for next_term, is_there in ((-1, False), (3, False), (7, True)):
+                wire.repairs["n1"].heard("n0", EntriesRequest(1, 330, 330, 7, next_term))
+
+                async def is_given() -> bool:
+                    return bool(wire.given)
+
+                await eventually("it is answered", is_given)
+                assert (wire.given.pop().run is not None) == is_there
+
+
+def test_what_other_members_have_deleted_does_not_keep_a_member_from_leading(
+    member: RottingMember, other: RottingMember
+) -> None:
+    member.flip(member.data(member.place(57) + IN_BODY))
+    member.scrub()
+    assert member.ledger.is_damaged
+    for _ in range(2):
+        file = other.log.files.files[0]
+        file.delete()
+        other.log.files.drop_first(file)
+    wire = Wire()
+
+    async def run() -> None:
+        async with Menders(wire, {"n0": member, "n1": other}):
+
+            async def may_lead() -> bool:
+                return not member.ledger.is_damaged
+
+            await eventually("it may lead", may_lead)
+
+    asyncio.run(run())
+    assert member.damage == [(57, 57)]
 
 
 async def test_terms_of_the_neighbours_must_agree(member: RottingMember, other: RottingMember) -> None:

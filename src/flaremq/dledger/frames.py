@@ -53,7 +53,7 @@ _PUSH_ANSWER: Final = struct.Struct(">qq?qq?q?")
 _RESTART: Final = struct.Struct(">qqqqq")
 _TAKE_OVER: Final = struct.Struct(">qq")
 _ENTRIES_REQUEST: Final = struct.Struct(">qqqqq")
-_ENTRIES_ANSWER: Final = struct.Struct(">q?")
+_ENTRIES_ANSWER: Final = struct.Struct(">qq?")
 
 
 class FrameKind(IntEnum):
@@ -157,7 +157,7 @@ def _push(push: Push) -> list[Bytes]:
 
 
 def _entries(answer: EntriesAnswer) -> list[Bytes]:
-    head = _ENTRIES_ANSWER.pack(answer.number, answer.run is not None)
+    head = _ENTRIES_ANSWER.pack(answer.number, answer.begins, answer.run is not None)
     if answer.run is not None:
         return _with_run(FrameKind.ENTRIES_ANSWER, head, answer.run)
     head += _text(answer.why)
@@ -231,10 +231,10 @@ def _read_run(body: memoryview) -> EntryRun:
 
 
 def _read_entries(body: memoryview) -> EntriesAnswer:
-    number, has_run = _ENTRIES_ANSWER.unpack_from(body)
+    number, begins, has_run = _ENTRIES_ANSWER.unpack_from(body)
     if has_run:
-        return EntriesAnswer(number, _read_run(body[_ENTRIES_ANSWER.size :]))
-    return EntriesAnswer(number, None, _read_text(body, _ENTRIES_ANSWER.size)[0])
+        return EntriesAnswer(number, _read_run(body[_ENTRIES_ANSWER.size :]), begins)
+    return EntriesAnswer(number, None, begins, _read_text(body, _ENTRIES_ANSWER.size)[0])
 
 
 _READERS: Final[Mapping[int, Callable[[memoryview], Said]]] = {

@@ -130,7 +130,7 @@ class LedgerView(Protocol):
 
     @property
     def is_damaged(self) -> bool:
-        """Whether entries that the group has decided on are known to be damaged here, and not repaired."""
+        """Whether entries that other members may need are known to be damaged here, and not repaired."""
 
 
 # What members say. All but the term belongs to one question and its answer.
@@ -243,6 +243,8 @@ class EntriesAnswer:
 
     number: int
     run: EntryRun | None
+    begins: Index = 0
+    """The first entry that is still there: what is before it was decided on, and deleted."""
     why: str = ""
     """Why there are none."""
 

@@ -63,6 +63,8 @@ class KnownDamage:
         """By position."""
         self.repaired = 0
         """Entries, since the start."""
+        self.deleted_before: Index = 0
+        """Another member has deleted all entries before this one. It needs them no more."""
         self._lock = threading.Lock()
         self._watchers: tuple[Callable[[], None], ...] = ()
 
@@ -77,6 +79,11 @@ class KnownDamage:
             return ""
         more = f", and {count(len(found) - 1, 'more place')}" if len(found) > 1 else ""
         return f"{found[0]}{more}"
+
+    @property
+    def hinders(self) -> bool:
+        """Whether this member had better not lead: others may need what is damaged here."""
+        return any(each.last >= self.deleted_before for each in self.found)
 
     def watch(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Call back in any thread when it has changed. Returns what ends that."""

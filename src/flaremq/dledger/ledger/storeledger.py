@@ -103,7 +103,7 @@ class StoreLedger:
 
     @property
     def is_damaged(self) -> bool:
-        return bool(self._log.known_damage.found)
+        return self._log.known_damage.hinders
 
     @property
     def damage_found(self) -> str:

@@ -202,6 +202,8 @@ class Repairs:
         answer, run = self._asked[2], message.run
         if answer.done():
             return
+        known = self._log.known_damage
+        known.deleted_before = max(known.deleted_before, message.begins)
         if run is None:
             answer.set_exception(CorruptStore(message.why))
         else:
@@ -211,9 +213,10 @@ class Repairs:
 
     async def _give(self, sender: MemberId, asked: EntriesRequest) -> None:
         try:
-            answer = EntriesAnswer(asked.number, await self._offload(lambda: self._read(asked)))
+            run = await self._offload(lambda: self._read(asked))
+            answer = EntriesAnswer(asked.number, run, self._log.first_index)
         except (FlareError, OSError) as error:
-            answer = EntriesAnswer(asked.number, None, str(error))
+            answer = EntriesAnswer(asked.number, None, self._log.first_index, str(error))
         finally:
             self._answering.discard(sender)
         self._courier.say(sender, answer)
@@ -237,17 +240,26 @@ class Repairs:
         return EntryRun(asked.first, begin.position, _terms(examined.units), data)
 
     def _check(self, asked: EntriesRequest) -> None:
+        """What is decided on here is the same in all members. So is what lies before an entry that both logs
+        have, of one index and one term, whether this member has heard that it is decided on or not: after a
+        start of all it may not have, and hears of it only when there is a leader."""
         raft_log = self._log
-        decided = min(raft_log.committed_index, raft_log.synced_index)
-        if not raft_log.first_index <= asked.first <= asked.last <= decided:
+        first, last = raft_log.first_index, min(raft_log.last_index, raft_log.synced_index)
+        if not first <= asked.first <= asked.last <= last:
             raise CorruptStore(
-                f"entries {asked.first} to {asked.last} were asked for, and here are those from "
-                f"{raft_log.first_index} to {decided} that are decided on"
+                f"entries {asked.first} to {asked.last} were asked for, and here are those from {first} to "
+                f"{last}"
             )
         for index, term in ((asked.first - 1, asked.previous_term), (asked.last + 1, asked.next_term)):
             own = raft_log.term_at(index)
             if -1 not in (term, own) and term != own:
                 raise CorruptStore(f"entry {index} is of term {own} here, and not of {term}: the logs differ")
+        is_same = 0 <= asked.next_term == raft_log.term_at(asked.last + 1)
+        if asked.last > raft_log.committed_index and not is_same:
+            raise CorruptStore(
+                f"entry {asked.last} is not known to be decided on here: those up to "
+                f"{raft_log.committed_index} are"
+            )
 
     def _size(self, begin: EntryUnit, asked: EntriesRequest) -> int:
         """Of what is read: up to the last entry, the end of the file or that of a part; the first entry is

@@ -303,7 +303,7 @@ class Scrubber:
                 position=place.position,
                 end=behind.position,
                 previous_term=place.term,
-                next_term=-1 if behind.index > place.last else behind.term,
+                next_term=self._log.term_at(behind.index) if behind.index > place.last else behind.term,
                 why=why,
             )
         )

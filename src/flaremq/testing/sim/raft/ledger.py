@@ -234,6 +234,7 @@ class SimLedger:
         self._reread(self._durable.copy())
 
     def lose_all(self) -> None:
+        self.is_damaged = False
         self.ballot, self.has_ballot = Ballot(), False
         self._durable = _Content()
         self._unsynced.clear()

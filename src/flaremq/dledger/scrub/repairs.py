@@ -137,8 +137,8 @@ class Repairs:
         known = self._log.known_damage
         if known.found and self._told.due() is not None:
             log.error(
-                "a part of the log is damaged and could not be repaired (%s): this member does not lead, and "
-                "readers of that part get an error. Start the members that are missing; if all run, look "
+                "a part of the log is damaged and could not be repaired (%s): readers of it get an error, "
+                "and this member leaves the lead to others. Start members that are missing; if all run, look "
                 "after the disk, and start this member with an empty folder: it copies everything",
                 self.why_not,
                 extra=fields(folder=self._log.folder, entries=known.entries, damage=str(known)),

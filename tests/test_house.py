@@ -181,6 +181,7 @@ SMALL: dict[str, str] = {
     "client.consumer.concurrent": "one of two ways to deliver",
     "dledger.ledgerfiles": "one of two ways to write a log anew",
     "dledger.ledgerlog": "a kind of log",
+    "dledger.scrub.place": "a note and its file",
     "filter.tags": "one of two kinds of filters",
     "spark.archive.plain": "one of three table formats",
     "spark.pipelines.recipe.sqlnames": "pure, and easily wrong",

@@ -261,6 +261,12 @@ OBEYED = {
         "broker/replicas/test_group_options.py::test_an_answer_waits_for_a_majority_as_long_as_was_set"
     ),
     "dLegerPushSize": "broker/replicas/test_group_options.py::test_pushes_are_as_large_as_was_set",
+    "dLegerScrubInterval": (
+        "broker/replicas/test_group_options.py::test_the_log_is_read_again_once_in_the_time_that_was_set"
+    ),
+    "dLegerScrubBytesPerSecond": (
+        "broker/replicas/test_group_options.py::test_the_log_is_read_as_fast_as_was_set"
+    ),
     "bindAddress": "remoting/test_options.py::test_a_server_listens_where_it_was_told",
     "listenPort": "remoting/test_options.py::test_a_server_listens_where_it_was_told",
     "serverSocketBacklog": (

@@ -125,6 +125,10 @@ def shorter_log_may_lead(patch: Patch) -> None:
     patch.setattr(Election, "_is_as_good", lambda _self, _asked: True)
 
 
+def damaged_log_may_lead(patch: Patch) -> None:
+    patch.setattr(MemberState, "must_not_lead", False)
+
+
 @dataclass(frozen=True)
 class PlantedRule:
     plant: Callable[[Patch], None]
@@ -154,4 +158,5 @@ PLANTED = [
     PlantedRule(non_voter_counted, DIFFERENT | {"two leaders"}, 47),
     PlantedRule(truncated_below_what_matches, DIFFERENT, 3),
     PlantedRule(shorter_log_may_lead, DIFFERENT, 1),
+    PlantedRule(damaged_log_may_lead, frozenset({"damaged leader"}), 11),
 ]

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from flaremq.base.errors import Malformed
 from flaremq.dledger.frames import FRAME_MAX, FrameBuffer, Hello, Refusal, Said, Welcome, decode, encode
 from flaremq.dledger.types import (
+    EntriesAnswer,
+    EntriesRequest,
     EntryRun,
     Push,
     PushAnswer,
@@ -32,7 +34,10 @@ SAID = st.one_of(
     st.builds(VoteRequest, LONG, LONG, LONG, st.booleans(), st.booleans(), LONG, LONG),
     st.builds(VoteAnswer, LONG, st.booleans(), st.booleans(), st.booleans()),
     st.builds(Push, LONG, LONG, LONG, LONG, LONG, st.none() | RUNS, LONG, LONG),
-    st.builds(PushAnswer, LONG, LONG, st.booleans(), LONG, LONG, st.booleans(), LONG),
+    st.builds(PushAnswer, LONG, LONG, st.booleans(), LONG, LONG, st.booleans(), LONG, st.booleans()),
+    st.builds(EntriesRequest, LONG, LONG, LONG, LONG, LONG),
+    st.builds(EntriesAnswer, LONG, RUNS, LONG),
+    st.builds(EntriesAnswer, LONG, st.none(), LONG, st.text(max_size=200)),
     st.builds(Restart, LONG, LONG, LONG, LONG, LONG),
     st.builds(TakeOver, LONG, LONG),
 )
@@ -53,7 +58,7 @@ def heard(pieces: list[bytes]) -> Iterator[Said]:
 
 def plain(said: Said) -> Said:
     """Its bytes in a form that compares."""
-    if isinstance(said, Push) and said.run is not None:
+    if isinstance(said, Push | EntriesAnswer) and said.run is not None:
         run = said.run
         return replace(said, run=replace(run, data=bytes(run.data)))
     return said

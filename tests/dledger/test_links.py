@@ -11,7 +11,7 @@ import pytest
 
 from flaremq.dledger.frames import MAGIC, Hello, encode
 from flaremq.dledger.links import Links
-from flaremq.dledger.types import EntryRun, MemberId, Message, Push, TakeOver
+from flaremq.dledger.types import EntryRun, MemberId, Message, Push, RepairMessage, TakeOver
 from flaremq.remoting.network import Network
 from flaremq.remoting.ports import free_port
 from flaremq.remoting.settings import ServerSettings
@@ -25,7 +25,7 @@ class Host:
         self.me = me
         self.group = group
         self.refuses = refuses
-        self.said: list[tuple[MemberId, Message]] = []
+        self.said: list[tuple[MemberId, Message | RepairMessage]] = []
         self.port = free_port("127.0.0.1")
         self.links = Links(self, Network())
 
@@ -39,7 +39,7 @@ class Host:
     def why_not(self, hello: Hello) -> str:
         return self.refuses
 
-    def heard(self, sender: MemberId, message: Message) -> None:
+    def heard(self, sender: MemberId, message: Message | RepairMessage) -> None:
         if isinstance(message, Push) and message.run is not None:
             message = replace(message, run=replace(message.run, data=bytes(message.run.data)))
         self.said.append((sender, message))

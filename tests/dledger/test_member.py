@@ -270,3 +270,87 @@ def test_a_leader_whose_disk_fails_steps_down_and_is_silent() -> None:
     old.kill()
     old.start()
     group.run_to_commit(group.append(new, 10), within_s=3.0)
+
+
+# Damage.
+
+
+def test_a_member_that_knows_of_damage_in_its_log_leaves_the_lead_to_another_one() -> None:
+    group, old = a_group()
+    group.run_to_commit(group.append(old, 10))
+    damaged, sound = followers(group, old)
+    damaged.ledger.is_damaged = True
+    old.kill()
+    assert group.run_to_leader(within_s=6.0) is sound
+    group.run_to_commit(group.append(sound, 10))
+
+
+def test_a_damaged_member_with_the_longest_log_leads_as_soon_as_it_is_repaired() -> None:
+    group, old = a_group()
+    damaged, short = followers(group, old)
+    group.isolate(short.name)
+    last = group.append(old, 10)
+    assert group.run(1.0, lambda: damaged.committed >= last)
+    damaged.ledger.is_damaged = True
+    old.kill()
+    group.join()
+    assert not group.run(20.0, lambda: group.leader is not None)
+    damaged.ledger.is_damaged = False
+    assert group.run_to_leader(within_s=6.0) is damaged
+
+
+def test_a_damaged_member_votes_and_counts() -> None:
+    group, leader = a_group()
+    damaged, other = followers(group, leader)
+    damaged.ledger.is_damaged = True
+    other.kill()
+    group.run_to_commit(group.append(leader, 10), within_s=2.0)
+    assert leader.answers
+
+
+def test_leadership_is_not_handed_over_to_a_damaged_member() -> None:
+    group, leader = a_group()
+    damaged = followers(group, leader)[0]
+    damaged.ledger.is_damaged = True
+    group.run(1.0)
+    with pytest.raises(GroupUnsettled, match="damaged"):
+        member(leader).check_transfer(damaged.name)
+    assert [each.is_damaged for each in member(leader).peers(0.0)].count(True) == 1
+
+
+def test_a_preferred_member_leads_only_when_it_is_repaired() -> None:
+    group = SimGroup(3, preferred=("n1",))
+    group.machines["n1"].ledger.is_damaged = True
+    group.start()
+    assert not group.run(20.0, lambda: group.machines["n1"].is_leading)
+    leader = group.leader
+    assert leader is not None
+    term = member(leader).term
+    group.machines["n1"].ledger.is_damaged = False
+    assert group.run(20.0, lambda: group.machines["n1"].answers)
+    assert member(group.machines["n1"]).term == term + 1  # Nothing was tried in vain before.
+
+
+def test_a_damaged_member_that_is_asked_to_take_over_does_not() -> None:
+    group, leader = a_group()
+    to = followers(group, leader)[0]
+    to.ledger.is_damaged = True  # Its leader has not heard of that yet.
+    assert group.transfer(leader, to.name)
+    assert group.run(3 * group.pace.election_s, lambda: leader.answers and leader.may_append)
+    assert not to.is_leading
+
+
+def test_a_group_of_one_is_led_by_its_only_member_damaged_or_not() -> None:
+    group = SimGroup(1)
+    group.machines["n0"].ledger.is_damaged = True
+    group.start()
+    group.run_to_leader(within_s=4.0)
+
+
+def test_a_leader_that_finds_damage_serves_on_until_another_one_takes_over() -> None:
+    group, leader = a_group()
+    leader.ledger.is_damaged = True
+    group.run_to_commit(group.append(leader, 10), within_s=1.0)
+    to = followers(group, leader)[0]
+    assert group.transfer(leader, to.name)
+    assert group.run(1.0, lambda: to.answers)

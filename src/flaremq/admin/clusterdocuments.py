@@ -92,6 +92,7 @@ def raft_document(found: Answers[RaftMember]) -> Document:
                 "commit_index": each.commit_index,
                 "members": list(each.members),
                 "not_fit": each.not_fit or None,
+                "damage": each.damage or None,
                 "last_refusal": each.last_refusal or None,
                 "peers": [
                     {

@@ -91,6 +91,7 @@ def _member(server: ServerAddress, said: RaftGroupStatus) -> RaftMember:
         commit_index=said.commit_index,
         members=said.members,
         not_fit=said.not_fit,
+        damage=said.damage,
         last_refusal=said.last_refusal,
         peers=tuple(
             RaftPeerView(each.member, each.behind, each.heard_seconds, each.complaint) for each in said.peers

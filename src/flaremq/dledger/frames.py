@@ -19,10 +19,13 @@ from typing import Any, Final, TypeAlias
 from flaremq.base.errors import Malformed
 from flaremq.base.units import KiB, MiB
 from flaremq.dledger.types import (
+    EntriesAnswer,
+    EntriesRequest,
     EntryRun,
     Message,
     Push,
     PushAnswer,
+    RepairMessage,
     Restart,
     TakeOver,
     VoteAnswer,
@@ -46,9 +49,11 @@ _VOTE_ANSWER: Final = struct.Struct(">q???")
 _PUSH: Final = struct.Struct(">qqqqqqq?")
 _RUN: Final = struct.Struct(">qqI")
 _TERMS: Final = struct.Struct(">qI")
-_PUSH_ANSWER: Final = struct.Struct(">qq?qq?q")
+_PUSH_ANSWER: Final = struct.Struct(">qq?qq?q?")
 _RESTART: Final = struct.Struct(">qqqqq")
 _TAKE_OVER: Final = struct.Struct(">qq")
+_ENTRIES_REQUEST: Final = struct.Struct(">qqqqq")
+_ENTRIES_ANSWER: Final = struct.Struct(">qq?")
 
 
 class FrameKind(IntEnum):
@@ -63,6 +68,8 @@ class FrameKind(IntEnum):
     PUSH_ANSWER = 7
     RESTART = 8
     TAKE_OVER = 9
+    ENTRIES_REQUEST = 10
+    ENTRIES_ANSWER = 11
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,18 +95,20 @@ class Refusal:
     why: str
 
 
-Said: TypeAlias = Hello | Welcome | Refusal | Message
+Said: TypeAlias = Hello | Welcome | Refusal | Message | RepairMessage
 
 
 def encode(said: Said) -> list[Bytes]:
     """A frame as pieces; entries are not copied."""
     if isinstance(said, Push):
         return _push(said)
+    if isinstance(said, EntriesAnswer):
+        return _entries(said)
     kind, body = _plain(said)
     return [_HEAD.pack(1 + len(body), kind) + body]
 
 
-def _plain(said: Hello | Welcome | Refusal | Message) -> tuple[int, bytes]:
+def _plain(said: Said) -> tuple[int, bytes]:
     match said:
         case Hello():
             names = (said.group, said.sender, said.receiver, said.peers)
@@ -118,13 +127,16 @@ def _plain(said: Hello | Welcome | Refusal | Message) -> tuple[int, bytes]:
             return FrameKind.VOTE_ANSWER, _VOTE_ANSWER.pack(*_vote(said))
         case PushAnswer():
             place = said.matched, said.matched_term
-            answer = said.term, said.round, said.is_matching, *place, said.is_voter, said.doubt
-            return FrameKind.PUSH_ANSWER, _PUSH_ANSWER.pack(*answer)
+            answer = said.term, said.round, said.is_matching, *place, said.is_voter
+            return FrameKind.PUSH_ANSWER, _PUSH_ANSWER.pack(*answer, said.doubt, said.is_damaged)
         case Restart():
             begin = said.first, said.position, said.previous_term
             return FrameKind.RESTART, _RESTART.pack(said.term, said.round, *begin)
         case TakeOver():
             return FrameKind.TAKE_OVER, _TAKE_OVER.pack(said.term, said.round)
+        case EntriesRequest():
+            asked = said.number, said.first, said.last, said.previous_term, said.next_term
+            return FrameKind.ENTRIES_REQUEST, _ENTRIES_REQUEST.pack(*asked)
         case _:
             raise AssertionError(said)
 
@@ -141,9 +153,21 @@ def _push(push: Push) -> list[Bytes]:
     )
     if run is None:
         return [_HEAD.pack(1 + len(head), FrameKind.PUSH) + head]
+    return _with_run(FrameKind.PUSH, head, run)
+
+
+def _entries(answer: EntriesAnswer) -> list[Bytes]:
+    head = _ENTRIES_ANSWER.pack(answer.number, answer.begins, answer.run is not None)
+    if answer.run is not None:
+        return _with_run(FrameKind.ENTRIES_ANSWER, head, answer.run)
+    head += _text(answer.why)
+    return [_HEAD.pack(1 + len(head), FrameKind.ENTRIES_ANSWER) + head]
+
+
+def _with_run(kind: FrameKind, head: bytes, run: EntryRun) -> list[Bytes]:
     head += _RUN.pack(run.first, run.position, len(run.terms))
     head += b"".join(_TERMS.pack(term, count) for term, count in run.terms)
-    return [_HEAD.pack(1 + len(head) + len(run.data), FrameKind.PUSH) + head, run.data]
+    return [_HEAD.pack(1 + len(head) + len(run.data), kind) + head, run.data]
 
 
 def _text(text: str) -> bytes:
@@ -206,6 +230,13 @@ def _read_run(body: memoryview) -> EntryRun:
     return EntryRun(first, position, terms, body[at:])
 
 
+def _read_entries(body: memoryview) -> EntriesAnswer:
+    number, begins, has_run = _ENTRIES_ANSWER.unpack_from(body)
+    if has_run:
+        return EntriesAnswer(number, _read_run(body[_ENTRIES_ANSWER.size :]), begins)
+    return EntriesAnswer(number, None, begins, _read_text(body, _ENTRIES_ANSWER.size)[0])
+
+
 _READERS: Final[Mapping[int, Callable[[memoryview], Said]]] = {
     FrameKind.HELLO: _read_hello,
     FrameKind.WELCOME: lambda _: Welcome(),
@@ -216,6 +247,8 @@ _READERS: Final[Mapping[int, Callable[[memoryview], Said]]] = {
     FrameKind.PUSH_ANSWER: lambda body: PushAnswer(*_whole(_PUSH_ANSWER, body)),
     FrameKind.RESTART: lambda body: Restart(*_whole(_RESTART, body)),
     FrameKind.TAKE_OVER: lambda body: TakeOver(*_whole(_TAKE_OVER, body)),
+    FrameKind.ENTRIES_REQUEST: lambda body: EntriesRequest(*_whole(_ENTRIES_REQUEST, body)),
+    FrameKind.ENTRIES_ANSWER: _read_entries,
 }
 
 

@@ -19,7 +19,7 @@ from flaremq.base.lifecycle import Owned
 from flaremq.base.logs import Seldom, fields
 from flaremq.base.units import MiB
 from flaremq.dledger.frames import MAGIC, FrameBuffer, Hello, Refusal, Said, Welcome, decode, encode
-from flaremq.dledger.types import MemberId, Message
+from flaremq.dledger.types import MemberId, Message, RepairMessage
 from flaremq.remoting.network import Listening, Network
 from flaremq.remoting.settings import ServerSettings
 
@@ -39,7 +39,7 @@ class Hall(Protocol):
     def why_not(self, hello: Hello) -> str:
         """What stands against a member that connects; empty if nothing does."""
 
-    def heard(self, sender: MemberId, message: Message) -> None:
+    def heard(self, sender: MemberId, message: Message | RepairMessage) -> None:
         """A member has said something. Entries in it are valid until this returns."""
 
 
@@ -87,7 +87,7 @@ class Links:
             if member not in self._links:
                 self._links[member] = Link(self.hall, member, address, self._network)
 
-    def send(self, to: MemberId, message: Message) -> None:
+    def send(self, to: MemberId, message: Message | RepairMessage) -> None:
         link = self._links.get(to)
         if link is not None:
             link.send(message)
@@ -237,7 +237,7 @@ class Link:
         if self._connection is not None:
             self._connection.close()
 
-    def send(self, message: Message) -> None:
+    def send(self, message: Message | RepairMessage) -> None:
         if self._connection is not None:
             self._connection.send(message)
 
@@ -314,7 +314,7 @@ class Speaker(_End):
         if not self.answered.done():
             self.answered.set_result(why)
 
-    def send(self, message: Message) -> None:
+    def send(self, message: Message | RepairMessage) -> None:
         transport = self._transport
         if transport is not None and transport.get_write_buffer_size() < _UNREAD_MAX:
             self.say(message)

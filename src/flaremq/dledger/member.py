@@ -57,6 +57,7 @@ class PeerStatus:
 
     member: MemberId
     is_voter: bool
+    is_damaged: bool
     matched: Index | None
     behind: int | None
     """Entries that it has not synced yet, as far as the leader knows."""
@@ -165,7 +166,10 @@ class Member:
             heard_at = self._heard_s.get(each)
             heard_s = now - heard_at if heard_at is not None else None
             is_voter = known.is_voter if known is not None else True
-            found.append(PeerStatus(each, is_voter, matched, behind, heard_s, each in self._otherwise))
+            is_damaged = known is not None and known.is_damaged
+            found.append(
+                PeerStatus(each, is_voter, is_damaged, matched, behind, heard_s, each in self._otherwise)
+            )
         return found
 
     # What may be asked of it.
@@ -201,6 +205,11 @@ class Member:
             raise GroupUnsettled(
                 f"{to} has forgotten what it has voted for, or was not heard since {s.me} leads: it may lead "
                 "when it has caught up"
+            )
+        if peer.is_damaged:
+            raise GroupUnsettled(
+                f"a part of the log of {to} is damaged: it may lead when that has been copied from another "
+                "member (see `flaremq cluster group`)"
             )
 
     def _leadership(self, what: str) -> tuple[LogReplication, Handover]:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
 from flaremq.base.clock import Clock
-from flaremq.base.errors import ResourceShort
+from flaremq.base.errors import FlareError, ResourceShort
 from flaremq.base.lifecycle import Owned, repeat
 from flaremq.base.logs import Seldom, fields
 from flaremq.dledger.frames import Hello
@@ -32,6 +32,8 @@ from flaremq.dledger.types import (
     Ballot,
     Commit,
     Empty,
+    EntriesAnswer,
+    EntriesRequest,
     EntryRun,
     Event,
     Failing,
@@ -44,6 +46,7 @@ from flaremq.dledger.types import (
     Membership,
     Message,
     Push,
+    RepairMessage,
     SaveBallot,
     Standing,
     Synced,
@@ -89,6 +92,10 @@ class GroupLedger(LedgerView, Protocol):
     def failure(self) -> Exception | None:
         """Why it will never sync anything again."""
 
+    @property
+    def damage_found(self) -> str:
+        """Entries that are known to be damaged and not repaired yet; empty if none are."""
+
     def watch(self, appended: Callable[[], None], synced: Callable[[], None]) -> Callable[[], None]:
         """Call back, in any thread, when it has grown, or more of it is on the disk. Returns what ends
         that."""
@@ -116,6 +123,8 @@ class GroupStatus:
     answers: bool
     """Whether it leads and may answer clients."""
     why_not_fit: str
+    damage: str
+    """What of its log is damaged; empty if nothing is known to be."""
     refused: str
     peers: tuple[PeerStatus, ...]
     complaints: tuple[tuple[MemberId, str], ...]
@@ -160,6 +169,8 @@ class MemberNode:
         self._may_append = False
         self._told = Seldom(_TOLD_S)
         self._unwatch: Callable[[], None] = lambda: None
+        self.about_repairs: Callable[[MemberId, RepairMessage], None] = lambda _sender, _message: None
+        """Hears what members say of damaged entries. Entries in it are valid until it returns."""
         self._guests: dict[MemberId, str] = {}
         """Members that we have not heard of, and where they are: we were away when they came."""
         self._reached: Mapping[MemberId, str] = {}
@@ -220,6 +231,30 @@ class MemberNode:
         self.member.check_transfer(to)
         self._happens(Transfer(to))
 
+    def helpers(self) -> list[MemberId]:
+        """Other members that can be reached, the leader first."""
+        reached = [each for each in self._reached if not self._links.complaint(each)]
+        return sorted(reached, key=lambda each: (each != self.member.leader, each))
+
+    def say(self, to: MemberId, message: RepairMessage) -> None:
+        self._links.send(to, message)
+
+    def yield_lead(self) -> None:
+        """If this member leads, let another one that has most of the log and could."""
+        best = self.successor() if self.member.may_append else None
+        if best is not None:
+            try:
+                self.transfer(best)
+            except FlareError as error:
+                log.warning("leadership cannot be handed over yet: %s", error, extra=fields(to=best))
+
+    def successor(self) -> MemberId | None:
+        """Who could lead next, as far as the leader knows: that has most of the log."""
+        now_s = self._now()
+        could = [each for each in self.member.peers(now_s) if each.matched is not None]
+        best = max(could, key=lambda each: (not each.is_damaged, each.matched or 0), default=None)
+        return None if best is None or best.is_damaged else best.member
+
     def change(self, new: Membership) -> int:
         """These are the members from now on, once the group has decided on the entry whose index is returned.
         Raises a FlareError if that may not be now."""
@@ -245,6 +280,7 @@ class MemberNode:
             commit=member.commit,
             answers=self.may_answer(),
             why_not_fit=self._why_not_fit,
+            damage=ledger.damage_found,
             refused=self._links.refused,
             peers=peers,
             complaints=tuple((each, why) for each in self._reached if (why := self._links.complaint(each))),
@@ -274,8 +310,11 @@ class MemberNode:
             self._reach()
         return ""
 
-    def heard(self, sender: MemberId, message: Message) -> None:
+    def heard(self, sender: MemberId, message: Message | RepairMessage) -> None:
         self._heard_s[sender] = self._now()
+        if isinstance(message, EntriesRequest | EntriesAnswer):
+            self.about_repairs(sender, message)
+            return
         if self._is_saving and isinstance(message, Push) and message.run is not None:
             # It waits, and its entries lie in a buffer that will be written over.
             message = replace(message, run=replace(message.run, data=bytes(message.run.data)))

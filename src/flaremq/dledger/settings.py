@@ -9,7 +9,7 @@ from typing import ClassVar, Final
 
 from flaremq.base.errors import ConfigError
 from flaremq.base.settings import check, option
-from flaremq.base.units import MiB
+from flaremq.base.units import DAY_MS, GiB, KiB, MiB
 from flaremq.dledger.types import Membership, Pace
 
 _ID: Final = re.compile(r"[a-z][0-9]{1,9}")
@@ -61,6 +61,12 @@ class RaftSettings:
     """How long the answer to a producer waits for a majority."""
     push_size: int = option("dLegerPushSize", 1 * MiB, minimum=1, maximum=16 * MiB, unit="size")
     """Entries that are sent to a member at once, in bytes."""
+    scrub_interval_ms: int = option("dLegerScrubInterval", 7 * DAY_MS, minimum=0, unit="span_ms")
+    """In this time all files of the log are read again once, and what has rotted is repaired; 0: never."""
+    scrub_bytes_per_s: int = option(
+        "dLegerScrubBytesPerSecond", 16 * MiB, minimum=64 * KiB, maximum=16 * GiB, unit="size"
+    )
+    """So much of it is read in a second."""
 
     def __post_init__(self) -> None:
         check(self)
@@ -105,6 +111,10 @@ class RaftSettings:
             lease_s=election_s * _LEASE_PART,
             push_bytes_max=self.push_size,
         )
+
+    @property
+    def scrub_interval_s(self) -> float:
+        return self.scrub_interval_ms / 1000
 
     @property
     def commit_timeout_s(self) -> float:

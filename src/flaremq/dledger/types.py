@@ -128,6 +128,10 @@ class LedgerView(Protocol):
     def membership(self) -> Membership:
         """The newest in the log, committed or not."""
 
+    @property
+    def is_damaged(self) -> bool:
+        """Whether entries that other members may need are known to be damaged here, and not repaired."""
+
 
 # What members say. All but the term belongs to one question and its answer.
 
@@ -192,6 +196,8 @@ class PushAnswer:
     doubt: int = 0
     """A number of a member that is no voter, new at each of its starts: see `Push.vouched`. 0 before what it
     has forgotten is too old to elect anybody."""
+    is_damaged: bool = False
+    """It counts, and it will not lead before it is repaired."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +220,37 @@ class TakeOver:
     """The leader's last: it begins no other until it is followed no more, or has given the transfer up."""
 
 
+# What they say besides, which their rules do not hear of.
+
+
+@dataclass(frozen=True, slots=True)
+class EntriesRequest:
+    """Of a member whose disk has lost entries that were decided on: how do you have them?"""
+
+    number: int
+    """For the answer."""
+    first: Index
+    last: Index
+    previous_term: Term
+    """Of the entries before and behind them; -1 for what is not known. Where both logs have the same terms
+    there, they are the same between."""
+    next_term: Term
+
+
+@dataclass(frozen=True, slots=True)
+class EntriesAnswer:
+    """The first of those entries, as many as fit into a push, read from the disk and found sound."""
+
+    number: int
+    run: EntryRun | None
+    begins: Index = 0
+    """The first entry that is still there: what is before it was decided on, and deleted."""
+    why: str = ""
+    """Why there are none."""
+
+
 Message: TypeAlias = VoteRequest | VoteAnswer | Push | PushAnswer | Restart | TakeOver
+RepairMessage: TypeAlias = EntriesRequest | EntriesAnswer
 
 
 # What happens to a member.

@@ -34,6 +34,7 @@ from flaremq.broker.tables.tables import Tables
 from flaremq.dledger.ledger.raftlog import raft_log
 from flaremq.dledger.ledger.storeledger import StoreLedger, member_settings
 from flaremq.dledger.node import MemberNode
+from flaremq.dledger.scrub.ledgerscrub import LedgerScrub
 from flaremq.dledger.types import Ballot
 from flaremq.protocol.bodies.route import MASTER_ID
 from flaremq.remoting.network import Network
@@ -88,6 +89,7 @@ class GroupBroker:
         self._now_s = now_s
         self._tasks = Owned()
         self._offload = Offload(2)  # One may be long at its work, and a ballot must not wait for that.
+        self._repair_offload = Offload(1)  # Nor for a repair, or for what is read for another member's.
         self._opened = AsyncExitStack()
         self.is_made = False
         """Whether its store exists."""
@@ -98,6 +100,7 @@ class GroupBroker:
         self.broker: Broker
         """Of the present period, or the last one."""
         self.node: MemberNode
+        self.scrub: LedgerScrub
         self.store: MessageStore
         self._tables: Tables
         self._part: RaftPart
@@ -121,13 +124,17 @@ class GroupBroker:
         """Take part in the group, and serve in the role that it gives us."""
         async with AsyncExitStack() as opened:
             opened.push_async_callback(self._offload.stop)
+            opened.push_async_callback(self._repair_offload.stop)
             await self._offload.run(self._open)
             opened.push_async_callback(self._offload.run, self.store.close)
             self.node = self._make_node()
-            self._part = RaftPart(self.node, self.store, self._ledger.committed)
+            self.scrub = self._make_scrub()
+            self._part = RaftPart(self.node, self.store, self._ledger.committed, self.scrub)
             await self.node.start(self._listening())
             self.takes_part = True
             opened.push_async_callback(self.node.stop)
+            self.scrub.start()
+            opened.push_async_callback(self.scrub.stop)
             await self._settled()
             await self._serve(self._wanted())
             self._opened = opened.pop_all()
@@ -180,6 +187,18 @@ class GroupBroker:
             rng=self._rng,
             offload=self._offload.run,
         )
+
+    def _make_scrub(self) -> LedgerScrub:
+        scrub = LedgerScrub(
+            *(self.node, self.store, self._config.group),
+            disk=self._disk,
+            clock=self._clock,
+            offload=self._repair_offload.run,
+            workers=self._workers,
+            sleep=self._sleep,
+        )
+        self.node.about_repairs = scrub.heard
+        return scrub
 
     def _remembers(self) -> bool:
         """Whether nothing is lost that this member has promised. One without any file may be new, or have
@@ -280,12 +299,11 @@ class GroupBroker:
 
     async def _hand_over(self) -> None:
         """Let the member lead that has most of the log, so that the group need not wait to miss us."""
-        peers = [each for each in self.node.status().peers if each.matched is not None]
-        best = max(peers, key=lambda each: each.matched or 0, default=None)
+        best = self.node.successor()
         if best is None:
             return
         try:
-            self.node.transfer(best.member)
+            self.node.transfer(best)
             async with asyncio.timeout(_HANDED_OVER_S):
                 while self.node.leads:
                     self.node.changed.clear()

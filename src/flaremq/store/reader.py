@@ -14,6 +14,7 @@ from array import array
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from flaremq.base.errors import CorruptStore
 from flaremq.base.units import MiB
 from flaremq.model import layout
 from flaremq.model.columns import Bytes
@@ -78,10 +79,16 @@ class Reader:
         if queue_offset > high:
             return self._nothing(GetStatus.OFFSET_OVERFLOW_BADLY, queue_offset, high, low, high)
         limits = self._limits(count_max, size_max)
-        if queue.is_batch:
-            return self._read_batches(queue, queue_offset, limits, selector)
-        found = self._read_at_once(queue, queue_offset, limits, selector)
-        return found or self._read_plain(queue, queue_offset, limits, selector)
+        try:
+            if queue.is_batch:
+                return self._read_batches(queue, queue_offset, limits, selector)
+            found = self._read_at_once(queue, queue_offset, limits, selector)
+            return found or self._read_plain(queue, queue_offset, limits, selector)
+        except CorruptStore:
+            if count_max == 1:
+                raise
+            # One of them is damaged. What is before it can be had.
+            return self.get(topic, queue_id, queue_offset, 1, size_max, selector)
 
     def _nothing(self, status: GetStatus, asked: int, correct: int, low: int, high: int) -> ReadResult:
         """Where nothing can be said of the offset that was asked for, it is repeated."""
@@ -250,12 +257,23 @@ class Reader:
                 return None
             view, base = window
             if chosen[2 * last - 2] + chosen[2 * last - 1] > base + len(view):
-                return None
+                return self._each(chosen, taken)
             if last - first == 1 and chosen[2 * first + 1] >= _VIEWS_FROM:
                 at = chosen[2 * first] - base
                 records.append(view[at : at + chosen[2 * first + 1]].toreadonly())
             else:
                 records.append(gather(view, base, chosen, first, last))
+        return records
+
+    def _each(self, chosen: array[int], taken: int) -> list[Bytes] | None:
+        """The chosen records one by one: not all of their file can be read. Raises CorruptStore if one of
+        them is damaged: a consumer that was told that it is gone would go on behind it."""
+        records: list[Bytes] = []
+        for i in range(taken):
+            record = self._log.slice(chosen[2 * i], chosen[2 * i + 1])
+            if record is None:
+                return None
+            records.append(record)
         return records
 
     def _pieces(self, chosen: array[int], taken: int) -> Iterator[tuple[int, int]]:

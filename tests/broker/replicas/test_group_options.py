@@ -3,66 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.broker.replicas.groupmembers import HOST, leader_of, leads, made, of_several, put, running
 
+from flaremq.base.lifecycle import Worker
 from flaremq.broker.app import Broker
 from flaremq.dledger.types import EntryRun
-from flaremq.remoting.ports import BROKER, free_port
-from flaremq.servers.config import flags, load_broker
-from flaremq.servers.groupbroker import GroupBroker, broker_of
-from flaremq.servers.membership import member_settings
-from flaremq.store.drafts import NewMessage
-from flaremq.testing.cluster import SMALL, eventually
-
-HOST = "127.0.0.1"
-QUICK = {"dLegerElectionTimeout": 300}
-of_several = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-"""A member may be knocking at another one at the moment in which the loop of a test ends."""
-
-
-def made(folder: Path, **options: object) -> Broker | GroupBroker:
-    given = {
-        "brokerName": "broker-a",
-        "brokerIP1": HOST,
-        "bindAddress": HOST,
-        "listenPort": free_port(steps=BROKER),
-        "storePathRootDir": folder,
-        **SMALL,
-        **QUICK,
-        **options,
-    }
-    return broker_of(load_broker(None, {}, flags(given)))
-
-
-@asynccontextmanager
-async def running(folder: Path, count: int = 1, **options: object) -> AsyncIterator[list[GroupBroker]]:
-    """Members of one group."""
-    members = []
-    for own in member_settings(count, HOST):
-        member = made(folder / str(own["dLegerSelfId"]), **{**own, **options})
-        assert isinstance(member, GroupBroker)
-        members.append(member)
-    async with AsyncExitStack() as started:
-        for member, start in [(each, asyncio.ensure_future(each.start())) for each in members]:
-            await start
-            started.push_async_callback(member.stop)
-        yield members
-
-
-async def leads(member: GroupBroker) -> None:
-    async def does() -> bool:
-        return member.leads
-
-    await eventually("the member leads", does)
-
-
-async def put(member: GroupBroker, size: int = 100) -> int:
-    """Store a message, and return the end of its record."""
-    return member.store.put(NewMessage(topic=b"Orders", body=b"x" * size), wait=False).end
+from flaremq.remoting.ports import free_port
+from flaremq.testing.cluster import eventually
 
 
 async def test_the_log_is_kept_by_a_group_where_that_is_wished(tmp_path: Path) -> None:
@@ -138,11 +90,40 @@ async def test_pushes_are_as_large_as_was_set(tmp_path: Path, monkeypatch: pytes
 
             monkeypatch.setattr(ledger, "run", run)
 
-        async def one_leads() -> bool:
-            return any(each.leads for each in members)
-
-        await eventually("one leads", one_leads)
-        leader = next(each for each in members if each.leads)
+        leader = await leader_of(members)
         end = await put(leader)
         assert await leader._part.committed.wait(end, 10)
     assert set(sizes) == {1000}
+
+
+async def test_the_log_is_read_again_once_in_the_time_that_was_set(tmp_path: Path) -> None:
+    async with running(tmp_path, dLegerScrubInterval=200) as (member,):
+        await leads(member)
+
+        async def was_read_twice() -> bool:
+            return member.scrub.scrubber.passes >= 2
+
+        await eventually("it was read twice", was_read_twice)
+        assert member.scrub.scrubbed_bytes
+
+
+async def test_the_log_is_not_read_again_where_that_is_not_wished(tmp_path: Path) -> None:
+    async with running(tmp_path, dLegerScrubInterval=0) as (member,):
+        await leads(member)
+        assert "flaremq-scrub" not in {thread.name for thread in threading.enumerate()}
+    async with running(tmp_path, dLegerScrubInterval=200) as (member,):
+        assert "flaremq-scrub" in {thread.name for thread in threading.enumerate()}
+
+
+async def test_the_log_is_read_as_fast_as_was_set(tmp_path: Path) -> None:
+    async with running(tmp_path, dLegerScrubBytesPerSecond=128 << 10) as (member,):
+        await leads(member)
+        scrubber = member.scrub.scrubber
+        await put(member, 100_000)
+
+        async def is_decided() -> bool:
+            return scrubber._begun(None) is not None
+
+        await eventually("there is something to read", is_decided)
+        rest_s = scrubber.step(Worker("a test's", lambda _worker: None))
+        assert rest_s == scrubber.scrubbed_bytes / (128 << 10)

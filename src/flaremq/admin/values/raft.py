@@ -29,6 +29,8 @@ class RaftMember:
     """id-host:port of all that belong to the group, as far as it knows."""
     not_fit: str
     """Why it could not lead; empty if it could."""
+    damage: str
+    """What of its log is damaged and not repaired yet; empty if nothing is known to be."""
     last_refusal: str
     """Whom it did not let in last, and why."""
     peers: tuple[RaftPeerView, ...]

@@ -26,6 +26,7 @@ from flaremq.broker.stats.metrics import Figure
 from flaremq.broker.stats.stats import Stats
 from flaremq.broker.tables.tables import Tables
 from flaremq.dledger.node import GroupStatus, MemberNode
+from flaremq.dledger.scrub.ledgerscrub import LedgerScrub
 from flaremq.dledger.types import Membership, Standing
 from flaremq.protocol import beans, fields
 from flaremq.protocol.bodies.cluster import HAClientRuntimeInfo, HAConnectionRuntimeInfo, HARuntimeInfo
@@ -59,6 +60,7 @@ class RaftPart:
     store: MessageStore
     committed: Watermark
     """How far the group has committed the log."""
+    scrub: LedgerScrub
 
 
 class LeaseGate:
@@ -88,6 +90,7 @@ class RaftSide(LogSide):
         """`timeout_s`: so long an answer waits."""
         self._node = part.node
         self._store = part.store
+        self._scrub = part.scrub
         self._role = role
         self._timeout_s = timeout_s
         self._of_log = part.committed
@@ -169,6 +172,7 @@ class RaftSide(LogSide):
             "raftCommitIndex": str(now.commit),
             "raftLastIndex": str(now.last_index),
             "raftNotFit": now.why_not_fit,
+            "raftDamage": now.damage,
         }
 
     def metrics(self) -> Iterable[Figure]:
@@ -187,6 +191,31 @@ class RaftSide(LogSide):
         behind = [((each.member,), each.behind) for each in now.peers if each.behind is not None]
         text = "Entries that another member lacks, as its leader sees it"
         yield Figure("rocketmq_raft_member_behind", text, False, ("member",), behind)
+        yield from self._scrub_metrics()
+
+    def _scrub_metrics(self) -> Iterable[Figure]:
+        scrub = self._scrub
+        for name, text, is_counter, value in (
+            (
+                "scrubbed_bytes",
+                "Bytes of the log that were read again since the start",
+                True,
+                scrub.scrubbed_bytes,
+            ),
+            (
+                "repaired_entries",
+                "Entries that were damaged on the disk, and copied from another member since the start",
+                True,
+                scrub.repaired_entries,
+            ),
+            (
+                "damaged_entries",
+                "Entries that are known to be damaged on the disk, and are not repaired yet",
+                False,
+                scrub.damaged_entries,
+            ),
+        ):
+            yield Figure(f"rocketmq_raft_{name}", text, is_counter, (), [((), value)])
 
     # Requests.
 
@@ -267,6 +296,7 @@ def _status_body(now: GroupStatus) -> RaftGroupStatus:
         members=tuple(f"{each}-{addresses[each]}" for each in now.membership.ids),
         changed_at=now.membership.index,
         not_fit=now.why_not_fit,
+        damage=now.damage,
         last_refusal=now.refused,
         peers=tuple(
             RaftPeer(

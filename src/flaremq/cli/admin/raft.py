@@ -36,8 +36,8 @@ def show(
     broker: Broker = None,
     json: Json = False,
 ) -> None:
-    """Show the members of Raft groups. Exit status 1 if a group has no leader, or a member is missing or
-    could not lead."""
+    """Show the members of Raft groups. Exit status 1 if a group has no leader, or a member is missing,
+    could not lead, or has a damaged log."""
     if context.invoked_subcommand is not None:
         return
     out = Output(json)
@@ -125,7 +125,7 @@ def _is_well(name: str, found: Iterable[RaftMember]) -> bool:
     members, leader = _group(name, found), _leader(name, found)
     if leader is None or not leader.answers:
         return False
-    return len(members) == len(leader.members) and not any(each.not_fit for each in members)
+    return len(members) == len(leader.members) and not any(each.not_fit or each.damage for each in members)
 
 
 def _row(each: RaftMember, found: Iterable[RaftMember]) -> tuple[object, ...]:
@@ -136,6 +136,8 @@ def _row(each: RaftMember, found: Iterable[RaftMember]) -> tuple[object, ...]:
         state = "serves" if each.answers else "waits for a majority"
     elif not state:
         state = f"follows {each.leader}" if each.leader else "knows no leader"
+    if each.damage:
+        state += ", damaged"
     return (
         *(each.broker, each.member, each.standing, each.term, each.address),
         *(each.last_index, each.synced_index, each.commit_index, behind, state),
@@ -150,6 +152,8 @@ def _remarks(found: Iterable[RaftMember]) -> list[str]:
         for each in members:
             if each.not_fit:
                 said.append(f"{name}, {each.member} could not lead: {each.not_fit}")
+            if each.damage:
+                said.append(f"{name}, {each.member} has damage in its log, not repaired yet: {each.damage}")
             if each.last_refusal:
                 said.append(f"{name}, {each.member} has refused {each.last_refusal}")
         if leader is None:

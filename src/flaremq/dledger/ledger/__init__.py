@@ -2,6 +2,7 @@
 
 ballots       what a member must never forget, on the disk
 checkpoint    how far a ledger is safe, on the disk
+damage        what of it is known to be damaged, and not repaired yet
 entries       heads of entries, written and examined, many a call (twin)
 entryindex    where each entry lies, and its term
 entrylog      the entries of a log, as they are found

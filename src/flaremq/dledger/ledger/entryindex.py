@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_right
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -40,6 +41,10 @@ class EntryUnit(NamedTuple):
     @property
     def end(self) -> int:
         return self.position + self.size
+
+    @classmethod
+    def iter_unpack(cls, units: memoryview) -> Iterator[EntryUnit]:
+        return map(cls._make, _UNIT.iter_unpack(units))
 
 
 class EntryIndex:

@@ -17,11 +17,12 @@ from flaremq.base.errors import CorruptStore
 from flaremq.base.lifecycle import Listener, WorkerFactory
 from flaremq.base.watermark import Watermark
 from flaremq.dledger.ledger.checkpoint import FROM_ZERO
+from flaremq.dledger.ledger.damage import KnownDamage
 from flaremq.dledger.ledger.entryindex import EntryIndex, EntryUnit
 from flaremq.dledger.types import EntryRun
 from flaremq.model import layout
 from flaremq.model.record import walk_entries
-from flaremq.store.api import Stretch
+from flaremq.store.api import Stretch, Window
 from flaremq.store.commitlog import CommitLog
 from flaremq.store.files.disk import Disk
 from flaremq.store.files.filequeue import LogFiles
@@ -71,6 +72,7 @@ class EntryLog(CommitLog):
         """Behind the last entry. The log itself may end with a blank behind that."""
         self.rosters: Mapping[int, Mapping[str, str]] = {}
         """Who belongs to the group, by the entries that say so. Replaced, never changed."""
+        self.known_damage = KnownDamage()
         self._beginning = FROM_ZERO
         self._oldest: tuple[MappedFile | None, int] = None, 0
         self._synced = 0, -1
@@ -133,7 +135,8 @@ class EntryLog(CommitLog):
         return -1 if unit is None else unit.term
 
     def run(self, first: int, bytes_max: int) -> EntryRun | None:
-        """Entries of one file from `first` on: at least one, then as many as fit."""
+        """Entries of one file from `first` on: at least one, then as many as fit. None also while that one is
+        known to be damaged: nobody else is to have it so."""
         unit = self.unit(first)
         if unit is None:
             return None
@@ -141,6 +144,11 @@ class EntryLog(CommitLog):
         if file is None:
             return None
         end = min(unit.position + max(bytes_max, unit.size), file.end)
+        damage = self.known_damage.within(unit.position, end)
+        if damage is not None:
+            if damage.position < unit.end:
+                return None
+            end = damage.position
         last = (
             self.last_index if self.last_end <= end else self.index.last_before(end, first, self.last_index)
         )
@@ -163,6 +171,21 @@ class EntryLog(CommitLog):
     def walk(self, begin: int, end: int, facts: array[int], check: int) -> Stretch | None:
         """As far as the group has decided."""
         return super().walk(begin, min(end, self.confirmed), facts, check)
+
+    # Readers. Raises CorruptStore where damage is known; what is sound around it is read.
+
+    def slice(self, offset: int, size: int) -> memoryview | None:
+        self.known_damage.check(offset, offset + size)
+        return super().slice(offset, size)
+
+    def window(self, offset: int) -> Window | None:
+        found = super().window(offset)
+        if found is None or not self.known_damage.found:
+            return found
+        self.known_damage.check(offset, offset + 1)
+        view, base = found
+        damage = self.known_damage.within(offset, base + len(view))
+        return found if damage is None else (view[: damage.position - base], base)
 
     def damaged_size(self, view: memoryview, at: int) -> int:
         size: int = _SIZES.unpack_from(view, at)[1]

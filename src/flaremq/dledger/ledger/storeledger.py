@@ -101,6 +101,14 @@ class StoreLedger:
             self._roster = rosters, newest
         return self._roster[1]
 
+    @property
+    def is_damaged(self) -> bool:
+        return self._log.known_damage.hinders
+
+    @property
+    def damage_found(self) -> str:
+        return str(self._log.known_damage)
+
     # What they ask for.
 
     def append_run(self, run: EntryRun) -> None:

@@ -9,6 +9,9 @@ and the only exception is an election that this leader has asked for, after it h
 
 An election lasts an election timeout at most, then votes count no more. A member that has forgotten its votes
 relies on that (see vouching).
+
+A member whose log is known to be damaged wins no election, whoever would vote for it: it could serve neither
+consumers nor members that lack what it has lost. It is repaired by any other member, which need not lead.
 """
 
 from __future__ import annotations
@@ -43,7 +46,7 @@ class Election:
         """No leader was heard for too long: ask for another one."""
         s = self._state
         s.be_patient()
-        if s.me not in s.members.addresses:
+        if s.me not in s.members.addresses or s.must_not_lead:
             return False
         s.step_down(s.term)
         self._transfer_round = None
@@ -54,7 +57,7 @@ class Election:
         s = self._state
         is_from_leader = asked.term == s.term and sender == s.leader and s.standing is Standing.FOLLOWER
         is_voter = s.ballot.is_voter and s.me in s.members.addresses
-        if not is_from_leader or not is_voter or asked.round < s.followed.round:
+        if not is_from_leader or not is_voter or s.must_not_lead or asked.round < s.followed.round:
             return False
         self._transfer_round = asked.round
         return self._campaign()
@@ -105,6 +108,8 @@ class Election:
 
     def _has_won(self) -> bool:
         members = self._state.members
+        if self._state.must_not_lead:
+            return False
         voters = sum(self._grants.get(each, False) for each in members.addresses)
         return voters >= members.majority or all(each in self._grants for each in members.addresses)
 

@@ -195,7 +195,8 @@ class FollowerRules:
         term = -1 if is_matching else s.ledger.term_at(place)
         is_voter = s.ballot.is_voter
         doubt = 0 if is_voter else self._doubt.shown(s.now)
-        s.say(s.leader, PushAnswer(s.term, round_, is_matching, place, term, is_voter, doubt))
+        is_damaged = s.ledger.is_damaged
+        s.say(s.leader, PushAnswer(s.term, round_, is_matching, place, term, is_voter, doubt, is_damaged))
 
     def _commit(self, committed: Index) -> None:
         s = self._state

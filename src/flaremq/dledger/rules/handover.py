@@ -50,7 +50,7 @@ class Handover:
         peer = replication.peers.get(self.target)
         if peer is None or s.now >= self._ends_at:
             self._give_up()
-        elif self._asked_round is None and peer.is_voter and peer.matched == s.ledger.last_index:
+        elif self._asked_round is None and peer.may_lead and peer.matched == s.ledger.last_index:
             self._asked_round = replication.freeze()
             self._ask()
 
@@ -95,4 +95,4 @@ class Handover:
     def _may_lead(self, peer: PeerProgress) -> bool:
         s = self._state
         is_alive = s.now - peer.heard_s <= s.pace.election_s
-        return peer.is_voter and is_alive and peer.matched >= s.ledger.last_index - _NEARLY_ALL
+        return peer.may_lead and is_alive and peer.matched >= s.ledger.last_index - _NEARLY_ALL

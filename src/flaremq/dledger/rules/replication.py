@@ -49,6 +49,7 @@ class PeerProgress:
             "doubt",
             "floor",
             "heard_s",
+            "is_damaged",
             "is_probing",
             "is_voter",
             "lease_at",
@@ -77,11 +78,16 @@ class PeerProgress:
         self.heard_s = now
         self.lease_at = NEVER
         self.is_voter = False
+        self.is_damaged = False
         self.floor = -1
         """Answers to this round and older ones were given before it forgot something."""
         self.doubt = KnownDoubt()
         self.announced: Index = -1
         """How far it was told what is committed."""
+
+    @property
+    def may_lead(self) -> bool:
+        return self.is_voter and not self.is_damaged
 
 
 class LogReplication:
@@ -302,8 +308,8 @@ class LogReplication:
     def _leave(self) -> None:
         """The group has removed this leader. Who has the whole log may begin an election at once."""
         s = self._state
-        best = max(self.peers.values(), key=lambda peer: (peer.is_voter, peer.matched, peer.member))
-        if best.is_voter and best.matched == s.ledger.last_index:
+        best = max(self.peers.values(), key=lambda peer: (peer.may_lead, peer.matched, peer.member))
+        if best.may_lead and best.matched == s.ledger.last_index:
             s.say(best.member, TakeOver(s.term, self.round))
         s.step_down(s.term)
 
@@ -315,6 +321,7 @@ class LogReplication:
             return
         peer.heard_s = self._state.now
         peer.answered = max(peer.answered, answer.round)
+        peer.is_damaged = answer.is_damaged
         is_new = self._doubted(peer, answer) if not answer.is_voter else False
         if answer.is_voter and not peer.is_voter:
             peer.is_voter, peer.matched = True, -1

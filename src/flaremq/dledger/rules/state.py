@@ -74,6 +74,12 @@ class MemberState:
     def members(self) -> Membership:
         return self.ledger.membership
 
+    @property
+    def must_not_lead(self) -> bool:
+        """Whether its log is damaged, and another member may have what is lost here. It still votes and
+        counts: which entries the group has decided on does not depend on what rots later."""
+        return self.ledger.is_damaged and any(each != self.me for each in self.members.addresses)
+
     def be_patient(self) -> None:
         """Draw anew how long this member waits for a leader."""
         self.patience_s = self.pace.election_s * (1 + self.rng.random())

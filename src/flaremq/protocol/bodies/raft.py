@@ -50,6 +50,8 @@ class RaftGroupStatus:
     """The entry since which these are the members; -1: as configured."""
     not_fit: str = ""
     """Why it cannot lead at the moment."""
+    damage: str = ""
+    """What of its log is damaged and not repaired yet; it does not lead then."""
     last_refusal: str = ""
     peers: tuple[RaftPeer, ...] = ()
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from flaremq.base.errors import CorruptStore, DiskFull, FileUnavailable, FlushFailed, StoreError
 from flaremq.base.files import Files
 from flaremq.model.layout import PAGE
+from flaremq.store.files.coldfile import ColdFile
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _KEEP_SIZE, _PUNCH_HOLE, _ZERO_RANGE = 0x01, 0x02, 0x10  # Modes of Linux' fallocate.
@@ -233,6 +234,18 @@ class Disk(Files):
                 return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
         except (OSError, ValueError) as error:  # ValueError: an empty file cannot be mapped.
             raise CorruptStore(f"{path}: {error}") from error
+
+    def cold(self, path: Path) -> ColdFile:
+        """To read what lies on the disk itself. Raises OSError if the file cannot be opened."""
+        return ColdFile(path)
+
+    def lengthen(self, path: Path, size: int) -> None:
+        """Give a file that was cut short its length again, with zeros. One that has it is left alone."""
+        try:
+            if path.stat().st_size < size:
+                os.truncate(path, size)
+        except OSError as error:
+            raise _translated(error, path, size) from error
 
     def names(self, folder: Path) -> list[str]:
         """Names of the plain files in a folder, sorted; none if there is no folder."""

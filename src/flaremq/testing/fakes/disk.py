@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import random
 import shutil
 import threading
@@ -9,8 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from flaremq.base.errors import DiskFull, FlushFailed
+from flaremq.base.errors import DiskFull, FileUnavailable, FlushFailed
 from flaremq.model.layout import PAGE
+from flaremq.store.files.coldfile import BLOCK, ColdFile
 from flaremq.store.files.disk import Disk, DiskFile
 
 
@@ -30,6 +33,7 @@ class FaultyFile(DiskFile):
 
     def write(self, at: int, data: bytes | memoryview) -> None:
         self._disk.take(self.path, at, len(data))
+        self._disk.before_write(self.path, at, len(data))
         super().write(at, data)
         self._disk.written(self.path, at, len(data))
 
@@ -41,6 +45,19 @@ class FaultyFile(DiskFile):
         super().clear_from(at, keep_space=keep_space)
         if not keep_space:
             self._disk.give_back(self.path, at)
+
+
+class FaultyColdFile(ColdFile):
+    """A real file, some of whose blocks cannot be read."""
+
+    def __init__(self, disk: FaultyDisk, path: Path) -> None:
+        super().__init__(path)
+        self._disk = disk
+
+    def _read_into(self, room: memoryview, at: int) -> int:
+        if any(at <= block < at + len(room) for block in self._disk.worn.get(self.path, ())):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return super()._read_into(room, at)
 
 
 class FaultyDisk(Disk):
@@ -58,6 +75,8 @@ class FaultyDisk(Disk):
         self.partition = 1 << 40
         self.synced: list[Path] = []
         """Files that were synced, in order."""
+        self.worn: dict[Path, set[int]] = {}
+        """Blocks that cannot be read, by where they begin, until they are written as a whole."""
         self._taken: dict[Path, list[tuple[int, int]]] = {}
         self._next_failures: list[Exception] = []
         self._lasting_failure: Exception | None = None
@@ -68,6 +87,23 @@ class FaultyDisk(Disk):
 
     def fail_all_syncs(self, error: Exception | None = None) -> None:
         self._lasting_failure = error or FlushFailed("the disk of this test fails every sync")
+
+    def wear_out(self, path: Path, at: int) -> None:
+        """The block of this byte cannot be read any more. Maps still show it, as those of a real disk do as
+        long as it is in memory."""
+        self.worn.setdefault(path, set()).add(at // BLOCK * BLOCK)
+
+    def before_write(self, path: Path, at: int, size: int) -> None:
+        """A part of a block can only be written into the rest of it, so that must be read first."""
+        worn = self.worn.get(path, set())
+        for block in sorted(worn):
+            if at <= block and block + BLOCK <= at + size:
+                worn.discard(block)
+            elif at < block + BLOCK and block < at + size:
+                raise FileUnavailable(f"{path}: {os.strerror(errno.EIO)}: byte {block} cannot be read")
+
+    def cold(self, path: Path) -> ColdFile:
+        return FaultyColdFile(self, path)
 
     def repair_syncs(self) -> None:
         self._next_failures, self._lasting_failure = [], None

@@ -2,7 +2,8 @@
 
 at every moment   one leader in a term; one that may answer; one entry for each index that anybody knows to be
                   decided on
-in the end        every member has the same log and the same tables, and shows the same messages
+in the end        every member has the same log and the same tables, shows the same messages, and has repaired
+                  what has rotted on its disk
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from flaremq.dledger.ledger.entryindex import EntryUnit
 from flaremq.dledger.ledger.raftlog import RaftLog
 from flaremq.dledger.types import Standing
 from flaremq.servers.groupbroker import GroupBroker
@@ -64,8 +66,10 @@ class GroupChecks:
         life, seen = self._seen.get(name, (member, -1))
         begin = max(ledger.first_index, seen + 1 if life is member else 0)
         for index in range(begin, ledger.committed_index + 1):
+            if (name, index) in self._sim.rotten:
+                continue
             unit = ledger.unit(index)
-            data = ledger.slice(unit.position, unit.size) if unit is not None else None
+            data = _entry(ledger, unit) if unit is not None else None
             if unit is None or data is None:
                 raise Violated("lost entry", f"{name} does not have entry {index}, which was decided on")
             found = unit.term, zlib.crc32(data)
@@ -75,6 +79,21 @@ class GroupChecks:
                     "two values", f"entry {index} of {name} has term {found[0]}, and had {known[0]} elsewhere"
                 )
         self._seen[name] = member, max(seen, ledger.committed_index)
+
+    def _rotten(self, name: str, group: str, member: GroupBroker) -> str:
+        """What has rotted on the disk of a member, and is not yet what the others have."""
+        ledger = _ledger(member)
+        for index in sorted(index for of, index in self._sim.rotten if of == name):
+            unit = ledger.unit(index)
+            data = _entry(ledger, unit) if unit is not None else None
+            known = self._decided.get((group, index))
+            is_same = unit is not None and data is not None and (unit.term, zlib.crc32(data)) == known
+            if index >= ledger.first_index and not is_same:
+                return f"{name} has not repaired entry {index}: {member.scrub.repairs.why_not}"
+            self._sim.rotten.discard((name, index))
+        if member.scrub.damaged_entries:
+            return f"{name} knows of damage: {ledger.known_damage}"
+        return ""
 
     async def led(self) -> None:
         """Every group gets a leader."""
@@ -109,9 +128,17 @@ class GroupChecks:
             if ledger.committed_index < end:
                 last, committed = ledger.last_index, ledger.committed_index
                 return f"{name} has {last} and knows {committed} to be decided on, of {end}"
+            if rotten := self._rotten(name, group, member):
+                return rotten
             if member.tables.topics.all() != leader.tables.topics.all():
                 return f"{name} knows other topics than the leader"
         return ""
+
+
+def _entry(ledger: RaftLog, unit: EntryUnit) -> memoryview | None:
+    """As it lies there, sound or not."""
+    file = ledger.files.find(unit.position)
+    return None if file is None else file.view[unit.position - file.offset : unit.end - file.offset]
 
 
 def _ledger(member: GroupBroker) -> RaftLog:

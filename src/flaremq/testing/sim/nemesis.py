@@ -5,10 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Sequence
+from typing import Final
 
 from flaremq.base.errors import FlareError
+from flaremq.dledger.ledger.raftlog import RaftLog
 from flaremq.testing.sim.plan import Fault
 from flaremq.testing.sim.world import Machine, Simulation
+
+_CRC_AT: Final = 40  # In the head of an entry.
 
 
 class Nemesis:
@@ -82,10 +86,33 @@ class Nemesis:
                 broker.kill()
                 self._truncate(broker, fault.number)
                 await self._again([broker], fault.span_s)
+            case "rot":
+                self._rot(broker, fault.number)
             case "clock step":
                 broker.step_clock(fault.number)
             case _:
                 await self._disk(broker, fault)
+
+    def _rot(self, machine: Machine, number: int) -> None:
+        """Flip a bit in the head of an entry that was decided on: nobody but a scrub reads it."""
+        member = self._sim.running_members.get(machine.name)
+        if member is None or not machine.is_running or not member.takes_part:
+            return
+        ledger = member.store.log
+        assert isinstance(ledger, RaftLog)
+        count = ledger.committed_index + 1 - ledger.first_index
+        unit = ledger.unit(ledger.first_index + number % count) if count > 0 else None
+        file = ledger.files.find(unit.position) if unit is not None else None
+        if unit is None or file is None:
+            return
+        at = unit.position - file.offset + _CRC_AT + number % 4
+        with file.path.open("r+b") as opened:
+            opened.seek(at)
+            (old,) = opened.read(1)
+            opened.seek(at)
+            opened.write(bytes([old ^ 1 << number % 7]))
+        self._sim.rotten.add((machine.name, unit.index))
+        self._sim.events.fault("rot", machine.name, unit.index)
 
     def _truncate(self, broker: Machine, number: int) -> None:
         """Cut one file of queues or index, to half if the number is odd."""

@@ -15,8 +15,9 @@ KINDS: Final = (
     "kill", "kill within", "power", "power within", "power all", "pause", "cut", "one way", "reset",
     "namesrv kill", "client pause", "clock step", "sync error", "disk full", "read only", "clog",
 )  # fmt: skip
-"""Every kind of fault that is drawn alone. Besides, a plan may hold "client kill", and "truncate": a file
-that can be made again from the log is cut to half, or to nothing."""
+"""Every kind of fault that is drawn alone. Besides, a plan may hold "client kill", "truncate": a file that
+can be made again from the log is cut to half, or to nothing, and "rot": a bit of an entry flips on the disk
+of a member of a group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +120,7 @@ def draw_group(seed: int) -> Plan:
     """The plan of a seed with Raft groups: as many faults as a group of that size may have, and more."""
     rng = random.Random(f"{seed}/group")
     plan = draw(seed)
-    return replace(
+    plan = replace(
         plan,
         replicas=rng.choice([3, 3, 3, 5]),
         brokers=1,
@@ -129,6 +130,20 @@ def draw_group(seed: int) -> Plan:
         flush="ASYNC_FLUSH",
         faults=tuple(replace(fault, target=rng.randrange(15)) for fault in plan.faults),
     )
+    return _with_rot(plan, random.Random(f"{seed}/rot"))
+
+
+def _with_rot(plan: Plan, rng: random.Random) -> Plan:
+    """In every fourth plan one disk forgets a little: never the same in two members, as the last good copy of
+    an entry is nobody's to restore."""
+    if rng.random() >= 1 / 4:
+        return plan
+    target = rng.randrange(15)
+    faults = [
+        Fault(round(rng.uniform(4.0, plan.length_s - 2), 3), "rot", target, 0.0, rng.randrange(1 << 20))
+        for _ in range(rng.randint(1, 4))
+    ]
+    return replace(plan, faults=tuple(sorted((*plan.faults, *faults), key=lambda fault: fault.at_s)))
 
 
 def _with_sequels(faults: list[Fault], rng: random.Random, length_s: float) -> list[Fault]:

@@ -89,6 +89,8 @@ def run_plan(plan: Plan) -> RunResult:
         "flushConsumeQueueThoroughInterval": 3000,  # So that checkpoints move within a run.
         "flushCommitLogThoroughInterval": 3000,
     }
+    if any(fault.kind == "rot" for fault in plan.faults):
+        options["dLegerScrubInterval"] = 2000
     with Simulation(
         plan.seed,
         namesrvs=plan.namesrvs,

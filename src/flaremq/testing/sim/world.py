@@ -218,6 +218,9 @@ class Simulation:
         """The broker objects of now, those of slaves too, by the names of their machines."""
         self.running_members: dict[str, GroupBroker] = {}
         """The same of members of groups."""
+        self.rotten: set[tuple[str, int]] = set()
+        """Entries that were damaged on the disks of members, by the machine's name and the index, until they
+        are seen to be repaired."""
         self.on_started: Callable[[Machine], None] = lambda _machine: None
         """Called when a broker has started; what it raises ends the run."""
 

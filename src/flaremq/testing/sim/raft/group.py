@@ -165,6 +165,10 @@ class SimGroup:
     def isolate(self, name: MemberId) -> None:
         self.cut({name}, self.machines.keys() - {name})
 
+    def are_apart(self, one: MemberId, other: MemberId) -> bool:
+        """Whether nothing arrives on one way, or the other, between these two."""
+        return not self.blocked.isdisjoint({(one, other), (other, one)})
+
     def join(self) -> None:
         """All ways are open again."""
         self.blocked.clear()

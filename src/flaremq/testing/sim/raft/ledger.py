@@ -103,6 +103,8 @@ class SimLedger:
         self.configured = configured
         self.ballot = Ballot()
         self.has_ballot = False
+        self.is_damaged = False
+        """A part of it has rotted, and is known to have."""
         self._now = _Content()
         self._durable = _Content()
         self._unsynced: list[SimEntry | Index] = []
@@ -232,6 +234,7 @@ class SimLedger:
         self._reread(self._durable.copy())
 
     def lose_all(self) -> None:
+        self.is_damaged = False
         self.ballot, self.has_ballot = Ballot(), False
         self._durable = _Content()
         self._unsynced.clear()

@@ -20,6 +20,7 @@ from flaremq.testing.sim.raft.machine import SimMachine
 from flaremq.testing.sim.raft.plan import LEADER
 
 _IDS_MAX: Final = 8
+_ASKED_S: Final = 0.5
 _LOST_AT_ONCE: Final = 40
 """Entries of a damaged tail, at most."""
 
@@ -280,6 +281,36 @@ class GroupNemesis:
             machine.lose_entries(first)
             self._back(machine, span_s)
 
+    def _rot(self, machine: SimMachine, span_s: float, rng: random.Random) -> None:
+        """A scrub finds damage. It is repaired as soon as a member that has the same entry can be asked, and
+        stands in the way of nothing when that member has deleted it."""
+        group, ledger = self._group, machine.ledger
+        others = [each for each in group.machines.values() if each is not machine]
+        if ledger.is_damaged or not others or machine.committed < ledger.first_index:
+            return
+        group.events.fault("rot", machine.name)
+        ledger.is_damaged, index = True, rng.randint(ledger.first_index, machine.committed)
+        entry = ledger.entry(index)
+
+        def has_it(other: SimMachine) -> bool:
+            theirs = other.ledger
+            return index < theirs.first_index or (index <= theirs.last_index and theirs.entry(index) == entry)
+
+        def look() -> None:
+            if not ledger.is_damaged:
+                return  # Its disk was replaced.
+            helped = any(
+                each.is_running and has_it(each) and not group.are_apart(machine.name, each.name)
+                for each in others
+            )
+            if helped and machine.is_running:
+                group.events.add(machine.name, "repaired", index)
+                ledger.is_damaged = False
+            else:
+                group.after(_ASKED_S, look)
+
+        group.after(span_s, look)
+
     # Operators.
 
     def _transfer(self, machine: SimMachine, span_s: float, rng: random.Random) -> None:
@@ -379,6 +410,7 @@ class GroupNemesis:
         "power at votes": _power_at_votes,
         "swap": _swap,
         "figure eight": _figure_eight,
+        "rot": _rot,
     }
 
     def heal(self) -> None:

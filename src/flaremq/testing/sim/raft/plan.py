@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from flaremq.dledger.types import MemberId, Pace
@@ -17,6 +17,8 @@ KINDS: Final = (
     "sync error", "disk full", "disk lost", "copy lost", "entries lost", "transfer", "add", "remove",
     "expire", "link", "without leader", "short reigns", "power at votes", "swap", "figure eight",
 )  # fmt: skip
+"""Besides, a plan may hold "rot": a part of a log is found to be damaged, and is repaired when another member
+that has it can be reached."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +40,25 @@ class GroupPlan:
 def draw(seed: int) -> GroupPlan:
     """The plan of a seed. Most are mixed; some play the one scenario that chance hardly ever does."""
     special = random.Random(f"raft/{seed}/special")
-    return _single(seed, special) if special.random() < 1 / 8 else _mixed(seed)
+    return _single(seed, special) if special.random() < 1 / 8 else _with_rot(_mixed(seed))
+
+
+def _with_rot(plan: GroupPlan) -> GroupPlan:
+    """In every sixth plan disks forget a little."""
+    rng = random.Random(f"raft/{plan.seed}/rot")
+    if rng.random() >= 1 / 6:
+        return plan
+    faults = [
+        Fault(
+            round(rng.uniform(1.0, plan.length_s - 1), 3),
+            "rot",
+            LEADER if rng.random() < 0.3 else rng.randrange(plan.size),
+            rng.choice([0.05, 1.0, 4.0]),
+            rng.randrange(1 << 30),
+        )
+        for _ in range(rng.randint(1, 5))
+    ]
+    return replace(plan, faults=tuple(sorted((*plan.faults, *faults), key=lambda fault: fault.at_s)))
 
 
 def _single(seed: int, rng: random.Random) -> GroupPlan:

@@ -4,11 +4,13 @@ two leaders      a term has one leader at most
 two answer       of all members at most one may answer clients, at one true moment
 two values       an entry that one member has committed is the same wherever it is committed
 leader lacks     who is elected has every entry that was committed before
+damaged leader   who is elected knows of no damage in its log, unless it is alone
 truncated        no member gives up what it has committed
 beyond the log   no member commits what it does not have
 lost append      what was acknowledged is committed, where its receipt says
 foreign entries  no member writes what does not belong at the end of its log
 broken group     no member finds that the group cannot be what it should be
+not repaired     once all is well, members whose logs were damaged have them repaired
 no progress      once all is well, there is a leader, and appends are committed everywhere
 """
 
@@ -53,6 +55,8 @@ class Promises:
         if known != machine.name:
             raise Violated("two leaders", f"{known} and {machine.name} lead in term {term}")
         ledger = machine.ledger
+        if ledger.is_damaged and len(ledger.membership.ids) > 1:
+            raise Violated("damaged leader", f"{machine.name} leads in term {term}, and its log is damaged")
         for index in range(ledger.first_index, len(self.decided)):
             if index > ledger.last_index or ledger.entry(index) != self.decided[index]:
                 raise Violated(

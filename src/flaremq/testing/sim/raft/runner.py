@@ -109,6 +109,17 @@ def _run(group: SimGroup, plan: GroupPlan) -> None:
     nemesis.heal()
     _go_on(group)
     group.promises.at_the_end()
+    _repaired(group)
+
+
+def _repaired(group: SimGroup) -> None:
+    """What has rotted is there again in all members that run."""
+
+    def damaged() -> list[str]:
+        return [each.name for each in group.machines.values() if each.is_running and each.ledger.is_damaged]
+
+    if not group.run(_HEALED_S, lambda: not damaged()):
+        raise Violated("not repaired", f"{', '.join(damaged())} could ask the others at {group.now:.3f} s")
 
 
 def _go_on(group: SimGroup) -> None:

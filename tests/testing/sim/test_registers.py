@@ -90,8 +90,8 @@ def some_ops(draw: st.DrawFn) -> list[RegisterOp]:
         ops.append(wrote(value, begun_s, draw(st.one_of(st.just(NEVER), st.integers(begun_s, begun_s + 6)))))
     for _ in range(draw(st.integers(0, 4))):
         begun_s = draw(st.integers(0, 12))
-        value = draw(st.sampled_from([None, 0, 1, 2]))
-        ops.append(read(value, begun_s, draw(st.integers(begun_s, begun_s + 6))))
+        seen = draw(st.sampled_from([None, 0, 1, 2]))
+        ops.append(read(seen, begun_s, draw(st.integers(begun_s, begun_s + 6))))
     return draw(st.permutations(ops))
 
 

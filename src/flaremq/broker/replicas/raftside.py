@@ -25,7 +25,7 @@ from flaremq.broker.send.acks import Mark
 from flaremq.broker.stats.metrics import Figure
 from flaremq.broker.stats.stats import Stats
 from flaremq.broker.tables.tables import Tables
-from flaremq.dledger.node import GroupStatus, MemberNode
+from flaremq.dledger.groupnode import GroupNode, GroupStatus
 from flaremq.dledger.scrub.ledgerscrub import LedgerScrub
 from flaremq.dledger.types import Membership, Standing
 from flaremq.protocol import beans, fields
@@ -56,7 +56,7 @@ _ANSWERED: Final = frozenset(
 class RaftPart:
     """What a member of a group gives to the brokers that serve on it, one after another."""
 
-    node: MemberNode
+    node: GroupNode
     store: MessageStore
     committed: Watermark
     """How far the group has committed the log."""
@@ -66,7 +66,7 @@ class RaftPart:
 class LeaseGate:
     """Lets clients of a leader pass as long as nobody else can have been elected."""
 
-    def __init__(self, node: MemberNode) -> None:
+    def __init__(self, node: GroupNode) -> None:
         self._node = node
 
     def check(self, _source: Origin, request: Command) -> None:

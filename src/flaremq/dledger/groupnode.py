@@ -264,6 +264,11 @@ class GroupNode(ABC):
     def leader(self) -> MemberId:
         return self.rules.leader
 
+    @property
+    def tables_term(self) -> int:
+        """What the versions of a leader's tables begin with: those of another leader are different then."""
+        return self.rules.term
+
     def may_answer(self) -> bool:
         """Whether clients may be answered: nobody else can have been elected yet."""
         return self.leads and self.rules.may_answer(self._now())

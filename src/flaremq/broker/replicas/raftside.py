@@ -135,7 +135,7 @@ class RaftSide(LogSide):
             return [reader]
         writer = TableWriter(
             *(self._store, tables, timers, self._committed, clock),
-            term=self._node.term,
+            term=self._node.tables_term,
             shown=lambda: self.shown(),
             timeout_s=self._timeout_s,
         )
@@ -173,6 +173,7 @@ class RaftSide(LogSide):
             "raftLastIndex": str(now.last_index),
             "raftNotFit": now.why_not_fit,
             "raftDamage": now.damage,
+            "raftCaution": now.caution,
         }
 
     def metrics(self) -> Iterable[Figure]:
@@ -298,6 +299,7 @@ def _status_body(now: GroupStatus) -> RaftGroupStatus:
         not_fit=now.why_not_fit,
         damage=now.damage,
         last_refusal=now.refused,
+        caution=now.caution,
         peers=tuple(
             RaftPeer(
                 member=each.member,

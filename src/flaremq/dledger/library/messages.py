@@ -207,6 +207,7 @@ class TransferReply:
 
 @dataclass(frozen=True, slots=True)
 class MetadataReply:
+    code: int
     leader: MemberId
     peers: Mapping[MemberId, str]
     is_ours: bool
@@ -301,7 +302,7 @@ def encode_reply(reply: LibraryReply, between: Addressed) -> bytes:
             if reply.index >= 0:
                 document["index"] = reply.index
         case MetadataReply():
-            document |= {"peers": dict(reply.peers), "term": -1}
+            document |= {"code": reply.code, "peers": dict(reply.peers), "term": -1}
             if reply.is_ours:
                 document[_FLARE] = True
             if reply.leader:
@@ -459,5 +460,7 @@ _REPLIES: Final[Mapping[type[Any], Callable[[_Document], LibraryReply]]] = {
         *(said.number("count", 0, _INT_MAX), said.number("beginIndex", 0), said.number("endIndex", 0)),
     ),
     TransferCall: lambda said: TransferReply(_code(said), said.number("term", -1)),
-    MetadataCall: lambda said: MetadataReply(said.text("leaderId"), said.texts("peers"), said.has(_FLARE)),
+    MetadataCall: lambda said: MetadataReply(
+        *(_code(said), said.text("leaderId"), said.texts("peers"), said.has(_FLARE))
+    ),
 }

@@ -51,6 +51,7 @@ class PushedPeer:
     bytes_under_way: int = 0
     rests_until_s: float = 0.0
     told_commit: Index = -1
+    told_s: float = 0.0
     beat_s: float = 0.0
 
     def compare_anew(self, from_s: float = 0.0) -> None:
@@ -176,9 +177,11 @@ class Pushing:
         self._s.ask(peer.member, call)
 
     def _retry(self, peer: PushedPeer) -> None:
-        """The entry behind the last acknowledged one, if it has waited for too long."""
+        """What was not answered in time: the entry behind the last acknowledged one, or the comparison."""
         s = self._s
         if peer.matched is None:
+            if peer.asked is not None and s.now >= peer.asked_s + s.pace.lost_s:
+                peer.compare_anew()
             return
         found = peer.under_way.get(peer.matched + 1)
         if found is not None and s.now >= found[1] + s.pace.push_s:
@@ -187,14 +190,22 @@ class Pushing:
 
     def answered(self, member: MemberId, call: PushCall, reply: PushReply | None) -> None:
         peer = self.peers[member]
-        if call.type == "COMMIT" or call.term != self._s.term:
+        if call.term != self._s.term:
             return
-        if call.type == "APPEND":
+        if call.type == "COMMIT":
+            self._look_for_loss(peer, reply)
+        elif call.type == "APPEND":
             self._appended_there(peer, call, reply)
         elif call is peer.asked:
             peer.asked = None
             self._compared(peer, call, reply)
         self._push(peer)
+
+    def _look_for_loss(self, peer: PushedPeer, reply: PushReply | None) -> None:
+        """A member that began anew with an empty folder asks for nothing."""
+        is_known = reply is not None and reply.code == Result.SUCCESS
+        if is_known and reply is not None and peer.matched is not None and reply.end < peer.matched:
+            peer.compare_anew()
 
     def _appended_there(self, peer: PushedPeer, call: PushCall, reply: PushReply | None) -> None:
         found = peer.under_way.get(call.first)
@@ -228,7 +239,7 @@ class Pushing:
         if entry is None:
             peer.compare_anew(s.now + s.pace.rest_s)
             return
-        peer.asked = PushCall(s.term, s.me, what, s.commit, (entry,))
+        peer.asked, peer.asked_s = PushCall(s.term, s.me, what, s.commit, (entry,)), s.now
         s.ask(peer.member, peer.asked)
 
     def _compared(self, peer: PushedPeer, call: PushCall, reply: PushReply | None) -> None:
@@ -271,8 +282,9 @@ class Pushing:
     def _tell_commit(self) -> None:
         s = self._s
         for peer in self.peers.values():
-            if peer.matched is not None and peer.told_commit < s.commit and not peer.under_way:
-                peer.told_commit = s.commit
+            is_due = peer.told_commit < s.commit or s.now >= peer.told_s + s.pace.push_s
+            if peer.matched is not None and is_due and not peer.under_way:
+                peer.told_commit, peer.told_s = s.commit, s.now
                 s.ask(peer.member, PushCall(s.term, s.me, "COMMIT", s.commit))
 
     # Handing over.

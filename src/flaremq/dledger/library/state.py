@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from flaremq.dledger.library.messages import LibraryCall, LibraryEntry, LibraryReply, entries_in
+from flaremq.dledger.settings import LIBRARY_LOST_S
 from flaremq.dledger.types import (
     Action,
     Ballot,
@@ -30,7 +31,7 @@ class LibraryPace:
     for heartbeats and news of commits: a leader may say those more often."""
 
     heartbeat_s: float = 1.0
-    lost_s: float = 6.0
+    lost_s: float = LIBRARY_LOST_S
     """A follower that has not heard of its leader for so long is a candidate. A leader that a majority has
     not answered for so long is none."""
     answers_s: float = 5.0

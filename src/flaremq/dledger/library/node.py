@@ -225,9 +225,9 @@ class LibraryNode(GroupNode):
         unknown = [each for each in self._others() if each not in self._kinds]
         if java:
             caution = (
-                f"a mixed group is only as safe as its members that run Apache's DLedger, "
-                f"{', '.join(java)}: they acknowledge messages before those are on their disks, and may forget "
-                "their votes with the power"
+                "a mixed group is only as safe as its members that run Apache's DLedger, "
+                f"{', '.join(java)}: they acknowledge messages before those are on their disks, and may "
+                "forget their votes with the power"
             )
         elif unknown:
             caution = (

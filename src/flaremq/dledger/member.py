@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 from flaremq.base.errors import GroupUnsettled, InvalidParameter, NotMaster
@@ -35,6 +35,7 @@ from flaremq.dledger.types import (
     Membership,
     Message,
     Pace,
+    PeerStatus,
     Push,
     PushAnswer,
     Restart,
@@ -49,21 +50,6 @@ from flaremq.dledger.types import (
 )
 
 _NOT_LEADER_CODE: Final = 1  # SYSTEM_ERROR: RocketMQ has no code of its own for this.
-
-
-@dataclass(frozen=True, slots=True)
-class PeerStatus:
-    """Another member, as this one sees it. What only a leader knows is None elsewhere."""
-
-    member: MemberId
-    is_voter: bool
-    is_damaged: bool
-    matched: Index | None
-    behind: int | None
-    """Entries that it has not synced yet, as far as the leader knows."""
-    heard_s: float | None
-    """So long ago it said something; None if never."""
-    is_configured_otherwise: bool
 
 
 class Member:

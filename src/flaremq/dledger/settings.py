@@ -15,6 +15,8 @@ from flaremq.dledger.types import Membership, Pace
 _ID: Final = re.compile(r"[a-z][0-9]{1,9}")
 _HEARTBEATS_PER_ELECTION: Final = 5
 _LEASE_PART: Final = 0.8
+LIBRARY_LOST_S: Final = 6.0
+"""After so long without a heartbeat members of the DLedger library elect anew."""
 _EXAMPLE: Final = "n0-10.0.0.1:40911;n1-10.0.0.2:40911;n2-10.0.0.3:40911"
 
 
@@ -53,6 +55,10 @@ class RaftSettings:
     self_id: str = option("dLegerSelfId", "")
     data_path: str = option("storePathDLedgerCommitLog", "")
     """Folder of the log's files; empty: data, in the folder of the member's ledger."""
+    protocol: str = option("dLegerProtocol", "flaremq", choices=("flaremq", "dledger"))
+    """Whose rules the group follows: FlareMQ's, or those of Apache's DLedger library, which some run."""
+    batch_push: bool = option("enableBatchPush", False, also=("isEnableBatchPush",))
+    """Whether a leader in a group of the library pushes several entries in a request."""
     preferred: str = option("preferredLeaderId", "", also=("preferredLeaderIds",))
     """Ids of members that lead if they can, separated by `;`."""
     election_ms: int = option("dLegerElectionTimeout", 1_000, minimum=200, maximum=600_000, unit="span_ms")
@@ -111,6 +117,16 @@ class RaftSettings:
             lease_s=election_s * _LEASE_PART,
             push_bytes_max=self.push_size,
         )
+
+    @property
+    def has_own_rules(self) -> bool:
+        """Whether all members are FlareMQ's, and need not do as the DLedger library does."""
+        return self.protocol == "flaremq"
+
+    @property
+    def lost_s(self) -> float:
+        """So long a leader may be silent. That of the library's members is their own."""
+        return self.election_ms / 1000 if self.has_own_rules else LIBRARY_LOST_S
 
     @property
     def scrub_interval_s(self) -> float:

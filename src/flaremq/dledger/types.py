@@ -253,6 +253,24 @@ Message: TypeAlias = VoteRequest | VoteAnswer | Push | PushAnswer | Restart | Ta
 RepairMessage: TypeAlias = EntriesRequest | EntriesAnswer
 
 
+# What operators see.
+
+
+@dataclass(frozen=True, slots=True)
+class PeerStatus:
+    """Another member, as this one sees it. What only a leader knows is None elsewhere."""
+
+    member: MemberId
+    is_voter: bool
+    is_damaged: bool
+    matched: Index | None
+    behind: int | None
+    """Entries that it has not synced yet, as far as the leader knows."""
+    heard_s: float | None
+    """So long ago it said something; None if never."""
+    is_configured_otherwise: bool
+
+
 # What happens to a member.
 
 

@@ -31,8 +31,10 @@ from flaremq.broker.replicas.raftside import LeaseGate, RaftPart, RaftSide
 from flaremq.broker.storage import make_store
 from flaremq.broker.tables.configfile import CONFIG_FOLDER
 from flaremq.broker.tables.tables import Tables
+from flaremq.dledger.groupnode import GroupNode
 from flaremq.dledger.ledger.raftlog import raft_log
 from flaremq.dledger.ledger.storeledger import StoreLedger, member_settings
+from flaremq.dledger.library.node import LibraryNode
 from flaremq.dledger.node import MemberNode
 from flaremq.dledger.scrub.ledgerscrub import LedgerScrub
 from flaremq.dledger.types import Ballot
@@ -99,7 +101,7 @@ class GroupBroker:
         """The term in which the present broker leads; _LEADERLESS if it does not. None: there is none."""
         self.broker: Broker
         """Of the present period, or the last one."""
-        self.node: MemberNode
+        self.node: GroupNode
         self.scrub: LedgerScrub
         self.store: MessageStore
         self._tables: Tables
@@ -173,9 +175,10 @@ class GroupBroker:
         self.store.open()
         self._ballot = self._ledger.ballots.load()
 
-    def _make_node(self) -> MemberNode:
+    def _make_node(self) -> GroupNode:
         group = self._config.group
-        return MemberNode(
+        made = MemberNode if group.has_own_rules else LibraryNode
+        return made(
             group,
             group.group or self._config.broker.broker_name,
             self._ledger,
@@ -220,7 +223,7 @@ class GroupBroker:
 
     async def _settled(self) -> None:
         """Wait until it is known who leads, but not for ever."""
-        limit_s = _FIRST_ELECTIONS * self._config.group.election_ms / 1000
+        limit_s = _FIRST_ELECTIONS * self._config.group.lost_s
         try:
             async with asyncio.timeout(limit_s):
                 while not self.node.leads and self.node.leader in ("", self._config.group.self_id):

@@ -25,7 +25,7 @@ from flaremq.broker.send.acks import Mark
 from flaremq.broker.stats.metrics import Figure
 from flaremq.broker.stats.stats import Stats
 from flaremq.broker.tables.tables import Tables
-from flaremq.dledger.node import GroupStatus, MemberNode
+from flaremq.dledger.groupnode import GroupNode, GroupStatus
 from flaremq.dledger.scrub.ledgerscrub import LedgerScrub
 from flaremq.dledger.types import Membership, Standing
 from flaremq.protocol import beans, fields
@@ -56,7 +56,7 @@ _ANSWERED: Final = frozenset(
 class RaftPart:
     """What a member of a group gives to the brokers that serve on it, one after another."""
 
-    node: MemberNode
+    node: GroupNode
     store: MessageStore
     committed: Watermark
     """How far the group has committed the log."""
@@ -66,7 +66,7 @@ class RaftPart:
 class LeaseGate:
     """Lets clients of a leader pass as long as nobody else can have been elected."""
 
-    def __init__(self, node: MemberNode) -> None:
+    def __init__(self, node: GroupNode) -> None:
         self._node = node
 
     def check(self, _source: Origin, request: Command) -> None:
@@ -135,7 +135,7 @@ class RaftSide(LogSide):
             return [reader]
         writer = TableWriter(
             *(self._store, tables, timers, self._committed, clock),
-            term=self._node.term,
+            term=self._node.tables_term,
             shown=lambda: self.shown(),
             timeout_s=self._timeout_s,
         )
@@ -173,6 +173,7 @@ class RaftSide(LogSide):
             "raftLastIndex": str(now.last_index),
             "raftNotFit": now.why_not_fit,
             "raftDamage": now.damage,
+            "raftCaution": now.caution,
         }
 
     def metrics(self) -> Iterable[Figure]:
@@ -317,6 +318,7 @@ def _status_body(now: GroupStatus) -> RaftGroupStatus:
         not_fit=now.why_not_fit,
         damage=now.damage,
         last_refusal=now.refused,
+        caution=now.caution,
         peers=tuple(
             RaftPeer(
                 member=each.member,

@@ -112,6 +112,10 @@ def remove(
     typer.echo(f"{member} is no member any more.")
 
 
+def _is_no_leader(each: RaftMember) -> bool:
+    return not each.is_leader
+
+
 def _group(name: str, found: Iterable[RaftMember]) -> list[RaftMember]:
     return [each for each in found if each.broker == name]
 
@@ -156,6 +160,8 @@ def _remarks(found: Iterable[RaftMember]) -> list[str]:
                 said.append(f"{name}, {each.member} has damage in its log, not repaired yet: {each.damage}")
             if each.last_refusal:
                 said.append(f"{name}, {each.member} has refused {each.last_refusal}")
+        cautions = dict.fromkeys(each.caution for each in sorted(members, key=_is_no_leader) if each.caution)
+        said += [f"{name}: {caution}" for caution in list(cautions)[:1]]
         if leader is None:
             said.append(f"{name} has no leader: a majority of {', '.join(members[0].members)} must run")
             continue

@@ -53,6 +53,8 @@ class RaftGroupStatus:
     damage: str = ""
     """What of its log is damaged and not repaired yet; it does not lead then."""
     last_refusal: str = ""
+    caution: str = ""
+    """Why the group is less safe than it could be."""
     peers: tuple[RaftPeer, ...] = ()
 
 

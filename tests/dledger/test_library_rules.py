@@ -1,0 +1,226 @@
+"""The library's rules on a pretend network: who leads, what is decided on, and that it stays."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from tests.dledger.pretendgroup import FILE, PretendGroup
+
+from flaremq.base.errors import GroupUnsettled, InvalidParameter, NotMaster
+from flaremq.dledger.types import Ballot, Standing
+
+
+def settled(group: PretendGroup, for_s: float = 60.0) -> None:
+    assert group.run(for_s, group.settled), "the group does not settle"
+
+
+def fill(group: PretendGroup, number: int, body: bytes = b"message") -> None:
+    settled(group)
+    for n in range(number):
+        assert group.put(b"%s %d" % (body, n))
+    settled(group)
+
+
+@pytest.mark.parametrize("batch_bytes", [0, 4096])
+def test_a_new_group_elects_a_leader_and_everybody_gets_its_entries(batch_bytes: int) -> None:
+    group = PretendGroup(1, batch_bytes=batch_bytes)
+    fill(group, 300)
+    logs = [each.ledger.entries for each in group.all.values()]
+    assert logs[0] == logs[1] == logs[2]
+    assert len(logs[0]) == 301
+
+
+def test_when_the_leader_dies_another_one_leads_within_ten_seconds_and_keeps_all() -> None:
+    group = PretendGroup(2)
+    fill(group, 20)
+    first = group.leader()
+    assert first is not None
+    group.kill(first.name)
+    assert group.run(10.0, lambda: group.leader() not in (None, first))
+    fill(group, 20, b"later")
+    group.start(first.name)
+    settled(group)
+    assert first.ledger.last_index == 41
+
+
+def test_entries_that_only_a_lost_leader_had_are_given_up() -> None:
+    group = PretendGroup(3)
+    fill(group, 5)
+    lost = group.leader()
+    assert lost is not None
+    others = [each for each in group.ids if each != lost.name]
+    group.cut = {frozenset({lost.name, each}) for each in others}
+    assert group.put(b"nobody hears this")
+    assert group.run(30.0, lambda: group.leader() not in (None, lost))
+    assert lost.ledger.entries[-1].data.endswith(b"nobody hears this")
+    group.cut = set()
+    fill(group, 3, b"new")
+    assert not any(each.data.endswith(b"nobody hears this") for each in lost.ledger.entries)
+
+
+def test_a_leader_that_a_majority_does_not_answer_leaves_clients_unanswered_and_then_leads_no_more() -> None:
+    group = PretendGroup(4)
+    fill(group, 1)
+    lost = group.leader()
+    assert lost is not None and lost.rules is not None
+    group.cut = {frozenset({lost.name, each}) for each in group.ids}
+    since = group.now
+    assert group.run(30.0, lambda: lost.rules is not None and not lost.rules.may_answer(group.now))
+    assert group.now - since < 6.5
+    assert group.run(30.0, lambda: lost.rules is not None and lost.rules.standing is not Standing.LEADER)
+    assert group.now - since < 9.0
+
+
+def test_a_leader_hands_over_when_it_is_asked_to_and_takes_no_messages_meanwhile() -> None:
+    group = PretendGroup(5)
+    fill(group, 10)
+    old = group.leader()
+    assert old is not None and old.rules is not None
+    to = next(each for each in group.ids if each != old.name)
+    with pytest.raises(InvalidParameter, match="n7 is not another member"):
+        old.rules.check_transfer("n7")
+    since = group.now
+    group.transfer(to)
+    assert not old.rules.may_append
+    with pytest.raises(GroupUnsettled, match="already hands over"):
+        old.rules.check_transfer(to)
+    assert group.run(5.0, lambda: (leader := group.leader()) is not None and leader.name == to)
+    assert group.now - since < 1.0
+    with pytest.raises(NotMaster, match="does not lead its group"):
+        old.rules.check_transfer(to)
+    fill(group, 10)
+
+
+def test_a_member_that_cannot_be_reached_is_not_handed_over_to() -> None:
+    group = PretendGroup(6)
+    fill(group, 1)
+    leader = group.leader()
+    assert leader is not None and leader.rules is not None
+    gone = next(each for each in group.ids if each != leader.name)
+    group.kill(gone)
+    group.run(10.0)
+    with pytest.raises(GroupUnsettled, match="cannot be reached"):
+        leader.rules.check_transfer(gone)
+
+
+def test_a_leader_that_is_not_preferred_hands_over_to_one_that_is() -> None:
+    group = PretendGroup(7, preferred=("n2",))
+    assert group.run(60.0, lambda: (leader := group.leader()) is not None and leader.name == "n2")
+    settled(group)
+    group.kill("n2")
+    assert group.run(20.0, lambda: group.leader() is not None)
+    fill(group, 10)
+    group.start("n2")
+    assert group.run(60.0, lambda: (leader := group.leader()) is not None and leader.name == "n2")
+
+
+def test_a_member_with_an_empty_folder_votes_only_after_it_has_followed_for_a_while() -> None:
+    group = PretendGroup(8)
+    fill(group, 30)
+    leader = group.leader()
+    assert leader is not None
+    wiped, other = (each for each in group.ids if each != leader.name)
+    group.wipe(wiped)
+    group.start(wiped)
+    settled(group)
+    rules = group.all[wiped].rules
+    assert rules is not None and not rules.is_voter
+    assert group.all[wiped].ledger.entries == leader.ledger.entries
+    group.run(13.0)
+    fill(group, 1)
+    assert rules.is_voter
+    ballot = group.all[wiped].ballot
+    assert ballot is not None and ballot.is_voter
+    group.kill(other)
+    group.kill(leader.name)
+    group.start(leader.name)
+    assert group.run(30.0, lambda: group.leader() is not None)
+
+
+def test_a_member_that_was_away_for_longer_than_entries_are_kept_begins_anew() -> None:
+    group = PretendGroup(9)
+    fill(group, 3)
+    leader = group.leader()
+    assert leader is not None
+    away, other = (each for each in group.ids if each != leader.name)
+    group.kill(away)
+    fill(group, 200, b"x" * 100)
+    for each in (leader.name, other):
+        group.all[each].ledger.expire(100)
+    assert leader.ledger.first_index > 3 and leader.ledger.entries[0].position % FILE == 0
+    group.start(away)
+    settled(group)
+    assert group.all[away].ledger.first_index == leader.ledger.first_index
+    assert group.all[away].ledger.entries == leader.ledger.entries
+
+
+def test_a_member_that_was_told_to_give_up_what_is_decided_says_so_and_keeps_it() -> None:
+    group = PretendGroup(10)
+    fill(group, 5)
+    leader = group.leader()
+    assert leader is not None
+    keeps = group.all[next(each for each in group.ids if each != leader.name)]
+    for each in group.all.values():
+        if each is not keeps:
+            group.kill(each.name)
+    kept = list(keeps.ledger.entries)
+    for each in group.all.values():
+        if each is not keeps:  # As Java's members that lost their page caches.
+            each.ledger.truncate_from(3)
+            each.ledger.append(5, b"another history")
+            each.ledger.append(6, b"another history")
+            each.ledger.synced_index = each.ledger.last_index
+            each.ballot = Ballot(6, "", True)
+            each.committed = 2
+            group.start(each.name)
+    group.acknowledged = {at: entry for at, entry in group.acknowledged.items() if at < 3}
+    assert group.run(60.0, lambda: keeps.rules is not None and bool(keeps.rules.complaint))
+    assert keeps.rules is not None
+    assert "the group has decided on all up to" in keeps.rules.complaint
+    assert keeps.ledger.entries == kept
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_whatever_the_network_and_the_power_do_what_was_decided_stays(seed: int) -> None:
+    rng = random.Random(seed)
+    size = rng.choice((3, 3, 5))
+    group = PretendGroup(seed, ids=tuple(f"n{n}" for n in range(size)), batch_bytes=rng.choice((0, 4096)))
+    group.run(30.0, lambda: group.leader() is not None)
+    puts = 0
+    for _ in range(40):
+        group.loss = rng.choice((0.0, 0.0, 0.05, 0.3))
+        group.repeats = rng.choice((0.0, 0.2))
+        group.slow_s = rng.choice((0.005, 0.05, 0.5))
+        match rng.randrange(6):
+            case 0:
+                name = rng.choice(group.ids)
+                group.kill(name, with_power=rng.random() < 0.5)
+                group.after(rng.uniform(0.1, 10.0), lambda name=name: _again(group, name))  # type: ignore[misc]
+            case 1:
+                one, other = rng.sample(group.ids, 2)
+                group.cut.add(frozenset({one, other}))
+            case 2:
+                group.cut.clear()
+            case 3:
+                group.cut = {frozenset({rng.choice(group.ids), each}) for each in group.ids}
+        for _ in range(rng.randrange(30)):
+            puts += group.put(b"message %d" % puts)
+            group.run(rng.uniform(0.0, 0.1))
+        group.run(rng.uniform(0.0, 5.0))
+    group.loss = group.repeats = 0.0
+    group.slow_s = 0.01
+    group.cut.clear()
+    for name in group.ids:
+        _again(group, name)
+    assert group.run(200.0, group.settled)
+    assert puts > 10
+    leader = group.leader()
+    assert leader is not None
+    for at, data in group.acknowledged.items():
+        assert leader.ledger.entry(at).data == data
+
+
+def _again(group: PretendGroup, name: str) -> None:
+    if group.all[name].rules is None:
+        group.start(name)

@@ -1,0 +1,132 @@
+"""Groups whose members are Apache's brokers and ours, each of which may stop, be killed, and change its kind."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from tests.java.peers import Apache, Flare, Kind, Options, Peers, Server
+from tests.java.toolchain import Toolchain
+
+from flaremq.base.errors import FlareError
+from flaremq.protocol import beans
+from flaremq.protocol.bodies.cluster import ClusterInfo
+from flaremq.protocol.bodies.raft import RaftGroupStatus
+from flaremq.protocol.codes import RequestCode
+from flaremq.remoting.ports import free_port
+from flaremq.testing.cluster import eventually
+from flaremq.testing.fakes.wireclient import RefusedByServer, WireClient
+
+NAME = "broker-a"
+SMALL: Options = {
+    "autoCreateTopicEnable": True,
+    "mappedFileSizeCommitLog": 1 << 20,
+    "maxMessageSize": 1 << 16,
+    "mappedFileSizeConsumeQueue": 20_000 * 20,
+    "maxHashSlotNum": 100_000,
+    "maxIndexNum": 400_000,
+    "osPageCacheBusyTimeOutMills": 60_000,
+    "waitTimeMillsInSendQueue": 30_000,
+    "enableDLegerCommitLog": True,
+    "dLegerGroup": NAME,
+    "recheckReputOffsetFromCq": True,
+}
+SOON_S = 60.0
+
+
+class MixedGroup:
+    """Members by their ids. A member keeps its folder whatever runs on it."""
+
+    def __init__(self, peers: Peers, toolchain: Toolchain, ids: tuple[str, ...] = ("n0", "n1", "n2")) -> None:
+        self._peers = peers
+        self._kinds: Mapping[str, Kind] = {"java": Apache(toolchain), "ours": Flare(), "own rules": Flare()}
+        self.namesrv = peers.namesrv(Flare())
+        self.ids = ids
+        self.peers = ";".join(f"{each}-127.0.0.1:{free_port()}" for each in ids)
+        self.members: dict[str, Server] = {}
+        self._folders: dict[str, Path] = {}
+
+    def launch(self, member: str, kind: str, **more: object) -> Server:
+        """A member that may not be ready yet."""
+        options = {
+            **SMALL,
+            "dLegerPeers": self.peers,
+            "dLegerSelfId": member,
+            **({} if kind == "java" else {"dLegerProtocol": "dledger" if kind == "ours" else "flaremq"}),
+            **more,
+        }
+        folder = self._folders.get(member)
+        if folder is not None:
+            store = folder / "store"
+            options |= {"storePathRootDir": store, "storePathCommitLog": store / "commitlog"}
+        server = self._peers.launch_broker(self._kinds[kind], self.namesrv.address, NAME, options)
+        server_folder = self._folders.setdefault(member, server.folder)
+        server.folder, self.members[member] = server_folder, server
+        return server
+
+    def start(self, kinds: Mapping[str, str], **more: object) -> None:
+        """Several members at once, as each waits for the others."""
+        for member, kind in kinds.items():
+            self.launch(member, kind, **more)
+        for member in kinds:
+            self.members[member].wait_ready(120.0)
+
+    def stop(self, member: str) -> None:
+        self.members.pop(member).stop()
+
+    def kill(self, member: str) -> None:
+        self.members.pop(member).kill()
+
+    # What it is like.
+
+    def leader(self, *but: str) -> str:
+        """Wait until NameServers know a leader that runs and is none of these."""
+        found: list[str] = []
+
+        async def is_known() -> bool:
+            async with WireClient() as wire:
+                answer = await wire.ask(self.namesrv.address, RequestCode.GET_BROKER_CLUSTER_INFO)
+            assert answer.body is not None
+            table = beans.decode(ClusterInfo, answer.body).broker_addr_table
+            master = table[NAME].broker_addrs.get(0) if NAME in table else None
+            found[:] = [each for each, server in self.members.items() if server.address == master]
+            return bool(found) and found[0] not in but
+
+        asyncio.run(eventually("a member leads", is_known, SOON_S))
+        return found[0]
+
+    def status(self, member: str) -> RaftGroupStatus:
+        """Of a member of ours."""
+
+        async def ask() -> RaftGroupStatus:
+            async with WireClient() as wire:
+                address = self.members[member].address
+                answer = await wire.ask(address, RequestCode.FLAREMQ_GROUP_STATUS)
+                return beans.decode(RaftGroupStatus, answer.body)
+
+        return asyncio.run(ask())
+
+    def until_status(self, member: str, what: str, is_so: Callable[[RaftGroupStatus], bool]) -> None:
+        async def holds() -> bool:
+            try:
+                return is_so(await asyncio.to_thread(self.status, member))
+            except (FlareError, RefusedByServer, OSError):
+                return False  # It changes its role.
+
+        asyncio.run(eventually(what, holds, SOON_S))
+
+    def log(self, member: str) -> bytes:
+        """Up to the last byte that is not zero."""
+        data = self._folders[member] / "store" / f"dledger-{member}" / "data"
+        files = sorted(path for path in data.iterdir() if path.name.isdigit())
+        return b"".join(path.read_bytes() for path in files).rstrip(b"\0")
+
+    def same_logs(self, *members: str, least: int = 0) -> None:
+        """Wait until these members have the same bytes on their disks."""
+
+        async def are_same() -> bool:
+            logs = [self.log(each) for each in members]
+            return len(logs[0]) >= least and all(each == logs[0] for each in logs)
+
+        asyncio.run(eventually("the logs are the same", are_same, SOON_S))

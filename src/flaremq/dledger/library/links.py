@@ -49,6 +49,7 @@ _CONNECT_S: Final = 3.0
 _ANSWER_S: Final = 3.0  # As the library's own limit.
 _SWEEP_S: Final = 0.25
 _SILENT_S: Final = 6.0  # A connection on which nothing was answered for so long is made anew.
+_QUIET_S: Final = 30.0  # The library's servers close a connection on which nothing was said for 120 s.
 _IDLE_S: Final = 180.0  # The library's clients leave after 120 s.
 _PAUSES_S: Final = (0.05, 1.0)
 _UNREAD_MAX: Final = 64 * MiB
@@ -381,14 +382,15 @@ class LibraryAsker(_End):
         self._opaque = 0
         self._asked: dict[int, tuple[LibraryCall, float]] = {}
         """Questions and when each is given up, oldest first."""
-        self._heard_s = clock.monotonic_s()
+        self._heard_s = self._asked_s = clock.monotonic_s()
         self.told: asyncio.Future[MetadataReply | None] = loop.create_future()
         """Which group it belongs to; None if it has not said so."""
         self.ended: asyncio.Future[None] = loop.create_future()
 
     def ask(self, call: LibraryCall) -> None:
         self._opaque += 1
-        self._asked[self._opaque] = call, self._clock.monotonic_s() + _ANSWER_S
+        self._asked_s = self._clock.monotonic_s()
+        self._asked[self._opaque] = call, self._asked_s + _ANSWER_S
         body = encode_call(call, self._between)
         self.write(encode_frame(Command(code=code_of(call), opaque=self._opaque, body=body)))
 
@@ -419,6 +421,8 @@ class LibraryAsker(_End):
             self._answered(self._asked.pop(opaque)[0], None)
         if late and now_s - self._heard_s > _SILENT_S:
             self.close()
+        elif now_s - self._asked_s > _QUIET_S:
+            self.ask(MetadataCall())
 
     def connection_lost(self, _error: Exception | None) -> None:
         self._transport = None

@@ -145,6 +145,7 @@ class LibraryNode(GroupNode):
             refused=self._links.refused,
             peers=tuple(member.peers(self._now())),
             complaints=tuple(complaints),
+            may_vote=member.is_voter,
             caution=self._caution,
         )
 

@@ -1,4 +1,4 @@
-"""Groups whose members are Apache's brokers and ours, each of which may stop, be killed, and change its kind."""
+"""Groups whose members are Apache's brokers and ours, each of which may stop, die, and change its kind."""
 
 from __future__ import annotations
 

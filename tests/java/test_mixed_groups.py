@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Self
 
 import pytest
 from tests.java.mixedgroup import MixedGroup
 from tests.java.peers import Peers
 from tests.java.toolchain import Toolchain
 
+from flaremq.admin.sync import Admin
+from flaremq.admin.values.topics import TopicSettings
+from flaremq.base.errors import FlareError, SendFailed
 from flaremq.client.message import SendStatus
-from flaremq.client.settings import ProducerSettings
-from flaremq.client.sync import Producer
+from flaremq.client.settings import ConsumerSettings, ProducerSettings
+from flaremq.client.sync import LitePullConsumer, Producer
 from flaremq.model.message import Message
+from flaremq.protocol.bodies.group import ConsumeFromWhere
+from flaremq.protocol.bodies.raft import RaftGroupStatus
+from flaremq.testing.cluster import eventually
 from flaremq.testing.patience import load_factor
 
 pytestmark = pytest.mark.java
 TOPIC = "Orders"
+LIMIT_S = 60.0
 
 
 @pytest.fixture
@@ -33,12 +44,70 @@ def group(peers: Peers, java_toolchain: Toolchain) -> MixedGroup:
 
 
 def send(group: MixedGroup, begin: int, count: int) -> None:
-    """Messages of which each is acknowledged in the end."""
-    with Producer(
-        "sellers", namesrv=group.namesrv.address, settings=ProducerSettings(timeout_s=20.0)
-    ) as seller:
+    """Messages of which each is acknowledged in the end, whoever leads meanwhile."""
+    settings = ProducerSettings(timeout_s=10.0)
+    with Producer("sellers", namesrv=group.namesrv.address, settings=settings) as seller:
         for number in range(begin, begin + count):
-            assert seller.send(Message(TOPIC, b"order %06d" % number)).status is SendStatus.OK
+            message = Message(TOPIC, b"order %06d" % number)
+            limit_s = time.monotonic() + LIMIT_S * load_factor()
+            while True:
+                try:
+                    assert seller.send(message).status is SendStatus.OK
+                    break
+                except SendFailed:
+                    if time.monotonic() > limit_s:
+                        raise
+
+
+class Seller:
+    """Sends one message after another in a thread, and knows which were acknowledged."""
+
+    def __init__(self, group: MixedGroup) -> None:
+        self._namesrv = group.namesrv.address
+        self.acknowledged: list[bytes] = []
+        self._ends = threading.Event()
+        self._thread = threading.Thread(target=self._sell)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ends.set()
+        self._thread.join()
+
+    def _sell(self) -> None:
+        settings = ProducerSettings(timeout_s=5.0)
+        with Producer("sellers", namesrv=self._namesrv, settings=settings) as seller:
+            for number in itertools.count():
+                if self._ends.is_set():
+                    return
+                body = b"order %06d" % number
+                try:
+                    if seller.send(Message(TOPIC, body)).status is SendStatus.OK:
+                        self.acknowledged.append(body)
+                except FlareError:
+                    continue  # It may be stored, or not.
+
+    def sells(self, more: int) -> None:
+        """Wait until so many more messages are acknowledged."""
+        wanted = len(self.acknowledged) + more
+
+        async def are_there() -> bool:
+            return len(self.acknowledged) >= wanted
+
+        asyncio.run(eventually(f"{wanted} messages are acknowledged", are_there, LIMIT_S))
+
+
+def read_all(group: MixedGroup) -> list[bytes]:
+    """What a new group of consumers gets."""
+    settings = ConsumerSettings(start_from=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
+    found: list[bytes] = []
+    with LitePullConsumer("auditors", namesrv=group.namesrv.address, settings=settings) as consumer:
+        consumer.subscribe(TOPIC)
+        while batch := consumer.poll(timeout_s=10):
+            found += [each.body for each in batch]
+    return found
 
 
 def test_our_member_follows_a_leader_of_apaches_and_has_its_files_byte_for_byte(group: MixedGroup) -> None:
@@ -97,3 +166,35 @@ def test_our_leader_hands_over_to_a_member_of_apaches_when_it_is_asked_to_and_wh
     group.same_logs("n1", "n2")
     log = group.log("n1")
     assert all(log.count(b"order %06d" % number) for number in range(150))
+
+
+def test_a_group_of_apaches_is_replaced_member_by_member_under_load_and_then_follows_our_rules(
+    group: MixedGroup,
+) -> None:
+    group.start({"n0": "java", "n1": "java", "n2": "java"})
+    with Admin(namesrv=group.namesrv.address) as admin, Seller(group) as seller:
+        group.leader()
+        admin.topics.create("Rare", TopicSettings(read_queues=7, write_queues=7))
+        seller.sells(100)
+        leader = group.leader()
+        for member in [*(each for each in group.ids if each != leader), leader]:
+            group.stop(member)
+            group.start({member: "ours"})
+            group.until_status(member, "it votes and has the log", lambda now: is_whole(now))
+            seller.sells(100)
+        last = group.leader()
+        group.until_status(last, "all are ours", lambda now: "all members are FlareMQ's" in now.caution)
+        for member in [*(each for each in group.ids if each != last), last]:
+            group.stop(member)
+        group.start(dict.fromkeys(group.ids, "own rules"))
+        group.leader()
+        seller.sells(100)
+        assert group.status(group.leader()).caution == ""
+        assert {each.read_queues for each in admin.topics.get("Rare").brokers.values()} == {7}
+    group.same_logs(*group.ids)
+    found = set(read_all(group))
+    assert not [body for body in seller.acknowledged if body not in found]
+
+
+def is_whole(now: RaftGroupStatus) -> bool:
+    return now.may_vote and bool(now.leader) and now.commit_index >= 0 and not now.not_fit

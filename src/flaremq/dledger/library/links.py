@@ -132,11 +132,14 @@ class LibraryLinks:
             await asyncio.sleep(0)
 
     def ask(self, to: MemberId, call: LibraryCall) -> None:
-        self._links[to].ask(call)
+        link = self._links.get(to)
+        if link is not None:  # Else this member is stopping.
+            link.ask(call)
 
     def complaint(self, member: MemberId) -> str:
         """Why this member cannot be reached; empty if it can."""
-        return self._links[member].complaint
+        link = self._links.get(member)
+        return "" if link is None else link.complaint
 
     def _sweep(self) -> None:
         now_s = self.clock.monotonic_s()
@@ -168,7 +171,7 @@ class LibraryLinks:
             ticket.refuse(refusal)
             return
         link = self._links.get(ticket.between.sender)
-        if link is None:  # A tool that asks who leads.
+        if link is None or isinstance(call, MetadataCall):  # Two members that meet would wait for each other.
             self.hall.asked(ticket.between.sender, call, ticket)
         else:
             link.asked(call, ticket)

@@ -232,8 +232,8 @@ class LibraryNode(GroupNode):
             )
         elif unknown:
             caution = (
-                f"the group follows the rules of Apache's DLedger library, and {', '.join(unknown)} was not "
-                "reached yet: it is only as safe as such members are"
+                "the group follows the rules of Apache's DLedger library, and is only as safe as they are; "
+                f"not reached yet: {', '.join(unknown)}"
             )
         else:
             caution = (

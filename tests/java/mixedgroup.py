@@ -1,4 +1,4 @@
-"""Groups whose members are Apache's brokers and ours, each of which may stop, be killed, and change its kind."""
+"""Groups whose members are Apache's brokers and ours, each of which may stop, die, and change its kind."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from flaremq.protocol import beans
 from flaremq.protocol.bodies.cluster import ClusterInfo
 from flaremq.protocol.bodies.raft import RaftGroupStatus
 from flaremq.protocol.codes import RequestCode
+from flaremq.protocol.headers.replicas import TransferLeadershipHeader
 from flaremq.remoting.ports import free_port
 from flaremq.testing.cluster import eventually
 from flaremq.testing.fakes.wireclient import RefusedByServer, WireClient
@@ -106,6 +107,17 @@ class MixedGroup:
                 return beans.decode(RaftGroupStatus, answer.body)
 
         return asyncio.run(ask())
+
+    def transfer(self, member: str, to: str) -> None:
+        """Ask this member of ours to hand over; returns when the other one leads."""
+
+        async def ask() -> None:
+            async with WireClient() as wire:
+                header = TransferLeadershipHeader(member=to)
+                code = RequestCode.FLAREMQ_GROUP_TRANSFER
+                await wire.ask(self.members[member].address, code, header)
+
+        asyncio.run(ask())
 
     def until_status(self, member: str, what: str, is_so: Callable[[RaftGroupStatus], bool]) -> None:
         async def holds() -> bool:

@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Self
 
 import pytest
 from tests.java.mixedgroup import MixedGroup
 from tests.java.peers import Peers
 from tests.java.toolchain import Toolchain
 
+from flaremq.admin.sync import Admin
+from flaremq.admin.values.topics import TopicSettings
+from flaremq.base.errors import FlareError, SendFailed
 from flaremq.client.message import SendStatus
-from flaremq.client.settings import ProducerSettings
-from flaremq.client.sync import Producer
+from flaremq.client.settings import ConsumerSettings, ProducerSettings
+from flaremq.client.sync import LitePullConsumer, Producer
 from flaremq.model.message import Message
+from flaremq.protocol.bodies.group import ConsumeFromWhere
+from flaremq.protocol.bodies.raft import RaftGroupStatus
+from flaremq.testing.cluster import eventually
+from flaremq.testing.patience import load_factor
 
 pytestmark = pytest.mark.java
 TOPIC = "Orders"
+LIMIT_S = 60.0
 
 
 @pytest.fixture
@@ -31,10 +44,70 @@ def group(peers: Peers, java_toolchain: Toolchain) -> MixedGroup:
 
 
 def send(group: MixedGroup, begin: int, count: int) -> None:
-    """Messages of which each is acknowledged in the end."""
-    with Producer("sellers", namesrv=group.namesrv.address, settings=ProducerSettings(timeout_s=20.0)) as seller:
+    """Messages of which each is acknowledged in the end, whoever leads meanwhile."""
+    settings = ProducerSettings(timeout_s=10.0)
+    with Producer("sellers", namesrv=group.namesrv.address, settings=settings) as seller:
         for number in range(begin, begin + count):
-            assert seller.send(Message(TOPIC, b"order %06d" % number)).status is SendStatus.OK
+            message = Message(TOPIC, b"order %06d" % number)
+            limit_s = time.monotonic() + LIMIT_S * load_factor()
+            while True:
+                try:
+                    assert seller.send(message).status is SendStatus.OK
+                    break
+                except SendFailed:
+                    if time.monotonic() > limit_s:
+                        raise
+
+
+class Seller:
+    """Sends one message after another in a thread, and knows which were acknowledged."""
+
+    def __init__(self, group: MixedGroup) -> None:
+        self._namesrv = group.namesrv.address
+        self.acknowledged: list[bytes] = []
+        self._ends = threading.Event()
+        self._thread = threading.Thread(target=self._sell)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ends.set()
+        self._thread.join()
+
+    def _sell(self) -> None:
+        settings = ProducerSettings(timeout_s=5.0)
+        with Producer("sellers", namesrv=self._namesrv, settings=settings) as seller:
+            for number in itertools.count():
+                if self._ends.is_set():
+                    return
+                body = b"order %06d" % number
+                try:
+                    if seller.send(Message(TOPIC, body)).status is SendStatus.OK:
+                        self.acknowledged.append(body)
+                except FlareError:
+                    continue  # It may be stored, or not.
+
+    def sells(self, more: int) -> None:
+        """Wait until so many more messages are acknowledged."""
+        wanted = len(self.acknowledged) + more
+
+        async def are_there() -> bool:
+            return len(self.acknowledged) >= wanted
+
+        asyncio.run(eventually(f"{wanted} messages are acknowledged", are_there, LIMIT_S))
+
+
+def read_all(group: MixedGroup) -> list[bytes]:
+    """What a new group of consumers gets."""
+    settings = ConsumerSettings(start_from=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
+    found: list[bytes] = []
+    with LitePullConsumer("auditors", namesrv=group.namesrv.address, settings=settings) as consumer:
+        consumer.subscribe(TOPIC)
+        while batch := consumer.poll(timeout_s=10):
+            found += [each.body for each in batch]
+    return found
 
 
 def test_our_member_follows_a_leader_of_apaches_and_has_its_files_byte_for_byte(group: MixedGroup) -> None:
@@ -51,15 +124,77 @@ def test_our_member_follows_a_leader_of_apaches_and_has_its_files_byte_for_byte(
 
 
 @pytest.mark.parametrize("batches", [False, True], ids=["singly", "in batches"])
-def test_our_member_leads_members_of_apaches_and_hands_over_to_them(group: MixedGroup, batches: bool) -> None:
-    kinds = {"n0": "ours", "n1": "java", "n2": "java"}
-    group.start({"n1": "java", "n2": "java"}, enableBatchPush=batches)
+def test_apaches_leader_hands_over_to_our_member_which_leads_and_may_be_killed(
+    group: MixedGroup, batches: bool
+) -> None:
+    group.start({"n1": "java", "n2": "java"}, preferredLeaderId="n0", enableBatchPush=batches)
     group.leader()
     send(group, 0, 100)
-    group.start({"n0": "ours"}, enableBatchPush=batches, preferredLeaderId="n0")
-    group.same_logs(*kinds, least=100 * 100)
-    group.until_status("n0", "it may vote", lambda now: now.voter)
-    first = group.leader()
-    group.kill(first)
-    group.launch(first, "java", enableBatchPush=batches, preferredLeaderId="n0").wait_ready(120.0)
-    group.kill(group.leader("n0")) if group.leader() != "n0" else None
+    group.start({"n0": "ours"}, preferredLeaderId="n0", enableBatchPush=batches)
+    group.until_status("n0", "our member leads", lambda now: now.answers)
+    assert group.leader() == "n0"
+    send(group, 100, 300)
+    group.same_logs("n0", "n1", "n2", least=400 * 100)
+    group.kill("n0")
+    group.leader("n0")
+    send(group, 400, 100)
+    group.start({"n0": "ours"}, preferredLeaderId="n0", enableBatchPush=batches)
+    group.until_status("n0", "our member leads again", lambda now: now.answers)
+    send(group, 500, 10)
+    group.same_logs("n0", "n1", "n2")
+    log = group.log("n0")
+    assert all(log.count(b"order %06d" % number) for number in range(510))
+
+
+def test_our_leader_hands_over_to_a_member_of_apaches_when_it_is_asked_to_and_when_it_stops(
+    group: MixedGroup,
+) -> None:
+    group.start({"n1": "java", "n2": "java"}, preferredLeaderId="n0")
+    group.leader()
+    send(group, 0, 10)
+    group.start({"n0": "ours"})
+    group.until_status("n0", "our member leads", lambda now: now.answers)
+    send(group, 10, 40)
+    group.transfer("n0", "n1")  # Which hands back, as it prefers n0.
+    group.until_status("n0", "our member leads again", lambda now: now.answers)
+    send(group, 50, 50)
+    began_s = time.monotonic()
+    group.stop("n0")
+    assert group.leader("n0") in ("n1", "n2")
+    assert time.monotonic() - began_s < 6.0 * load_factor(), "it was missed, and has not handed over"
+    send(group, 100, 50)
+    group.same_logs("n1", "n2")
+    log = group.log("n1")
+    assert all(log.count(b"order %06d" % number) for number in range(150))
+
+
+def test_a_group_of_apaches_is_replaced_member_by_member_under_load_and_then_follows_our_rules(
+    group: MixedGroup,
+) -> None:
+    group.start({"n0": "java", "n1": "java", "n2": "java"})
+    with Admin(namesrv=group.namesrv.address) as admin, Seller(group) as seller:
+        group.leader()
+        admin.topics.create("Rare", TopicSettings(read_queues=7, write_queues=7))
+        seller.sells(100)
+        leader = group.leader()
+        for member in [*(each for each in group.ids if each != leader), leader]:
+            group.stop(member)
+            group.start({member: "ours"})
+            group.until_status(member, "it votes and has the log", lambda now: is_whole(now))
+            seller.sells(100)
+        last = group.leader()
+        group.until_status(last, "all are ours", lambda now: "all members are FlareMQ's" in now.caution)
+        for member in [*(each for each in group.ids if each != last), last]:
+            group.stop(member)
+        group.start(dict.fromkeys(group.ids, "own rules"))
+        group.leader()
+        seller.sells(100)
+        assert group.status(group.leader()).caution == ""
+        assert {each.read_queues for each in admin.topics.get("Rare").brokers.values()} == {7}
+    group.same_logs(*group.ids)
+    found = set(read_all(group))
+    assert not [body for body in seller.acknowledged if body not in found]
+
+
+def is_whole(now: RaftGroupStatus) -> bool:
+    return now.may_vote and bool(now.leader) and now.commit_index >= 0 and not now.not_fit

@@ -94,6 +94,7 @@ def raft_document(found: Answers[RaftMember]) -> Document:
                 "not_fit": each.not_fit or None,
                 "damage": each.damage or None,
                 "last_refusal": each.last_refusal or None,
+                "may_vote": each.may_vote,
                 "caution": each.caution or None,
                 "peers": [
                     {

@@ -93,6 +93,7 @@ def _member(server: ServerAddress, said: RaftGroupStatus) -> RaftMember:
         not_fit=said.not_fit,
         damage=said.damage,
         last_refusal=said.last_refusal,
+        may_vote=said.may_vote,
         caution=said.caution,
         peers=tuple(
             RaftPeerView(each.member, each.behind, each.heard_seconds, each.complaint) for each in said.peers

@@ -118,6 +118,8 @@ class GroupStatus:
     refused: str
     peers: tuple[PeerStatus, ...]
     complaints: tuple[tuple[MemberId, str], ...]
+    may_vote: bool = True
+    """Whether it knows what it has promised."""
     caution: str = ""
     """Why it is less safe than it could be; empty if it is not."""
 

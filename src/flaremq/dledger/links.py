@@ -177,8 +177,9 @@ class Door(_End):
                 return
             if bytes(magic) != MAGIC:
                 raise Malformed(
-                    f"{bytes(magic)!r} came first, expected {MAGIC!r}: it is no member of this version; "
-                    "members of RocketMQ's own groups cannot be mixed with these"
+                    f"{bytes(magic)!r} came first, expected {MAGIC!r}: it follows no rules of FlareMQ's own. "
+                    "Members of RocketMQ's groups, and those with dLegerProtocol=dledger, speak the DLedger "
+                    "library's protocol: give all members of a group the same dLegerProtocol"
                 )
             self._is_member = True
         while self._transport is not None and (frame := self._frames.frame()) is not None:

@@ -124,6 +124,7 @@ class MemberNode(GroupNode):
             damage=ledger.damage_found,
             refused=self._links.refused,
             peers=peers,
+            may_vote=member.is_voter,
             complaints=tuple((each, why) for each in self._reached if (why := self._links.complaint(each))),
         )
 

@@ -33,6 +33,8 @@ class RaftMember:
     """What of its log is damaged and not repaired yet; empty if nothing is known to be."""
     last_refusal: str
     """Whom it did not let in last, and why."""
+    may_vote: bool
+    """Whether it knows what it has promised: if not, it has lost its files, and catches up."""
     caution: str
     """Why the group is less safe than it could be; empty if it is not."""
     peers: tuple[RaftPeerView, ...]

@@ -318,6 +318,7 @@ def _status_body(now: GroupStatus) -> RaftGroupStatus:
         not_fit=now.why_not_fit,
         damage=now.damage,
         last_refusal=now.refused,
+        may_vote=now.may_vote,
         caution=now.caution,
         peers=tuple(
             RaftPeer(

@@ -142,6 +142,8 @@ def _row(each: RaftMember, found: Iterable[RaftMember]) -> tuple[object, ...]:
         state = f"follows {each.leader}" if each.leader else "knows no leader"
     if each.damage:
         state += ", damaged"
+    if not each.may_vote:
+        state += ", does not vote yet"
     return (
         *(each.broker, each.member, each.standing, each.term, each.address),
         *(each.last_index, each.synced_index, each.commit_index, behind, state),

@@ -49,6 +49,7 @@ _CONNECT_S: Final = 3.0
 _ANSWER_S: Final = 3.0  # As the library's own limit.
 _SWEEP_S: Final = 0.25
 _SILENT_S: Final = 6.0  # A connection on which nothing was answered for so long is made anew.
+_QUIET_S: Final = 30.0  # The library's servers close a connection on which nothing was said for 120 s.
 _IDLE_S: Final = 180.0  # The library's clients leave after 120 s.
 _PAUSES_S: Final = (0.05, 1.0)
 _UNREAD_MAX: Final = 64 * MiB
@@ -131,11 +132,14 @@ class LibraryLinks:
             await asyncio.sleep(0)
 
     def ask(self, to: MemberId, call: LibraryCall) -> None:
-        self._links[to].ask(call)
+        link = self._links.get(to)
+        if link is not None:  # Else this member is stopping.
+            link.ask(call)
 
     def complaint(self, member: MemberId) -> str:
         """Why this member cannot be reached; empty if it can."""
-        return self._links[member].complaint
+        link = self._links.get(member)
+        return "" if link is None else link.complaint
 
     def _sweep(self) -> None:
         now_s = self.clock.monotonic_s()
@@ -167,7 +171,7 @@ class LibraryLinks:
             ticket.refuse(refusal)
             return
         link = self._links.get(ticket.between.sender)
-        if link is None:  # A tool that asks who leads.
+        if link is None or isinstance(call, MetadataCall):  # Two members that meet would wait for each other.
             self.hall.asked(ticket.between.sender, call, ticket)
         else:
             link.asked(call, ticket)
@@ -381,14 +385,15 @@ class LibraryAsker(_End):
         self._opaque = 0
         self._asked: dict[int, tuple[LibraryCall, float]] = {}
         """Questions and when each is given up, oldest first."""
-        self._heard_s = clock.monotonic_s()
+        self._heard_s = self._asked_s = clock.monotonic_s()
         self.told: asyncio.Future[MetadataReply | None] = loop.create_future()
         """Which group it belongs to; None if it has not said so."""
         self.ended: asyncio.Future[None] = loop.create_future()
 
     def ask(self, call: LibraryCall) -> None:
         self._opaque += 1
-        self._asked[self._opaque] = call, self._clock.monotonic_s() + _ANSWER_S
+        self._asked_s = self._clock.monotonic_s()
+        self._asked[self._opaque] = call, self._asked_s + _ANSWER_S
         body = encode_call(call, self._between)
         self.write(encode_frame(Command(code=code_of(call), opaque=self._opaque, body=body)))
 
@@ -419,6 +424,8 @@ class LibraryAsker(_End):
             self._answered(self._asked.pop(opaque)[0], None)
         if late and now_s - self._heard_s > _SILENT_S:
             self.close()
+        elif now_s - self._asked_s > _QUIET_S:
+            self.ask(MetadataCall())
 
     def connection_lost(self, _error: Exception | None) -> None:
         self._transport = None

@@ -145,6 +145,7 @@ class LibraryNode(GroupNode):
             refused=self._links.refused,
             peers=tuple(member.peers(self._now())),
             complaints=tuple(complaints),
+            may_vote=member.is_voter,
             caution=self._caution,
         )
 
@@ -231,8 +232,8 @@ class LibraryNode(GroupNode):
             )
         elif unknown:
             caution = (
-                f"the group follows the rules of Apache's DLedger library, and {', '.join(unknown)} was not "
-                "reached yet: it is only as safe as such members are"
+                "the group follows the rules of Apache's DLedger library, and is only as safe as they are; "
+                f"not reached yet: {', '.join(unknown)}"
             )
         else:
             caution = (

@@ -53,6 +53,8 @@ class RaftGroupStatus:
     damage: str = ""
     """What of its log is damaged and not repaired yet; it does not lead then."""
     last_refusal: str = ""
+    may_vote: bool = True
+    """False after it has lost its files, until it has caught up."""
     caution: str = ""
     """Why the group is less safe than it could be."""
     peers: tuple[RaftPeer, ...] = ()

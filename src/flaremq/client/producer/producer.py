@@ -302,8 +302,8 @@ class Producer:
         at: MessageQueue | None = None,
         earlier: Sequence[FlareError] = (),
     ) -> Receipt:
-        """`at`: a numbered message may be in this queue already. `earlier` attempts of another one have failed
-        like this."""
+        """`at`: a numbered message may be in this queue already. `earlier`: how attempts for another one have
+        failed before."""
         if parcel.number:
             until_safe = self.settings.retry_not_stored
             numbered = Attempts(self, parcel, limit_s, self.client, at=at, until_safe=until_safe)

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from flaremq.testing.sim.checks import CHECKS, LOSSLESS_CHECKS, Evidence, Violated, examine
-from flaremq.testing.sim.history import Failover, History, CommittedOffset, QueueName, ReadOp, SendOp
+from flaremq.testing.sim.history import CommittedOffset, Failover, History, QueueName, ReadOp, SendOp
 
 PLAIN: QueueName = ("Plain", "broker-a", 0)
 FIFO: QueueName = ("Fifo", "broker-a", 0)

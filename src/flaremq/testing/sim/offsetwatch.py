@@ -20,7 +20,7 @@ from typing import Final, TypeAlias
 from flaremq.dledger.ledger.raftlog import RaftLog
 from flaremq.servers.groupbroker import GroupBroker
 from flaremq.servers.together import Broker
-from flaremq.testing.sim.history import Failover, History, CommittedOffset, QueueName
+from flaremq.testing.sim.history import CommittedOffset, Failover, History, QueueName
 from flaremq.testing.sim.workload import TOPICS
 from flaremq.testing.sim.world import Machine, Simulation
 

@@ -207,10 +207,12 @@ static int do_due(const Load *l, long total, double ahead_s) {
 
 // ---- replies
 
+/* Its name is its own: what the broker still has for the requester of the run before must not come here. */
 static void register_requester(Conn *c) {
   char out[HEADER_MAX * 2], h[HEADER_MAX], *header;
-  const char *body = "{\"clientID\":\"requester\",\"consumerDataSet\":[],\"heartbeatFingerprint\":0,"
-                     "\"producerDataSet\":[{\"groupName\":\"askers\"}],\"withoutSub\":false}";
+  char body[256];
+  snprintf(body, sizeof body, "{\"clientID\":\"requester-%d\",\"consumerDataSet\":[],\"heartbeatFingerprint\":0,"
+                              "\"producerDataSet\":[{\"groupName\":\"askers\"}],\"withoutSub\":false}", getpid());
   int size, n = snprintf(h, sizeof h,
     "{\"code\":%d,\"flag\":0,\"language\":\"JAVA\",\"opaque\":0,\"serializeTypeCurrentRPC\":\"JSON\",\"version\":435}",
     HEARTBEAT);
@@ -219,7 +221,10 @@ static void register_requester(Conn *c) {
   memcpy(out + size - strlen(body), body, strlen(body));
   write_all(c->fd, out, size);
   while (!next_answer(c, 0, &header, &size, &end)) read_more(c);
-  if (field(header, size, "\"code\":") != 0) die("the requester's heartbeat was refused");
+  if (field(header, size, "\"code\":") != 0) {
+    fprintf(stderr, "%.*s\n", size, header);
+    die("the requester's heartbeat was refused");
+  }
   drop(c, end);
 }
 
@@ -229,10 +234,10 @@ static int reply_frame(char *out, const Load *l, int opaque) {
     "{\"code\":%d,\"extFields\":{\"producerGroup\":\"loadgroup\",\"topic\":\"%s\",\"defaultTopic\":\"TBW102\","
     "\"defaultTopicQueueNums\":\"4\",\"queueId\":\"0\",\"sysFlag\":\"0\",\"bornTimestamp\":\"1763164800000\",\"flag\":\"0\","
     "\"properties\":\"UNIQ_KEY\\u00017F00000100002A9F0000000000000000\\u0002MSG_TYPE\\u0001reply\\u0002CORRELATION_ID\\u0001"
-    "0e8a8a55-6f0f-4a6e-a7a4-8d2f6c1b2e11\\u0002REPLY_TO_CLIENT\\u0001requester\\u0002TTL\\u000130000\\u0002WAIT\\u0001true"
+    "0e8a8a55-6f0f-4a6e-a7a4-8d2f6c1b2e11\\u0002REPLY_TO_CLIENT\\u0001requester-%d\\u0002TTL\\u000130000\\u0002WAIT\\u0001true"
     "\\u0002\",\"reconsumeTimes\":\"0\",\"unitMode\":\"false\",\"batch\":\"false\"},\"flag\":0,\"language\":\"JAVA\","
     "\"opaque\":%d,\"serializeTypeCurrentRPC\":\"JSON\",\"version\":435}",
-    REPLY, l->topic, opaque);
+    REPLY, l->topic, getpid(), opaque);
   int size = frame(out, h, n, l->body);
   memset(out + size - l->body, 'r', l->body);
   return size;

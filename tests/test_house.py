@@ -95,10 +95,20 @@ def test_twins_export_the_same_names(path: Path) -> None:
 
 @pytest.mark.parametrize("path", TESTS, ids=relative)
 def test_no_test_sleeps_to_wait(path: Path) -> None:
+    """Only an `until`, which looks again and again, may leave the processor to others between two looks."""
     text = path.read_text()
-    for node in ast.walk(ast.parse(text)) if "sleep" in text else ():
+    if "sleep" not in text:
+        return
+    tree = ast.parse(text)
+    looking = {
+        inner
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == "until"
+        for inner in ast.walk(node)
+    }
+    for node in ast.walk(tree):
         if isinstance(node, ast.Call) and ast.unparse(node.func) in ("time.sleep", "asyncio.sleep", "sleep"):
-            assert ast.unparse(node.args[0]) == "0", f"line {node.lineno}"
+            assert ast.unparse(node.args[0]) == "0" or node in looking, f"line {node.lineno}"
 
 
 FOLDERS = sorted({path.parent for path in MODULES} - {SOURCE})
@@ -187,6 +197,7 @@ SMALL: dict[str, str] = {
     "spark.pipelines.recipe.sqlnames": "pure, and easily wrong",
     "store.space": "log lines, apart from the store that is short",
     "testing.patience": "tests import it too",
+    "testing.sim.raft.readings": "what clients see, apart from what they do",
 }
 """Rooms with fewer lines and a single reader in their own folder, each with the reason for a door."""
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from flaremq.base.errors import FlareError, SendFailed
+from flaremq.base.errors import FlareError, ManyFailed, NoRoute, SendFailed, Unreachable
 from flaremq.client.client import Client
 from flaremq.client.message import Receipt
 from flaremq.client.producer.producer import Producer
@@ -19,6 +19,7 @@ from flaremq.model.message import Message
 from flaremq.testing.cluster import Cluster, eventually
 from flaremq.testing.embedded import Embedded
 from flaremq.testing.fakes.wireclient import WireClient
+from flaremq.testing.sim.world import Machine, Simulation
 
 
 def quick(namesrv: str) -> Client:
@@ -137,6 +138,44 @@ async def test_a_broker_that_does_not_answer_costs_no_more_than_the_timeout(tmp_
                 os.kill(broker.pid, signal.SIGCONT)
             receipt = await producer.send(Message("T", b"z"), timeout_s=20)
             assert receipt.queue.broker_name == "broker-a"
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_a_send_without_an_answer_is_not_called_unplaced_when_no_broker_is_left(together: bool) -> None:
+    """The master stores the message and dies with the answer. "No route" would say that nothing is stored."""
+
+    async def sending(sim: Simulation, machine: Machine) -> FlareError:
+        settings = ProducerSettings(timeout_s=30.0)
+        async with (
+            sim.client(machine, refresh_s=1.0) as client,
+            Producer("p", settings=settings, client=client) as producer,
+        ):
+            await producer.send(Message("Orders", b"first"))
+            sim.wires.cut([sim.brokers[0].ip], [machine.ip], one_way=True)
+            message = Message("Orders", b"second")
+            with pytest.raises(FlareError) as failed:
+                await (producer.send_many([message]) if together else producer.send(message))
+            (error,) = failed.value.results if isinstance(failed.value, ManyFailed) else (failed.value,)
+            assert isinstance(error, FlareError)
+            return error
+
+    async def scenario(sim: Simulation) -> FlareError:
+        await sim.start()
+        machine = sim.client_machine("shop")
+        await machine.start()
+        work = asyncio.create_task(machine.do(sending(sim, machine)))
+        log = None
+        while log is None or b"second" not in bytes(log.slice(0, log.readable_end) or b""):
+            await sim.passes(0.01)
+            log = sim.running["broker-a"].store.log
+        sim.brokers[0].kill()
+        sim.wires.heal()
+        return await work
+
+    with Simulation(1, slaves=1) as sim:
+        error = sim.run(scenario(sim))
+    assert isinstance(error, SendFailed)
+    assert isinstance(error.attempts[0], Unreachable) and isinstance(error.attempts[-1], NoRoute)
 
 
 async def test_a_broker_that_left_for_good_is_let_go(tmp_path: Path) -> None:

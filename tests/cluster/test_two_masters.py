@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -44,21 +46,33 @@ def read(namesrv: str, count: int) -> list[bytes]:
     return found
 
 
+@asynccontextmanager
+async def a_pair(folder: Path) -> AsyncIterator[tuple[Cluster, str, Process, Process]]:
+    """Servers, their NameServer, a master with one message, and its slave, which is stopped with a copy."""
+    with Cluster(folder) as cluster:
+        namesrv = cluster.namesrv().address
+        master = cluster.broker("broker-a", namesrv)
+        slave = cluster.broker("slave", namesrv, **SLAVE)
+        send(namesrv, b"one")
+        await eventually("the slave has the message", lambda: is_copied(slave, master))
+        slave.stop()
+        yield cluster, namesrv, master, slave
+
+
+def promote(slave: Process) -> str:
+    """What is printed."""
+    promoted = flaremq("broker", "promote", "-c", str(slave.folder / "conf.properties"), "--yes")
+    assert promoted.status == 0, promoted.err
+    return promoted.out
+
+
 async def test_an_old_master_that_returns_to_a_promoted_slave_refuses_to_start_and_follows_it_as_a_slave(
     tmp_path: Path,
 ) -> None:
-    with Cluster(tmp_path) as cluster:
-        namesrv = f"127.0.0.1:{cluster.namesrv().port}"
-        old = cluster.broker("broker-a", namesrv)
-        slave = cluster.broker("slave", namesrv, **SLAVE)
-        send(namesrv, b"one")
-        await eventually("the slave has the message", lambda: is_copied(slave, old))
-        slave.stop()
+    async with a_pair(tmp_path) as (cluster, namesrv, old, slave):
         send(namesrv, b"only at the old master")
         old.kill()
-        config = slave.folder / "conf.properties"
-        promoted = flaremq("broker", "promote", "-c", str(config), "--yes")
-        assert promoted.status == 0 and "(epoch 1)" in promoted.out, promoted.err
+        assert "(epoch 1)" in promote(slave)
         slave = cluster.again(slave)
         send(namesrv, b"two")
 
@@ -82,16 +96,9 @@ async def test_a_master_that_meets_a_promoted_one_while_it_runs_serves_no_more_a
     tmp_path: Path,
 ) -> None:
     """It was frozen, or cut off: whoever promoted the slave took it for dead."""
-    with Cluster(tmp_path) as cluster:
-        namesrv = f"127.0.0.1:{cluster.namesrv().port}"
-        old = cluster.broker("broker-a", namesrv)
-        slave = cluster.broker("slave", namesrv, **SLAVE)
-        send(namesrv, b"one")
-        await eventually("the slave has the message", lambda: is_copied(slave, old))
-        slave.stop()
+    async with a_pair(tmp_path) as (cluster, namesrv, old, slave):
         os.kill(old.pid, signal.SIGSTOP)
-        promoted = flaremq("broker", "promote", "-c", str(slave.folder / "conf.properties"), "--yes")
-        assert promoted.status == 0, promoted.err
+        promote(slave)
         cluster.again(slave)
         send(namesrv, b"two")
         os.kill(old.pid, signal.SIGCONT)

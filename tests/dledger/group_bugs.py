@@ -24,6 +24,7 @@ from flaremq.dledger.types import (
     Truncate,
     Write,
 )
+from flaremq.testing.sim.raft.promises import Promises
 
 Patch = pytest.MonkeyPatch
 
@@ -39,6 +40,11 @@ def vote_not_synced(patch: Patch) -> None:
 
 def lease_off(patch: Patch) -> None:
     patch.setattr(LogReplication, "has_lease", lambda _self, _now: True)
+
+
+def lease_off_and_only_readers_watch(patch: Patch) -> None:
+    lease_off(patch)
+    patch.setattr(Promises, "_one_answers", lambda _self, _everybody: None)
 
 
 def votes_within_a_lease(patch: Patch) -> None:
@@ -148,6 +154,7 @@ DIFFERENT = frozenset({"leader lacks", "two values", "lost append", "truncated",
 PLANTED = [
     PlantedRule(vote_not_synced, frozenset({"two leaders"}), 5),
     PlantedRule(lease_off, frozenset({"two answer"}), 7),
+    PlantedRule(lease_off_and_only_readers_watch, frozenset({"stale read"}), 63),
     PlantedRule(votes_within_a_lease, frozenset({"two answer"}), 28),
     PlantedRule(lease_kept_in_a_handover, frozenset({"two answer"}), 111),
     PlantedRule(older_term_counted, DIFFERENT, 19),

@@ -119,7 +119,7 @@ def test_a_follower_opened_again_goes_on(leader: LoneMember, tmp_path: Path) -> 
         other.synced()
     with LoneMember(tmp_path / "other") as other:
         assert other.ledger.last_index == 100
-        assert other.ledger.commit_index == 60
+        assert other.log.committed_index == 60
         assert other.ledger.damage == ""
         assert other.bodies() == numbered(60)
         leader.put(b"more")
@@ -459,7 +459,7 @@ def test_the_store_of_a_member_is_converted(tmp_path: Path, kind: StoreKind) -> 
         self_id="n2",
     ).run()
     with LoneMember(tmp_path / "b", "n2", unit_file_size=layout.DLEDGER_INDEX_FILE_SIZE) as member:
-        assert (member.ledger.last_index, member.ledger.commit_index, member.ledger.damage) == (100, 100, "")
+        assert (member.ledger.last_index, member.log.committed_index, member.ledger.damage) == (100, 100, "")
         assert member.ledger.ballots.load() == Ballot(0)
         assert member.bodies() == numbered(100)
         member.lead(1)

@@ -192,7 +192,7 @@ async def test_what_is_not_known_to_be_decided_on_is_given_only_if_what_follows_
 ) -> None:
     wire = Wire()
     with LoneMember(shutil.copytree(stopped, tmp_path / "behind")) as behind:
-        assert behind.ledger.commit_index < 330
+        assert behind.log.committed_index < 330
         async with Menders(wire, {"n0": member, "n1": behind}):
             for next_term, is_there in ((-1, False), (3, False), (7, True)):
                 wire.repairs["n1"].heard("n0", EntriesRequest(1, 330, 330, 7, next_term))

@@ -115,7 +115,7 @@ def test_damage_below_what_was_committed_is_reported_and_leaves_what_is_good(fol
     (folder / "dledger-n0" / "checkpoint").write_bytes(LedgerSafety(COMMITTED, -1).packed())
     flip(folder, place_of(folder, 60) + 100)
     with LoneMember(folder) as member:
-        assert (member.ledger.last_index, member.ledger.commit_index) == (59, 59)
+        assert (member.ledger.last_index, member.log.committed_index) == (59, 59)
         assert member.bodies() == BODIES[:59]
 
 

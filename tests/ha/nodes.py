@@ -160,7 +160,7 @@ class Nodes:
 
 
 async def until(holds: Callable[[], bool], timeout_s: float = 60.0) -> None:
-    """Wait until something is true; it is looked at again and again, and leaves the processor to who works."""
+    """Wait until something is true: look again and again, and leave the processor to others meanwhile."""
     async with asyncio.timeout(timeout_s):
         while not holds():
             await asyncio.sleep(0.002)

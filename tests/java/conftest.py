@@ -9,12 +9,13 @@ import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from tests.java.clients import Header, JavaClients, Queue
 from tests.java.driver import JavaStores
 from tests.java.peers import FOR_TESTS, Apache, Flare, Kind, Peers, Server
-from tests.java.toolchain import BUILD_LIMIT_S, MODULES, Toolchain, find_toolchain
+from tests.java.toolchain import BUILD_LIMIT_S, ERAS, MODULES, Toolchain, find_toolchain
 
 COLD = {**FOR_TESTS, "accessMessageInMemoryMaxRatio": 0}
 """A broker that takes every message for an old one. A new group on a young queue is sent to its beginning
@@ -110,6 +111,40 @@ def operator(
         clients.namesrv = cluster.namesrv.address
         yield clients
         clients.stop_all()
+
+
+# Servers of RocketMQ's and ours, which a test starts by itself.
+
+
+@pytest.fixture(scope="module", params=list(ERAS.values()), ids=list(ERAS))
+def era(request: pytest.FixtureRequest) -> tuple[str, str]:
+    """A version of servers, and one of clients to go with it: 5.x's mqadmin asks what no 4.x broker knows."""
+    versions: tuple[str, str] = request.param
+    return versions
+
+
+@pytest.fixture(scope="module")
+def jvm_of_era(era: tuple[str, str], java_toolchain: Toolchain) -> Iterator[JavaClients]:
+    with JavaClients(java_toolchain, era[1]) as started:
+        yield started
+
+
+@pytest.fixture
+def era_java(jvm_of_era: JavaClients) -> Iterator[JavaClients]:
+    """Clients whose NameServer the test names."""
+    yield jvm_of_era
+    jvm_of_era.stop_all()
+
+
+@pytest.fixture
+def apache(era: tuple[str, str], java_toolchain: Toolchain) -> Apache:
+    return Apache(java_toolchain, version=era[0])
+
+
+@pytest.fixture
+def peers(tmp_path: Path) -> Iterator[Peers]:
+    with Peers(tmp_path) as started:
+        yield started
 
 
 @pytest.fixture

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.java.clients import Draft, JavaClients, Queue, bodies
 from tests.java.peers import FOR_TESTS, Apache, Flare, Kind, Peers, Server
-from tests.java.toolchain import ERAS, Toolchain
 
 from flaremq.remoting.ports import free_port
 from flaremq.testing.cluster import properties_file
@@ -19,34 +17,9 @@ pytestmark = pytest.mark.java
 SMALL = {**FOR_TESTS, "mappedFileSizeCommitLog": 128 << 10, "maxMessageSize": 48 << 10}
 
 
-@pytest.fixture(scope="module", params=list(ERAS.values()), ids=list(ERAS))
-def era(request: pytest.FixtureRequest) -> tuple[str, str]:
-    """A version of servers, and one of clients to go with it."""
-    versions: tuple[str, str] = request.param
-    return versions
-
-
-@pytest.fixture(scope="module")
-def clients(era: tuple[str, str], java_toolchain: Toolchain) -> Iterator[JavaClients]:
-    with JavaClients(java_toolchain, era[1]) as started:
-        yield started
-
-
 @pytest.fixture
-def java(clients: JavaClients) -> Iterator[JavaClients]:
-    yield clients
-    clients.stop_all()
-
-
-@pytest.fixture
-def peers(tmp_path: Path) -> Iterator[Peers]:
-    with Peers(tmp_path) as started:
-        yield started
-
-
-@pytest.fixture
-def apache(era: tuple[str, str], java_toolchain: Toolchain) -> Apache:
-    return Apache(java_toolchain, version=era[0])
+def java(era_java: JavaClients) -> JavaClients:
+    return era_java
 
 
 def member_options() -> dict[str, object]:

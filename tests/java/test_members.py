@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.dledger.membertools import LoneMember
-from tests.java.clients import Draft, JavaClients, Queue
-from tests.java.peers import FOR_TESTS, Apache, Flare, Peers
+from tests.java.clients import Draft, JavaClients, Producer, Queue, Received
+from tests.java.jvm import JavaStoreError
+from tests.java.peers import FOR_TESTS, Apache, Flare, Peers, Server
 from tests.java.test_convert import SMALL, member_options, numbered
-from tests.java.toolchain import ERAS, Toolchain
 
 from flaremq.dledger.types import Ballot, Membership
 from flaremq.model import layout
@@ -27,34 +29,9 @@ SIZES: Mapping[str, Any] = {
 }
 
 
-@pytest.fixture(scope="module", params=list(ERAS.values()), ids=list(ERAS))
-def era(request: pytest.FixtureRequest) -> tuple[str, str]:
-    """A version of servers, and one of clients to go with it."""
-    versions: tuple[str, str] = request.param
-    return versions
-
-
-@pytest.fixture(scope="module")
-def clients(era: tuple[str, str], java_toolchain: Toolchain) -> Iterator[JavaClients]:
-    with JavaClients(java_toolchain, era[1]) as started:
-        yield started
-
-
 @pytest.fixture
-def java(clients: JavaClients) -> Iterator[JavaClients]:
-    yield clients
-    clients.stop_all()
-
-
-@pytest.fixture
-def apache(era: tuple[str, str], java_toolchain: Toolchain) -> Apache:
-    return Apache(java_toolchain, version=era[0])
-
-
-@pytest.fixture
-def peers(tmp_path: Path) -> Iterator[Peers]:
-    with Peers(tmp_path) as started:
-        yield started
+def java(era_java: JavaClients) -> JavaClients:
+    return era_java
 
 
 def our_member(root: Path) -> LoneMember:
@@ -143,3 +120,51 @@ def test_apaches_member_reads_a_ledger_that_only_ours_has_written(
     seen(java, queues, 90)
     java.stop_all()
     broker.stop()
+
+
+@pytest.mark.parametrize("sent", [1, 40], ids=["in its first file", "in the middle of many"])
+def test_apaches_member_opens_the_ledger_of_ours_that_was_killed(
+    peers: Peers, java: JavaClients, apache: Apache, sent: int
+) -> None:
+    """Files that were made ahead are left behind: messages of 40 kB, of which three fill one."""
+    namesrv = peers.namesrv(Flare())
+    java.namesrv = namesrv.address
+    broker = peers.broker(Flare(), namesrv.address, options={**SMALL, **member_options()})
+    queues = java.create_topic("Big", broker.address, "broker-a", queues=1)
+    bodies = until_killed(java.producer(), broker, sent)
+    broker = peers.again(broker, apache)
+    java.await_route("Big", "broker-a")
+    assert set(bodies) <= {each.body for each in all_of(java, queues[0])}
+    more = java.producer().send([Draft(topic="Big", body=b"z" * 40_000)])
+    assert [each.status for each in more] == ["SEND_OK"]
+    java.stop_all()
+    broker.stop()
+
+
+def until_killed(producer: Producer, broker: Server, count: int) -> list[bytes]:
+    """Send, and kill the broker behind so many answers, in the middle of a send. What was acknowledged."""
+    acknowledged: list[bytes] = []
+    enough = threading.Event()
+
+    def sends() -> None:
+        with suppress(JavaStoreError):
+            while True:
+                body = b"%05d" % len(acknowledged) * 8000
+                if [each.status for each in producer.send([Draft(topic="Big", body=body)])] == ["SEND_OK"]:
+                    acknowledged.append(body)
+                if len(acknowledged) >= count:
+                    enough.set()
+
+    thread = threading.Thread(target=sends)
+    thread.start()
+    assert enough.wait(60)
+    broker.kill()
+    thread.join()
+    return acknowledged
+
+
+def all_of(java: JavaClients, queue: Queue) -> list[Received]:
+    reader, found = java.pull("readers"), list[Received]()
+    while messages := reader.pull(queue, len(found), 32).messages:
+        found += messages
+    return found

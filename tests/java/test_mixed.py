@@ -1,45 +1,15 @@
 """Apache RocketMQ's servers and ours in one cluster: neither notices who the other is."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 from tests.java.clients import Draft, JavaClients, Queue, bodies
 from tests.java.peers import Apache, Flare, Kind, Peers, Server
-from tests.java.toolchain import ERAS, Toolchain
 
 pytestmark = pytest.mark.java
 
 
-@pytest.fixture(scope="module", params=list(ERAS.values()), ids=list(ERAS))
-def era(request: pytest.FixtureRequest) -> tuple[str, str]:
-    """A version of servers, and one of clients to go with it: 5.x's mqadmin asks what no 4.x broker knows."""
-    versions: tuple[str, str] = request.param
-    return versions
-
-
-@pytest.fixture(scope="module")
-def clients(era: tuple[str, str], java_toolchain: Toolchain) -> Iterator[JavaClients]:
-    with JavaClients(java_toolchain, era[1]) as started:
-        yield started
-
-
 @pytest.fixture
-def java(clients: JavaClients) -> Iterator[JavaClients]:
-    """Every test has a NameServer of its own, whose address is to be set."""
-    yield clients
-    clients.stop_all()
-
-
-@pytest.fixture
-def peers(tmp_path: Path) -> Iterator[Peers]:
-    with Peers(tmp_path) as started:
-        yield started
-
-
-@pytest.fixture
-def apache(era: tuple[str, str], java_toolchain: Toolchain) -> Apache:
-    return Apache(java_toolchain, version=era[0])
+def java(era_java: JavaClients) -> JavaClients:
+    return era_java
 
 
 def numbered(topic: str, queues: list[Queue], count: int, first: int = 0) -> list[Draft]:

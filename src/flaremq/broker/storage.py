@@ -41,7 +41,7 @@ def make_store(
         return found is not None and found.is_batch_queue
 
     filters = tables().filters
-    mapper = filters.bit_mapper()
+    mapper = filters.bit_mapper(lambda: tables().filters)
     if mapper is not None:
         # As in RocketMQ: a truncated bit map would hide messages, so the store makes room for all of it.
         settings = replace(settings, ext_bit_map_length=filters.bit_map_length)
@@ -71,7 +71,7 @@ class Storage(Feature):
         *,
         is_open: bool = False,
     ) -> None:
-        """`is_open`: the store is open already, and stays so."""
+        """`is_open`: the store is open already, and stays so. It knows these tables, which are loaded."""
         self._is_open = is_open
         self._store = store
         self._tables = tables
@@ -81,8 +81,9 @@ class Storage(Feature):
         """Called when messages arrive."""
 
     async def start(self) -> None:
-        await self._offload.run(self._tables.load)
-        self._on_step("config files")
+        if not self._is_open:
+            await self._offload.run(self._tables.load)
+            self._on_step("config files")
         try:
             await self._offload.run(self._open)
         except BaseException:

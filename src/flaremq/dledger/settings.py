@@ -10,13 +10,11 @@ from typing import ClassVar, Final
 from flaremq.base.errors import ConfigError
 from flaremq.base.settings import check, option
 from flaremq.base.units import DAY_MS, GiB, KiB, MiB
-from flaremq.dledger.types import Membership, Pace
+from flaremq.dledger.types import LIBRARY_LOST_S, Membership, Pace
 
 _ID: Final = re.compile(r"[a-z][0-9]{1,9}")
 _HEARTBEATS_PER_ELECTION: Final = 5
 _LEASE_PART: Final = 0.8
-LIBRARY_LOST_S: Final = 6.0
-"""After so long without a heartbeat members of the DLedger library elect anew."""
 _EXAMPLE: Final = "n0-10.0.0.1:40911;n1-10.0.0.2:40911;n2-10.0.0.3:40911"
 
 

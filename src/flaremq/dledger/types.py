@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from flaremq.model.columns import Bytes
 
@@ -25,6 +25,10 @@ class Standing(Enum):
     FOLLOWER = "follower"
     CANDIDATE = "candidate"
     LEADER = "leader"
+
+
+LIBRARY_LOST_S: Final = 6.0
+"""After so long without a heartbeat members of Apache's DLedger library elect anew."""
 
 
 @dataclass(frozen=True, slots=True)

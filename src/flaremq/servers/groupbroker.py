@@ -270,7 +270,8 @@ class GroupBroker:
             await self._part.committed.wait(self._ledger.end, _DECIDED_S)
             await self._offload.run(lambda: self.store.lead(period))
         self.broker = self._make_broker(leads)
-        self._tables = self.broker.tables
+        await self._offload.run(self.broker.tables.load)
+        self._tables = self.broker.tables  # The store asks these from now on.
         await self.broker.start()
         self._period = period
         log.info(

@@ -6,7 +6,7 @@ from libc.string cimport memchr as glance_memchr, memcmp as glance_memcmp
 cdef extern from *:
     """
     /* memmem is not in every C library. */
-    static int holds(const uint8_t *p, int64_t size, const char *part, int64_t part_size) {
+    static inline int holds(const uint8_t *p, int64_t size, const char *part, int64_t part_size) {
         const uint8_t *end = p + size;
         while (end - p >= part_size && (p = memchr(p, part[0], (size_t)(end - p - part_size + 1)))) {
             if (memcmp(p, part, (size_t)part_size) == 0) return 1;
@@ -65,7 +65,7 @@ cdef bint look(Seen* seen, const uint8_t* p, int64_t room) noexcept nogil:
     return seen.properties_at + seen.properties_size == seen.size
 
 
-cdef int64_t value_of(const Seen* seen, const char* name, int64_t size, const uint8_t** value) noexcept nogil:
+cdef inline int64_t value_of(const Seen* seen, const char* name, int64_t size, const uint8_t** value) noexcept nogil:
     """The size of a property's value; 0 without. The last of equal names counts; an empty value does not."""
     cdef const uint8_t* p = seen.p + seen.properties_at
     cdef const uint8_t* end = seen.p + seen.size

@@ -44,7 +44,6 @@ from flaremq.store.wholerecords import WholeRecords
 log = logging.getLogger(__name__)
 
 _BLANK = struct.Struct(">ii")
-_AHEAD = 2  # Files that are made ahead: a burst may fill one while the next is being made.
 
 
 class CommitLog(FileLog):
@@ -58,6 +57,8 @@ class CommitLog(FileLog):
 
     is_shared: ClassVar[bool] = False
     """Whether a group decides who appends to it, and how far consumers may see it."""
+    files_ahead: ClassVar[int] = 2
+    """Made before they are needed: a burst may fill one while the next is being made."""
 
     def __init__(
         self,
@@ -190,7 +191,7 @@ class CommitLog(FileLog):
             self.preallocator.wait_ready(end)  # The first message shall not have to.
 
     def _make_ahead(self, end: int) -> None:
-        for offset in range(end, end + _AHEAD * self.file_size, self.file_size):
+        for offset in range(end, end + self.files_ahead * self.file_size, self.file_size):
             self.preallocator.want(offset, self.files.path_of(offset))
 
     def change(self, settings: StoreSettings) -> None:

@@ -12,6 +12,7 @@ from tests.broker.replicas.groupmembers import HOST, leader_of, leads, made, of_
 
 from flaremq.base.lifecycle import Worker
 from flaremq.broker.app import Broker
+from flaremq.dledger.node import MemberNode
 from flaremq.dledger.types import EntryRun
 from flaremq.remoting.ports import free_port
 from flaremq.testing.cluster import eventually
@@ -63,6 +64,7 @@ async def test_a_preferred_member_leads_whenever_it_can(tmp_path: Path) -> None:
 
 async def test_a_leader_is_missed_after_the_time_that_was_set(tmp_path: Path) -> None:
     async with running(tmp_path, dLegerElectionTimeout=700) as (member,):
+        assert isinstance(member.node, MemberNode)
         assert member.node.member._state.pace.election_s == 0.7
 
 

@@ -20,7 +20,7 @@ from flaremq.model.message import StoredMessage
 from flaremq.model.topic import QUEUE_TYPE, QUEUE_TYPE_BATCH, TopicConfig
 from flaremq.protocol.codes import ONE_WAY, RequestCode, ResponseCode, SerializeType
 from flaremq.protocol.command import Command
-from flaremq.store.settings import FlushDisk
+from flaremq.store.settings import BrokerRole, FlushDisk
 from flaremq.testing.clock import ManualClock
 
 TOPIC = "TopicTest"
@@ -366,6 +366,28 @@ async def test_the_log_is_walked_from_the_first_message_that_is_needed(tmp_path:
     async with a_desk(tmp_path, clock=clock, broker={"deduplication_span_s": 10}) as desk:
         assert windows_of(desk).walked == 2
         assert is_repeated((await desk.ask(numbered("p:2")))[0])
+
+
+@pytest.mark.parametrize("tidies", [False, True])
+async def test_a_slave_that_becomes_the_master_knows_what_it_has_copied(tmp_path: Path, tidies: bool) -> None:
+    """It had no numbered message when it started, and so noted that there was nothing to read."""
+    clock = ManualClock()
+    async with a_desk(tmp_path / "master", clock=clock) as desk:
+        desk.tables.topics.put(TopicConfig(TOPIC, 4, 4))
+        (first,) = await desk.ask(numbered("p:1"))
+        copied = bytes(desk.store.log.slice(0, desk.store.log.end) or b"")
+    async with a_desk(tmp_path / "slave", clock=clock, role=BrokerRole.SLAVE) as desk:
+        desk.store.append_raw(0, memoryview(copied))
+        if tidies:
+            (task,) = windows_of(desk).tasks()
+            work = task.work()
+            assert isawaitable(work)
+            await work
+    async with a_desk(tmp_path / "slave", clock=clock) as desk:
+        desk.tables.topics.put(TopicConfig(TOPIC, 4, 4))
+        (again,) = await desk.ask(numbered("p:1"))
+        assert is_repeated(again)
+        assert place(again)[1:3] == place(first)[1:3]
 
 
 async def test_once_all_producers_are_forgotten_a_start_walks_nothing(tmp_path: Path) -> None:

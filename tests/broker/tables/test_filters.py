@@ -152,7 +152,7 @@ def test_topic_that_a_group_no_longer_filters_is_dead(filters: Filters) -> None:
 
 
 def test_bit_map_has_the_bits_of_those_who_want_a_message(filters: Filters) -> None:
-    mapper = filters.bit_mapper()
+    mapper = filters.bit_mapper(lambda: filters)
     assert mapper is not None
     assert mapper.bit_map(b"T", b"a\x015\x02") == b""
     filters.register("g", [sql("a > 1")])
@@ -167,7 +167,7 @@ def test_bit_map_has_the_bits_of_those_who_want_a_message(filters: Filters) -> N
 
 def test_bit_maps_are_not_made_unless_asked_for(tmp_path: Path) -> None:
     with desk(tmp_path) as made:
-        assert made.filters.bit_mapper() is None
+        assert made.filters.bit_mapper(lambda: made.filters) is None
 
 
 def test_retries_are_filtered_like_their_topic_where_that_is_wished(tmp_path: Path) -> None:

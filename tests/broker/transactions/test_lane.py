@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 from tests.broker.desks import Line
-from tests.broker.transactions.scenes import COMMIT, OP, ROLLBACK, UNKNOWN, a_scene
+from tests.broker.transactions.scenes import COMMIT, OP, ROLLBACK, TOPIC, UNKNOWN, a_scene
 
+from flaremq.broker.stats.stats import Name
 from flaremq.model.columns import Drafts
 from flaremq.protocol.codes import ONE_WAY, ResponseCode
 from flaremq.store.flags import Flag
@@ -33,6 +34,21 @@ async def test_the_ends_of_a_turn_are_stored_in_one_append(tmp_path: Path) -> No
         assert scene.bodies() == [b"%d" % n for n in range(20) if n % 4]
         assert scene.bodies(OP) == [b"%d" % n for n in range(20)]
         assert not len(scene.transactions.ledger)
+
+
+@pytest.mark.parametrize("by_lane", [True, False])
+async def test_a_committed_message_counts_with_the_bytes_of_its_own_record(
+    tmp_path: Path, by_lane: bool
+) -> None:
+    """Those of the op that is stored with it count for nothing that a user knows."""
+    async with a_scene(tmp_path) as scene:
+        scene.by_lane = by_lane
+        for number in range(3):
+            await scene.prepare(number)
+        for number, how in enumerate((COMMIT, ROLLBACK, COMMIT)):
+            await scene.end(number, how)
+        counted = dict(scene.desk.broker.stats.totals(Name.TOPIC_PUT_SIZE))
+        assert counted[TOPIC] == sum(message.size for message in scene.of(TOPIC))
 
 
 async def test_ends_that_are_not_ordinary_are_left_to_be_served_alone(tmp_path: Path) -> None:

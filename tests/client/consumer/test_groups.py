@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import sys
+import threading
 from collections import Counter
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from tests.client.consumer.tools import (
     send,
 )
 
+from flaremq.base.files import Files
 from flaremq.client.consumer.locks import LockClient
 from flaremq.client.consumer.member import GroupMember
 from flaremq.client.consumer.offsets import LocalFileOffsetStore
@@ -160,6 +162,43 @@ async def test_offsets_that_cannot_be_written_are_told_and_end_nothing(
         await offsets.store({queue: 3})
         assert await offsets.committed(queue) == 3
     assert "offsets were not stored" in caplog.text
+
+
+class SlowFiles(Files):
+    """The first save waits until it is let, and fails if it is told to."""
+
+    def __init__(self, *, fails: bool) -> None:
+        self.begun, self.may_go = threading.Event(), threading.Event()
+        self._failures = int(fails)
+
+    def save(self, path: Path, backup: Path, data: bytes) -> None:
+        self.begun.set()
+        assert self.may_go.wait(30)
+        if self._failures:
+            self._failures -= 1
+            raise OSError("no space")
+        super().save(path, backup, data)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_offsets_are_in_the_file_when_they_are_stored_also_if_an_earlier_store_is_at_it(
+    servers: EmbeddedThread, topic: str, tmp_path: Path, fails: bool
+) -> None:
+    """The last store of a consumer that stops may find its offsets in the hands of a periodic one."""
+    queue = MessageQueue(topic, "broker-a", 0)
+    async with a_client(servers, instance_name="me") as client:
+        client.files = files = SlowFiles(fails=fails)
+        member = GroupMember(client, "G", quick(broadcasting=True, offsets_folder=tmp_path))
+        offsets = LocalFileOffsetStore(member)
+        periodic = asyncio.create_task(offsets.store({queue: 3}))
+        assert await asyncio.to_thread(files.begun.wait, 30)
+        last = asyncio.create_task(offsets.store({queue: 3}))
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert not last.done()
+        files.may_go.set()
+        await asyncio.gather(periodic, last)
+        assert await LocalFileOffsetStore(member).committed(queue) == 3
 
 
 # In order.
@@ -336,7 +375,7 @@ settings = ConsumerSettings(broadcasting=True, start_from=ConsumeFromWhere.CONSU
 consumer, seen = PushConsumer(group, namesrv, settings=settings), threading.Semaphore(0)
 
 def handle(message):
-    print(message.body.decode(), flush=True)
+    sys.stdout.write(message.body.decode() + "\\n")  # At once: handlers run side by side.
     seen.release()
 
 consumer.subscribe(topic, handle)

@@ -20,6 +20,10 @@ from flaremq.broker.send.acks import Mark
 from flaremq.broker.stats.metrics import Figure
 from flaremq.broker.stats.stats import Stats
 from flaremq.broker.tables.tables import Tables
+from flaremq.protocol import beans
+from flaremq.protocol.bodies.cluster import HARuntimeInfo
+from flaremq.protocol.command import Command, response_to
+from flaremq.remoting.router import Peer
 
 
 class GroupTimers(FollowingTimers, LeadingTimers, Protocol):
@@ -54,6 +58,13 @@ class LogSide(Feature):
     @abstractmethod
     def metrics(self) -> Iterable[Figure]:
         """For /metrics."""
+
+    @abstractmethod
+    def ha_info(self) -> HARuntimeInfo:
+        """For tools, which know masters and slaves."""
+
+    async def get_ha_status(self, _peer: Peer, request: Command) -> Command:
+        return response_to(request, body=beans.encode(self.ha_info()))
 
     def tables(
         self,

@@ -218,12 +218,37 @@ class RaftSide(LogSide):
         ):
             yield Figure(f"rocketmq_raft_{name}", text, is_counter, (), [((), value)])
 
+    def ha_info(self) -> HARuntimeInfo:
+        now, end = self._node.status(), self._store.log.confirmed
+        addresses = now.membership.addresses
+        if now.standing is Standing.LEADER:
+            return HARuntimeInfo.of_master(
+                end,
+                (
+                    HAConnectionRuntimeInfo(
+                        addr=addresses.get(each.member),
+                        slave_ack_offset=max(0, each.matched or 0),
+                        diff=each.behind or 0,
+                        in_sync=not each.behind,
+                    )
+                    for each in now.peers
+                ),
+            )
+        client = HAClientRuntimeInfo(
+            master_addr=addresses.get(now.leader),
+            max_offset=end,
+            activated=bool(now.leader),
+            flare_state="following" if now.leader else "waiting",
+            flare_why=None if now.leader else "the group has no leader at the moment",
+        )
+        return HARuntimeInfo(master=False, ha_client_runtime_info=client)
+
     # Requests.
 
     def handlers(self) -> Iterable[Requests]:
         code = RequestCode
         table: dict[int, Handler] = {
-            code.GET_BROKER_HA_STATUS: self.ha_status,
+            code.GET_BROKER_HA_STATUS: self.get_ha_status,
             code.FLAREMQ_GROUP_STATUS: self.group_status,
             code.FLAREMQ_GROUP_TRANSFER: self.transfer,
             code.FLAREMQ_GROUP_CHANGE: self.change,
@@ -232,12 +257,6 @@ class RaftSide(LogSide):
 
     async def group_status(self, _peer: Peer, request: Command) -> Command:
         return response_to(request, body=beans.encode(_status_body(self._node.status())))
-
-    async def ha_status(self, _peer: Peer, request: Command) -> Command:
-        """As tools that know masters and slaves only expect it."""
-        return response_to(
-            request, body=beans.encode(_ha_info(self._node.status(), self._store.log.confirmed))
-        )
 
     async def transfer(self, _peer: Peer, request: Command) -> Command:
         """Answered when the other member leads, or has not made it in time."""
@@ -312,31 +331,4 @@ def _status_body(now: GroupStatus) -> RaftGroupStatus:
             )
             for each in now.peers
         ),
-    )
-
-
-def _ha_info(now: GroupStatus, end: int) -> HARuntimeInfo:
-    if now.standing is not Standing.LEADER:
-        client = HAClientRuntimeInfo(
-            master_addr=now.membership.addresses.get(now.leader),
-            max_offset=end,
-            activated=bool(now.leader),
-            flare_state="following" if now.leader else "waiting",
-            flare_why=None if now.leader else "the group has no leader at the moment",
-        )
-        return HARuntimeInfo(master=False, ha_client_runtime_info=client)
-    connections = tuple(
-        HAConnectionRuntimeInfo(
-            addr=now.membership.addresses.get(each.member),
-            slave_ack_offset=max(0, each.matched or 0),
-            diff=each.behind or 0,
-            in_sync=not each.behind,
-        )
-        for each in now.peers
-    )
-    return HARuntimeInfo(
-        master=True,
-        master_commit_log_max_offset=end,
-        in_sync_slave_nums=sum(each.in_sync for each in connections),
-        ha_connection_info=connections,
     )

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from functools import partial
 
 from flaremq.base.clock import Clock
@@ -33,8 +32,8 @@ from flaremq.ha.fit import LogFit, PeerCalls, checksums
 from flaremq.ha.master import HaMaster
 from flaremq.ha.settings import HaSettings
 from flaremq.ha.slave import HaSlave
-from flaremq.ha.states import FollowState, MasterStatus, SlaveStatus
-from flaremq.protocol import beans, fields
+from flaremq.ha.states import FollowState, SlaveLink, SlaveStatus
+from flaremq.protocol import fields
 from flaremq.protocol.bodies.cluster import HAClientRuntimeInfo, HAConnectionRuntimeInfo, HARuntimeInfo
 from flaremq.protocol.codes import RequestCode, ResponseCode
 from flaremq.protocol.command import Command, response_to
@@ -240,31 +239,33 @@ class Replication(LogSide):
         is_displaced = self.rivals is not None and bool(self.rivals.displaced_by)
         return () if self.master is None else master_figures(self.master.status(), is_displaced=is_displaced)
 
+    def ha_info(self) -> HARuntimeInfo:
+        if self.slave is not None:
+            return _slave_info(self.slave.status(), self._store.checkpoint.master_flushed_offset)
+        assert self.master is not None
+        state = self.master.status()
+        return HARuntimeInfo.of_master(
+            state.end,
+            map(_connection, state.followers),
+            flare_refused=state.refused,
+            flare_last_refusal=state.last_refusal or None,
+            flare_epoch=self._mastership.epoch,
+            flare_displaced=(self.rivals and self.rivals.displaced_by) or None,
+            flare_rival=(self.rivals and self.rivals.rival) or None,
+        )
+
     # Requests.
 
     def handlers(self) -> Iterable[Requests]:
         code = RequestCode
         table: dict[int, Handler] = {
-            code.GET_BROKER_HA_STATUS: self.get_status,
+            code.GET_BROKER_HA_STATUS: self.get_ha_status,
             code.EXCHANGE_BROKER_HA_INFO: self.exchange_addresses,
             code.RESET_MASTER_FLUSH_OFFSET: self.reset_master_offset,
             code.FLAREMQ_COMPARE_LOG: self.compare_log,
             code.FLAREMQ_INTRODUCE_SLAVE: self.introduce_slave,
         }
         yield "adminBroker", table
-
-    async def get_status(self, _peer: Peer, request: Command) -> Command:
-        if self.slave is not None:
-            info = _slave_info(self.slave.status(), self._store.checkpoint.master_flushed_offset)
-        else:
-            assert self.master is not None
-            info = replace(
-                _master_info(self.master.status()),
-                flare_epoch=self._mastership.epoch,
-                flare_displaced=(self.rivals and self.rivals.displaced_by) or None,
-                flare_rival=(self.rivals and self.rivals.rival) or None,
-            )
-        return response_to(request, body=beans.encode(info))
 
     async def exchange_addresses(self, _peer: Peer, request: Command) -> Command:
         """Asked by a slave: where to follow us. Told by a master that starts: whom to follow."""
@@ -334,23 +335,12 @@ def _slave_info(state: SlaveStatus, master_flushed_offset: int) -> HARuntimeInfo
     )
 
 
-def _master_info(state: MasterStatus) -> HARuntimeInfo:
-    connections = tuple(
-        HAConnectionRuntimeInfo(
-            addr=each.address,
-            slave_ack_offset=max(0, each.acked),
-            diff=each.lag,
-            in_sync=each.is_near,
-            transferred_byte_in_second=each.bytes_per_s,
-            transfer_from_where=each.sent,
-        )
-        for each in state.followers
-    )
-    return HARuntimeInfo(
-        master=True,
-        master_commit_log_max_offset=state.end,
-        in_sync_slave_nums=sum(each.is_near for each in state.followers),
-        ha_connection_info=connections,
-        flare_refused=state.refused,
-        flare_last_refusal=state.last_refusal or None,
+def _connection(slave: SlaveLink) -> HAConnectionRuntimeInfo:
+    return HAConnectionRuntimeInfo(
+        addr=slave.address,
+        slave_ack_offset=max(0, slave.acked),
+        diff=slave.lag,
+        in_sync=slave.is_near,
+        transferred_byte_in_second=slave.bytes_per_s,
+        transfer_from_where=slave.sent,
     )

@@ -10,8 +10,8 @@ a second, if they have changed: what a leader dies with is a second of them, and
 Progress needs no other care: a delivery lies in the log before the record that says that it was made.
 
 What a leader changed and the group did not decide on may be in its tables, and in those that copied them
-whole (metasync). So the versions of tables name the term of the leader: those of another one are different,
-whatever was counted since, and are copied whole once.
+whole (metasync). So each leader writes its tables whole when its term begins, and the versions of tables name
+the term: those of another one are different, whatever was counted since, and are copied whole once.
 """
 
 from __future__ import annotations
@@ -91,10 +91,9 @@ class TableWriter(Feature):
         self._told = Seldom(_TOLD_S)
 
     async def start(self) -> None:
-        """What the tables hold now is known to the others: they have read the same records."""
+        """Write the names before any message of this term, and the offsets with the first round: whole, as
+        this member may have led before, and have changed what the group never decided on."""
         tables = self._tables
-        self._note_names()
-        self._offsets = {key: dict(queues) for key, queues in tables.offsets.all().items()}
         self._delays = tables.delays.wrapper().offset_table
         self._progress, self._waited = self._timers.progress, self._timers.counts.total
         tables.topics.listeners.append(self._topics_changed)
@@ -102,6 +101,7 @@ class TableWriter(Feature):
         tables.topics.share(self.settled, self._term)
         tables.subscriptions.share(self.settled, self._term)
         tables.offsets.share(self._offsets_settled, self._term)
+        self._try(self._name_news())
 
     def tasks(self) -> Iterable[Task]:
         yield Task("write-tables", _PERIOD_S, _PERIOD_S, self.write)
@@ -213,12 +213,6 @@ class TableWriter(Feature):
             self._offsets.update(some)
         for key in gone:
             self._offsets.pop(key, None)
-
-    def _note_names(self) -> None:
-        groups = self._tables.subscriptions
-        self._topics = dict(self._tables.topics.all())
-        self._groups = dict(groups.all())
-        self._forbidden = {group: dict(topics) for group, topics in groups.forbidden().items()}
 
     # Writing.
 

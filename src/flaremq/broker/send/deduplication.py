@@ -98,6 +98,8 @@ class Deduplication(Feature):
         self._made_under: BrokerSettings | None = None
         self._is_on = False
         self._marked = -1
+        self._read_to = 0
+        """As far the last walk has read the log. What a slave copies behind that is not in its windows."""
         self.walked = 0
         """Records that the start has read."""
 
@@ -240,14 +242,20 @@ class Deduplication(Feature):
             return
         self._windows.forget(self._clock.now_ms() - self._windows.span_ms)
         if not self._windows.by_id:  # A start need not look at anything that is there by now.
-            end = self._store.log.end
+            end = self._known_to
             await self._offload.run(lambda: self._mark(end))
 
+    @property
+    def _known_to(self) -> int:
+        """Before this, no record is in the log that was not compared. What a group has not decided on may
+        still become something else."""
+        return self._read_to if self._store.follows else self._store.log.confirmed
+
     def _oldest(self) -> int:
-        """Before the first record that a window needs; the end of the log if none does."""
+        """Before the first record that a window needs; where the windows end if none does."""
         windows = list(self._windows.by_id.values())
         newest_ms = max((window[WindowHead.USED_MS] for window in windows), default=0)
-        since_ms, found = newest_ms - self._windows.span_ms, self._store.log.end
+        since_ms, found = newest_ms - self._windows.span_ms, self._known_to
         head = self._store.log.head
         for window in windows:
             rows = window[WindowHead.WIDTH :]
@@ -275,7 +283,7 @@ class Deduplication(Feature):
         first, since_ms = self._begin()
         marked = self._load_mark()
         records = None
-        if marked is not None and first <= marked <= self._store.log.end:
+        if marked is not None and first <= marked <= self._store.log.confirmed:
             records = self._walk(marked, since_ms)
         if records is None:  # The note is about another log.
             self._windows.by_id.clear()
@@ -315,10 +323,13 @@ class Deduplication(Feature):
             if stretch is None:
                 break
             if not stretch.count and stretch.stop != Stop.BLANK:
-                return records or None
+                if not records:
+                    return None
+                break
             self._windows.recall(stretch.view, facts, stretch.count, since_ms)
             records += stretch.count
             at = stretch.next
+        self._read_to = at
         return records
 
     def _load_mark(self) -> int | None:

@@ -192,10 +192,11 @@ class Filters:
         """In bits: the room that a queue extension needs for a bit map."""
         return self._bloom.bit_count
 
-    def bit_mapper(self) -> BitMapper | None:
+    def bit_mapper(self, filters: Callable[[], Filters]) -> BitMapper | None:
+        """`filters` gives those of the moment: a store may outlive its tables."""
         if not self._live.now.calculate_bit_maps:
             return None
-        return BitMapCalculator(self._bloom, lambda topic: self._to_map.get(topic, ()))
+        return BitMapCalculator(self._bloom, lambda topic: filters()._to_map.get(topic, ()))
 
     # The table.
 

@@ -225,16 +225,13 @@ cdef class Ends:
         return row[D_PHYSICAL] + row[D_SIZE]
 
     def sizes(self, int64_t count):
-        cdef const int64_t* row
-        cdef int64_t i, size
+        cdef int64_t i
         cdef dict found = {}
         for i in range(min(count, len(self._ops))):
             topic = self.topics[i]
             if topic:
-                row = self.op_row(i)
-                size = row[D_PHYSICAL] + row[D_SIZE] - row[D_PHYSICAL - D_WIDTH]
                 messages, total = found.get(topic, (0, 0))
-                found[topic] = messages + 1, total + size
+                found[topic] = messages + 1, total + self.op_row(i)[D_SIZE - D_WIDTH]
         return found
 
 

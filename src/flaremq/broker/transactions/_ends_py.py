@@ -153,13 +153,12 @@ class Ends:
         return offset + size
 
     def sizes(self, count: int) -> dict[str, tuple[int, int]]:
-        """Of the first ends, by topic: how many were committed, and the bytes they take with their ops."""
+        """Of the first ends, by topic: how many messages were committed, and the bytes of their records."""
         found: dict[str, tuple[int, int]] = {}
         for row, topic in zip(self._rows[:count], self.topics, strict=False):
             if topic:
-                offset, size, _ = self._copies.place(row)
                 messages, total = found.get(topic, (0, 0))
-                found[topic] = messages + 1, total + offset + size - self._copies.place(row - 1)[0]
+                found[topic] = messages + 1, total + self._copies.place(row - 1)[1]
         return found
 
 

@@ -259,20 +259,20 @@ class Transactions(Feature):
         if later is not message:
             known.pop(properties.TRANSACTION_PREPARED, None)
             message = replace(later, properties=encode_properties(known))
-        stored = self._end(half, message, committed=True)
-        self._stats.put(topic, 1, stored.size)
-        return stored
+        return self._end(half, message, committed_to=topic)
 
     def roll_back(self, half: StoredMessage) -> PutResult:
-        return self._end(half, None, committed=False)
+        return self._end(half, None)
 
-    def _end(self, half: StoredMessage, message: NewMessage | None, *, committed: bool) -> PutResult:
+    def _end(self, half: StoredMessage, message: NewMessage | None, *, committed_to: str = "") -> PutResult:
         """Store what becomes of a prepared message, and the op, in one append."""
         key = half.unique_key or ""
         ended = self.ledger.all_of(half.queue_offset, key)
         put = [*(() if message is None else (message,)), *(self.op(each) for each in ended)]
         results = self._store.put_group(put)
-        self.ledger.end(ended, key, committed=committed)
+        if committed_to:
+            self._stats.put(committed_to, 1, results[0].size)
+        self.ledger.end(ended, key, committed=bool(committed_to))
         for queue_offset, result in zip(ended, results[-len(ended) :], strict=True):
             self.ledger.op(result.queue_offset, queue_offset)
         self._store.show(wait=False)
@@ -378,9 +378,9 @@ class Transactions(Feature):
         parked = replace(copy_of(stored), topic=PARKED_TOPIC, queue_id=0)
         known = {**stored.properties, properties.TRANSACTION_CHECK_TIMES: str(checks)}
         try:
-            self._end(stored, replace(parked, properties=encode_properties(known)), committed=False)
+            self._end(stored, replace(parked, properties=encode_properties(known)))
         except PropertiesTooLong:
-            self._end(stored, parked, committed=False)
+            self._end(stored, parked)
         log.warning(
             "nobody could say how a transaction ended: its message is parked in topic %s",
             PARKED_TOPIC.decode(),

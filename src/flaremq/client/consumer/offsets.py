@@ -113,6 +113,7 @@ class LocalFileOffsetStore:
         self.path = folder / member.client.client_id / member.group / "offsets.json"
         self._table: dict[MessageQueue, int] | None = None
         self._writing = asyncio.Lock()
+        self._changes = self._written = 0
 
     async def start(self, queue: MessageQueue) -> int:
         found = await self.committed(queue)
@@ -123,15 +124,20 @@ class LocalFileOffsetStore:
 
     async def store(self, positions: Mapping[MessageQueue, int], *, sure: bool = False) -> None:  # noqa: ARG002
         table = await self._read()
-        if all(table.get(queue) == offset for queue, offset in positions.items()):
-            return
-        table.update(positions)
-        async with self._writing:
+        if any(table.get(queue) != offset for queue, offset in positions.items()):
+            table.update(positions)
+            self._changes += 1
+        async with self._writing:  # Who has nothing new to say returns no earlier: it may be the last to ask.
+            changes = self._changes
+            if changes == self._written:
+                return
             text = beans.encode(OffsetSerializeWrapper(offset_table=table))
             try:
                 await asyncio.to_thread(BackedFile(self.path, self._member.client.files).save, text)
             except StoreError as error:
                 log.warning("group %s: offsets were not stored: %s", self._member.group, error)
+                return
+            self._written = changes
 
     def forget(self, queue: MessageQueue) -> None:
         """The file keeps it: the queue may come back."""

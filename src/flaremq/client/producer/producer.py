@@ -300,18 +300,26 @@ class Producer:
         limit_s: float,
         message: Message | PackedMessage | None,
         at: MessageQueue | None = None,
+        earlier: Sequence[FlareError] = (),
     ) -> Receipt:
-        """`at`: a numbered message may be in this queue already."""
+        """`at`: a numbered message may be in this queue already. `earlier` attempts of another one have
+        failed like this."""
         if parcel.number:
             until_safe = self.settings.retry_not_stored
             numbered = Attempts(self, parcel, limit_s, self.client, at=at, until_safe=until_safe)
             return await numbered.run(to, message, self.settings.attempts)
         deadline_s = self._now_s() + limit_s
         attempts = self.settings.attempts if to is None else 1
-        failures: list[FlareError] = []
+        failures = list(earlier)
         not_at: str | None = None
         for is_last in (*[False] * (attempts - 1), True):
-            queue, address = await self.find(parcel, to, message, deadline_s, not_at)
+            try:
+                queue, address = await self.find(parcel, to, message, deadline_s, not_at)
+            except FlareError as error:
+                if not failures:
+                    raise
+                failures.append(error)  # Alone it would say that nothing can be stored.
+                break
             left_s = deadline_s - self._now_s()
             if left_s <= 0:
                 break
@@ -495,16 +503,20 @@ class Producer:
         is_safe = to is None or bool(in_flight.number)
         if not may_go_on or not is_safe or timeout_s <= 0:
             raise error
-        return await self.resend(in_flight, to, timeout_s)
+        return await self.resend(in_flight, to, timeout_s, (error,))
 
     async def resend(
-        self, in_flight: InFlight, to: MessageQueue | QueueSelector | None, timeout_s: float
+        self,
+        in_flight: InFlight,
+        to: MessageQueue | QueueSelector | None,
+        timeout_s: float,
+        earlier: Sequence[FlareError] = (),
     ) -> Receipt:
         """A numbered message may be stored already: it goes to the same queue."""
         parcel = self._packer.pack(in_flight.message, in_flight.message_id, in_flight.number)
         at = in_flight.queue if in_flight.number else None
         to = target_of(in_flight.message, to)
-        return await self._attempts(parcel, to, timeout_s, in_flight.message, at)
+        return await self._attempts(parcel, to, timeout_s, in_flight.message, at, earlier)
 
     def _now_s(self) -> float:
         return self.client.clock.monotonic_s()

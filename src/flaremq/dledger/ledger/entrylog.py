@@ -40,6 +40,9 @@ class EntryLog(CommitLog):
     walk_file = staticmethod(walk_entries)
     head = layout.DLEDGER_HEADER_SIZE
     is_shared: ClassVar[bool] = True
+    files_ahead: ClassVar[int] = 1
+    """DLedger refuses to start if more than one file lies behind the one in which the entries end, and a
+    member that was killed leaves its files as they are (DLedgerMmapFileStore.recover)."""
 
     def __init__(
         self,

@@ -81,11 +81,6 @@ class StoreLedger:
         """Behind the last entry."""
         return self._log.last_end
 
-    @property
-    def commit_index(self) -> int:
-        """Up to here the group is known to have decided."""
-        return self._log.committed_index
-
     def term_at(self, index: int) -> int:
         return self._log.term_at(index)
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from flaremq.dledger.library.messages import LibraryCall, LibraryEntry, LibraryReply, entries_in
-from flaremq.dledger.settings import LIBRARY_LOST_S
 from flaremq.dledger.types import (
+    LIBRARY_LOST_S,
     Action,
     Ballot,
     Follow,

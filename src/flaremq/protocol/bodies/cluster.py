@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar, Self
 
 from flaremq.model.topic import TopicConfig
 from flaremq.protocol.bodies.route import BrokerData
@@ -95,3 +95,14 @@ class HARuntimeInfo:
     """Why a master serves no clients: another one of its name does."""
     flare_rival: str | None = None
     """Another master that has to yield to this one."""
+
+    @classmethod
+    def of_master(cls, end: int, connections: Iterable[HAConnectionRuntimeInfo], **more: Any) -> Self:
+        """`end`: of its log."""
+        slaves = tuple(connections)
+        return cls(
+            master_commit_log_max_offset=end,
+            in_sync_slave_nums=sum(each.in_sync for each in slaves),
+            ha_connection_info=slaves,
+            **more,
+        )

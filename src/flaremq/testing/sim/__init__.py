@@ -8,6 +8,7 @@ history      what clients asked for and saw
 loop         one event loop for all nodes, with virtual time
 nemesis      carries out the faults of a plan, and heals them
 plan         what a run does, as data drawn from a seed
+registers    whether one order explains what clients saw of a register
 runner       one run: faults, healing, and all checks
 shrink       a failing plan made smaller, and written as a test
 wires        connections in memory

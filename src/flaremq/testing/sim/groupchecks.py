@@ -45,7 +45,7 @@ class GroupChecks:
         answering: dict[str, str] = {}
         for name, group, member in self._members():
             node = member.node
-            if node.member.standing is Standing.LEADER:
+            if node.rules.standing is Standing.LEADER:
                 known = self._leaders.setdefault((group, node.term), name)
                 if known != name:
                     raise Violated("two leaders in a term", f"{known} and {name} lead in term {node.term}")

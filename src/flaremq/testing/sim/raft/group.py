@@ -13,7 +13,7 @@ from flaremq.dledger.member import Member
 from flaremq.dledger.types import Index, MemberId, Membership, Message, Pace, Push, Transfer
 from flaremq.testing.sim.checks import Violated
 from flaremq.testing.sim.events import EventStream
-from flaremq.testing.sim.raft.ledger import members_of
+from flaremq.testing.sim.raft.ledger import append_value, members_of
 from flaremq.testing.sim.raft.machine import SimMachine
 from flaremq.testing.sim.raft.promises import Promises, Watched
 
@@ -69,7 +69,10 @@ class SimGroup:
         self._count = 0
         self._arrived: dict[tuple[MemberId, MemberId], float] = {}
         self._connections: set[tuple[MemberId, int, MemberId, int]] = set()
-        self._value = 0
+        self.begun_s: dict[int, float] = {}
+        """When each append was written, by its number."""
+        self.appended = 0
+        """The number of the last append that was tried."""
         self.machines: dict[MemberId, SimMachine] = {}
         configured = members_of([f"n{number}" for number in range(size)])
         for name in configured.ids:
@@ -201,9 +204,10 @@ class SimGroup:
     def append(self, machine: SimMachine, count: int = 1) -> Index:
         """Messages with values of their own. Returns the place of the last one, or -1 if it takes none."""
         for _ in range(count):
-            self._value += 1
-            if not machine.append(b"value %d" % self._value):
+            self.appended += 1
+            if not machine.append(append_value(self.appended)):
                 return -1
+            self.begun_s[self.appended] = self.now
         return machine.ledger.last_index
 
     def transfer(self, leader: SimMachine, to: MemberId) -> bool:

@@ -17,6 +17,7 @@ from flaremq.testing.sim.checks import Violated
 
 _HEAD: Final = struct.Struct(">I")
 _MEMBERS: Final = b"members "
+_APPEND: Final = b"value "
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,16 @@ class SimEntry:
 
 def membership_value(members: Membership) -> bytes:
     return _MEMBERS + ";".join(f"{each}-{members.addresses[each]}" for each in members.ids).encode()
+
+
+def append_value(number: int) -> bytes:
+    """What the append of this number writes."""
+    return b"%b%d" % (_APPEND, number)
+
+
+def append_number(value: bytes) -> int | None:
+    """Of an append; None for what a group writes by itself."""
+    return int(value.removeprefix(_APPEND)) if value.startswith(_APPEND) else None
 
 
 def entries_of(run: EntryRun) -> list[SimEntry]:

@@ -90,6 +90,8 @@ class SimMachine:
         self._is_saving = self._is_syncing = self._is_unfit = False
         self._sync_began = 0.0
         self._tick_at = -1.0
+        self._began: Index = -1
+        """The entry with which its term as leader began."""
         self._unanswered: deque[tuple[Index, bytes]] = deque()
 
     # Life.
@@ -110,6 +112,11 @@ class SimMachine:
     @property
     def answers(self) -> bool:
         return self.member is not None and not self.is_paused and self.member.may_answer(self.clock())
+
+    @property
+    def serves(self) -> bool:
+        """Whether a reader is answered: this member knows all that was decided before its term."""
+        return self.is_leading and self._began <= self.committed and self.answers
 
     @property
     def is_broken(self) -> bool:
@@ -313,7 +320,7 @@ class SimMachine:
         self._world.events.add(self.name, "commit", action.index)
         self.committed = max(self.committed, action.index)
         while self._unanswered and self._unanswered[0][0] <= action.index:
-            self._world.promises.acknowledge(*self._unanswered.popleft())
+            self._world.promises.acknowledge(*self._unanswered.popleft(), self._world.now)
 
     def _lead(self, action: Lead) -> None:
         self._may_refuse()
@@ -321,6 +328,7 @@ class SimMachine:
         self._world.events.add(self.name, "lead", action.term)
         self.is_leading = True
         self.ledger.lead(action.term)
+        self._began = self.ledger.last_index
         self._grown()
         self._world.noticed("lead", self.name)
 

@@ -11,6 +11,7 @@ lost append      what was acknowledged is committed, where its receipt says
 foreign entries  no member writes what does not belong at the end of its log
 broken group     no member finds that the group cannot be what it should be
 not repaired     once all is well, members whose logs were damaged have them repaired
+stale read       what clients read from leaders can be explained by one order of it and of all appends
 no progress      once all is well, there is a leader, and appends are committed everywhere
 """
 
@@ -21,7 +22,7 @@ from typing import Protocol
 from flaremq.dledger.member import Member
 from flaremq.dledger.types import Index, MemberId, Standing, Term
 from flaremq.testing.sim.checks import Violated
-from flaremq.testing.sim.raft.ledger import SimEntry, SimLedger
+from flaremq.testing.sim.raft.ledger import SimEntry, SimLedger, append_number
 
 
 class Watched(Protocol):
@@ -48,6 +49,8 @@ class Promises:
         self.decided: list[SimEntry] = []
         """What was committed, by index."""
         self.acknowledged: dict[Index, bytes] = {}
+        self.acknowledged_s: dict[int | None, float] = {}
+        """When, by the number of the append."""
         self._leaders: dict[Term, MemberId] = {}
 
     def elected(self, machine: Watched, term: Term) -> None:
@@ -84,8 +87,9 @@ class Promises:
                 "truncated", f"{machine.name} gives up {first}, and has committed {machine.committed}"
             )
 
-    def acknowledge(self, index: Index, value: bytes) -> None:
+    def acknowledge(self, index: Index, value: bytes, at_s: float) -> None:
         self.acknowledged[index] = value
+        self.acknowledged_s[append_number(value)] = at_s
 
     def after_step(self, machine: Watched, everybody: list[Watched]) -> None:
         member = machine.member
@@ -97,9 +101,12 @@ class Promises:
             why = member.why_silent if member is not None else ""
             raise Violated("broken group", f"{machine.name}: {why}")
         if machine.answers:
-            answering = [each.name for each in everybody if each.answers]
-            if len(answering) > 1:
-                raise Violated("two answer", f"{' and '.join(answering)} may answer at once")
+            self._one_answers(everybody)
+
+    def _one_answers(self, everybody: list[Watched]) -> None:
+        answering = [each.name for each in everybody if each.answers]
+        if len(answering) > 1:
+            raise Violated("two answer", f"{' and '.join(answering)} may answer at once")
 
     def at_the_end(self) -> None:
         for index, value in self.acknowledged.items():

@@ -13,6 +13,7 @@ from flaremq.testing.sim.checks import Violated
 from flaremq.testing.sim.raft.group import SimGroup
 from flaremq.testing.sim.raft.nemesis import GroupNemesis
 from flaremq.testing.sim.raft.plan import GroupPlan, draw
+from flaremq.testing.sim.raft.readings import Readings
 
 _HEALED_S: Final = 20.0
 """So long it may take until there is a leader, or until all have what is committed."""
@@ -105,10 +106,12 @@ def _run(group: SimGroup, plan: GroupPlan) -> None:
     group.start()
     nemesis = GroupNemesis(group, plan.faults)
     _Clients(group, plan)
+    readings = Readings(group, plan.seed, plan.length_s)
     group.run(plan.length_s)
     nemesis.heal()
     _go_on(group)
     group.promises.at_the_end()
+    readings.check()
     _repaired(group)
 
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from flaremq.dledger.library.messages import LibraryCall, LibraryEntry, LibraryReply, entries_in, run_of
 from flaremq.dledger.library.rules import LibraryMember
-from flaremq.dledger.library.state import Answered, Ask, Asked, Drain, LibraryPace, PushLimits, Reply
+from flaremq.dledger.library.state import Answered, Ask, Asked, Drain, LibraryPace, PushLimits, ReplyTo
 from flaremq.dledger.types import (
     Appended,
     Ballot,
@@ -292,7 +292,7 @@ class PretendGroup:
                 member.ballot = ballot
             case Ask(to, call):
                 self._ask(member, to, call)
-            case Reply(ticket, reply):
+            case ReplyTo(ticket, reply):
                 assert callable(ticket)
                 ticket(reply)
             case Write(run):

@@ -251,6 +251,10 @@ OBEYED = {
     "storePathDLedgerCommitLog": (
         "broker/replicas/test_group_options.py::test_entries_lie_in_the_folder_that_was_set"
     ),
+    "dLegerProtocol": "broker/replicas/test_group_options.py::test_a_group_follows_the_rules_that_were_set",
+    "enableBatchPush": (
+        "broker/replicas/test_group_options.py::test_entries_are_pushed_in_batches_where_that_is_wished"
+    ),
     "preferredLeaderId": (
         "broker/replicas/test_group_options.py::test_a_preferred_member_leads_whenever_it_can"
     ),

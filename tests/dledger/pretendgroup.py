@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from flaremq.dledger.library.messages import LibraryCall, LibraryEntry, LibraryReply, entries_in, run_of
 from flaremq.dledger.library.rules import LibraryMember
-from flaremq.dledger.library.state import Answered, Ask, Asked, Drain, LibraryPace, PushLimits, Reply
+from flaremq.dledger.library.state import Answered, Ask, Asked, Drain, LibraryPace, PushLimits, ReplyTo
 from flaremq.dledger.types import (
     Appended,
     Ballot,
@@ -20,6 +20,7 @@ from flaremq.dledger.types import (
     Empty,
     EntryRun,
     Failing,
+    Fit,
     Follow,
     Lead,
     Membership,
@@ -104,11 +105,12 @@ class MemoryLedger:
         self.entries.clear()
         self.first_index, self.begin, self.synced_index = first, position, first - 1
 
-    def expire(self, first: int) -> None:
-        """Old entries go, whole files at once."""
-        while self.entries and (self.entries[0].index < first or self.entries[0].position % FILE):
-            del self.entries[0]
-            self.first_index += 1
+    def expire(self, before: int) -> None:
+        """Files go whose entries all lie before this one."""
+        begins = [each.index for each in self.entries if each.index <= before and each.position % FILE == 0]
+        if begins:
+            del self.entries[: begins[-1] - self.first_index]
+            self.first_index = begins[-1]
 
 
 @dataclass(slots=True)
@@ -122,8 +124,6 @@ class PretendMember:
     committed: int = -1
     life: int = 0
     tick_at: float = -1.0
-    is_java: bool = False
-    """It acknowledges what is not on its disk, and loses its votes: with the power."""
 
 
 @dataclass
@@ -251,8 +251,11 @@ class PretendGroup:
             self._do(member, action)
         self._tick_later(member)
 
-    def fail(self, name: str) -> None:
-        self.happens(self.all[name], Failing("the disk fails"))
+    def fail(self, name: str, *, fit_after_s: float) -> None:
+        member = self.all[name]
+        life = member.life
+        self.happens(member, Failing("the disk fails"))
+        self.after(fit_after_s, lambda: self.happens(member, Fit()) if life == member.life else None)
 
     def _tick_later(self, member: PretendMember) -> None:
         assert member.rules is not None
@@ -289,7 +292,7 @@ class PretendGroup:
                 member.ballot = ballot
             case Ask(to, call):
                 self._ask(member, to, call)
-            case Reply(ticket, reply):
+            case ReplyTo(ticket, reply):
                 assert callable(ticket)
                 ticket(reply)
             case Write(run):

@@ -157,3 +157,50 @@ def test_a_refusal_is_what_java_reads_for_each_kind_of_question() -> None:
     body = encode_refusal(Result.UNKNOWN_MEMBER, BETWEEN)
     assert decode_reply(BeatCall(1, "n1"), body) == BeatReply(Result.UNKNOWN_MEMBER)
     assert decode_reply(VoteCall(1, "n1", 0, 0), body) == VoteReply("UNKNOWN", -1)
+
+
+def golden() -> list[tuple[str, int, bytes]]:
+    """What members of RocketMQ 5.3.3 said to one of ours: its kind, the code of the question, the body."""
+    lines = map(json.loads, GOLDEN.read_text().splitlines())
+    return [(each["kind"], each["code"], each["body"].encode()) for each in lines]
+
+
+def said(body: bytes) -> dict[str, object]:
+    document: dict[str, object] = json.loads(body)
+    return document
+
+
+@pytest.mark.parametrize(("code", "body"), [(code, body) for kind, code, body in golden() if kind == "call"])
+def test_what_java_asks_is_understood_and_would_be_asked_in_the_same_words(code: int, body: bytes) -> None:
+    call, between = decode_call(code, body)
+    java, ours = said(body), said(encode_call(call, between))
+    assert {name: java[name] for name in ours} == ours
+    # What is left out is computed from the rest, or empty.
+    left_out = {"batch", "batchEntry", "count", "firstEntryIndex", "lastEntryIndex", "totalSize"}
+    assert java.keys() - ours.keys() <= left_out
+    assert decode_call(code, json.dumps(ours).encode()) == (call, between)
+
+
+QUESTIONS: dict[int, LibraryCall] = {
+    LibraryCode.VOTE: VoteCall(1, "n0", 0, 0),
+    LibraryCode.HEART_BEAT: BeatCall(1, "n0"),
+    LibraryCode.PUSH: PushCall(1, "n0", "COMMIT", 0),
+    LibraryCode.LEADERSHIP_TRANSFER: TransferCall(1, "n0", "n0", "n1"),
+    LibraryCode.METADATA: MetadataCall(),
+}
+
+
+@pytest.mark.parametrize(("code", "body"), [(code, body) for kind, code, body in golden() if kind == "reply"])
+def test_what_java_answers_is_understood(code: int, body: bytes) -> None:
+    java = said(body)
+    match decode_reply(QUESTIONS[code], body):
+        case VoteReply(result, term):
+            assert (result, term) == (java["voteResult"], java["term"])
+        case MetadataReply(_, leader, peers, is_ours):
+            assert (leader, peers, is_ours) == (java.get("leaderId", ""), java["peers"], False)
+        case PushReply() as push:
+            found = push.code, push.term, push.count, push.begin, push.end
+            assert found == tuple(java[each] for each in ("code", "term", "count", "beginIndex", "endIndex"))
+            assert push.index == java.get("index", -1)
+        case BeatReply(code_told, term) | TransferReply(code_told, term):
+            assert (code_told, term) == (java["code"], java["term"])

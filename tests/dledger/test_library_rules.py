@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from contextlib import suppress
 
 import pytest
 from tests.dledger.pretendgroup import FILE, PretendGroup
@@ -192,7 +193,18 @@ def test_whatever_the_network_and_the_power_do_what_was_decided_stays(seed: int)
         group.loss = rng.choice((0.0, 0.0, 0.05, 0.3))
         group.repeats = rng.choice((0.0, 0.2))
         group.slow_s = rng.choice((0.005, 0.05, 0.5))
-        match rng.randrange(6):
+        match rng.randrange(9):
+            case 4:
+                leader = group.leader()
+                others = [each for each in group.ids if leader is not None and each != leader.name]
+                if others:
+                    with suppress(GroupUnsettled):
+                        group.transfer(rng.choice(others))
+            case 5:
+                group.fail(rng.choice(group.ids), fit_after_s=rng.uniform(0.1, 10.0))
+            case 6:
+                member = group.all[rng.choice(group.ids)]
+                member.ledger.expire(member.committed - 20)
             case 0:
                 name = rng.choice(group.ids)
                 group.kill(name, with_power=rng.random() < 0.5)
@@ -217,8 +229,8 @@ def test_whatever_the_network_and_the_power_do_what_was_decided_stays(seed: int)
     assert puts > 10
     leader = group.leader()
     assert leader is not None
-    for at, data in group.acknowledged.items():
-        assert leader.ledger.entry(at).data == data
+    for at in range(leader.ledger.first_index, leader.committed + 1):
+        assert leader.ledger.entry(at).data == group.acknowledged[at]
 
 
 def _again(group: PretendGroup, name: str) -> None:

@@ -12,6 +12,8 @@ from tests.broker.replicas.groupmembers import HOST, leader_of, leads, made, of_
 
 from flaremq.base.lifecycle import Worker
 from flaremq.broker.app import Broker
+from flaremq.dledger.library.links import LibraryLinks
+from flaremq.dledger.library.messages import LibraryCall, PushCall
 from flaremq.dledger.node import MemberNode
 from flaremq.dledger.types import EntryRun
 from flaremq.remoting.ports import free_port
@@ -60,6 +62,50 @@ async def test_a_preferred_member_leads_whenever_it_can(tmp_path: Path) -> None:
         members[1].node.transfer("n2")
         await leads(members[2])
         await leads(members[1])
+
+
+def with_ballot(folder: Path, self_id: str) -> None:
+    """A member that knows that it has promised nothing, as one of RocketMQ's writes it."""
+    ledger = folder / self_id / f"dledger-{self_id}"
+    ledger.mkdir(parents=True)
+    (ledger / "currterm").write_text("voteLeader=\ncurrTerm=0\n")
+
+
+async def test_a_group_follows_the_rules_that_were_set(tmp_path: Path) -> None:
+    with_ballot(tmp_path, "n0")
+    async with running(tmp_path, dLegerProtocol="dledger") as (member,):
+        await leads(member)
+        assert "rules of Apache's DLedger library" in member.node.status().caution
+        await put(member)
+    async with running(tmp_path) as (member,):
+        await leads(member)
+        assert member.node.status().caution == ""
+
+
+@of_several
+async def test_entries_are_pushed_in_batches_where_that_is_wished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pushed: list[PushCall] = []
+    ask = LibraryLinks.ask
+
+    def noted(self: LibraryLinks, to: str, call: LibraryCall) -> None:
+        if isinstance(call, PushCall):
+            pushed.append(call)
+        ask(self, to, call)
+
+    monkeypatch.setattr(LibraryLinks, "ask", noted)
+    for each in ("n0", "n1"):
+        with_ballot(tmp_path, each)
+    async with running(tmp_path, 2, dLegerProtocol="dledger", enableBatchPush=True) as members:
+        leader = await leader_of(members)
+        for _ in range(5):
+            await put(leader)
+
+        async def are_pushed() -> bool:
+            return max(len(each.entries) for each in pushed) >= 5
+
+        await eventually("they are pushed together", are_pushed)
 
 
 async def test_a_leader_is_missed_after_the_time_that_was_set(tmp_path: Path) -> None:

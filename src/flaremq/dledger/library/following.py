@@ -85,6 +85,10 @@ class LibraryFollowing:
         self._drop_held()
         entry, has_it = call.entries[0], self._has(call.entries[0])
         first = entry.index + 1 if has_it else entry.index
+        if has_it and self._matched is not None:
+            # What was compared in this term stays: a truncation that says otherwise was asked for before
+            # that, and has come late.
+            first = max(first, self._matched + 1)
         why = self._why_not_cut(first, entry)
         if why:
             self._s.complaint = f"{self._s.leader} asks for a truncation that this member refuses: {why}"
@@ -93,7 +97,7 @@ class LibraryFollowing:
         self._cut(first, entry)
         if not has_it:
             self._write([entry])
-        self._matched = entry.index
+        self._matched = max(entry.index, first - 1)
         self._s.complaint = ""
         self._acknowledge(entry.index, call, ticket)
         self._commit_to(call.commit)
@@ -106,6 +110,8 @@ class LibraryFollowing:
                 f"{s.commit}. RocketMQ's members may have lost them: compare the logs, and give this member "
                 "an empty folder if theirs is the right one"
             )
+        if self._matched is not None and first <= self._matched:
+            return f"entry {first} is the leader's, as far as was compared in its term {s.term}"
         if entry.term > s.term:
             return f"entry {entry.index} is of term {entry.term}, and its leader leads in {s.term}"
         return ""
@@ -114,7 +120,10 @@ class LibraryFollowing:
         """Make room so that the entry, or what follows it, comes next."""
         s = self._s
         is_empty = s.end < s.ledger.first_index
-        if first > s.end + 1 or (is_empty and entry.position):
+        # A leader that has no entry in common with this member begins with its first one. What lies before
+        # that here was not compared, and may not be what the group has decided on.
+        is_doubtful = first == entry.index and s.commit < first - 1
+        if first > s.end + 1 or (is_empty and entry.position) or (is_doubtful and not is_empty):
             s.actions.append(Empty(first, entry.position, -1))
             s.end_term = -1
         elif first <= s.end:

@@ -27,7 +27,7 @@ from flaremq.dledger.library.messages import (
     Result,
 )
 from flaremq.dledger.library.rules import LibraryMember
-from flaremq.dledger.library.state import Answered, Ask, Asked, Drain, LibraryPace, PushLimits, Reply
+from flaremq.dledger.library.state import Answered, Ask, Asked, Drain, LibraryPace, PushLimits, ReplyTo
 from flaremq.dledger.settings import RaftSettings
 from flaremq.dledger.types import Ballot, MemberId, Membership, RepairMessage
 from flaremq.remoting.network import Network
@@ -255,7 +255,7 @@ class LibraryNode(GroupNode):
     def _carry_out(self, action: Any) -> None:
         if isinstance(action, Ask):
             self._links.ask(action.to, action.call)
-        elif isinstance(action, Reply):
+        elif isinstance(action, ReplyTo):
             assert isinstance(action.ticket, LibraryTicket)
             action.ticket.reply(action.reply)
         else:

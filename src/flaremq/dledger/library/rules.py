@@ -1,6 +1,6 @@
 """One member of a mixed group, as rules: what happens goes in, and what has to be done comes out.
 
-    Tick, Asked, Answered, Drain, Appended, Synced, Transfer, Failing, Fit > [step] > Ask, Reply, Write, ...
+    Tick, Asked, Answered, Drain, Appended, Synced, Transfer, Failing, Fit > [step] > Ask, ReplyTo, Write, ...
 
 As pure as the rules of our own groups: no clock, no I/O and no chance of their own. They are the library's,
 so that its members can be followed and led; where they are stricter, no member of the library can tell.

@@ -99,12 +99,12 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class ReplyTo:
     ticket: object
     reply: LibraryReply
 
 
-LibraryAction: TypeAlias = Action | Ask | Reply
+LibraryAction: TypeAlias = Action | Ask | ReplyTo
 
 
 class LibraryState:
@@ -169,7 +169,7 @@ class LibraryState:
         self.actions.append(Ask(to, call))
 
     def reply(self, ticket: object, reply: LibraryReply) -> None:
-        self.actions.append(Reply(ticket, reply))
+        self.actions.append(ReplyTo(ticket, reply))
 
     def save(self, ballot: Ballot) -> None:
         if ballot != self.ballot:

@@ -116,6 +116,12 @@ def test_a_leader_that_is_not_preferred_hands_over_to_one_that_is() -> None:
     assert group.run(60.0, lambda: (leader := group.leader()) is not None and leader.name == "n2")
 
 
+def votes(group: PretendGroup, name: str) -> bool:
+    rules = group.all[name].rules
+    assert rules is not None
+    return rules.is_voter
+
+
 def test_a_member_with_an_empty_folder_votes_only_after_it_has_followed_for_a_while() -> None:
     group = PretendGroup(8)
     fill(group, 30)
@@ -125,12 +131,11 @@ def test_a_member_with_an_empty_folder_votes_only_after_it_has_followed_for_a_wh
     group.wipe(wiped)
     group.start(wiped)
     settled(group)
-    rules = group.all[wiped].rules
-    assert rules is not None and not rules.is_voter
+    assert not votes(group, wiped)
     assert group.all[wiped].ledger.entries == leader.ledger.entries
     group.run(13.0)
     fill(group, 1)
-    assert rules.is_voter
+    assert votes(group, wiped)
     ballot = group.all[wiped].ballot
     assert ballot is not None and ballot.is_voter
     group.kill(other)

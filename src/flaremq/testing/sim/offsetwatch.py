@@ -145,7 +145,7 @@ class OffsetWatch:
         if isinstance(broker, GroupBroker):
             running = self._sim.running_members
             (machine,) = (each for each in self._sim.members if running.get(each.name) is broker)
-            may_append = broker.node.member.may_append
+            may_append = broker.node.rules.may_append
         else:
             machine, may_append = self._sim.machines[name], self._started.get(name) is broker
         disk = machine.disk

@@ -280,8 +280,8 @@ class RaftSide(LogSide):
             addresses[header.member] = header.address
         else:
             addresses.pop(header.member, None)
-        index = self._node.change(Membership(addresses))
-        if await self._until(lambda: self._node.status().commit >= index):
+        index, term = self._node.change(Membership(addresses)), self._node.term
+        if await self._until(lambda: self._node.has_decided(index, term)):
             return response_to(request)
         return response_to(
             request,

@@ -15,6 +15,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Final
 
+from flaremq.base.errors import Malformed
 from flaremq.broker.replicas.replication import Replication
 from flaremq.ha.states import FollowState, SlaveStatus
 from flaremq.model.record import decode_many
@@ -353,9 +354,11 @@ def _values(store: MessageStore, topic: str, queue_id: int) -> dict[int, str]:
     found: dict[int, str] = {}
     while offset < end:
         result = store.get(name, queue_id, offset, 32)
-        for record in result.records:
-            for message in decode_many(bytes(record)):
-                found[message.queue_offset] = message.body.decode()
+        try:
+            messages = decode_many(result.gathered())
+        except Malformed as error:
+            raise Violated("unreadable", f"{topic}:{queue_id} from {offset} on: {error}") from error
+        found |= {message.queue_offset: message.body.decode() for message in messages}
         if result.next_offset <= offset:
             break
         offset = result.next_offset

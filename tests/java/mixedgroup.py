@@ -39,12 +39,14 @@ SOON_S = 60.0
 class MixedGroup:
     """Members by their ids. A member keeps its folder whatever runs on it."""
 
-    def __init__(self, peers: Peers, toolchain: Toolchain, ids: tuple[str, ...] = ("n0", "n1", "n2")) -> None:
+    ids = ("n0", "n1", "n2")
+
+    def __init__(self, peers: Peers, toolchain: Toolchain, version: str = "5.3.3") -> None:
         self._peers = peers
-        self._kinds: Mapping[str, Kind] = {"java": Apache(toolchain), "ours": Flare(), "own rules": Flare()}
+        java = Apache(toolchain, version=version)
+        self._kinds: Mapping[str, Kind] = {"java": java, "ours": Flare(), "own rules": Flare()}
         self.namesrv = peers.namesrv(Flare())
-        self.ids = ids
-        self.peers = ";".join(f"{each}-127.0.0.1:{free_port()}" for each in ids)
+        self.peers = ";".join(f"{each}-127.0.0.1:{free_port()}" for each in self.ids)
         self.members: dict[str, Server] = {}
         self._folders: dict[str, Path] = {}
 
@@ -118,6 +120,22 @@ class MixedGroup:
                 await wire.ask(self.members[member].address, code, header)
 
         asyncio.run(ask())
+
+    def asked(self, member: str, code: RequestCode) -> bytes:
+        """What a member answers, whoever runs it."""
+
+        async def ask() -> bytes:
+            async with WireClient() as wire:
+                answer = await wire.ask(self.members[member].address, code)
+                return bytes(answer.body or b"")
+
+        return asyncio.run(ask())
+
+    def until_asked(self, member: str, code: RequestCode, is_so: Callable[[bytes], bool]) -> None:
+        async def holds() -> bool:
+            return is_so(await asyncio.to_thread(self.asked, member, code))
+
+        asyncio.run(eventually(f"{member} has copied what {code.name} tells", holds, SOON_S))
 
     def until_status(self, member: str, what: str, is_so: Callable[[RaftGroupStatus], bool]) -> None:
         async def holds() -> bool:

@@ -22,8 +22,11 @@ from flaremq.client.message import SendStatus
 from flaremq.client.settings import ConsumerSettings, ProducerSettings
 from flaremq.client.sync import LitePullConsumer, Producer
 from flaremq.model.message import Message
+from flaremq.model.topic import GroupConfig
+from flaremq.protocol import fastjson
 from flaremq.protocol.bodies.group import ConsumeFromWhere
 from flaremq.protocol.bodies.raft import RaftGroupStatus
+from flaremq.protocol.codes import RequestCode
 from flaremq.testing.cluster import eventually
 from flaremq.testing.patience import load_factor
 
@@ -39,8 +42,9 @@ def peers(tmp_path: Path) -> Iterator[Peers]:
 
 
 @pytest.fixture
-def group(peers: Peers, java_toolchain: Toolchain) -> MixedGroup:
-    return MixedGroup(peers, java_toolchain)
+def group(request: pytest.FixtureRequest, peers: Peers, java_toolchain: Toolchain) -> MixedGroup:
+    """With members of RocketMQ 5.3.3, or of the version that the test asks for."""
+    return MixedGroup(peers, java_toolchain, version=getattr(request, "param", "5.3.3"))
 
 
 def send(group: MixedGroup, begin: int, count: int) -> None:
@@ -110,17 +114,27 @@ def read_all(group: MixedGroup) -> list[bytes]:
     return found
 
 
-def test_our_member_follows_a_leader_of_apaches_and_has_its_files_byte_for_byte(group: MixedGroup) -> None:
+@pytest.mark.parametrize("group", ["5.3.3", "5.5.0", "4.9.7"], indirect=True)
+def test_our_member_follows_a_leader_of_apaches_byte_for_byte_and_leads_when_that_one_dies(
+    group: MixedGroup,
+) -> None:
     group.start({"n0": "java", "n1": "java"})
-    group.leader()
+    leader = group.leader()
     send(group, 0, 200)
     group.start({"n2": "ours"})
     send(group, 200, 200)
     group.same_logs("n0", "n1", "n2", least=100 * 400)
     assert group.log("n2").count(b"order ") == 400
+    group.until_status("n2", "it votes", lambda now: now.may_vote)
     status = group.status("n2")
-    assert status.standing == "follower" and status.leader == group.leader()
-    assert "only as safe as its members that run Apache's DLedger, n0, n1" in status.caution
+    assert (status.standing, status.leader) == ("follower", leader)
+    assert "only as safe as its members that run Apache's DLedger: n0, n1" in status.caution
+    group.kill(leader)
+    assert group.leader(leader) in ("n0", "n1", "n2")
+    send(group, 400, 100)
+    other = next(each for each in ("n0", "n1") if each != leader)
+    group.same_logs(other, "n2")
+    assert group.log("n2").count(b"order ") >= 500
 
 
 @pytest.mark.parametrize("batches", [False, True], ids=["singly", "in batches"])
@@ -166,6 +180,55 @@ def test_our_leader_hands_over_to_a_member_of_apaches_when_it_is_asked_to_and_wh
     group.same_logs("n1", "n2")
     log = group.log("n1")
     assert all(log.count(b"order %06d" % number) for number in range(150))
+
+
+def consume(group: MixedGroup, count: int) -> set[bytes]:
+    """So many messages that this group of consumers has not had yet, and which it will not get again."""
+    settings = ConsumerSettings(start_from=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
+    found: set[bytes] = set()
+    with LitePullConsumer("billing", namesrv=group.namesrv.address, settings=settings) as consumer:
+        consumer.subscribe(TOPIC)
+        while len(found) < count:
+            batch = consumer.poll(timeout_s=LIMIT_S)
+            assert batch, f"{len(found)} of {count} messages came"
+            found |= {each.body for each in batch}
+        consumer.commit()
+    return found
+
+
+def orders(begin: int, end: int) -> set[bytes]:
+    return {b"order %06d" % number for number in range(begin, end)}
+
+
+def test_topics_groups_and_offsets_go_from_apaches_leader_to_ours_and_back(group: MixedGroup) -> None:
+    group.start({"n1": "java", "n2": "java"}, preferredLeaderId="n0")
+    group.leader()
+    with Admin(namesrv=group.namesrv.address) as admin:
+        admin.topics.create("Early", TopicSettings(read_queues=5, write_queues=5))
+        admin.groups.create(GroupConfig("billing", retry_max_times=3))
+        send(group, 0, 50)
+        assert consume(group, 50) == orders(0, 50)
+        group.start({"n0": "ours"}, preferredLeaderId="n0")
+        group.until_status("n0", "our member leads", lambda now: now.answers)
+        assert group.leader() == "n0"
+        assert {each.read_queues for each in admin.topics.get("Early").brokers.values()} == {5}
+        assert {each.retry_max_times for each in admin.groups.get("billing").brokers.values()} == {3}
+        send(group, 50, 50)
+        assert consume(group, 50) == orders(50, 100)
+        admin.topics.create("Late", TopicSettings(read_queues=6, write_queues=6))
+        told = group.asked("n0", RequestCode.GET_ALL_CONSUMER_OFFSET)
+        offsets = fastjson.load_object(told)["offsetTable"][f"{TOPIC}@billing"]
+        for each in ("n1", "n2"):
+            group.until_asked(each, RequestCode.GET_ALL_TOPIC_CONFIG, lambda body: b'"Late"' in body)
+            group.until_asked(
+                *(each, RequestCode.GET_ALL_CONSUMER_OFFSET),
+                lambda body: fastjson.load_object(body)["offsetTable"].get(f"{TOPIC}@billing") == offsets,
+            )
+        group.kill("n0")
+        assert group.leader("n0") in ("n1", "n2")
+        send(group, 100, 50)
+        assert consume(group, 50) == orders(100, 150)
+        assert {each.read_queues for each in admin.topics.get("Late").brokers.values()} == {6}
 
 
 def test_a_group_of_apaches_is_replaced_member_by_member_under_load_and_then_follows_our_rules(

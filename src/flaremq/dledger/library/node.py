@@ -226,8 +226,8 @@ class LibraryNode(GroupNode):
         unknown = [each for each in self._others() if each not in self._kinds]
         if java:
             caution = (
-                "a mixed group is only as safe as its members that run Apache's DLedger, "
-                f"{', '.join(java)}: they acknowledge messages before those are on their disks, and may "
+                "a mixed group is only as safe as its members that run Apache's DLedger: "
+                f"{', '.join(java)}. They acknowledge messages before those are on their disks, and may "
                 "forget their votes with the power"
             )
         elif unknown:

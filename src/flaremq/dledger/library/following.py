@@ -43,13 +43,15 @@ class LibraryFollowing:
         self._matched: Index | None = None
         """The log is the leader's up to here. None before it was compared."""
         self._held: dict[Index, _Held] = {}
+        """By the first index, the one that has waited longest first."""
         self._held_bytes = 0
         self._unsynced: deque[tuple[Index, PushCall, object]] = deque()
         """What is acknowledged when this entry is on the disk."""
 
     @property
     def deadline(self) -> float:
-        return min((each.since_s for each in self._held.values()), default=inf) + self._s.pace.push_s
+        oldest = next(iter(self._held.values()), None)
+        return inf if oldest is None else oldest.since_s + self._s.pace.push_s
 
     def begin_anew(self) -> None:
         """Another leader, or none."""
@@ -209,12 +211,15 @@ class LibraryFollowing:
     def tick(self) -> None:
         """Pushes that have waited too long for those before them: the leader has to compare again."""
         s = self._s
-        first = min(self._held.values(), key=lambda each: each.call.first, default=None)
-        if first is not None and s.now >= first.since_s + s.pace.push_s:
-            self._take(first)
-            self._answer(Result.INCONSISTENT_STATE, first.call, first.ticket)
-        for held in [each for each in self._held.values() if s.now >= each.since_s + s.pace.push_s]:
-            self._held[held.call.first] = replace(held, since_s=s.now)  # Next after the first of them.
+        late = [each for each in self._held.values() if s.now >= each.since_s + s.pace.push_s]
+        if not late:
+            return
+        first = min(late, key=lambda each: each.call.first)
+        self._take(first)
+        self._answer(Result.INCONSISTENT_STATE, first.call, first.ticket)
+        for held in (each for each in late if each is not first):  # The next one's turn comes if need be.
+            del self._held[held.call.first]
+            self._held[held.call.first] = replace(held, since_s=s.now)
 
     def _take(self, held: _Held) -> None:
         del self._held[held.call.first]

@@ -16,6 +16,11 @@ def settled(group: PretendGroup, for_s: float = 60.0) -> None:
     assert group.run(for_s, group.settled), "the group does not settle"
 
 
+def votes(group: PretendGroup, name: str) -> bool:
+    rules = group.all[name].rules
+    return rules is not None and rules.is_voter
+
+
 def fill(group: PretendGroup, number: int, body: bytes = b"message") -> None:
     settled(group)
     for n in range(number):
@@ -125,12 +130,11 @@ def test_a_member_with_an_empty_folder_votes_only_after_it_has_followed_for_a_wh
     group.wipe(wiped)
     group.start(wiped)
     settled(group)
-    rules = group.all[wiped].rules
-    assert rules is not None and not rules.is_voter
+    assert not votes(group, wiped)
     assert group.all[wiped].ledger.entries == leader.ledger.entries
     group.run(13.0)
     fill(group, 1)
-    assert rules.is_voter
+    assert votes(group, wiped)
     ballot = group.all[wiped].ballot
     assert ballot is not None and ballot.is_voter
     group.kill(other)

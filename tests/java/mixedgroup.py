@@ -44,10 +44,12 @@ class MixedGroup:
     def __init__(self, peers: Peers, toolchain: Toolchain, version: str = "5.3.3") -> None:
         self._peers = peers
         java = Apache(toolchain, version=version)
-        self._kinds: Mapping[str, Kind] = {"java": java, "ours": Flare(), "own rules": Flare()}
+        self._makers: Mapping[str, Kind] = {"java": java, "ours": Flare(), "own rules": Flare()}
         self.namesrv = peers.namesrv(Flare())
         self.peers = ";".join(f"{each}-127.0.0.1:{free_port()}" for each in self.ids)
         self.members: dict[str, Server] = {}
+        self.kinds: dict[str, str] = {}
+        """What runs on a member, or did last."""
         self._folders: dict[str, Path] = {}
 
     def launch(self, member: str, kind: str, **more: object) -> Server:
@@ -59,11 +61,12 @@ class MixedGroup:
             **({} if kind == "java" else {"dLegerProtocol": "dledger" if kind == "ours" else "flaremq"}),
             **more,
         }
+        self.kinds[member] = kind
         folder = self._folders.get(member)
         if folder is not None:
             store = folder / "store"
             options |= {"storePathRootDir": store, "storePathCommitLog": store / "commitlog"}
-        server = self._peers.launch_broker(self._kinds[kind], self.namesrv.address, NAME, options)
+        server = self._peers.launch_broker(self._makers[kind], self.namesrv.address, NAME, options)
         server_folder = self._folders.setdefault(member, server.folder)
         server.folder, self.members[member] = server_folder, server
         return server
@@ -82,6 +85,10 @@ class MixedGroup:
         self.members.pop(member).kill()
 
     # What it is like.
+
+    def leads(self, member: str) -> None:
+        """Wait until NameServers know this one as the leader."""
+        assert self.leader(*(each for each in self.ids if each != member)) == member
 
     def leader(self, *but: str) -> str:
         """Wait until NameServers know a leader that runs and is none of these."""

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Self
 
 import pytest
+from tests.cli.commands import flaremq
 from tests.java.clients import JavaClients
 from tests.java.mixedgroup import NAME, MixedGroup
 from tests.java.peers import Peers
@@ -124,6 +125,12 @@ def test_our_member_follows_a_leader_of_apaches_byte_for_byte_and_leads_when_tha
     status = group.status("n2")
     assert (status.standing, status.leader) == ("follower", leader)
     assert "only as safe as its members that run Apache's DLedger: n0, n1" in status.caution
+    shown = flaremq("cluster", "group", "-n", group.namesrv.address)
+    assert shown.status == 0, shown.out + shown.err
+    assert f"{NAME} is led by {leader}, which tells nothing of its group" in shown.err
+    assert "a mixed group is only as safe as its members that run Apache's DLedger" in shown.err
+    refused = flaremq("cluster", "group", "transfer", "n2", "-n", group.namesrv.address)
+    assert "only a leader of FlareMQ's can be asked" in refused.complaint
     group.kill(leader)
     assert group.leader(leader) in ("n0", "n1", "n2")
     send(group, 400, 100)

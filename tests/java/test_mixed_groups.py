@@ -59,6 +59,15 @@ def send(group: MixedGroup, begin: int, count: int) -> None:
                         raise
 
 
+def send_batches(group: MixedGroup, count: int) -> None:
+    """Batches of six messages: a file holds 19, and ends within the next one."""
+    settings = ProducerSettings(timeout_s=10.0)
+    with Producer("sellers", namesrv=group.namesrv.address, settings=settings) as seller:
+        for _ in range(count):
+            batch = [Message(TOPIC, b"large".ljust(9_000, b".")) for _ in range(6)]
+            assert seller.send_batch(batch).status is SendStatus.OK
+
+
 class Seller:
     """Sends one message after another in a thread, and knows which were acknowledged."""
 
@@ -119,7 +128,8 @@ def test_our_member_follows_a_leader_of_apaches_byte_for_byte_and_leads_when_tha
     send(group, 0, 200)
     group.start({"n2": "ours"})
     send(group, 200, 200)
-    group.same_logs("n0", "n1", "n2", least=100 * 400)
+    send_batches(group, 60)
+    group.same_logs("n0", "n1", "n2", least=60 * 6 * 9_000)
     assert group.log("n2").count(b"order ") == 400
     group.until_status("n2", "it votes", lambda now: now.may_vote)
     status = group.status("n2")
@@ -148,8 +158,9 @@ def test_apaches_leader_hands_over_to_our_member_which_leads_and_may_be_killed(
     send(group, 0, 100)
     group.start({"n0": "ours"}, preferredLeaderId="n0", enableBatchPush=batches)
     group.leads("n0")
+    send_batches(group, 60)
     send(group, 100, 300)
-    group.same_logs("n0", "n1", "n2", least=400 * 100)
+    group.same_logs("n0", "n1", "n2", least=60 * 6 * 9_000)
     group.kill("n0")
     group.leader("n0")
     send(group, 400, 100)

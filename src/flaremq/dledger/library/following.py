@@ -80,7 +80,7 @@ class LibraryFollowing:
         if not self._has(entry):
             self._answer(Result.INCONSISTENT_STATE, call, ticket)
             return
-        self._matched = max(entry.index, self._matched or -1)
+        self._matched = entry.index if self._matched is None else max(entry.index, self._matched)
         self._acknowledge(entry.index, call, ticket)
 
     def _truncate(self, call: PushCall, ticket: object) -> None:
@@ -164,8 +164,8 @@ class LibraryFollowing:
     def drain(self) -> None:
         """Write all that follows the log now, many pushes at once."""
         s = self._s
-        if self._matched is None or s.standing is not Standing.FOLLOWER:
-            return
+        if self._matched != s.end or s.standing is not Standing.FOLLOWER:
+            return  # Nothing is written behind what was not compared.
         entries, size, commit = list[LibraryEntry](), 0, -1
         done = list[_Held]()
         while held := self._next(s.end + 1 + len(entries), entries[-1].term if entries else s.end_term):
@@ -254,11 +254,14 @@ class LibraryFollowing:
         s.reply(ticket, PushReply(code, call.term, *place, first, s.end if first >= 0 else -1))
 
     def _commit_to(self, index: Index) -> None:
+        """As far as the leader says, and the log is known to be its own."""
         s = self._s
-        index = min(index, self._matched if self._matched is not None else -1)
-        if index > s.commit:
-            s.commit = index
-            s.actions.append(Commit(index))
-        is_caught_up = self._matched is not None and self._matched >= index
-        if not s.ballot.is_voter and is_caught_up and s.now >= s.trusts_from_s and not s.ledger.is_damaged:
+        if self._matched is None:
+            return
+        known = min(index, self._matched)
+        if known > s.commit:
+            s.commit = known
+            s.actions.append(Commit(known))
+        is_whole = known == index and not s.ledger.is_damaged
+        if not s.ballot.is_voter and is_whole and s.now >= s.trusts_from_s:
             s.save(replace(s.ballot, is_voter=True))

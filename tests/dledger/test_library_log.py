@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.dledger.membertools import LoneMember
@@ -47,7 +48,7 @@ def test_a_file_ends_where_the_next_entry_does_not_fit_also_within_a_batch(
 
 
 def test_a_message_that_no_member_of_the_library_could_hold_is_refused(tmp_path: Path) -> None:
-    sizes = {"commitlog_file_size": 16 * MiB, "message_size_max": 8 * MiB}
+    sizes: dict[str, Any] = {"commitlog_file_size": 16 * MiB, "message_size_max": 8 * MiB}
     head = layout.DLEDGER_HEADER_SIZE
     with LoneMember(tmp_path / "ours", **sizes) as member:
         member.lead()

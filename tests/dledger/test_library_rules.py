@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from tests.dledger.pretendgroup import FILE, PACE, MemoryLedger, PretendGroup, an_entry
 
 from flaremq.base.errors import GroupUnsettled, InvalidParameter, NotMaster
-from flaremq.dledger.library.messages import BeatCall, LibraryCall, LibraryEntry, PushCall, Result
+from flaremq.dledger.library.messages import BeatCall, LibraryCall, LibraryEntry, PushCall, PushReply, Result
 from flaremq.dledger.library.rules import LibraryMember
 from flaremq.dledger.library.state import Asked, Drain, ReplyTo
 from flaremq.dledger.types import Ballot, Membership, Standing, Synced, Tick, Truncate, Write
@@ -182,7 +183,13 @@ class Alone:
         return self.asked(PushCall(1, "n1", kind, commit, entries))
 
     def codes(self, done: list[Any]) -> list[int]:
-        return [each.reply.code for each in done if isinstance(each, ReplyTo)]
+        return [code for code, _ in answers(done)]
+
+
+def answers(done: Iterable[Any]) -> list[tuple[int, int]]:
+    """What pushes are answered with, and their first entries."""
+    replies = (each.reply for each in done if isinstance(each, ReplyTo))
+    return [(each.code, each.index) for each in replies if isinstance(each, PushReply)]
 
 
 def test_a_member_that_has_forgotten_its_votes_gets_none_while_it_lacks_what_is_decided() -> None:
@@ -213,8 +220,8 @@ def test_an_entry_is_acknowledged_when_it_is_on_the_disk() -> None:
     member.push("COMPARE", member.ledger.entry(2))
     assert member.codes(member.push("APPEND", an_entry(3, 1, member.ledger.end))) == []
     member.ledger.synced_index = 3
-    done = list(member.rules.step(Synced(), member.now, member.rng))
-    assert [(each.reply.code, each.reply.index) for each in done] == [(Result.SUCCESS, 3)]
+    done = member.rules.step(Synced(), member.now, member.rng)
+    assert answers(done) == [(Result.SUCCESS, 3)]
 
 
 def test_a_truncation_that_comes_late_does_not_take_what_was_compared_since() -> None:
@@ -240,8 +247,8 @@ def test_entries_come_in_any_order_and_a_gap_that_stays_is_told() -> None:
     assert member.push("APPEND", later) == []
     assert member.codes(member.push("APPEND", later)) == [Result.REPEATED_PUSH]
     member.now += 1.5
-    done = list(member.rules.step(Tick(), member.now, member.rng))
-    assert [(each.reply.code, each.reply.index) for each in done] == [(Result.INCONSISTENT_STATE, 7)]
+    done = member.rules.step(Tick(), member.now, member.rng)
+    assert answers(done) == [(Result.INCONSISTENT_STATE, 7)]
 
 
 def test_a_member_that_was_away_for_longer_than_entries_are_kept_begins_anew() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from tests.broker.replicas.groupmembers import leader_of, of_several, put, running, with_ballot
 
@@ -17,6 +18,13 @@ async def all_committed(members: list[GroupBroker]) -> None:
         return len(ends) == 1 and all(each.node.status().caution for each in members)
 
     await eventually("all members know what is decided", are_so)
+
+
+def follows_own_rules(member: GroupBroker) -> float:
+    assert member.broker.composition is not None
+    side: Any = member.broker.composition.replication
+    (figure,) = (each for each in side.metrics() if each.name == "rocketmq_raft_own_rules")
+    return float(figure.rows[0][1])
 
 
 def known(members: list[GroupBroker], topic: str) -> list[bool]:
@@ -48,6 +56,7 @@ async def test_what_a_group_by_the_librarys_rules_has_stored_and_created_our_own
 
         await eventually("the other member serves", leads_now)
         assert to.tables.topics.version.state_version == 0
+        assert follows_own_rules(to) == 0
         await put(to)
         end = to.store.log.confirmed
     async with running(tmp_path, 3) as members:
@@ -55,3 +64,4 @@ async def test_what_a_group_by_the_librarys_rules_has_stored_and_created_our_own
         assert leader.store.log.confirmed >= end
         assert known([leader], "Rare") == [True]
         assert leader.node.status().caution == ""
+        assert follows_own_rules(leader) == 1

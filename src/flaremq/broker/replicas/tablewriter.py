@@ -91,8 +91,8 @@ class TableWriter(Feature):
         self._told = Seldom(_TOLD_S)
 
     async def start(self) -> None:
-        """Write the names before any message of this term, and the offsets with the first round: whole, as
-        this member may have led before, and have changed what the group never decided on."""
+        """Write the names before any message of this term, and the offsets with the first round: all of them,
+        as this member may have led before, and have changed what the group never decided on."""
         tables = self._tables
         self._delays = tables.delays.wrapper().offset_table
         self._progress, self._waited = self._timers.progress, self._timers.counts.total

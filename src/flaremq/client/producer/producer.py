@@ -32,7 +32,7 @@ from flaremq.client.producer.packing import (
     shown,
 )
 from flaremq.client.producer.pipeline import InFlight, SendPipeline, StoredPosition, ask
-from flaremq.client.producer.placement import QueuePlacement, target_of
+from flaremq.client.producer.placement import QueuePlacement, SendTarget, target_of
 from flaremq.client.settings import ClientSettings, ProducerSettings, Trace
 from flaremq.client.trace import SendTracer, trace_dispatcher
 from flaremq.model import sysflag
@@ -245,11 +245,7 @@ class Producer:
         return await self._sent(self._packer.pack_parcel(parcel), to, timeout_s, None)
 
     async def send_half(
-        self,
-        message: Message,
-        to: MessageQueue | QueueSelector | None,
-        timeout_s: float | None,
-        more: Mapping[str, str] = NOTHING,
+        self, message: Message, to: SendTarget, timeout_s: float | None, more: Mapping[str, str] = NOTHING
     ) -> Receipt:
         """Prepare a message for a transaction, with `more` properties. For TransactionProducer."""
         message = self.injected(message)
@@ -302,8 +298,8 @@ class Producer:
         at: MessageQueue | None = None,
         earlier: Sequence[FlareError] = (),
     ) -> Receipt:
-        """`at`: a numbered message may be in this queue already. `earlier` attempts of another one have
-        failed like this."""
+        """`at`: a numbered message may be in this queue already. `earlier`: how attempts for another one have
+        failed before."""
         if parcel.number:
             until_safe = self.settings.retry_not_stored
             numbered = Attempts(self, parcel, limit_s, self.client, at=at, until_safe=until_safe)
@@ -456,7 +452,7 @@ class Producer:
         return None if place is None or connection is None else (place[0], connection)
 
     async def placed(
-        self, message: Message | PackedMessage, to: MessageQueue | QueueSelector | None
+        self, message: Message | PackedMessage, to: SendTarget
     ) -> tuple[MessageQueue, Connection]:
         """The same, but waits for both; skips one broker that cannot be reached."""
         to = target_of(message, to)
@@ -490,11 +486,7 @@ class Producer:
         return self._placement.has_other(topic)
 
     async def again(
-        self,
-        in_flight: InFlight,
-        to: MessageQueue | QueueSelector | None,
-        error: FlareError,
-        timeout_s: float,
+        self, in_flight: InFlight, to: SendTarget, error: FlareError, timeout_s: float
     ) -> Receipt:
         """Make another attempt for a message whose first one failed. Raises that error if another makes no
         sense or no time is left."""
@@ -506,11 +498,7 @@ class Producer:
         return await self.resend(in_flight, to, timeout_s, (error,))
 
     async def resend(
-        self,
-        in_flight: InFlight,
-        to: MessageQueue | QueueSelector | None,
-        timeout_s: float,
-        earlier: Sequence[FlareError] = (),
+        self, in_flight: InFlight, to: SendTarget, timeout_s: float, earlier: Sequence[FlareError] = ()
     ) -> Receipt:
         """A numbered message may be stored already: it goes to the same queue."""
         parcel = self._packer.pack(in_flight.message, in_flight.message_id, in_flight.number)

@@ -7,6 +7,7 @@ groupchecks  what must hold of Raft groups, at every moment and in the end
 history      what clients asked for and saw
 loop         one event loop for all nodes, with virtual time
 nemesis      carries out the faults of a plan, and heals them
+offsetwatch  the committed offsets of groups, and what a failover makes of them
 plan         what a run does, as data drawn from a seed
 registers    whether one order explains what clients saw of a register
 runner       one run: faults, healing, and all checks

@@ -77,6 +77,8 @@ def _summary(results: list[RunResult], real_s: float, cpu_s: float) -> None:
     )
     faults = sum((result.faults for result in results), Counter[str]())
     print("faults met: " + ", ".join(f"{kind} {count}" for kind, count in sorted(faults.items())))
+    met = sum((result.met for result in results), Counter[str]())
+    print("clients met: " + ", ".join(f"{what} {count}" for what, count in sorted(met.items())))
 
 
 def _ended(results: list[RunResult], test: Path | None, commit: str) -> int:

@@ -20,7 +20,6 @@ from flaremq.servers.groupbroker import GroupBroker
 from flaremq.testing.sim.checks import Violated
 from flaremq.testing.sim.world import Simulation
 
-_LOOK_S: Final = 0.05
 _SETTLE_S: Final = 120.0
 
 
@@ -34,12 +33,6 @@ class GroupChecks:
         """By group and index: the term, and the checksum of the entry."""
         self._seen: dict[str, tuple[GroupBroker, int]] = {}
         """Of each member: its life, and how far it was compared."""
-
-    async def watch(self) -> None:
-        """Look again and again, until this is cancelled or something is wrong."""
-        while True:
-            self.look()
-            await asyncio.sleep(_LOOK_S)
 
     def look(self) -> None:
         answering: dict[str, str] = {}

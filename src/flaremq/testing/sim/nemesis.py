@@ -9,7 +9,7 @@ from typing import Final
 
 from flaremq.base.errors import FlareError
 from flaremq.dledger.ledger.raftlog import RaftLog
-from flaremq.testing.sim.plan import Fault
+from flaremq.testing.sim.plan import LEADER, PARTITIONS, Fault
 from flaremq.testing.sim.world import Machine, Simulation
 
 _CRC_AT: Final = 40  # In the head of an entry.
@@ -58,7 +58,7 @@ class Nemesis:
     async def _do(self, fault: Fault) -> None:
         sim = self._sim
         brokers = sim.servers
-        broker = brokers[fault.target % len(brokers)]
+        broker = self._broker(fault.target)
         match fault.kind:
             case "kill" | "power":
                 await self._ended([broker], fault, power=fault.kind == "power")
@@ -82,6 +82,8 @@ class Nemesis:
                 machine.resume()
             case "cut" | "one way" | "clog" | "reset":
                 await self._network(broker, fault)
+            case kind if kind in PARTITIONS:
+                await self._partition(broker, fault)
             case "truncate":
                 broker.kill()
                 self._truncate(broker, fault.number)
@@ -92,6 +94,14 @@ class Nemesis:
                 broker.step_clock(fault.number)
             case _:
                 await self._disk(broker, fault)
+
+    def _broker(self, target: int) -> Machine:
+        servers = self._sim.servers
+        for machine in servers if target == LEADER else ():
+            member = self._sim.running_members.get(machine.name)
+            if member is not None and member is self._sim.leader(machine.name.rpartition("-")[0]):
+                return machine
+        return servers[max(0, target) % len(servers)]
 
     def _rot(self, machine: Machine, number: int) -> None:
         """Flip a bit in the head of an entry that was decided on: nobody but a scrub reads it."""
@@ -161,6 +171,18 @@ class Nemesis:
         await asyncio.sleep(fault.span_s)
         sim.wires.heal()
 
+    async def _partition(self, member: Machine, fault: Fault) -> None:
+        """Members see each other no more, and clients see all of them."""
+        sim, group = self._sim, member.name.rpartition("-")[0]
+        members = [each.ip for each in sim.members if each.name.rpartition("-")[0] == group]
+        at = members.index(member.ip)
+        sim.events.fault(fault.kind, member.name)
+        pairs = _cut_pairs(fault.kind, members[at:] + members[:at])
+        for source, target in pairs:
+            sim.wires.cut([source], [target], one_way=True)
+        await asyncio.sleep(fault.span_s)
+        sim.wires.heal(pairs)
+
     async def _disk(self, broker: Machine, fault: Fault) -> None:
         sim, disk = self._sim, broker.disk
         sim.events.fault(fault.kind, broker.name)
@@ -179,6 +201,24 @@ class Nemesis:
             (broker.lose_power if fault.number % 2 else broker.kill)()
         if not broker.is_running:
             await self._try(broker)
+
+
+def _cut_pairs(kind: str, ips: Sequence[str]) -> list[tuple[str, str]]:
+    """From where to where nothing comes through; the first one is the target."""
+    target, half, size = ips[0], len(ips) // 2, len(ips)
+    match kind:
+        case "members deaf":
+            return [(each, target) for each in ips[1:]]
+        case "members cut":
+            cut = [(target, each) for each in ips[1:]]
+        case "halves":
+            cut = [(one, other) for one in ips[:half] for other in ips[half:]]
+        case "bridge":
+            cut = [(one, other) for one in ips[1 : 1 + half] for other in ips[1 + half :]]
+        case _:
+            apart = range(2, size - 1)
+            cut = [(one, ips[(at + step) % size]) for at, one in enumerate(ips) for step in apart]
+    return [*cut, *((other, one) for one, other in cut)]
 
 
 def _repair(machine: Machine) -> None:

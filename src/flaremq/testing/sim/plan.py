@@ -16,8 +16,14 @@ KINDS: Final = (
     "namesrv kill", "client pause", "clock step", "sync error", "disk full", "read only", "clog",
 )  # fmt: skip
 """Every kind of fault that is drawn alone. Besides, a plan may hold "client kill", "truncate": a file that
-can be made again from the log is cut to half, or to nothing, and "rot": a bit of an entry flips on the disk
-of a member of a group."""
+can be made again from the log is cut to half, or to nothing, and of groups "rot": a bit of an entry flips on
+the disk of a member, and the partitions."""
+PARTITIONS: Final = ("members cut", "members deaf", "halves", "bridge", "ring")
+"""Of the members of a group, from each other; clients reach all of them. The member that is the target is cut
+off, hears nobody, is in the smaller half, is the only one that both halves see, or sees its neighbours only,
+as all do then."""
+LEADER: Final = -1
+"""As a target: who leads at the moment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +31,8 @@ class Fault:
     at_s: float
     kind: str
     target: int
-    """Which broker (masters first, then slaves), NameServer or client; from 0, and modulo their number."""
+    """Which broker (masters first, then slaves), NameServer or client; from 0, and modulo their number. Or
+    LEADER."""
     span_s: float
     """How long it lasts, or until the machine is started again."""
     number: int = 0

@@ -12,7 +12,7 @@ import asyncio
 import gc
 import time
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from flaremq.broker.replicas.replication import Replication
@@ -22,12 +22,12 @@ from flaremq.servers.together import Broker
 from flaremq.store.offline.folder import OfflineStore
 from flaremq.store.offline.verify import Verifier
 from flaremq.store.store import MessageStore
-from flaremq.testing.sim import checks
-from flaremq.testing.sim.checks import Violated
+from flaremq.testing.sim.checks import Evidence, Violated, examine
 from flaremq.testing.sim.groupchecks import GroupChecks
-from flaremq.testing.sim.history import History, QueueName
+from flaremq.testing.sim.history import Content, History
 from flaremq.testing.sim.loop import Stuck
 from flaremq.testing.sim.nemesis import Nemesis
+from flaremq.testing.sim.offsetwatch import OffsetWatch
 from flaremq.testing.sim.plan import Plan, draw, draw_group
 from flaremq.testing.sim.workload import DELAYS, TOPICS, Shopper
 from flaremq.testing.sim.world import Machine, Simulation
@@ -36,6 +36,7 @@ _DELAYED_S: Final = 16.0
 """After this time each message is in its queue, or lost."""
 _CLIENT_AGAIN_S: Final = 2.0
 _CATCH_UP_S: Final = 120.0
+_LOOK_S: Final = 0.05
 _FINISH_S: Final = 240.0
 """After healing, all work must be done within this virtual time: transactions are asked about every few
 seconds, retries wait up to ten, routes are refreshed every five, and silent peers noticed within minutes."""
@@ -56,6 +57,8 @@ class RunResult:
     faults: Counter[str]
     last: tuple[str, ...] = ()
     """The last events, of a run that failed."""
+    met: Counter[str] = field(default_factory=Counter)
+    """What clients met, and how often."""
 
     def line(self, commit: str = "") -> str:
         state = f"FAILED {self.error}" if self.check else "ok"
@@ -120,7 +123,7 @@ def run_plan(plan: Plan) -> RunResult:
         events = sim.events
         return RunResult(
             plan, check, error, sim.loop.now_s, time.perf_counter() - began_s, events.count, events.digest,
-            events.faults, last,
+            events.faults, last, run.met,
         )  # fmt: skip
 
 
@@ -132,7 +135,9 @@ class _Run:
         self._machines = [sim.client_machine(f"client-{number}") for number in range(plan.clients)]
         self._shoppers = [Shopper(sim, machine, plan, self._history) for machine in self._machines]
         self._groups = GroupChecks(sim)
-        sim.on_started = self._check_offsets
+        self._offsets = OffsetWatch(sim, self._history)
+        self.met: Counter[str] = Counter()
+        sim.on_started = self._started
         for number, machine in enumerate(sim.machines.values()):
             machine.drift = plan.drift * (-1) ** number
 
@@ -142,13 +147,14 @@ class _Run:
         work = [asyncio.create_task(self._client(number)) for number in range(plan.clients)]
         nemesis = Nemesis(sim, self._machines)
         faults = asyncio.create_task(nemesis.run(plan.faults))
-        watching = asyncio.create_task(self._groups.watch())
+        watching = asyncio.create_task(self._watch())
         await asyncio.sleep(plan.length_s)
         faults.cancel()
         await nemesis.heal()
         await self._finish([*work, watching])
         await self._groups.led()
         content = self.content()
+        self.met = self._history.counts(content)
         self._check(content)
         for shopper, machine in zip(self._shoppers, self._machines, strict=True):
             await machine.do(_set(shopper.stopping))
@@ -157,6 +163,13 @@ class _Run:
         await self._catch_up()
         await self._restart()
         self._check_same(content)
+
+    async def _watch(self) -> None:
+        """Look again and again, until this is cancelled or something is wrong."""
+        while True:
+            self._groups.look()
+            self._offsets.look()
+            await asyncio.sleep(_LOOK_S)
 
     async def _client(self, number: int) -> None:
         """A client that is killed is started again, and goes on with what it had to send."""
@@ -185,12 +198,11 @@ class _Run:
         history = self._history
         if history.sends.keys() and len(history.sends) < self._plan.sends * self._plan.clients:
             return False
-        done = {read.value for read in history.handled if read.ok}
-        left = [
-            value for value, op in history.acknowledged.items() if op.kind != "rollback" and value not in done
-        ]
-        if not left or self._plan.keeps_acknowledged:
-            return not left
+        left = [op.value for op in history.unhandled()]
+        if self._plan.keeps_acknowledged:
+            return not left and not history.unseen()
+        if not left:
+            return True
         # Some may be lost, and those that are still to come are in no queue yet.
         now_s, last_s = self._sim.loop.now_s, max(op.ended_s or 0.0 for op in history.sends.values())
         if now_s < max(last_s, self._plan.length_s) + _DELAYED_S:
@@ -200,9 +212,9 @@ class _Run:
         there = {value for values in self.content().values() for value in values.values()}
         return there.isdisjoint(left)
 
-    def content(self) -> dict[QueueName, dict[int, str]]:
+    def content(self) -> Content:
         """What all queues of the masters hold, or those of the leaders of groups."""
-        found: dict[QueueName, dict[int, str]] = {}
+        found: Content = {}
         for name in self._sim.names:
             master = self._sim.master(name)
             if master is not None:
@@ -239,28 +251,30 @@ class _Run:
             if _content(slave.store, name) != _content(master.store, name):
                 raise Violated("other messages", f"{machine.name} shows other messages than its master")
 
-    def _check(self, content: dict[QueueName, dict[int, str]]) -> None:
-        history, lossless = self._history, self._plan.keeps_acknowledged
-        for name, topic in history.topics:
+    def _check(self, content: Content) -> None:
+        plan, topics = self._plan, dict[str, frozenset[str]]()
+        for name in self._sim.names:
             master = self._sim.master(name)
-            if master is None or master.tables.topics.get(topic) is None:
-                raise Violated("lost topic", f"{topic} was created on {name}, and is gone")
-        checks.check_sends(history, content, lossless=lossless)
-        checks.check_transactions(history, content)
-        if lossless:
-            checks.check_order(history)
-            checks.check_fifo(history, content)
-        checks.check_pulls(history, content, lossless=lossless)
-        if not self._plan.moves_clocks:
-            checks.check_moments(history)
-        checks.check_groups(history, Counter(), lossless=lossless)
+            topics[name] = frozenset(() if master is None else master.tables.topics.all())
+        examine(
+            Evidence(
+                self._history,
+                content,
+                is_lossless=plan.keeps_acknowledged,
+                has_true_clocks=not plan.moves_clocks,
+                topics=topics,
+            )
+        )
+
+    def _started(self, machine: Machine) -> None:
+        if machine in self._sim.brokers:
+            self._offsets.started(machine)
+            self._check_offsets(machine)
 
     def _check_offsets(self, machine: Machine) -> None:
         """No group has committed more than a master has: that would hide what comes in the place of the rest.
         Groups read offsets from slaves too, but these may run ahead of the log that is copied beside them."""
         broker = self._sim.running[machine.name]
-        if machine not in self._sim.brokers:
-            return
         for (topic, group), queues in broker.tables.offsets.all().items():
             for queue_id, offset in queues.items():
                 end = broker.store.max_offset(topic.encode(), queue_id)
@@ -281,7 +295,7 @@ class _Run:
         await self._sim.start()
         await self._groups.settle()
 
-    def _check_same(self, before: dict[QueueName, dict[int, str]]) -> None:
+    def _check_same(self, before: Content) -> None:
         after = self.content()
         for queue, values in before.items():
             for offset, value in values.items():
@@ -314,8 +328,8 @@ def _bytes(broker: Broker, begin: int) -> bytes:
     return bytes(found)
 
 
-def _content(store: MessageStore, name: str) -> dict[QueueName, dict[int, str]]:
-    found: dict[QueueName, dict[int, str]] = {}
+def _content(store: MessageStore, name: str) -> Content:
+    found: Content = {}
     for topic in TOPICS:
         for queue_id in range(2):
             values = _values(store, topic, queue_id)

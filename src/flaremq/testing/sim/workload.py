@@ -9,18 +9,18 @@ import asyncio
 from contextlib import suppress
 from typing import Final
 
-from flaremq.base.errors import FlareError
+from flaremq.base.errors import CallTimeout, ConnectionLost, FlareError, SendFailed, Unreachable
 from flaremq.client.client import Client
 from flaremq.client.consumer.litepull import LitePullConsumer
 from flaremq.client.consumer.push import PushConsumer
-from flaremq.client.message import Decision, Receipt, ReceivedMessage, SendStatus
+from flaremq.client.message import Decision, Recall, Receipt, ReceivedMessage, SendStatus
 from flaremq.client.producer.producer import Producer
 from flaremq.client.producer.transaction import Transaction, TransactionProducer
 from flaremq.client.settings import ConsumerSettings, ProducerSettings
 from flaremq.model.message import Message, MessageQueue
 from flaremq.model.msgid import decode_offset_id
 from flaremq.protocol.bodies.group import ConsumeFromWhere
-from flaremq.protocol.codes import RequestCode
+from flaremq.protocol.codes import RequestCode, ResponseCode
 from flaremq.protocol.headers.topic import CreateTopicRequestHeader
 from flaremq.testing.sim.checks import Violated
 from flaremq.testing.sim.history import History, QueueName, ReadOp, SendOp
@@ -47,6 +47,9 @@ class Shopper:
         self._named = 0
         self._failing: dict[str, int] = {}
         self._last_fifo: MessageQueue | None = None
+        self._cancel_rng = machine.sim.rng(f"{machine.name}/cancels")
+        self._to_cancel: list[tuple[float, SendOp, str]] = []
+        """When, and by which handle."""
         self.stopping = asyncio.Event()
 
     async def run(self) -> None:
@@ -109,7 +112,8 @@ class Shopper:
         left = self._failing.setdefault(value, 1 if self._rng.random() < 0.05 else 0)
         self._failing[value] = left - 1
         queue = _name(message.queue)
-        read = ReadOp(value, self._machine.name, self._now_s(), queue, message.queue_offset, left <= 0)
+        places = message.queue_offset, message.physical_offset
+        read = ReadOp(value, self._machine.name, self._now_s(), queue, *places, ok=left <= 0)
         self._history.handled.append(read)
         if left > 0:
             raise ValueError(f"{value} is to be tried again")
@@ -127,10 +131,11 @@ class Shopper:
             await consumer.assign(queues)
             for queue in queues:
                 self._history.seeks.append((len(self._history.pulls), name, _name(queue)))
+            self._history.readers[self._machine.name] = name
             while True:
                 for message in await consumer.poll(timeout_s=2.0):
-                    place = _name(message.queue)
-                    read = ReadOp(message.body.decode(), name, self._now_s(), place, message.queue_offset)
+                    value, places = message.body.decode(), (message.queue_offset, message.physical_offset)
+                    read = ReadOp(value, name, self._now_s(), _name(message.queue), *places)
                     self._history.pulls.append(read)
 
     # Sending.
@@ -148,6 +153,7 @@ class Shopper:
             while self._named < self._plan.sends:
                 due_s += self._rng.random() * 2 * pace_s
                 await asyncio.sleep(max(0.0, due_s - self._now_s()))
+                await self._cancel(plain)
                 kind = self._rng.choice(
                     ["plain", "plain", "once", "fifo", "fifo", "delayed", "commit", "rollback"]
                     + ["timer"] * self._plan.timers
@@ -171,7 +177,9 @@ class Shopper:
                 if receipt is None:
                     return
         except (FlareError, OSError) as error:
-            self._sim.events.add(self._machine.name, f"unknown {kind} {type(error).__name__}", self._named)
+            op.is_refused = _is_refusal(error)
+            became = "refused" if op.is_refused else "unknown"
+            self._sim.events.add(self._machine.name, f"{became} {kind} {type(error).__name__}", self._named)
             return
         op.ended_s = self._now_s()
         self._sim.events.add(self._machine.name, f"stored {kind}", self._named)
@@ -194,7 +202,23 @@ class Shopper:
         self._check_copy(op, receipt)
         if op.kind in ("plain", "once", "fifo"):
             op.queue, op.offset = _name(receipt.queue), receipt.queue_offset
+            op.place = decode_offset_id(receipt.offset_id).physical_offset
+        if receipt.recall_handle is not None and self._cancel_rng.random() < 0.4:
+            at_s = self._now_s() + self._cancel_rng.random() * (op.due_s - op.began_s)
+            self._to_cancel.append((at_s, op, receipt.recall_handle))
         return receipt
+
+    async def _cancel(self, producer: Producer) -> None:
+        """Cancel the messages whose moment for that has come."""
+        for each in [each for each in self._to_cancel if each[0] <= self._now_s()]:
+            self._to_cancel.remove(each)
+            _, op, handle = each
+            op.may_be_cancelled = True
+            with suppress(FlareError):
+                outcome = await producer.recall(handle)
+                op.may_be_cancelled = outcome is Recall.CANCELLED
+                op.cancelled_s = self._now_s() if op.may_be_cancelled else None
+                self._sim.events.add(self._machine.name, f"cancel: {outcome.value}")
 
     def _check_copy(self, op: SendOp, receipt: Receipt) -> None:
         """A SYNC_MASTER has promised that slaves have the message. One that is dead now may have had it."""
@@ -249,6 +273,19 @@ class Shopper:
 
 def _name(queue: MessageQueue) -> QueueName:
     return queue.topic, queue.broker_name, queue.queue_id
+
+
+def _is_refusal(error: FlareError | OSError) -> bool:
+    """Whether nothing can have been stored: each attempt was answered so, or found no connection."""
+    attempts = error.attempts if isinstance(error, SendFailed) else (error,)
+    return bool(attempts) and all(map(_stored_nothing, attempts))
+
+
+def _stored_nothing(error: FlareError | OSError) -> bool:
+    if isinstance(error, Unreachable):
+        return not isinstance(error, ConnectionLost | CallTimeout)
+    code = error.response_code if isinstance(error, FlareError) else None
+    return code is not None and code != ResponseCode.SYSTEM_ERROR
 
 
 async def _until_done(work: object) -> None:

@@ -15,7 +15,7 @@ import logging
 import random
 import shutil
 import tempfile
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self, TypeVar
@@ -274,16 +274,28 @@ class Simulation:
         made = []
         for number, name in enumerate(self.names):
             ips = [f"10.0.{20 + number}.{member + 1}" for member in range(replicas)]
-            peers = ";".join(f"n{member}-{ip}:{_GROUP_PORT}" for member, ip in enumerate(ips))
-            for member, ip in enumerate(ips):
-                own = {
-                    "brokerName": name,
-                    "enableDLegerCommitLog": True,
-                    "dLegerPeers": peers,
-                    "dLegerSelfId": f"n{member}",
-                }
-                made.append(self._group_member(self.machine(f"{name}-n{member}", ip), own))
+            made += [self._in_group(name, ips, member) for member in range(replicas)]
         return made
+
+    def _in_group(self, name: str, ips: Sequence[str], number: int) -> Machine:
+        """The member of this number, which is told of all these."""
+        peers = ";".join(f"n{each}-{ip}:{_GROUP_PORT}" for each, ip in enumerate(ips))
+        own = {
+            "brokerName": name,
+            "enableDLegerCommitLog": True,
+            "dLegerPeers": peers,
+            "dLegerSelfId": f"n{number}",
+        }
+        return self._group_member(self.machine(f"{name}-n{number}", ips[number]), own)
+
+    def new_member(self, name: str) -> Machine:
+        """One more machine for a group, which does not know of it yet: it may become a member."""
+        others = [each for each in self.members if each.name.rpartition("-")[0] == name]
+        number, subnet = len(others), others[0].ip.rpartition(".")[0]
+        ips = [*(each.ip for each in others), f"{subnet}.{number + 1}"]
+        machine = self._in_group(name, ips, number)
+        self.members.append(machine)
+        return machine
 
     def _group_member(self, machine: Machine, own: Mapping[str, object]) -> Machine:
         async def boot() -> None:

@@ -38,6 +38,7 @@ class LoneMember:
         *,
         disk: Disk | None = None,
         unit_file_size: int = UNIT_FILE,
+        as_library: bool = False,
         **options: Any,
     ) -> None:
         group = group_of(self_id)
@@ -48,7 +49,7 @@ class LoneMember:
             store_host=STORE_HOST,
             clock=self.clock,
             disk=disk,
-            make_log=partial(RaftLog, self_id=self_id, unit_file_size=unit_file_size),
+            make_log=partial(RaftLog, self_id=self_id, as_library=as_library, unit_file_size=unit_file_size),
         )
         self.ledger = StoreLedger(self.store, group.membership, self.clock)
         assert isinstance(self.store.log, RaftLog)

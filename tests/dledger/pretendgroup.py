@@ -7,7 +7,7 @@ import random
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import count, islice
 from typing import Any, Final
 
 from flaremq.dledger.library.messages import LibraryCall, LibraryEntry, LibraryReply, entries_in, run_of
@@ -79,7 +79,7 @@ class MemoryLedger:
         if not self.first_index <= first <= self.last_index:
             return None
         found, size = list[LibraryEntry](), 0
-        for entry in self.entries[first - self.first_index :]:
+        for entry in islice(self.entries, first - self.first_index, None):
             size += len(entry.data)
             if found and (size > bytes_max or entry.position != found[-1].end):
                 break

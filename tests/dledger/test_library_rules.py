@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 from contextlib import suppress
+from typing import Any
 
 import pytest
-from tests.dledger.pretendgroup import FILE, PretendGroup
+from tests.dledger.pretendgroup import FILE, PACE, MemoryLedger, PretendGroup, an_entry
 
 from flaremq.base.errors import GroupUnsettled, InvalidParameter, NotMaster
-from flaremq.dledger.types import Ballot, Standing
+from flaremq.dledger.library.messages import BeatCall, LibraryCall, LibraryEntry, PushCall, PushReply, Result
+from flaremq.dledger.library.rules import LibraryMember
+from flaremq.dledger.library.state import Asked, Drain, ReplyTo
+from flaremq.dledger.types import Ballot, Membership, Standing, Synced, Tick, Truncate, Write
 
 
 def settled(group: PretendGroup, for_s: float = 60.0) -> None:
     assert group.run(for_s, group.settled), "the group does not settle"
+
+
+def votes(group: PretendGroup, name: str) -> bool:
+    rules = group.all[name].rules
+    return rules is not None and rules.is_voter
 
 
 def fill(group: PretendGroup, number: int, body: bytes = b"message") -> None:
@@ -142,6 +152,109 @@ def test_a_member_with_an_empty_folder_votes_only_after_it_has_followed_for_a_wh
     group.kill(leader.name)
     group.start(leader.name)
     assert group.run(30.0, lambda: group.leader() is not None)
+
+
+class Alone:
+    """One member, and a test that is its leader."""
+
+    def __init__(self, entries: int, *, may_vote: bool = True) -> None:
+        members = Membership({"n0": "a:1", "n1": "b:1", "n2": "c:1"})
+        self.ledger = MemoryLedger(members)
+        for n in range(entries):
+            self.ledger.append(1, b"%d" % n)
+        self.ledger.synced_index = self.ledger.last_index
+        self.now = 0.0
+        self.rng = random.Random(1)
+        ballot = Ballot(1)
+        self.rules = LibraryMember(
+            *("n0", self.ledger, ballot, PACE, 0.0),
+            members=members.addresses,
+            rng=self.rng,
+            may_vote=may_vote,
+        )
+        self.asked(BeatCall(1, "n1"))
+
+    def asked(self, call: LibraryCall) -> list[Any]:
+        """What it does."""
+        done = list(self.rules.step(Asked("n1", call, "ticket"), self.now, self.rng))
+        done += self.rules.step(Drain(), self.now, self.rng)
+        for each in done:
+            if isinstance(each, Write):
+                self.ledger.append_run(each.run)
+            elif isinstance(each, Truncate):
+                self.ledger.truncate_from(each.first)
+        return done
+
+    def push(self, kind: str, *entries: LibraryEntry, commit: int = -1) -> list[Any]:
+        return self.asked(PushCall(1, "n1", kind, commit, entries))
+
+    def codes(self, done: list[Any]) -> list[int]:
+        return [code for code, _ in answers(done)]
+
+
+def answers(done: Iterable[Any]) -> list[tuple[int, int]]:
+    """What pushes are answered with, and their first entries."""
+    replies = (each.reply for each in done if isinstance(each, ReplyTo))
+    return [(each.code, each.index) for each in replies if isinstance(each, PushReply)]
+
+
+def test_a_member_that_has_forgotten_its_votes_gets_none_while_it_lacks_what_is_decided() -> None:
+    member = Alone(3, may_vote=False)
+    member.push("COMPARE", member.ledger.entry(2))
+    member.now = 60.0
+    member.push("COMMIT", commit=9)
+    assert not member.rules.is_voter
+    assert member.rules.commit == 2
+    member.push("COMMIT", commit=2)
+    assert member.rules.is_voter
+
+
+def test_nothing_is_appended_before_the_logs_were_compared_or_behind_what_was_not() -> None:
+    member = Alone(3)
+    following = an_entry(3, 1, member.ledger.end)
+    assert member.codes(member.push("APPEND", following)) == [Result.INCONSISTENT_STATE]
+    assert member.codes(member.push("COMPARE", member.ledger.entry(1))) == [Result.SUCCESS]
+    assert member.push("APPEND", following) == []
+    assert member.ledger.last_index == 2
+    assert member.codes(member.push("COMPARE", member.ledger.entry(2))) == [Result.SUCCESS]
+    member.push("APPEND", following)
+    assert member.ledger.last_index == 3
+
+
+def test_an_entry_is_acknowledged_when_it_is_on_the_disk() -> None:
+    member = Alone(3)
+    member.push("COMPARE", member.ledger.entry(2))
+    assert member.codes(member.push("APPEND", an_entry(3, 1, member.ledger.end))) == []
+    member.ledger.synced_index = 3
+    done = member.rules.step(Synced(), member.now, member.rng)
+    assert answers(done) == [(Result.SUCCESS, 3)]
+
+
+def test_a_truncation_that_comes_late_does_not_take_what_was_compared_since() -> None:
+    member = Alone(5)
+    late = member.ledger.entry(1)
+    member.push("COMPARE", member.ledger.entry(4))
+    assert member.codes(member.push("TRUNCATE", late)) == [Result.SUCCESS]
+    assert member.ledger.last_index == 4
+
+
+def test_entries_come_in_any_order_and_a_gap_that_stays_is_told() -> None:
+    member = Alone(1)
+    member.push("COMPARE", member.ledger.entry(0))
+    entries = [an_entry(1, 1, member.ledger.end)]
+    for n in range(2, 5):
+        entries.append(an_entry(n, 1, entries[-1].end))
+    member.push("APPEND", entries[2])
+    member.push("APPEND", entries[1])
+    assert member.ledger.last_index == 0
+    member.push("APPEND", entries[0])
+    assert member.ledger.last_index == 3
+    later = an_entry(7, 1, 10_000)
+    assert member.push("APPEND", later) == []
+    assert member.codes(member.push("APPEND", later)) == [Result.REPEATED_PUSH]
+    member.now += 1.5
+    done = member.rules.step(Tick(), member.now, member.rng)
+    assert answers(done) == [(Result.INCONSISTENT_STATE, 7)]
 
 
 def test_a_member_that_was_away_for_longer_than_entries_are_kept_begins_anew() -> None:

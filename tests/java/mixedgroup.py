@@ -39,13 +39,17 @@ SOON_S = 60.0
 class MixedGroup:
     """Members by their ids. A member keeps its folder whatever runs on it."""
 
-    def __init__(self, peers: Peers, toolchain: Toolchain, ids: tuple[str, ...] = ("n0", "n1", "n2")) -> None:
+    ids = ("n0", "n1", "n2")
+
+    def __init__(self, peers: Peers, toolchain: Toolchain, version: str = "5.3.3") -> None:
         self._peers = peers
-        self._kinds: Mapping[str, Kind] = {"java": Apache(toolchain), "ours": Flare(), "own rules": Flare()}
+        java = Apache(toolchain, version=version)
+        self._makers: Mapping[str, Kind] = {"java": java, "ours": Flare(), "own rules": Flare()}
         self.namesrv = peers.namesrv(Flare())
-        self.ids = ids
-        self.peers = ";".join(f"{each}-127.0.0.1:{free_port()}" for each in ids)
+        self.peers = ";".join(f"{each}-127.0.0.1:{free_port()}" for each in self.ids)
         self.members: dict[str, Server] = {}
+        self.kinds: dict[str, str] = {}
+        """What runs on a member, or did last."""
         self._folders: dict[str, Path] = {}
 
     def launch(self, member: str, kind: str, **more: object) -> Server:
@@ -57,11 +61,12 @@ class MixedGroup:
             **({} if kind == "java" else {"dLegerProtocol": "dledger" if kind == "ours" else "flaremq"}),
             **more,
         }
+        self.kinds[member] = kind
         folder = self._folders.get(member)
         if folder is not None:
             store = folder / "store"
             options |= {"storePathRootDir": store, "storePathCommitLog": store / "commitlog"}
-        server = self._peers.launch_broker(self._kinds[kind], self.namesrv.address, NAME, options)
+        server = self._peers.launch_broker(self._makers[kind], self.namesrv.address, NAME, options)
         server_folder = self._folders.setdefault(member, server.folder)
         server.folder, self.members[member] = server_folder, server
         return server
@@ -80,6 +85,10 @@ class MixedGroup:
         self.members.pop(member).kill()
 
     # What it is like.
+
+    def leads(self, member: str) -> None:
+        """Wait until NameServers know this one as the leader."""
+        assert self.leader(*(each for each in self.ids if each != member)) == member
 
     def leader(self, *but: str) -> str:
         """Wait until NameServers know a leader that runs and is none of these."""
@@ -118,6 +127,22 @@ class MixedGroup:
                 await wire.ask(self.members[member].address, code, header)
 
         asyncio.run(ask())
+
+    def asked(self, member: str, code: RequestCode) -> bytes:
+        """What a member answers, whoever runs it."""
+
+        async def ask() -> bytes:
+            async with WireClient() as wire:
+                answer = await wire.ask(self.members[member].address, code)
+                return bytes(answer.body or b"")
+
+        return asyncio.run(ask())
+
+    def until_asked(self, member: str, code: RequestCode, is_so: Callable[[bytes], bool]) -> None:
+        async def holds() -> bool:
+            return is_so(await asyncio.to_thread(self.asked, member, code))
+
+        asyncio.run(eventually(f"{member} has copied what {code.name} tells", holds, SOON_S))
 
     def until_status(self, member: str, what: str, is_so: Callable[[RaftGroupStatus], bool]) -> None:
         async def holds() -> bool:

@@ -62,6 +62,14 @@ class RaftGroups:
         await self._servers.api.ask(leader.address, code, header, timeout_s=_CHANGE_S)
 
 
+def foreign_leader(members: Sequence[RaftMember]) -> str:
+    """The id of a leader that tells nothing of its group, as RocketMQ's in a mixed one; empty if none is
+    known."""
+    told = {each.member for each in members}
+    followed = {each.leader for each in members if each.caution and each.leader}
+    return next(iter(sorted(followed - told)), "")
+
+
 def _leader_of(members: Sequence[RaftMember]) -> RaftMember:
     groups = sorted({each.broker for each in members})
     if not groups:
@@ -69,6 +77,12 @@ def _leader_of(members: Sequence[RaftMember]) -> RaftMember:
     if len(groups) > 1:
         raise InvalidParameter(f"there are several groups: name one of {', '.join(groups)} (--broker)")
     leaders = [each for each in members if each.is_leader]
+    if not leaders and (foreign := foreign_leader(members)):
+        raise InvalidParameter(
+            f"{groups[0]} is led by {foreign}, which tells nothing of its group, as members of RocketMQ's "
+            "do not: only a leader of FlareMQ's can be asked for this. RocketMQ's hand over by "
+            "themselves to a member that their preferredLeaderId names"
+        )
     if not leaders:
         raise InvalidParameter(
             f"{groups[0]} has no leader at the moment: a majority of {', '.join(members[0].members)} must run"

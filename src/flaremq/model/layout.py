@@ -117,6 +117,8 @@ DLEDGER_MAGIC: Final = 1
 DLEDGER_BLANK_MAGIC: Final = -1
 DLEDGER_HEADER_SIZE: Final = 48
 DLEDGER_HEADER_FORMAT: Final = ">iiqqqiiii"
+DLEDGER_ENTRY_MAX: Final = 4 << 20
+"""Head included: a member of the DLedger library has a buffer of this size for an entry."""
 DLEDGER_UNIT_SIZE: Final = 32  # Of the index of a ledger: a unit for each entry.
 DLEDGER_UNIT_FORMAT: Final = ">iqiqq"
 DLEDGER_INDEX_FILE_SIZE: Final = DLEDGER_UNIT_SIZE * 5 * 1024 * 1024

@@ -70,3 +70,10 @@ async def leader_of(members: list[GroupBroker]) -> GroupBroker:
 
     await eventually("one leads", one_leads)
     return next(each for each in members if each.leads)
+
+
+def with_ballot(folder: Path, self_id: str) -> None:
+    """A member that knows that it has promised nothing, as one of RocketMQ's writes it."""
+    ledger = folder / self_id / f"dledger-{self_id}"
+    ledger.mkdir(parents=True)
+    (ledger / "currterm").write_text("voteLeader=\ncurrTerm=0\n")

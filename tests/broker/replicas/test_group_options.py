@@ -8,7 +8,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.broker.replicas.groupmembers import HOST, leader_of, leads, made, of_several, put, running
+from tests.broker.replicas.groupmembers import (
+    HOST,
+    leader_of,
+    leads,
+    made,
+    of_several,
+    put,
+    running,
+    with_ballot,
+)
 
 from flaremq.base.lifecycle import Worker
 from flaremq.broker.app import Broker
@@ -62,13 +71,6 @@ async def test_a_preferred_member_leads_whenever_it_can(tmp_path: Path) -> None:
         members[1].node.transfer("n2")
         await leads(members[2])
         await leads(members[1])
-
-
-def with_ballot(folder: Path, self_id: str) -> None:
-    """A member that knows that it has promised nothing, as one of RocketMQ's writes it."""
-    ledger = folder / self_id / f"dledger-{self_id}"
-    ledger.mkdir(parents=True)
-    (ledger / "currterm").write_text("voteLeader=\ncurrTerm=0\n")
 
 
 async def test_a_group_follows_the_rules_that_were_set(tmp_path: Path) -> None:

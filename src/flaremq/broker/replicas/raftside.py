@@ -187,6 +187,7 @@ class RaftSide(LogSide):
             ("last_index", "The last entry of this member's log", now.last_index),
             ("synced_index", "The last entry of this member's log that is on its disk", now.synced_index),
             ("fit", "Whether this member could lead: its disk works", not now.why_not_fit),
+            ("own_rules", "Whether the group follows FlareMQ's rules, not those of DLedger", not now.caution),
         ):
             yield Figure(f"rocketmq_raft_{name}", text, False, (), [((), value)])
         behind = [((each.member,), each.behind) for each in now.peers if each.behind is not None]

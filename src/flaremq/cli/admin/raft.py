@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from flaremq.admin.clusterdocuments import raft_document
+from flaremq.admin.raft import foreign_leader
 from flaremq.admin.values.raft import RaftMember
 from flaremq.base.text import count
 from flaremq.cli.connect import connected, note_failures
@@ -127,8 +128,13 @@ def _leader(name: str, found: Iterable[RaftMember]) -> RaftMember | None:
 
 def _is_well(name: str, found: Iterable[RaftMember]) -> bool:
     members, leader = _group(name, found), _leader(name, found)
-    if leader is None or not leader.answers:
+    if leader is None:  # In a mixed group only those of FlareMQ's are known, and what they say.
+        is_led = bool(foreign_leader(members)) and all(each.leader for each in members)
+        return is_led and not any(each.not_fit or each.damage for each in members)
+    if not leader.answers:
         return False
+    if any(each.caution for each in members):
+        return not any(peer.complaint for peer in leader.peers)
     return len(members) == len(leader.members) and not any(each.not_fit or each.damage for each in members)
 
 
@@ -164,11 +170,17 @@ def _remarks(found: Iterable[RaftMember]) -> list[str]:
                 said.append(f"{name}, {each.member} has refused {each.last_refusal}")
         cautions = dict.fromkeys(each.caution for each in sorted(members, key=_is_no_leader) if each.caution)
         said += [f"{name}: {caution}" for caution in list(cautions)[:1]]
+        foreign = "" if leader is not None else foreign_leader(members)
+        if foreign:
+            said.append(
+                f"{name} is led by {foreign}, which tells nothing of its group, as those of RocketMQ's do not"
+            )
+            continue
         if leader is None:
             said.append(f"{name} has no leader: a majority of {', '.join(members[0].members)} must run")
             continue
         said += [f"{name}, {peer.member}: {peer.complaint}" for peer in leader.peers if peer.complaint]
         missing = len(leader.members) - len(members)
-        if missing > 0:
+        if missing > 0 and not leader.caution:
             said.append(f"{name}: NameServers do not know {count(missing, 'member')}")
     return said

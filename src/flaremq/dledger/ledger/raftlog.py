@@ -42,7 +42,7 @@ from flaremq.dledger.ledger.records import CHANNEL
 from flaremq.dledger.ledger.soundness import find_sound, members_marked
 from flaremq.dledger.types import Ballot, EntryRun
 from flaremq.model import layout
-from flaremq.model.columns import Drafts
+from flaremq.model.columns import Draft, Drafts
 from flaremq.store.commitlog import LogFactory
 from flaremq.store.files.disk import Disk
 from flaremq.store.files.mappedfile import MappedFile
@@ -57,9 +57,9 @@ _SAVED_S: Final = 1.0  # How often the checkpoint is written.
 _CONFIRMED_S: Final = 10.0
 
 
-def raft_log(self_id: str) -> LogFactory:
-    """The log of this member."""
-    return partial(RaftLog, self_id=self_id)
+def raft_log(self_id: str, *, as_library: bool = False) -> LogFactory:
+    """The log of this member; `as_library`, if members of the DLedger library are to have the same."""
+    return partial(RaftLog, self_id=self_id, as_library=as_library)
 
 
 class RaftLog(EntryLog):
@@ -80,11 +80,13 @@ class RaftLog(EntryLog):
         offsets: QueueOffsets,
         *,
         self_id: str,
+        as_library: bool = False,
         roll_wait_s: float = WAIT_S,
         listener: Listener | None = None,
         workers: WorkerFactory = Worker,
         unit_file_size: int = layout.DLEDGER_INDEX_FILE_SIZE,
     ) -> None:
+        self._as_library = as_library
         super().__init__(
             *(disk, settings, clock, store_host, offsets),
             folder=ledger_folder(settings.root, self_id),
@@ -226,7 +228,19 @@ class RaftLog(EntryLog):
         """Call back when entries were appended, perhaps under the lock of an append."""
         return super().watch(callback)
 
+    @property
+    def record_size_max(self) -> int:
+        size_max = super().record_size_max
+        if not self._as_library:
+            return size_max
+        return min(size_max, layout.DLEDGER_ENTRY_MAX - layout.DLEDGER_HEADER_SIZE)
+
     def append_many(self, drafts: Drafts) -> int:
+        if self._as_library:
+            # Members of the library end a file where the next entry does not fit. One that was ended earlier,
+            # for a batch that belongs together, would lie elsewhere in their logs.
+            for at in range(Draft.TOGETHER, len(drafts.rows), Draft.WIDTH):
+                drafts.rows[at] = 1
         self.index.reserve(self.last_index + 1, len(drafts))
         return super().append_many(drafts)
 

@@ -43,13 +43,15 @@ class LibraryFollowing:
         self._matched: Index | None = None
         """The log is the leader's up to here. None before it was compared."""
         self._held: dict[Index, _Held] = {}
+        """By the first index, the one that has waited longest first."""
         self._held_bytes = 0
         self._unsynced: deque[tuple[Index, PushCall, object]] = deque()
         """What is acknowledged when this entry is on the disk."""
 
     @property
     def deadline(self) -> float:
-        return min((each.since_s for each in self._held.values()), default=inf) + self._s.pace.push_s
+        oldest = next(iter(self._held.values()), None)
+        return inf if oldest is None else oldest.since_s + self._s.pace.push_s
 
     def begin_anew(self) -> None:
         """Another leader, or none."""
@@ -78,7 +80,7 @@ class LibraryFollowing:
         if not self._has(entry):
             self._answer(Result.INCONSISTENT_STATE, call, ticket)
             return
-        self._matched = max(entry.index, self._matched or -1)
+        self._matched = entry.index if self._matched is None else max(entry.index, self._matched)
         self._acknowledge(entry.index, call, ticket)
 
     def _truncate(self, call: PushCall, ticket: object) -> None:
@@ -162,8 +164,8 @@ class LibraryFollowing:
     def drain(self) -> None:
         """Write all that follows the log now, many pushes at once."""
         s = self._s
-        if self._matched is None or s.standing is not Standing.FOLLOWER:
-            return
+        if self._matched != s.end or s.standing is not Standing.FOLLOWER:
+            return  # Nothing is written behind what was not compared.
         entries, size, commit = list[LibraryEntry](), 0, -1
         done = list[_Held]()
         while held := self._next(s.end + 1 + len(entries), entries[-1].term if entries else s.end_term):
@@ -209,12 +211,15 @@ class LibraryFollowing:
     def tick(self) -> None:
         """Pushes that have waited too long for those before them: the leader has to compare again."""
         s = self._s
-        first = min(self._held.values(), key=lambda each: each.call.first, default=None)
-        if first is not None and s.now >= first.since_s + s.pace.push_s:
-            self._take(first)
-            self._answer(Result.INCONSISTENT_STATE, first.call, first.ticket)
-        for held in [each for each in self._held.values() if s.now >= each.since_s + s.pace.push_s]:
-            self._held[held.call.first] = replace(held, since_s=s.now)  # Next after the first of them.
+        late = [each for each in self._held.values() if s.now >= each.since_s + s.pace.push_s]
+        if not late:
+            return
+        first = min(late, key=lambda each: each.call.first)
+        self._take(first)
+        self._answer(Result.INCONSISTENT_STATE, first.call, first.ticket)
+        for held in (each for each in late if each is not first):  # The next one's turn comes if need be.
+            del self._held[held.call.first]
+            self._held[held.call.first] = replace(held, since_s=s.now)
 
     def _take(self, held: _Held) -> None:
         del self._held[held.call.first]
@@ -249,11 +254,14 @@ class LibraryFollowing:
         s.reply(ticket, PushReply(code, call.term, *place, first, s.end if first >= 0 else -1))
 
     def _commit_to(self, index: Index) -> None:
+        """As far as the leader says, and the log is known to be its own."""
         s = self._s
-        index = min(index, self._matched if self._matched is not None else -1)
-        if index > s.commit:
-            s.commit = index
-            s.actions.append(Commit(index))
-        is_caught_up = self._matched is not None and self._matched >= index
-        if not s.ballot.is_voter and is_caught_up and s.now >= s.trusts_from_s and not s.ledger.is_damaged:
+        if self._matched is None:
+            return
+        known = min(index, self._matched)
+        if known > s.commit:
+            s.commit = known
+            s.actions.append(Commit(known))
+        is_whole = known == index and not s.ledger.is_damaged
+        if not s.ballot.is_voter and is_whole and s.now >= s.trusts_from_s:
             s.save(replace(s.ballot, is_voter=True))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from flaremq.base.clock import Clock
@@ -59,6 +59,8 @@ class LibraryNode(GroupNode):
         """As those of `GroupNode`. Raises ConfigError if the members have changed since the group was begun:
         the library knows only those of the configuration."""
         super().__init__(settings, group, ledger, ballots, clock=clock, rng=rng, offload=offload)
+        self._membership = settings.membership
+        self._others = tuple(each for each in self._membership.ids if each != self._me)
         self._check_members(ledger.membership)
         self._pace = pace or LibraryPace()
         self._links = LibraryLinks(self, network, clock)
@@ -72,7 +74,7 @@ class LibraryNode(GroupNode):
             ballot,
             self._pace,
             self._now(),
-            members=dict(settings.addresses),
+            members=self._membership.addresses,
             rng=self._rng,
             may_vote=may_vote,
             preferred=settings.preferred_ids,
@@ -81,7 +83,7 @@ class LibraryNode(GroupNode):
         self._know_kinds()
 
     def _check_members(self, members: Membership) -> None:
-        if members.index >= 0 and dict(members.addresses) != dict(self._settings.addresses):
+        if members.index >= 0 and dict(members.addresses) != dict(self._membership.addresses):
             now = ";".join(f"{each}-{members.addresses[each]}" for each in members.ids)
             raise ConfigError(
                 f"dLegerPeers={self._settings.peers}, and by the log the members are {now}: with "
@@ -93,7 +95,7 @@ class LibraryNode(GroupNode):
         return self.member
 
     async def _connect(self, server: ServerSettings) -> None:
-        others = {each: at for each, at in self._settings.addresses.items() if each != self._me}
+        others = {each: self._membership.addresses[each] for each in self._others}
         await self._links.start(server, others)
 
     async def _disconnect(self) -> None:
@@ -125,7 +127,7 @@ class LibraryNode(GroupNode):
 
     def status(self) -> GroupStatus:
         member, ledger = self.member, self._ledger
-        complaints = [(each, why) for each in self._others() if (why := self._links.complaint(each))]
+        complaints = [(each, why) for each in self._others if (why := self._links.complaint(each))]
         if member.complaint:
             complaints.append((member.leader, member.complaint))
         return GroupStatus(
@@ -134,7 +136,7 @@ class LibraryNode(GroupNode):
             standing=member.standing,
             term=member.term,
             leader=member.leader,
-            membership=self._membership(),
+            membership=self._membership,
             first_index=ledger.first_index,
             last_index=ledger.last_index,
             synced_index=ledger.synced_index,
@@ -148,12 +150,6 @@ class LibraryNode(GroupNode):
             may_vote=member.is_voter,
             caution=self._caution,
         )
-
-    def _membership(self) -> Membership:
-        return self._settings.membership
-
-    def _others(self) -> list[MemberId]:
-        return [each for each in sorted(self._settings.addresses) if each != self._me]
 
     @property
     def tables_term(self) -> int:
@@ -174,7 +170,7 @@ class LibraryNode(GroupNode):
             )
         elif between.receiver != self._me:
             why, code = f"it looks for {between.receiver}, and this is {self._me}", Result.UNKNOWN_MEMBER
-        elif not isinstance(call, MetadataCall) and between.sender not in self._others():
+        elif not isinstance(call, MetadataCall) and between.sender not in self._others:
             why = f"{between.sender or 'somebody without a name'} is not another member of {self._group}"
             code = Result.UNKNOWN_MEMBER
         else:
@@ -186,8 +182,8 @@ class LibraryNode(GroupNode):
 
     def asked(self, sender: MemberId, call: LibraryCall, ticket: LibraryTicket) -> None:
         if isinstance(call, MetadataCall):
-            peers = dict(self._settings.addresses)
-            ticket.reply(MetadataReply(Result.SUCCESS, self.member.leader, peers, True))
+            peers, leader = self._membership.addresses, self.member.leader
+            ticket.reply(MetadataReply(Result.SUCCESS, leader, peers, True))
             return
         self._happens(Asked(sender, call, ticket))
         if isinstance(call, PushCall):
@@ -201,7 +197,7 @@ class LibraryNode(GroupNode):
             return f"it is no member of group {self._group}: see dLegerGroup of both"
         if reply.code == Result.UNKNOWN_MEMBER:
             return f"it is not {member}: see dLegerSelfId there, and dLegerPeers of both"
-        theirs, ours = _listed(reply.peers), _listed(self._settings.addresses)
+        theirs, ours = _listed(reply.peers), _listed(self._membership.addresses)
         if theirs != ours:
             why = (
                 f"its dLegerPeers={theirs}, and ours={ours}: a group counts its majority over one list, so "
@@ -222,12 +218,12 @@ class LibraryNode(GroupNode):
 
     def _know_kinds(self) -> None:
         """How safe the group is depends on who its members are."""
-        java = [each for each in self._others() if self._kinds.get(each) is False]
-        unknown = [each for each in self._others() if each not in self._kinds]
+        java = [each for each in self._others if self._kinds.get(each) is False]
+        unknown = [each for each in self._others if each not in self._kinds]
         if java:
             caution = (
-                "a mixed group is only as safe as its members that run Apache's DLedger, "
-                f"{', '.join(java)}: they acknowledge messages before those are on their disks, and may "
+                "a mixed group is only as safe as its members that run Apache's DLedger: "
+                f"{', '.join(java)}. They acknowledge messages before those are on their disks, and may "
                 "forget their votes with the power"
             )
         elif unknown:
@@ -265,5 +261,5 @@ class LibraryNode(GroupNode):
         """They look after themselves: every question has its deadline."""
 
 
-def _listed(peers: Any) -> str:
+def _listed(peers: Mapping[MemberId, str]) -> str:
     return ";".join(f"{each}-{peers[each]}" for each in sorted(peers))

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Final
 
 from flaremq.dledger.library.messages import (
     BeatCall,
@@ -28,7 +29,11 @@ from flaremq.dledger.library.messages import (
 from flaremq.dledger.library.state import LibraryState, PushLimits
 from flaremq.dledger.types import Commit, Index, MemberId, Standing
 
-_RUN_BYTES = 1 << 20
+_RUN_BYTES: Final = 64 << 10
+
+
+def size_of(call: PushCall) -> int:
+    return sum(len(each.data) for each in call.entries)
 
 
 @dataclass(slots=True)
@@ -53,6 +58,15 @@ class PushedPeer:
     told_commit: Index = -1
     told_s: float = 0.0
     beat_s: float = 0.0
+
+    def acknowledged(self) -> None:
+        """Forget pushes of what it has. They were sent in order."""
+        while self.under_way and self.matched is not None:
+            first, (call, _) = next(iter(self.under_way.items()))
+            if call.last > self.matched:
+                return
+            del self.under_way[first]
+            self.bytes_under_way -= size_of(call)
 
     def compare_anew(self, from_s: float = 0.0) -> None:
         self.matched, self.asked, self.compares = None, None, -1
@@ -143,17 +157,21 @@ class Pushing:
             if peer.asked is None:
                 self._compare(peer)
             return
-        while len(peer.under_way) < self._limits.pushes_max:
-            if peer.next > s.end or peer.bytes_under_way > self._limits.under_way_bytes_max:
-                return
+        if not self._has_room(peer, 2):
+            return  # Entries are read many at once, so it waits until many may be sent.
+        while peer.next <= s.end and self._has_room(peer, 1):
             run = s.ledger.run(peer.next, _RUN_BYTES)
             if run is None:  # It has expired meanwhile.
                 peer.compare_anew()
                 return
             for call in self._calls(entries_in(run)):
                 self._send(peer, call)
-                if len(peer.under_way) >= self._limits.pushes_max:
-                    break
+
+    def _has_room(self, peer: PushedPeer, parts: int) -> bool:
+        """Whether less is under way than this part of what may be."""
+        limits = self._limits
+        is_few = len(peer.under_way) * parts < limits.pushes_max
+        return is_few and peer.bytes_under_way * parts < limits.under_way_bytes_max
 
     def _calls(self, entries: list[LibraryEntry]) -> Iterator[PushCall]:
         s, batch, size = self._s, list[LibraryEntry](), 0
@@ -171,7 +189,7 @@ class Pushing:
 
     def _send(self, peer: PushedPeer, call: PushCall) -> None:
         peer.under_way[call.first] = call, self._s.now
-        peer.bytes_under_way += sum(len(each.data) for each in call.entries)
+        peer.bytes_under_way += size_of(call)
         peer.next = call.last + 1
         peer.told_commit = call.commit
         self._s.ask(peer.member, call)
@@ -203,8 +221,9 @@ class Pushing:
 
     def _look_for_loss(self, peer: PushedPeer, reply: PushReply | None) -> None:
         """A member that began anew with an empty folder asks for nothing."""
-        is_known = reply is not None and reply.code == Result.SUCCESS
-        if is_known and reply is not None and peer.matched is not None and reply.end < peer.matched:
+        if reply is None or reply.code != Result.SUCCESS or peer.matched is None:
+            return
+        if reply.end < peer.matched:
             peer.compare_anew()
 
     def _appended_there(self, peer: PushedPeer, call: PushCall, reply: PushReply | None) -> None:
@@ -215,9 +234,7 @@ class Pushing:
         if code == Result.SUCCESS:
             # Members append in order, so all before these are there too.
             peer.matched = max(peer.matched, call.last)
-            for first in [each for each, (sent, _) in peer.under_way.items() if sent.last <= peer.matched]:
-                sent, _ = peer.under_way.pop(first)
-                peer.bytes_under_way -= sum(len(each.data) for each in sent.entries)
+            peer.acknowledged()
             self._count()
         elif code not in (Result.REPEATED_PUSH, Result.PUSH_REQUEST_IS_FULL):
             inconsistent = code == Result.INCONSISTENT_STATE

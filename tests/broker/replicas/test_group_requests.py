@@ -20,7 +20,9 @@ async def ask(of: GroupBroker, code: RequestCode, **fields: str) -> Command:
     made = of.broker.composition
     assert made is not None and isinstance(made.replication, RaftSide)
     ((_, handlers),) = made.replication.handlers()
-    return await handlers[code](Nobody(), Command(code=code, ext_fields=fields))
+    answer = await handlers[code](Nobody(), Command(code=code, ext_fields=fields))
+    assert answer is not None
+    return answer
 
 
 async def test_a_member_that_leads_or_is_unknown_is_no_heir(tmp_path: Path) -> None:

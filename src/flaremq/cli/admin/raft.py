@@ -159,8 +159,8 @@ def _remarks(found: Iterable[RaftMember]) -> list[str]:
             said.append(f"{name} has no leader: a majority of {', '.join(members[0].members)} must run")
             continue
         said += [f"{name}, {peer.member}: {peer.complaint}" for peer in leader.peers if peer.complaint]
-        known = {each.member for each in members}
-        missing = [each for text in leader.members if (each := text.partition("-")[0]) not in known]
+        ids = [known.partition("-")[0] for known in leader.members]
+        missing = [wanted for wanted in ids if all(wanted != each.member for each in members)]
         if missing:
             said.append(f"{name}: no NameServer knows {', '.join(missing)}: start what does not run")
     return said

@@ -105,10 +105,6 @@ class MemberNode(GroupNode):
         self._soon(Appended())
         return self._ledger.last_index
 
-    def has_decided(self, index: int, term: int) -> bool:
-        """Whether the group has decided on this entry of this term: another one may have taken its place."""
-        return index <= self.member.commit and self._ledger.term_at(index) == term
-
     def status(self) -> GroupStatus:
         member, ledger = self.member, self._ledger
         peers = tuple(member.peers(self._now()))

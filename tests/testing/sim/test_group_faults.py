@@ -135,7 +135,7 @@ def test_fault_46_a_leader_whose_disk_stalls_steps_down_and_is_not_elected_while
         new = await group.led(but_not_by=old)
         await group.sent("after")
         new.kill()
-        await group.never(lambda: group.of(old).node.member.standing is Standing.LEADER, 5.0)
+        await group.never(lambda: group.of(old).node.rules.standing is Standing.LEADER, 5.0)
         slow.is_stalled = False
         assert {"before", "after"} <= set(await group.agree())
 

@@ -30,7 +30,6 @@ _PAUSES_S: Final = (0.05, 1.0)
 _UNREAD_MAX: Final = 32 * MiB  # More than all pushes that may be under way.
 _CONNECTIONS_MAX: Final = 64
 _TOLD_S: Final = 60.0
-_LET_IN_S: Final = 1e-6
 
 
 class Hall(Protocol):
@@ -42,6 +41,12 @@ class Hall(Protocol):
 
     def heard(self, sender: MemberId, message: Message | RepairMessage) -> None:
         """A member has said something. Entries in it are valid until this returns."""
+
+
+async def all_let_in() -> None:
+    """Until all whom the system has accepted so far have their protocols. Others would be left open: asyncio
+    forgets them when their port is closed (Server._attach)."""
+    await asyncio.sleep(1e-6)  # A timer is the last of its turn.
 
 
 class Links:
@@ -68,9 +73,7 @@ class Links:
 
     async def stop(self) -> None:
         if self._listening is not None:
-            # A timer is the last of its turn, so all who were accepted are let in when this goes on. Others
-            # would be left open: asyncio forgets them when their port is closed (Server._attach).
-            await asyncio.sleep(_LET_IN_S)
+            await all_let_in()
             self._listening.close()
             self._listening = None
         for door in list(self._doors):

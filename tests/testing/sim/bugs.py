@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 from flaremq.base.errors import FlushFailed
-from flaremq.broker import app
 from flaremq.broker.delay.levels import DelayedMessages
 from flaremq.broker.replicas.replication import Replication
+from flaremq.broker.send.acks import Mark
 from flaremq.broker.send.deduplication import Deduplication
 from flaremq.broker.tables.topics import TopicConfigs
 from flaremq.client.api import Api
@@ -21,8 +21,11 @@ from flaremq.client.consumer.orderly import Orderly
 from flaremq.client.consumer.rebalance import Rebalancer
 from flaremq.client.message import Decision
 from flaremq.client.producer.transaction import TransactionProducer
+from flaremq.ha.acks import SlaveAcks
 from flaremq.ha.master import SlaveConnection
+from flaremq.protocol.codes import ResponseCode
 from flaremq.store.commitlog import CommitLog
+from flaremq.store.flush import LogFlusher
 from flaremq.store.follow import FollowingLog
 from flaremq.store.store import MessageStore
 from flaremq.testing.fakes.disk import FaultyDisk
@@ -32,7 +35,12 @@ Patch = pytest.MonkeyPatch
 
 
 def answer_before_flush(patch: Patch) -> None:
-    patch.setattr(app, "disk_marks", lambda _store: iter(()))
+    plain = Replication.marks
+
+    def marks(self: Replication) -> Iterator[Mark]:
+        return (mark for mark in plain(self) if mark.late != ResponseCode.FLUSH_DISK_TIMEOUT)
+
+    patch.setattr(Replication, "marks", marks)
 
 
 def folder_sync_lost(patch: Patch) -> None:
@@ -96,6 +104,7 @@ def topic_not_saved(patch: Patch) -> None:
     async def save(_self: TopicConfigs) -> None: ...
 
     patch.setattr(TopicConfigs, "save", save)
+    patch.setattr(TopicConfigs, "settle", save)
 
 
 def retry_forgotten(patch: Patch) -> None:
@@ -207,6 +216,27 @@ def byte_changed_on_the_way(patch: Patch) -> None:
     patch.setattr(MessageStore, "append_raw", append_raw)
 
 
+def one_slave_counted_twice(patch: Patch) -> None:
+    """Each of its connections counts, also one that its machine has left behind."""
+
+    def positions(self: SlaveAcks) -> dict[str, int]:
+        return {each.address: each.acked for each in self._connections if each.acked >= 0}  # type: ignore[attr-defined]
+
+    patch.setattr(SlaveAcks, "_positions", positions)
+
+
+def checkpoint_ahead_of_its_data(patch: Patch) -> None:
+    """It says that the log is on the disk before it is: recovery does not write its tail again."""
+    plain = LogFlusher.flush
+
+    def flush(self: LogFlusher, least_pages: int) -> None:
+        self._checkpoint.log_time_ms = self._log.last_store_ms + 1
+        self._checkpoint.flush()
+        plain(self, least_pages)
+
+    patch.setattr(LogFlusher, "flush", flush)
+
+
 @dataclass(frozen=True)
 class PlantedBug:
     plant: Callable[[Patch], None]
@@ -229,10 +259,10 @@ PLANTED = [
     PlantedBug(offset_before_its_message, LOST | {"fifo", "offset ahead"}, 1),
     PlantedBug(delivered_early, frozenset({"early"}), 4),
     PlantedBug(rollback_commits, frozenset({"rolled back"}), 1),
-    PlantedBug(topic_not_saved, frozenset({"lost topic"}), 1),
+    PlantedBug(topic_not_saved, frozenset({"lost topic"}), 0),
     PlantedBug(failed_sync_counts_as_done, LOST | {"offset ahead"}, 4),
     PlantedBug(retry_forgotten, LOST, 3),
-    PlantedBug(full_file_not_synced, LOST, 0),
+    PlantedBug(full_file_not_synced, LOST | {"verify"}, 172),
     PlantedBug(windows_of_producers_not_read_again, frozenset({"stored twice"}), 128),
     PlantedBug(first_send_forgotten, frozenset({"stored twice"}), 0),
     PlantedBug(queue_without_owner, LOST, 225),
@@ -244,4 +274,6 @@ PLANTED = [
     PlantedBug(answer_without_a_slave, COPIES, 2),
     PlantedBug(ack_counted_before_it_came, COPIES, 2),
     PlantedBug(byte_changed_on_the_way, COPIES, 2),
+    PlantedBug(one_slave_counted_twice, frozenset({"no copy"}), 21),
+    PlantedBug(checkpoint_ahead_of_its_data, LOST | COPIES, 8),
 ]

@@ -120,6 +120,7 @@ def draw(seed: int) -> Plan:
         timers=rng.random() < 0.15,
         faults=tuple(sorted(faults, key=lambda fault: fault.at_s)),
     )
+    plan = _with_returns(plan, random.Random(f"{seed}/returns")) if plan.copies > 1 else plan
     return replace(plan, faults=tuple(map(_by_seconds, plan.faults))) if plan.timers else plan
 
 
@@ -151,6 +152,19 @@ def _with_rot(plan: Plan, rng: random.Random) -> Plan:
         for _ in range(rng.randint(1, 4))
     ]
     return replace(plan, faults=tuple(sorted((*plan.faults, *faults), key=lambda fault: fault.at_s)))
+
+
+def _with_returns(plan: Plan, rng: random.Random) -> Plan:
+    """Where two slaves must have a message: while one is away, the other one loses its power and comes back.
+    Its master has two connections of it then, as nobody told it that the first is dead."""
+    faults, at_s = list(plan.faults), rng.uniform(2.0, 4.0)
+    while at_s < plan.length_s - 6:
+        first = plan.brokers + 2 * rng.randrange(plan.brokers)
+        away, other = (first, first + 1) if rng.random() < 0.5 else (first + 1, first)
+        faults.append(Fault(round(at_s, 3), "power", away, 5.0))
+        faults.append(Fault(round(at_s + rng.uniform(0.2, 2.0), 3), "power", other, 0.5))
+        at_s += rng.uniform(7.0, 12.0)
+    return replace(plan, faults=tuple(sorted(faults, key=lambda fault: fault.at_s)))
 
 
 def _with_sequels(faults: list[Fault], rng: random.Random, length_s: float) -> list[Fault]:

@@ -196,14 +196,16 @@ class Shopper:
         else:
             message = Message(FIFO if op.kind == "fifo" else PLAIN, op.value.encode())
         target = await self._fifo_queue(plain) if op.kind == "fifo" else None
-        receipt = await (once if op.kind == "once" else plain).send(message, to=target)
+        # What may be cancelled has a number: a second copy of a send without an answer would come.
+        is_to_cancel = op.kind == "timer" and self._cancel_rng.random() < 0.4
+        receipt = await (once if op.kind == "once" or is_to_cancel else plain).send(message, to=target)
         if receipt.status is not SendStatus.OK:
             return None
         self._check_copy(op, receipt)
         if op.kind in ("plain", "once", "fifo"):
             op.queue, op.offset = _name(receipt.queue), receipt.queue_offset
             op.place = decode_offset_id(receipt.offset_id).physical_offset
-        if receipt.recall_handle is not None and self._cancel_rng.random() < 0.4:
+        if is_to_cancel and receipt.recall_handle is not None:
             at_s = self._now_s() + self._cancel_rng.random() * (op.due_s - op.began_s)
             self._to_cancel.append((at_s, op, receipt.recall_handle))
         return receipt

@@ -1,0 +1,30 @@
+"""The simulator finds bugs that are planted in groups of real brokers."""
+
+from __future__ import annotations
+
+import pytest
+from tests.testing.sim.bugs import PlantedBug
+from tests.testing.sim.group_bugs import PLANTED
+
+from flaremq.testing.sim.runner import run_seed
+
+SEARCHED = 300
+QUICK = {
+    *("lease_off", "vote_not_synced", "answered_before_the_group_has_decided"),
+    *("truncated_without_the_queues", "offsets_not_through_the_log"),
+}
+BY_SEED = [
+    pytest.param(bug, id=bug.name, marks=[] if bug.name in QUICK else pytest.mark.slow) for bug in PLANTED
+]
+
+
+@pytest.mark.parametrize("bug", BY_SEED)
+@pytest.mark.timeout(300)
+def test_a_bug_that_is_planted_in_a_group_is_found(bug: PlantedBug, monkeypatch: pytest.MonkeyPatch) -> None:
+    bug.plant(monkeypatch)
+    assert run_seed(bug.seed, groups=True).check in bug.checks
+
+
+def test_the_usual_seeds_come_to_each_bug_that_is_planted_in_a_group() -> None:
+    """A seed repeats exactly, so those before it need not be run here."""
+    assert all(bug.seed < SEARCHED for bug in PLANTED)

@@ -149,6 +149,20 @@ def test_our_member_follows_a_leader_of_apaches_byte_for_byte_and_leads_when_tha
     assert group.log("n2").count(b"order ") >= 500
 
 
+def test_a_member_of_our_own_rules_does_not_get_into_a_group_of_apaches(group: MixedGroup) -> None:
+    group.start({"n0": "java", "n1": "java"})
+    group.leader()
+    send(group, 0, 20)
+    group.start({"n2": "own rules"})
+    group.until_status(
+        *("n2", "it has refused them"), lambda now: "speak the DLedger library's protocol" in now.last_refusal
+    )
+    send(group, 20, 20)
+    status = group.status("n2")
+    assert (status.leader, status.last_index) == ("", -1)
+    assert all(each.complaint for each in status.peers)
+
+
 @pytest.mark.parametrize("batches", [False, True], ids=["singly", "in batches"])
 def test_apaches_leader_hands_over_to_our_member_which_leads_and_may_be_killed(
     group: MixedGroup, batches: bool

@@ -11,6 +11,7 @@ entry of its own term is, which the library's leaders do. It begins its term wit
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
@@ -29,6 +30,7 @@ from flaremq.dledger.library.messages import (
 from flaremq.dledger.library.state import LibraryState, PushLimits
 from flaremq.dledger.types import Commit, Index, MemberId, Standing
 
+_BEATS_MAX: Final = 8
 _RUN_BYTES: Final = 64 << 10
 
 
@@ -57,7 +59,8 @@ class PushedPeer:
     rests_until_s: float = 0.0
     told_commit: Index = -1
     told_s: float = 0.0
-    beat_s: float = 0.0
+    beats: deque[tuple[BeatCall, float]] = field(default_factory=lambda: deque(maxlen=_BEATS_MAX))
+    """Heartbeats that are under way, and when each was sent."""
 
     def acknowledged(self) -> None:
         """Forget pushes of what it has. They were sent in order."""
@@ -124,15 +127,18 @@ class Pushing:
             self._tell_commit()
 
     def _beat(self, peer: PushedPeer) -> None:
-        peer.beat_s = self._s.now
-        self._s.ask(peer.member, BeatCall(self._s.term, self._s.me))
+        call = BeatCall(self._s.term, self._s.me)
+        peer.beats.append((call, self._s.now))
+        self._s.ask(peer.member, call)
 
-    def beaten(self, member: MemberId, reply: BeatReply | None) -> None:
+    def beaten(self, member: MemberId, call: BeatCall, reply: BeatReply | None) -> None:
         s, peer = self._s, self.peers[member]
         if reply is None:
             return
         if reply.code == Result.SUCCESS:
-            peer.heard_s = max(peer.heard_s, peer.beat_s)
+            # An answer says no more than that the leader was followed when it asked.
+            sent = [sent_s for each, sent_s in peer.beats if each is call]
+            peer.heard_s = max([peer.heard_s, *sent])
         elif reply.code == Result.TERM_NOT_READY:
             self._beat(peer)
         elif reply.code == Result.EXPIRED_TERM and reply.term > s.term:

@@ -312,7 +312,7 @@ class LibraryMember:
                 self._elected(self._election.answered(event.member, call, reply))
             case BeatCall() as call, BeatReply() | None if leads is not None:
                 if call.term == self.term:
-                    leads.beaten(event.member, reply)
+                    leads.beaten(event.member, call, reply)
             case PushCall() as call, PushReply() | None if leads is not None:
                 leads.answered(event.member, call, reply)
             case TransferCall() as call, TransferReply() | None if leads is not None:

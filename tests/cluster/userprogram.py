@@ -13,6 +13,7 @@ import faulthandler
 import json
 import logging
 import os
+import select
 import signal
 import sys
 import time
@@ -32,7 +33,17 @@ from flaremq.protocol.bodies.group import ConsumeFromWhere
 
 PACE_S = 0.004
 """Between two messages of a producer."""
-LOOK_S = 0.02
+
+
+class Stop:
+    """Asked for by SIGTERM. Through a pipe: an event has a lock, which the interrupted thread may hold."""
+
+    def __init__(self) -> None:
+        self._asked, self._ask = os.pipe()
+        signal.signal(signal.SIGTERM, lambda *_: os.write(self._ask, b"."))
+
+    def is_asked(self, within_s: float | None = None) -> bool:
+        return bool(select.select([self._asked], [], [], within_s)[0])
 
 
 def say(**what: object) -> None:
@@ -44,13 +55,12 @@ def client(wish: dict[str, Any]) -> ClientSettings:
     return ClientSettings(namesrv=wish["namesrv"], refresh_s=1.0, heartbeat_s=1.0)
 
 
-def produce(wish: dict[str, Any], asked_to_stop: list[int]) -> None:
+def produce(wish: dict[str, Any], stop: Stop) -> None:
     """To all topics in turn. What is not acknowledged is sent once more under another number."""
     number = 0
     with Producer("PID_user", client=client(wish)) as producer:
         say(ready=True)
-        while not asked_to_stop:
-            time.sleep(PACE_S)
+        while not stop.is_asked(PACE_S):
             number += 1
             topic = wish["topics"][number % len(wish["topics"])]
             body = f"{topic}-{number}"
@@ -88,13 +98,12 @@ def consumer(wish: dict[str, Any], number: int) -> PushConsumer:
     return made
 
 
-def consume(wish: dict[str, Any], asked_to_stop: list[int]) -> None:
+def consume(wish: dict[str, Any], stop: Stop) -> None:
     consumers = [consumer(wish, number) for number in range(wish.get("consumers", 1))]
     for each in consumers:
         each.start()
     say(ready=True)
-    while not asked_to_stop:
-        time.sleep(LOOK_S)
+    stop.is_asked()
     for each in consumers:
         each.stop()
 
@@ -103,10 +112,8 @@ def main() -> None:
     what, wish = sys.argv[1], json.loads(sys.argv[2])
     if wish.get("logs", False):
         logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
-    asked_to_stop: list[int] = []  # An event has a lock, which this thread may hold when the signal comes.
-    signal.signal(signal.SIGTERM, lambda number, _: asked_to_stop.append(number))
     faulthandler.enable()
-    {"produce": produce, "consume": consume}[what](wish, asked_to_stop)
+    {"produce": produce, "consume": consume}[what](wish, Stop())
     say(ended=True)
 
 

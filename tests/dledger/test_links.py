@@ -114,6 +114,9 @@ async def test_a_refused_member_hears_why_and_is_named() -> None:
         a.links.send("n1", TakeOver(1))
         assert "n0 at 127.0.0.1" in b.links.refused
         assert not b.said
+        b.refuses = ""
+        await reached(a, b)
+        assert b.links.refused == "", "it was let in since"
 
 
 async def test_whoever_knocks_at_the_moment_of_a_stop_is_let_go() -> None:

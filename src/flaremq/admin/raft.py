@@ -7,7 +7,7 @@ from typing import Final
 
 from flaremq.admin.servers import ServerAddress, ServerCalls
 from flaremq.admin.values.outcome import Answers
-from flaremq.admin.values.raft import RaftMember, RaftPeerView
+from flaremq.admin.values.raft import RaftMember, RaftPeerView, why_no_leader
 from flaremq.base.errors import InvalidParameter, NotServed, Refused
 from flaremq.client.api import body_of
 from flaremq.protocol.bodies.raft import RaftGroupStatus
@@ -84,9 +84,7 @@ def _leader_of(members: Sequence[RaftMember]) -> RaftMember:
             "themselves to a member that their preferredLeaderId names"
         )
     if not leaders:
-        raise InvalidParameter(
-            f"{groups[0]} has no leader at the moment: a majority of {', '.join(members[0].members)} must run"
-        )
+        raise InvalidParameter(f"{groups[0]} has no leader at the moment: {why_no_leader(members)}")
     return max(leaders, key=lambda each: each.term)
 
 

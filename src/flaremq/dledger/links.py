@@ -121,6 +121,11 @@ class Links:
     def left(self, door: Door) -> None:
         self._doors.pop(door, None)
 
+    def let_in(self, member: MemberId) -> None:
+        """Whatever stood against it before."""
+        if self.refused.startswith(f"{member} at "):
+            self.refused = ""
+
     def turned_away(self, who: str, why: str) -> None:
         self.refused = f"{who}: {why}"
         if self._told.due() is not None:
@@ -204,6 +209,7 @@ class Door(_End):
         why = self._links.hall.why_not(hello)
         if not why:
             self._sender = hello.sender
+            self._links.let_in(hello.sender)
             self.say(Welcome())
             return
         self._links.turned_away(f"{hello.sender} at {self._address}", why)

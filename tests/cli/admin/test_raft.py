@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from flaremq.admin.values.raft import RaftMember, RaftPeerView
-from flaremq.cli.admin.raft import _remarks
+from flaremq.cli.admin.raft import _remarks, _row
 
 MEMBERS = ("n0-10.0.0.1:1", "n1-10.0.0.2:1", "n2-10.0.0.3:1")
 
 
-def a_member(name: str, leader: str = "n0", *peers: RaftPeerView) -> RaftMember:
+def a_member(name: str, leader: str = "n0", *peers: RaftPeerView, last: int = 7) -> RaftMember:
     return RaftMember(
         broker="broker-a",
         address=f"10.0.0.{name[1:]}:10911",
@@ -18,9 +18,9 @@ def a_member(name: str, leader: str = "n0", *peers: RaftPeerView) -> RaftMember:
         term=3,
         leader=leader,
         answers=name == leader,
-        last_index=7,
-        synced_index=7,
-        commit_index=7,
+        last_index=last,
+        synced_index=last,
+        commit_index=last,
         members=MEMBERS,
         may_vote=True,
         not_fit="",
@@ -46,4 +46,18 @@ def test_a_group_that_is_whole_needs_no_words() -> None:
 def test_a_group_without_a_leader_says_who_must_run() -> None:
     assert _remarks([a_member("n1", "")]) == [
         "broker-a has no leader: a majority of n0-10.0.0.1:1, n1-10.0.0.2:1, n2-10.0.0.3:1 must run"
+    ]
+
+
+def test_a_new_group_needs_all_of_its_members() -> None:
+    assert _remarks([a_member("n0", "", last=-1), a_member("n1", "", last=-1)]) == [
+        f"broker-a has no leader: it is new, and begins when all of {', '.join(MEMBERS)} run"
+    ]
+
+
+def test_a_broker_that_is_no_member_yet_or_any_more_is_told_so() -> None:
+    found = [*(a_member(name) for name in ("n0", "n1", "n2")), a_member("n3", "")]
+    assert _row(found[3], found)[-1] == "no member"
+    assert _remarks(found) == [
+        "broker-a, n3 runs and is no member: add it with `flaremq cluster group add n3 HOST:PORT`, or stop it"
     ]

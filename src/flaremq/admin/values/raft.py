@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -43,6 +44,11 @@ class RaftMember:
     def is_leader(self) -> bool:
         return self.standing == "leader"
 
+    @property
+    def ids(self) -> list[str]:
+        """Of all that belong to the group, as far as it knows."""
+        return [known.partition("-")[0] for known in self.members]
+
 
 @dataclass(frozen=True, slots=True)
 class RaftPeerView:
@@ -55,3 +61,12 @@ class RaftPeerView:
     """Since it was last heard of; None: never."""
     complaint: str
     """Why it cannot be reached; empty if it can."""
+
+
+def why_no_leader(members: Sequence[RaftMember]) -> str:
+    """What a group lacks whose members know no leader. Those without files may have lost them, so none leads
+    a new group before all of them run."""
+    who = ", ".join(members[0].members)
+    if all(each.last_index < 0 for each in members):
+        return f"it is new, and begins when all of {who} run"
+    return f"a majority of {who} must run"

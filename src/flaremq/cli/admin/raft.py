@@ -9,7 +9,7 @@ import typer
 
 from flaremq.admin.clusterdocuments import raft_document
 from flaremq.admin.raft import foreign_leader
-from flaremq.admin.values.raft import RaftMember
+from flaremq.admin.values.raft import RaftMember, why_no_leader
 from flaremq.cli.connect import connected, note_failures
 from flaremq.cli.options import Broker, Cluster, Json, Namesrv, Profile, Yes
 from flaremq.cli.render import Output, confirm, note, safe
@@ -143,6 +143,8 @@ def _row(each: RaftMember, found: Iterable[RaftMember]) -> tuple[object, ...]:
     state = "could not lead" if each.not_fit else ""
     if each.is_leader:
         state = "serves" if each.answers else "waits for a majority"
+    elif leader is not None and each.member not in leader.ids:
+        state = "no member"
     elif not state:
         state = f"follows {each.leader}" if each.leader else "knows no leader"
     if each.damage:
@@ -176,11 +178,17 @@ def _remarks(found: Iterable[RaftMember]) -> list[str]:
             )
             continue
         if leader is None:
-            said.append(f"{name} has no leader: a majority of {', '.join(members[0].members)} must run")
+            said.append(f"{name} has no leader: {why_no_leader(members)}")
             continue
         said += [f"{name}, {peer.member}: {peer.complaint}" for peer in leader.peers if peer.complaint]
-        ids = [known.partition("-")[0] for known in leader.members]
-        missing = [wanted for wanted in ids if all(wanted != each.member for each in members)]
+        said += [
+            f"{name}, {each.member} runs and is no member: add it with `flaremq cluster group add "
+            f"{each.member} HOST:PORT`, or stop it"
+            for each in members
+            if each.member not in leader.ids
+        ]
+        running = {each.member for each in members}
+        missing = [wanted for wanted in leader.ids if wanted not in running]
         if missing and not leader.caution:
             said.append(f"{name}: no NameServer knows {', '.join(missing)}: start what does not run")
     return said

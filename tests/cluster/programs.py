@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from contextlib import ExitStack
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from flaremq.testing.cluster import eventually
+from flaremq.testing.patience import load_factor
 
 PROGRAM = Path(__file__).with_name("userprogram.py")
 STOP_LIMIT_S = 30.0
@@ -63,9 +65,15 @@ class Program:
         return self
 
     def stop(self) -> int:
-        """SIGTERM, and its exit status."""
+        """SIGTERM, and its exit status. One that does not end says what its threads are at."""
         self._process.terminate()
-        return self._process.wait(STOP_LIMIT_S)
+        limit_s = STOP_LIMIT_S * load_factor()
+        try:
+            return self._process.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            self._process.send_signal(signal.SIGABRT)
+            self._process.wait()
+            raise AssertionError(f"it still ran {limit_s:g} s after SIGTERM:\n{self.errors}") from None
 
     def kill(self) -> None:
         """SIGKILL. Again is harmless."""

@@ -9,12 +9,12 @@ that a killed consumer has not printed was not consumed. SIGTERM ends it in orde
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import logging
 import os
 import signal
 import sys
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ from flaremq.protocol.bodies.group import ConsumeFromWhere
 
 PACE_S = 0.004
 """Between two messages of a producer."""
+LOOK_S = 0.02
 
 
 def say(**what: object) -> None:
@@ -43,12 +44,13 @@ def client(wish: dict[str, Any]) -> ClientSettings:
     return ClientSettings(namesrv=wish["namesrv"], refresh_s=1.0, heartbeat_s=1.0)
 
 
-def produce(wish: dict[str, Any], asked_to_stop: threading.Event) -> None:
+def produce(wish: dict[str, Any], asked_to_stop: list[int]) -> None:
     """To all topics in turn. What is not acknowledged is sent once more under another number."""
     number = 0
     with Producer("PID_user", client=client(wish)) as producer:
         say(ready=True)
-        while not asked_to_stop.wait(PACE_S):
+        while not asked_to_stop:
+            time.sleep(PACE_S)
             number += 1
             topic = wish["topics"][number % len(wish["topics"])]
             body = f"{topic}-{number}"
@@ -86,12 +88,13 @@ def consumer(wish: dict[str, Any], number: int) -> PushConsumer:
     return made
 
 
-def consume(wish: dict[str, Any], asked_to_stop: threading.Event) -> None:
+def consume(wish: dict[str, Any], asked_to_stop: list[int]) -> None:
     consumers = [consumer(wish, number) for number in range(wish.get("consumers", 1))]
     for each in consumers:
         each.start()
     say(ready=True)
-    asked_to_stop.wait()
+    while not asked_to_stop:
+        time.sleep(LOOK_S)
     for each in consumers:
         each.stop()
 
@@ -100,8 +103,9 @@ def main() -> None:
     what, wish = sys.argv[1], json.loads(sys.argv[2])
     if wish.get("logs", False):
         logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
-    asked_to_stop = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: asked_to_stop.set())
+    asked_to_stop: list[int] = []  # An event has a lock, which this thread may hold when the signal comes.
+    signal.signal(signal.SIGTERM, lambda number, _: asked_to_stop.append(number))
+    faulthandler.enable()
     {"produce": produce, "consume": consume}[what](wish, asked_to_stop)
     say(ended=True)
 

@@ -121,12 +121,6 @@ def test_a_leader_that_is_not_preferred_hands_over_to_one_that_is() -> None:
     assert group.run(60.0, lambda: (leader := group.leader()) is not None and leader.name == "n2")
 
 
-def votes(group: PretendGroup, name: str) -> bool:
-    rules = group.all[name].rules
-    assert rules is not None
-    return rules.is_voter
-
-
 def test_a_member_with_an_empty_folder_votes_only_after_it_has_followed_for_a_while() -> None:
     group = PretendGroup(8)
     fill(group, 30)

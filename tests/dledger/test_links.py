@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import gc
+import socket
+import warnings
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -110,6 +114,23 @@ async def test_a_refused_member_hears_why_and_is_named() -> None:
         a.links.send("n1", TakeOver(1))
         assert "n0 at 127.0.0.1" in b.links.refused
         assert not b.said
+
+
+async def test_whoever_knocks_at_the_moment_of_a_stop_is_let_go() -> None:
+    """Whether accepted or not: none of our ends stays open."""
+    with warnings.catch_warnings(record=True) as left_open:
+        warnings.simplefilter("always", ResourceWarning)
+        for turns in [0, 1, 2, 3] * 5:
+            host = Host("n0")
+            await host.start()
+            with socket.socket() as knocking:
+                knocking.setblocking(False)
+                assert knocking.connect_ex(("127.0.0.1", host.port)) in (0, errno.EINPROGRESS)
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                await host.links.stop()
+        gc.collect()
+    assert [str(each.message) for each in left_open] == []
 
 
 async def test_a_link_that_was_renewed_works_again() -> None:

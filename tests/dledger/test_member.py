@@ -308,6 +308,15 @@ def test_a_damaged_member_votes_and_counts() -> None:
     assert leader.answers
 
 
+def test_leadership_is_not_handed_over_to_a_member_that_is_silent() -> None:
+    group, leader = a_group()
+    dead = followers(group, leader)[0]
+    dead.kill()
+    group.run(2.0)
+    with pytest.raises(GroupUnsettled, match=f"{dead.name} has not been heard of lately: start it"):
+        member(leader).check_transfer(dead.name)
+
+
 def test_leadership_is_not_handed_over_to_a_damaged_member() -> None:
     group, leader = a_group()
     damaged = followers(group, leader)[0]

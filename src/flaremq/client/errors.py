@@ -7,7 +7,7 @@ from typing import Final
 
 from flaremq.base import errors
 from flaremq.base.errors import FlareError, Refused, SendFailed, Unreachable
-from flaremq.protocol.codes import ResponseCode, request_name, response_name
+from flaremq.protocol.codes import OWN_REQUESTS, ResponseCode, request_name, response_name
 from flaremq.protocol.command import Command
 
 TRIED_ELSEWHERE: Final = frozenset(
@@ -63,7 +63,9 @@ def error_for(address: str, request: int, answer: Command) -> FlareError:
     code = answer.code
     name = response_name(code)
     words = f": {answer.remark.strip()}" if answer.remark and answer.remark.strip() else ""
-    after = f" ({_NEXT[code]})" if code in _NEXT else ""
+    # To our own requests our servers say themselves what to do.
+    is_told = request in OWN_REQUESTS and code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+    after = f" ({_NEXT[code]})" if code in _NEXT and not is_told else ""
     error = _CLASSES.get(code, Refused)(f"{address} refuses {request_name(request)}, {name}{words}{after}")
     error.response_code = code
     error.remark = answer.remark

@@ -275,6 +275,10 @@ class GroupNode(ABC):
         """Whether clients may be answered: nobody else can have been elected yet."""
         return self.leads and self.rules.may_answer(self._now())
 
+    def has_decided(self, index: int, term: int) -> bool:
+        """Whether the group has decided on this entry of this term: another one may have taken its place."""
+        return index <= self.rules.commit and self._ledger.term_at(index) == term
+
     def transfer(self, to: MemberId) -> None:
         """Let this member lead. It does once it has all entries, or the present leader stays."""
         self.rules.check_transfer(to)

@@ -30,6 +30,7 @@ _PAUSES_S: Final = (0.05, 1.0)
 _UNREAD_MAX: Final = 32 * MiB  # More than all pushes that may be under way.
 _CONNECTIONS_MAX: Final = 64
 _TOLD_S: Final = 60.0
+_LET_IN_S: Final = 1e-6
 
 
 class Hall(Protocol):
@@ -67,6 +68,9 @@ class Links:
 
     async def stop(self) -> None:
         if self._listening is not None:
+            # A timer is the last of its turn, so all who were accepted are let in when this goes on. Others
+            # would be left open: asyncio forgets them when their port is closed (Server._attach).
+            await asyncio.sleep(_LET_IN_S)
             self._listening.close()
             self._listening = None
         for door in list(self._doors):

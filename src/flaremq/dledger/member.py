@@ -8,6 +8,7 @@ looked at. The same events give the same actions, which is what the simulator of
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -186,7 +187,12 @@ class Member:
         peer = leads.peers.get(to)
         if peer is None or to not in s.members.addresses:
             others = ", ".join(each for each in s.members.ids if each != s.me)
-            raise InvalidParameter(f"{to} is not another member: expected one of {others or 'nobody'}")
+            why = "leads already" if to == s.me else "is no member"
+            raise InvalidParameter(f"{to} {why}: expected one of {others or 'none, as it is alone'}")
+        if s.now - self._heard_s.get(to, -math.inf) > s.pace.election_s:
+            raise GroupUnsettled(
+                f"{to} has not been heard of lately: start it, or ask `flaremq cluster group` what it lacks"
+            )
         if not peer.is_voter:
             raise GroupUnsettled(
                 f"{to} has forgotten what it has voted for, or was not heard since {s.me} leads: it may lead "

@@ -327,6 +327,8 @@ COMPACT_CODE_LOSS: Final = 3 << 16
 COMPACT_CODES: Final = {code & 0xFFFF: int(code) for code in RequestCode if code > 0xFFFF}
 """The truncated codes of pop in a compact header, and the full ones. No other request has these."""
 
+OWN_REQUESTS: Final = frozenset(int(code) for code in RequestCode if code.name.startswith("FLAREMQ_"))
+"""Those of FlareMQ alone."""
 _REQUEST_NAMES: Final = {int(code): code.name for code in RequestCode}
 _RESPONSE_NAMES: Final = {int(code): code.name for code in ResponseCode}
 

@@ -7,8 +7,6 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
-import pytest
-
 from flaremq.broker.app import Broker
 from flaremq.remoting.ports import BROKER, free_port
 from flaremq.servers.config import flags, load_broker
@@ -19,8 +17,6 @@ from flaremq.testing.cluster import SMALL, eventually
 
 HOST = "127.0.0.1"
 QUICK = {"dLegerElectionTimeout": 300}
-of_several = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-"""A member may be knocking at another one at the moment in which the loop of a test ends."""
 
 
 def made(folder: Path, **options: object) -> Broker | GroupBroker:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -249,3 +250,19 @@ def test_a_folder_of_the_kernel_is_one_line() -> None:
     )
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
     assert "/proc/flaremq cannot be used" in done.stderr
+
+
+def test_a_member_that_dies_is_told_and_can_be_started_again(tmp_path: Path) -> None:
+    with up(tmp_path, "--replicas", 3, "--port", free_port()) as running:
+        dead = running.told["members"][0]
+        os.kill(dead["pid"], signal.SIGKILL)
+        assert running.process.stderr is not None
+        told = next(line for line in running.process.stderr if "has ended" in line)
+        assert f"member {dead['member']}, process {dead['pid']}, has ended" in told
+        again = re.search(r"flaremq (broker -c \S+)`", told)
+        assert again is not None
+        with subprocess.Popen([*FLAREMQ, *again[1].split()], stdout=subprocess.PIPE, text=True) as member:
+            assert member.stdout is not None
+            assert next(line for line in member.stdout if "boot success" in line)
+            member.terminate()
+        assert running.end(signal.SIGTERM) == 0

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from flaremq.base.clock import Clock
-from flaremq.base.errors import NotMaster
+from flaremq.base.errors import InvalidParameter, NotMaster
 from flaremq.base.watermark import Watermark
 from flaremq.broker.features import Feature, Requests
 from flaremq.broker.offload import Offload
@@ -276,13 +276,9 @@ class RaftSide(LogSide):
     async def change(self, _peer: Peer, request: Command) -> Command:
         """Answered when the group has decided on it."""
         header = fields.decode(ChangeMembersHeader, request.fields)
-        addresses = dict(self._node.status().membership.addresses)
-        if header.address:
-            addresses[header.member] = header.address
-        else:
-            addresses.pop(header.member, None)
-        index = self._node.change(Membership(addresses))
-        if await self._until(lambda: self._node.status().commit >= index):
+        addresses = _changed(self._node.status().membership.addresses, header.member, header.address)
+        index, term = self._node.change(Membership(addresses)), self._node.term
+        if await self._until(lambda: self._node.has_decided(index, term)):
             return response_to(request)
         return response_to(
             request,
@@ -298,6 +294,16 @@ class RaftSide(LogSide):
                 return False
             await asyncio.sleep(_LOOK_S)
         return True
+
+
+def _changed(addresses: Mapping[str, str], member: str, address: str) -> dict[str, str]:
+    """The members with this one at its address, or without it if that is empty."""
+    if not address and member not in addresses:
+        raise InvalidParameter(f"{member} is no member: expected one of {', '.join(sorted(addresses))}")
+    if address and addresses.get(member) == address:
+        raise InvalidParameter(f"{member} is a member already, at {address}: nothing is to be done")
+    kept = {each: known for each, known in addresses.items() if each != member or address}
+    return {**kept, member: address} if address else kept
 
 
 def _status_body(now: GroupStatus) -> RaftGroupStatus:

@@ -10,7 +10,6 @@ import typer
 from flaremq.admin.clusterdocuments import raft_document
 from flaremq.admin.raft import foreign_leader
 from flaremq.admin.values.raft import RaftMember
-from flaremq.base.text import count
 from flaremq.cli.connect import connected, note_failures
 from flaremq.cli.options import Broker, Cluster, Json, Namesrv, Profile, Yes
 from flaremq.cli.render import Output, confirm, note, safe
@@ -180,7 +179,8 @@ def _remarks(found: Iterable[RaftMember]) -> list[str]:
             said.append(f"{name} has no leader: a majority of {', '.join(members[0].members)} must run")
             continue
         said += [f"{name}, {peer.member}: {peer.complaint}" for peer in leader.peers if peer.complaint]
-        missing = len(leader.members) - len(members)
-        if missing > 0 and not leader.caution:
-            said.append(f"{name}: NameServers do not know {count(missing, 'member')}")
+        ids = [known.partition("-")[0] for known in leader.members]
+        missing = [wanted for wanted in ids if all(wanted != each.member for each in members)]
+        if missing and not leader.caution:
+            said.append(f"{name}: no NameServer knows {', '.join(missing)}: start what does not run")
     return said

@@ -5,6 +5,7 @@ Each has a folder `nX` below the data folder, with its settings, its store, and 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,10 +13,12 @@ from typing import Final
 
 from flaremq.base.errors import ConfigError
 from flaremq.base.propertiesfile import parse_properties
+from flaremq.cli.render import note
 from flaremq.servers.membership import member_settings
 from flaremq.servers.processes import Process, ProcessFailed, properties_file
 
 REPLICAS_MAX: Final = 7
+_LOOK_S: Final = 0.5
 
 
 def start_members(
@@ -39,6 +42,20 @@ def start_members(
         stop_members(members)
         raise ConfigError(str(error)) from None
     return members
+
+
+async def watch_members(members: Sequence[Process]) -> None:
+    """Say when a member ends that nobody has stopped, until this is cancelled."""
+    running = list(members)
+    while running:
+        await asyncio.sleep(_LOOK_S)
+        for each in [member for member in running if not member.is_running]:
+            running.remove(each)
+            again = f"flaremq broker -c {each.folder / 'conf.properties'}"
+            note(
+                f"member {each.name}, process {each.pid}, has ended; its last words are in "
+                f"{each.folder / 'printed'}: start it again with `{again}`"
+            )
 
 
 def stop_members(members: Sequence[Process]) -> None:

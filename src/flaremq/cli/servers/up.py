@@ -21,13 +21,14 @@ import typer
 
 from flaremq.base import descriptors
 from flaremq.base.errors import ConfigError, StoreLocked
+from flaremq.base.lifecycle import Owned
 from flaremq.base.propertiesfile import parse_properties
 from flaremq.base.units import MiB
 from flaremq.broker.settings import local_address
 from flaremq.cli.about import compiled
 from flaremq.cli.profiles import USUAL
 from flaremq.cli.render import BadValue, dumps, note
-from flaremq.cli.servers.members import REPLICAS_MAX, start_members, stop_members
+from flaremq.cli.servers.members import REPLICAS_MAX, start_members, stop_members, watch_members
 from flaremq.cli.servers.serve import run
 from flaremq.model import layout
 from flaremq.remoting.ports import BROKER, are_free, free_port
@@ -101,6 +102,7 @@ class Up:
         self._together = Together(settings, plan.advertised)
         self._broker: Broker | None = None
         self.members: Sequence[Process] = ()
+        self._tasks = Owned()
 
     @property
     def namesrv(self) -> str:
@@ -132,6 +134,7 @@ class Up:
                 usual = {**parse_properties(config.read_text()), **given}
                 where = plan.data, plan.advertised, plan.replicas
                 self.members = await asyncio.to_thread(start_members, usual, *where, plan.options)
+                self._tasks.spawn("watch-members", watch_members(self.members))
                 return
             settings = load_broker(config, os.environ, [*flags(given), *plan.options])
             self._broker = await self._together.add(settings)
@@ -143,6 +146,7 @@ class Up:
             raise
 
     async def stop(self) -> None:
+        await self._tasks.aclose(timeout_s=5)
         await asyncio.to_thread(stop_members, self.members)
         await self._together.stop()
 

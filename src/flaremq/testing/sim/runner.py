@@ -15,6 +15,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Final
 
+from flaremq.base.errors import Malformed
 from flaremq.broker.replicas.replication import Replication
 from flaremq.ha.states import FollowState, SlaveStatus
 from flaremq.model.record import decode_many
@@ -29,6 +30,7 @@ from flaremq.testing.sim.loop import Stuck
 from flaremq.testing.sim.nemesis import Nemesis
 from flaremq.testing.sim.offsetwatch import OffsetWatch
 from flaremq.testing.sim.plan import Plan, draw, draw_group
+from flaremq.testing.sim.queueends import QueueEnds
 from flaremq.testing.sim.workload import DELAYS, TOPICS, Shopper
 from flaremq.testing.sim.world import Machine, Simulation
 
@@ -136,6 +138,7 @@ class _Run:
         self._shoppers = [Shopper(sim, machine, plan, self._history) for machine in self._machines]
         self._groups = GroupChecks(sim)
         self._offsets = OffsetWatch(sim, self._history)
+        self._ends = QueueEnds(sim)
         self.met: Counter[str] = Counter()
         sim.on_started = self._started
         for number, machine in enumerate(sim.machines.values()):
@@ -156,6 +159,8 @@ class _Run:
         content = self.content()
         self.met = self._history.counts(content)
         self._check(content)
+        if plan.keeps_acknowledged:
+            self._ends.check(self._history, content)
         for shopper, machine in zip(self._shoppers, self._machines, strict=True):
             await machine.do(_set(shopper.stopping))
         await asyncio.gather(*work)
@@ -169,6 +174,7 @@ class _Run:
         while True:
             self._groups.look()
             self._offsets.look()
+            self._ends.look()
             await asyncio.sleep(_LOOK_S)
 
     async def _client(self, number: int) -> None:
@@ -348,9 +354,11 @@ def _values(store: MessageStore, topic: str, queue_id: int) -> dict[int, str]:
     found: dict[int, str] = {}
     while offset < end:
         result = store.get(name, queue_id, offset, 32)
-        for record in result.records:
-            for message in decode_many(bytes(record)):
-                found[message.queue_offset] = message.body.decode()
+        try:
+            messages = decode_many(result.gathered())
+        except Malformed as error:
+            raise Violated("unreadable", f"{topic}:{queue_id} from {offset} on: {error}") from error
+        found |= {message.queue_offset: message.body.decode() for message in messages}
         if result.next_offset <= offset:
             break
         offset = result.next_offset

@@ -201,6 +201,7 @@ class Simulation:
         self.options = {**SMALL_FILES, **(options or {})}
         """Of brokers that start for the first time from now on."""
         self._namesrv_options = dict(namesrv_options or {})
+        self._own_options: dict[str, dict[str, object]] = {}
         self._configs: dict[str, BrokerConfig] = {}
         self.machines: dict[str, Machine] = {}
         self.names = [_broker_name(number) for number in range(brokers)]
@@ -335,6 +336,7 @@ class Simulation:
             "storePathRootDir": machine.folder,
             **self.options,
             **own,
+            **self._own_options.get(machine.name, {}),
         }
         clock = machine.clock
         config = self._configs.get(machine.name)
@@ -349,6 +351,11 @@ class Simulation:
             "now_s": clock.monotonic_s,
         }
         return _Given((config, clock), world)
+
+    def reconfigure(self, machine: Machine, **options: object) -> None:
+        """Options of this broker alone, from its next start on."""
+        self._own_options.setdefault(machine.name, {}).update(options)
+        self._configs.pop(machine.name, None)
 
     async def passes(self, seconds: float) -> None:
         """Let virtual time pass."""

@@ -21,6 +21,11 @@ def settled(group: PretendGroup, for_s: float = 60.0) -> None:
     assert group.run(for_s, group.settled), "the group does not settle"
 
 
+def votes(group: PretendGroup, name: str) -> bool:
+    rules = group.all[name].rules
+    return rules is not None and rules.is_voter
+
+
 def fill(group: PretendGroup, number: int, body: bytes = b"message") -> None:
     settled(group)
     for n in range(number):

@@ -9,7 +9,7 @@ loop         one event loop for all nodes, with virtual time
 nemesis      carries out the faults of a plan, and heals them
 offsetwatch  the committed offsets of groups, and what a failover makes of them
 plan         what a run does, as data drawn from a seed
-queueends    watches where queues end, and checks each end as a register
+queueends    watches where queues end: nobody may say an older end than another has said
 registers    whether one order explains what clients saw of a register
 runner       one run: faults, healing, and all checks
 shrink       a failing plan made smaller, and written as a test

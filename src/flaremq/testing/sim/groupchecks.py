@@ -35,7 +35,7 @@ class GroupChecks:
         """Of each member: its life, and how far it was compared."""
 
     def look(self) -> None:
-        answering: dict[str, str] = {}
+        answering: dict[str, list[str]] = {}
         for name, group, member in self._members():
             node = member.node
             if node.rules.standing is Standing.LEADER:
@@ -43,10 +43,11 @@ class GroupChecks:
                 if known != name:
                     raise Violated("two leaders in a term", f"{known} and {name} lead in term {node.term}")
             if node.may_answer():
-                other = answering.setdefault(group, name)
-                if other != name:
-                    raise Violated("two leaders", f"{other} and {name} may answer at one moment")
+                answering.setdefault(group, []).append(name)
             self._compare(name, group, member)
+        for names in answering.values():
+            if len(names) > 1:
+                raise Violated("two leaders", f"{' and '.join(names)} may answer at one moment")
 
     def _members(self) -> Iterator[tuple[str, str, GroupBroker]]:
         for machine in self._sim.members:

@@ -56,6 +56,10 @@ def test_what_a_group_promises_holds(ten: int) -> None:
         assert not result.check, "\n".join((result.line(), *result.last[-50:]))
 
 
+def test_the_log_of_a_member_that_lost_its_disk_may_rot() -> None:
+    assert not run_seed(471).check
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_what_a_group_promises_holds_for_many_seeds() -> None:

@@ -286,10 +286,11 @@ class GroupNemesis:
         stands in the way of nothing when that member has deleted it."""
         group, ledger = self._group, machine.ledger
         others = [each for each in group.machines.values() if each is not machine]
-        if ledger.is_damaged or not others or machine.committed < ledger.first_index:
+        last = min(machine.committed, ledger.last_index)  # It may have lost some of what it knew.
+        if ledger.is_damaged or not others or last < ledger.first_index:
             return
         group.events.fault("rot", machine.name)
-        ledger.is_damaged, index = True, rng.randint(ledger.first_index, machine.committed)
+        ledger.is_damaged, index = True, rng.randint(ledger.first_index, last)
         entry = ledger.entry(index)
 
         def has_it(other: SimMachine) -> bool:

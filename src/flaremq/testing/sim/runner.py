@@ -181,8 +181,8 @@ class _Run:
         """A client that is killed is started again, and goes on with what it had to send."""
         machine, shopper = self._machines[number], self._shoppers[number]
         while True:
-            await machine.start()
             try:
+                await machine.start()  # It may be killed at that already.
                 return await machine.do(shopper.run())
             except ConnectionAbortedError:
                 if machine.is_running:

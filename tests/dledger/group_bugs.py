@@ -162,7 +162,7 @@ PLANTED = [
     PlantedRule(acknowledged_before_it_is_synced, DIFFERENT, 83),
     PlantedRule(stale_leader_not_fenced, DIFFERENT | {"two leaders"}, 11),
     PlantedRule(previous_term_not_checked, DIFFERENT | {"foreign entries"}, 7),
-    PlantedRule(non_voter_counted, DIFFERENT | {"two leaders"}, 47),
+    PlantedRule(non_voter_counted, DIFFERENT | {"two leaders"}, 120),
     PlantedRule(truncated_below_what_matches, DIFFERENT, 3),
     PlantedRule(shorter_log_may_lead, DIFFERENT, 1),
     PlantedRule(damaged_log_may_lead, frozenset({"damaged leader"}), 11),

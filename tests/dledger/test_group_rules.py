@@ -56,8 +56,9 @@ def test_what_a_group_promises_holds(ten: int) -> None:
         assert not result.check, "\n".join((result.line(), *result.last[-50:]))
 
 
-def test_the_log_of_a_member_that_lost_its_disk_may_rot() -> None:
-    assert not run_seed(471).check
+@pytest.mark.parametrize("seed", [471, 2058])
+def test_logs_rot_where_disks_are_lost_and_a_copy_of_everything_is_left(seed: int) -> None:
+    assert not run_seed(seed).check
 
 
 @pytest.mark.slow

@@ -239,13 +239,14 @@ class GroupNemesis:
         self._group.after(span_s, free)
 
     def _may_lose(self, machine: SimMachine) -> bool:
+        """Whether enough members still have what this one has."""
         group = self._group
         ids = {each for other in group.machines.values() for each in other.ledger.membership.ids}
         lacking = {
             each
             for each in ids
             if group.machines[each].has_lost or not group.machines[each].ledger.ballot.is_voter
-            or not group.machines[each].ledger.has_ballot
+            or not group.machines[each].ledger.has_ballot or group.machines[each].ledger.is_damaged
         }  # fmt: skip
         smallest = min(
             len(each.ledger.membership.ids) for each in group.machines.values() if each.name in ids
@@ -287,7 +288,7 @@ class GroupNemesis:
         group, ledger = self._group, machine.ledger
         others = [each for each in group.machines.values() if each is not machine]
         last = min(machine.committed, ledger.last_index)  # It may have lost some of what it knew.
-        if ledger.is_damaged or not others or last < ledger.first_index:
+        if last < ledger.first_index or ledger.is_damaged or not self._may_lose(machine):
             return
         group.events.fault("rot", machine.name)
         ledger.is_damaged, index = True, rng.randint(ledger.first_index, last)

@@ -199,10 +199,18 @@ class _Run:
             if self._is_done():
                 return
             await asyncio.sleep(1.0)
+        begun = len(self._history.sends)
+        if begun < self._wanted:
+            raise Violated("no progress", f"{begun} of {self._wanted} sends were begun in {_FINISH_S:g} s")
+
+    @property
+    def _wanted(self) -> int:
+        """How many sends all clients have to do."""
+        return self._plan.sends * self._plan.clients
 
     def _is_done(self) -> bool:
         history = self._history
-        if history.sends.keys() and len(history.sends) < self._plan.sends * self._plan.clients:
+        if len(history.sends) < self._wanted:
             return False
         left = [op.value for op in history.unhandled()]
         if self._plan.keeps_acknowledged:

@@ -135,6 +135,25 @@ async def test_a_follower_reads_what_comes(group: Group) -> None:
     assert followed.subscriptions.is_forbidden(GROUP, TOPIC)
 
 
+async def test_a_follower_is_not_taken_back_by_a_commit_that_is_late(group: Group) -> None:
+    """A client may find it while there is no leader, or keep to it. It may lead next."""
+    tables, writer = await group.leader()
+    followed = await group.follower()
+    tables.offsets.commit(GROUP, TOPIC, 0, 7)
+    writer.write()
+    group.commit()
+    await settle()
+    followed.offsets.commit(GROUP, TOPIC, 0, 6)
+    assert followed.offsets.get(GROUP, TOPIC, 0) == 7
+    followed.offsets.commit(GROUP, TOPIC, 0, 8)
+    assert followed.offsets.get(GROUP, TOPIC, 0) == 8
+    tables.offsets.commit(GROUP, TOPIC, 0, 2)
+    writer.write()
+    group.commit()
+    await settle()
+    assert followed.offsets.get(GROUP, TOPIC, 0) == 2, "the leader takes its group back"
+
+
 async def test_offsets_and_progress_are_written_together_and_once(group: Group) -> None:
     tables, writer = await group.leader()
     followed = await group.follower()

@@ -84,6 +84,7 @@ class TableReader(Feature):
         await self._offload.run(self._load)
         await self._read()
         if self._role.is_slave:
+            self._tables.offsets.may_go_back = False
             self._store.listen(self)
             self._read_soon()  # What came in between.
 

@@ -45,6 +45,9 @@ class Offsets:
         self._clock = clock
         self._offload = offload
         self._step = settings.now.offset_version_step
+        self.may_go_back = True
+        """Whether a commit may take a group back. Not at a follower of a Raft group: an old one that comes
+        there late would hold when it leads."""
         self._saving = Saving(file, offload, self._take)
         self._table: _Table = {}
         self._resets: _Table = {}
@@ -102,6 +105,8 @@ class Offsets:
         queues = self._table.get(key)
         if queues is None:
             queues = self._table[key] = {}
+        if not self.may_go_back and offset < queues.get(queue_id, _NONE):
+            return
         queues[queue_id] = offset
         saving = self._saving
         saving.changes += 1

@@ -56,11 +56,11 @@ define run
 endef
 
 # The longest first. Most of them wait more than they work.
-RUNS := main spark cli servers java python
+RUNS := main spark servers cli store java python
 
 test: build  ## All quick tests, on the compiled modules and on the Python ones; four runs at a time.
 	@rm -rf $(LOGS)
-	@echo "Six runs of tests, four at a time, as most of them wait more than they work: $(RUNS)."
+	@echo "Seven runs of tests, four at a time, as most of them wait more than they work: $(RUNS)."
 	@echo "On two cores they take about 15 minutes. Output is kept in $(LOGS)."
 	@status=0; $(MAKE) --no-print-directory --jobs=4 --keep-going $(RUNS:%=test-%) || status=$$?; \
 	for name in $(RUNS); do test ! -f $(LOGS)/$$name || tail -n 1 $(LOGS)/$$name; done; \
@@ -69,10 +69,14 @@ test: build  ## All quick tests, on the compiled modules and on the Python ones;
 # Real servers and clients, most of them in processes of their own.
 CLI     := tests/admin tests/cli
 SERVERS := tests/client tests/cluster tests/testing
-OTHERS  := tests/spark $(CLI) $(SERVERS)
+STORE   := tests/store tests/dledger tests/ha tests/remoting
+OTHERS  := tests/spark $(CLI) $(SERVERS) $(STORE)
 
 test-main:
 	$(call run,main,FLAREMQ_COMPILED=1 $(BIN)/pytest $(OTHERS:%=--ignore=%))
+
+test-store:
+	$(call run,store,FLAREMQ_COMPILED=1 $(BIN)/pytest $(STORE))
 
 test-cli:
 	$(call run,cli,FLAREMQ_COMPILED=1 $(BIN)/pytest $(CLI))
@@ -83,7 +87,7 @@ test-servers:
 test-spark:
 	$(call run,spark,$(BIN)/pytest tests/spark)
 
-# What takes a twin by way of the module that chooses one. Files that test both twins have done so in the main run.
+# What takes a twin by way of the module that chooses one. Files that test both twins have done so in the runs above.
 PURE := tests/arrow tests/store tests/remoting/test_turn.py tests/broker/test_lanes.py
 BOTH := $(shell grep -rl 'flaremq.testing.twins import' $(PURE))
 

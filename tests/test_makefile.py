@@ -12,13 +12,14 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-RUNS = ("main", "spark", "cli", "servers", "java", "python")
+RUNS = ("main", "spark", "servers", "cli", "store", "java", "python")
 FAKE_PYTEST = """#!/bin/sh
 case "$*" in
   *tests/java*) run=java ;;
   *tests/remoting/test_turn*) run=python ;;
   *--ignore=tests/spark*) run=main ;;
   *tests/spark*) run=spark ;;
+  *tests/dledger*) run=store ;;
   *tests/cluster*) run=servers ;;
   *tests/cli*) run=cli ;;
 esac

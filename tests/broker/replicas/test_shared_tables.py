@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from flaremq.base.errors import NotShared
+from flaremq.base.errors import FlushFailed, NotShared
 from flaremq.base.live import Live
 from flaremq.base.watermark import Watermark
 from flaremq.broker.offload import Offload
@@ -285,6 +285,18 @@ async def test_a_member_that_starts_again_goes_on_where_it_was(group: Group) -> 
     assert (group.store.settings.root.parent / "follower" / "groupTables.json").read_bytes() == (
         b'{\n"read":%d\n}\n' % (group.begun + 2)
     )
+
+
+async def test_a_leader_whose_disk_has_failed_finds_its_offsets_in_the_log(group: Group) -> None:
+    """It cannot save its table, so it must not save either how far that is read."""
+    tables, writer = await group.leader()
+    tables.offsets.commit(GROUP, TOPIC, 0, 7)
+    writer.write()
+    group.commit()
+    group.store.flags.failed(FlushFailed("no sync"))
+    await group.reader.stop()
+    again = await group.follower("leader")
+    assert again.offsets.get(GROUP, TOPIC, 0) == 7
 
 
 async def test_many_entries_come_in_records_that_stay_small(

@@ -101,7 +101,8 @@ class TableReader(Feature):
         if not self._role.is_slave:
             # All that we wrote ourselves and the group has decided.
             self._reached(max(self._next, self._store.max_offset(_TOPIC, 0)))
-        if self._saving.dirty:
+        # Offsets are not saved any more once a sync of the log has failed.
+        if self._saving.dirty and self._store.flags.failure is None:
             await self._tables.save()
             await self._tables.delays.save()
             await self._saving.save()

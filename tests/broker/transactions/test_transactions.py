@@ -152,6 +152,16 @@ async def test_a_commit_finds_the_topic_that_a_crash_has_lost(tmp_path: Path) ->
         assert scene.bodies() == [b"7"]
 
 
+async def test_a_producer_is_asked_though_the_clock_was_set_back(tmp_path: Path) -> None:
+    """So is one whose message a former leader has stored whose clock was ahead."""
+    async with a_scene(tmp_path) as scene:
+        scene.joins()
+        await scene.prepare(7)
+        scene.clock.step_wall_ms(-3_600_000)
+        (asked,) = await scene.check(after_ms=10_000)
+        assert asked.code == RequestCode.CHECK_TRANSACTION_STATE
+
+
 @pytest.mark.parametrize("asked", [{"DELAY": "2"}, {"TIMER_DELAY_SEC": "5"}], ids=["level", "timer"])
 async def test_a_delay_begins_with_the_commit(tmp_path: Path, asked: dict[str, str]) -> None:
     async with a_scene(tmp_path) as scene:

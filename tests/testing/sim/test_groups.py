@@ -7,7 +7,7 @@ import pytest
 from flaremq.testing.sim.plan import Fault, Plan
 from flaremq.testing.sim.runner import RunResult, run_plan, run_seed
 
-FOUND = (0, 1, 5, 9, 22, 23, 28, 47, 137, 178, 222, 364)
+FOUND = (0, 1, 5, 9, 22, 23, 28, 47, 137, 178, 222, 335, 364)
 """Seeds that have found something."""
 MEMBERS = range(3)
 

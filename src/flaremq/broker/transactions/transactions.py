@@ -341,7 +341,9 @@ class Transactions(Feature):
     def _check(self, half: Half) -> None:
         age_ms = self._clock.now_ms() - half.stored_ms
         too_old = age_ms > self._store.settings.file_reserved_hours * HOUR_MS
-        if not too_old and age_ms < half.immunity_ms:
+        # Below zero: the clock was set back, or a former leader had one that was ahead. The true age is not
+        # known, and it may take hours until this clock is there as well.
+        if not too_old and 0 <= age_ms < half.immunity_ms:
             return
         record = self._store.record(half.physical_offset)
         stored = self._stored(half.physical_offset, half.size)

@@ -13,6 +13,7 @@ import pytest
 from flaremq.testing.sim.events import EventStream
 from flaremq.testing.sim.loop import SimLoop, SimNode
 from flaremq.testing.sim.runner import run_seed
+from flaremq.testing.sim.world import Simulation
 
 QUICK = [2, 3, 7, 8, 15, 21]
 CODE = "from flaremq.testing.sim.runner import run_seed; print(run_seed(7).digest)"
@@ -34,6 +35,18 @@ def test_what_was_promised_holds_for_many_seeds(hundred: int) -> None:
         if (result := run_seed(seed)).check
     ]
     assert not failed, "\n".join(failed)
+
+
+def test_work_for_a_machine_that_was_killed_fails_at_once() -> None:
+    async def scenario(sim: Simulation) -> None:
+        machine = sim.client_machine("shop")
+        await machine.start()
+        machine.kill()
+        with pytest.raises(ConnectionAbortedError, match="shop was killed"):
+            await machine.do(asyncio.sleep(1.0))
+
+    with Simulation(1) as sim:
+        sim.run(scenario(sim))
 
 
 def test_a_seed_gives_the_same_events_again() -> None:

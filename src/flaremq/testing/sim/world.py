@@ -119,6 +119,9 @@ class Machine:
     async def do(self, work: Coroutine[Any, Any, T]) -> T:
         """Run something on this machine and wait for its result. Raises if it is killed meanwhile."""
         assert self.node is not None
+        if self.node.dead:
+            work.close()
+            raise ConnectionAbortedError(f"{self.name} was killed")
         return await _ended(self.node, self.sim.loop.spawn(self.node, work))
 
     # Faults.

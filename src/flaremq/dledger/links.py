@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Final, Protocol, cast
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Final, Protocol, TypeVar, cast
 
 from flaremq.base.errors import ConfigError, FlareError, Malformed
 from flaremq.base.lifecycle import Owned
@@ -25,11 +27,14 @@ from flaremq.remoting.settings import ServerSettings
 
 log = logging.getLogger(__name__)
 
-_CONNECT_S: Final = 3.0
+CONNECT_S: Final = 3.0
 _PAUSES_S: Final = (0.05, 1.0)
 _UNREAD_MAX: Final = 32 * MiB  # More than all pushes that may be under way.
 _CONNECTIONS_MAX: Final = 64
 _TOLD_S: Final = 60.0
+
+
+P = TypeVar("P", bound=asyncio.BaseProtocol)
 
 
 class Hall(Protocol):
@@ -223,20 +228,60 @@ class Door(_End):
         self._links.left(self)
 
 
-class Link:
-    """The connection to one other member, made again and again."""
+class MemberLink(ABC):
+    """A connection to one other member, made again and again, whatever is spoken on it."""
 
-    def __init__(self, hall: Hall, member: MemberId, address: str, network: Network) -> None:
+    def __init__(self, member: MemberId, address: str, network: Network) -> None:
         self.address = address
         self.complaint = "it was not reached yet"
         """Why it cannot be used; empty if it can."""
-        self._hall = hall
         self._member = member
         self._network = network
-        self._connection: Speaker | None = None
         self._tasks = Owned()
         self._told = Seldom(_TOLD_S)
         self._task = self._tasks.spawn(f"link-{member}", self._run())
+
+    @abstractmethod
+    async def _once(self) -> bool:
+        """Connect and speak until the connection ends; whether we were welcome."""
+
+    def _not_reached(self) -> None:  # noqa: B027 - Not every kind has something to do then.
+        """Nobody was there, or nothing was answered in time."""
+
+    async def _run(self) -> None:
+        pause_s = _PAUSES_S[0]
+        while True:
+            was_welcome = False
+            try:
+                was_welcome = await self._once()
+            except OSError as error:  # TimeoutError is one.
+                why = str(error) or f"no answer within {CONNECT_S:g} s"
+                self._complain(f"{self.address} cannot be reached: {why}")
+                self._not_reached()
+            except Exception as error:
+                log.exception("the link to member %s failed and is made again", self._member)
+                self.complaint = str(error)
+            pause_s = _PAUSES_S[0] if was_welcome else min(2 * pause_s, _PAUSES_S[1])
+            await asyncio.sleep(pause_s)
+
+    async def _connected(self, make: Callable[[], P]) -> P:
+        host, _, port = self.address.rpartition(":")
+        async with asyncio.timeout(CONNECT_S):
+            return await self._network.connect(host.strip("[]"), int(port), make, None)
+
+    def _complain(self, why: str) -> None:
+        self.complaint = why
+        if self._told.due() is not None:
+            log.warning("member %s: %s", self._member, why)
+
+
+class Link(MemberLink):
+    """By which we speak our own protocol."""
+
+    def __init__(self, hall: Hall, member: MemberId, address: str, network: Network) -> None:
+        super().__init__(member, address, network)
+        self._hall = hall
+        self._connection: Speaker | None = None
 
     async def stop(self) -> None:
         self.renew()
@@ -255,30 +300,10 @@ class Link:
         if self._connection is not None:
             self._connection.send(message)
 
-    async def _run(self) -> None:
-        pause_s = _PAUSES_S[0]
-        while True:
-            was_welcome = False
-            try:
-                was_welcome = await self._once()
-            except OSError as error:  # TimeoutError is one.
-                why = str(error) or f"no answer within {_CONNECT_S:g} s"
-                self._complain(f"{self.address} cannot be reached: {why}")
-            except Exception as error:
-                log.exception("the link to member %s failed and is made again", self._member)
-                self.complaint = str(error)
-            pause_s = _PAUSES_S[0] if was_welcome else min(2 * pause_s, _PAUSES_S[1])
-            await asyncio.sleep(pause_s)
-
     async def _once(self) -> bool:
-        """Connect and speak until the connection ends; whether we were welcome."""
-        host, _, port = self.address.rpartition(":")
-        async with asyncio.timeout(_CONNECT_S):
-            made = await self._network.connect(
-                host.strip("[]"), int(port), lambda: Speaker(self._hall.hello(self._member)), None
-            )
+        made = await self._connected(lambda: Speaker(self._hall.hello(self._member)))
         try:
-            async with asyncio.timeout(_CONNECT_S):
+            async with asyncio.timeout(CONNECT_S):
                 why = await made.answered
             if why:
                 self._complain(why)
@@ -290,11 +315,6 @@ class Link:
         finally:
             self._connection = None
             made.close()
-
-    def _complain(self, why: str) -> None:
-        self.complaint = why
-        if self._told.due() is not None:
-            log.warning("member %s: %s", self._member, why)
 
 
 class Speaker(_End):

@@ -43,7 +43,7 @@ def test_work_for_a_machine_that_was_killed_fails_at_once() -> None:
         await machine.start()
         machine.kill()
         with pytest.raises(ConnectionAbortedError, match="shop was killed"):
-            await machine.do(asyncio.sleep(1.0))
+            await machine.do(asyncio.sleep(0))
 
     with Simulation(1) as sim:
         sim.run(scenario(sim))

@@ -36,7 +36,7 @@ from flaremq.dledger.library.messages import (
     encode_refusal,
     encode_reply,
 )
-from flaremq.dledger.links import all_let_in
+from flaremq.dledger.links import CONNECT_S, MemberLink, all_let_in
 from flaremq.dledger.types import MemberId
 from flaremq.protocol.codes import RESPONSE
 from flaremq.protocol.command import Command
@@ -46,13 +46,11 @@ from flaremq.remoting.settings import ServerSettings
 
 log = logging.getLogger(__name__)
 
-_CONNECT_S: Final = 3.0
 _ANSWER_S: Final = 3.0  # As the library's own limit.
 _SWEEP_S: Final = 0.25
 _SILENT_S: Final = 6.0  # A connection on which nothing was answered for so long is made anew.
 _QUIET_S: Final = 30.0  # The library's servers close a connection on which nothing was said for 120 s.
 _IDLE_S: Final = 180.0  # The library's clients leave after 120 s.
-_PAUSES_S: Final = (0.05, 1.0)
 _UNREAD_MAX: Final = 64 * MiB
 _CONNECTIONS_MAX: Final = 64
 _WAITING_MAX: Final = 1_000
@@ -264,25 +262,18 @@ class LibraryDoor(_End):
         self._links.left(self)
 
 
-class LibraryLink:
-    """The connection to one other member, made again and again."""
+class LibraryLink(MemberLink):
+    """By which we ask, and which knows whether what the member asks may be answered."""
 
     def __init__(self, links: LibraryLinks, member: MemberId, address: str, network: Network) -> None:
-        self.address = address
-        self.complaint = "it was not reached yet"
-        """Why it cannot be used; empty if it can."""
+        super().__init__(member, address, network)
         self._links = links
-        self._member = member
-        self._network = network
         self._connection: LibraryAsker | None = None
         self._is_strange = False
         """It counts its majority over another list."""
         self._is_tried = False
         self._held: list[tuple[LibraryCall, LibraryTicket]] = []
         """What it has asked before it was known which group it belongs to."""
-        self._tasks = Owned()
-        self._told = Seldom(_TOLD_S)
-        self._tasks.spawn(f"link-{member}", self._run())
 
     async def stop(self) -> None:
         if self._connection is not None:
@@ -322,33 +313,16 @@ class LibraryLink:
 
     # The connection.
 
-    async def _run(self) -> None:
-        pause_s = _PAUSES_S[0]
-        while True:
-            was_welcome = False
-            try:
-                was_welcome = await self._once()
-            except OSError as error:  # TimeoutError is one.
-                why = str(error) or f"no answer within {_CONNECT_S:g} s"
-                self._complain(f"{self.address} cannot be reached: {why}")
-                self._is_known(False)
-            except Exception as error:
-                log.exception("the link to member %s failed and is made again", self._member)
-                self.complaint = str(error)
-            pause_s = _PAUSES_S[0] if was_welcome else min(2 * pause_s, _PAUSES_S[1])
-            await asyncio.sleep(pause_s)
+    def _not_reached(self) -> None:
+        self._is_known(False)
 
     async def _once(self) -> bool:
         """Connect, find out who is there, and ask until the connection ends; whether it was a member."""
-        host, _, port = self.address.rpartition(":")
         between = self._links.hall.between(self._member)
-        async with asyncio.timeout(_CONNECT_S):
-            made = await self._network.connect(
-                host.strip("[]"), int(port), lambda: LibraryAsker(self, between, self._links.clock), None
-            )
+        made = await self._connected(lambda: LibraryAsker(self, between, self._links.clock))
         try:
             made.ask(MetadataCall())
-            async with asyncio.timeout(_CONNECT_S):
+            async with asyncio.timeout(CONNECT_S):
                 told = await made.told
             why = _NO_ANSWER if told is None else self._links.hall.why_not(self._member, told)
             self._is_known(bool(why) and told is not None)
@@ -362,11 +336,6 @@ class LibraryLink:
         finally:
             self._connection = None
             made.close()
-
-    def _complain(self, why: str) -> None:
-        self.complaint = why
-        if self._told.due() is not None:
-            log.warning("member %s: %s", self._member, why)
 
 
 _NO_ANSWER: Final = (

@@ -97,6 +97,8 @@ class Doors(Feature):
         """Answer parked pulls, refuse new requests, and answer the sends that wait for the disk."""
         self._pulls.parked.close()
         for door in self.open:
+            await door.let_in()
+        for door in self.open:
             door.drain()
         try:
             await asyncio.wait_for(self._acks.drain(), self._settings.drain_s or None)

@@ -48,12 +48,6 @@ class Hall(Protocol):
         """A member has said something. Entries in it are valid until this returns."""
 
 
-async def all_let_in() -> None:
-    """Until all whom the system has accepted so far have their protocols. Others would be left open: asyncio
-    forgets them when their port is closed (Server._attach)."""
-    await asyncio.sleep(1e-6)  # A timer is the last of its turn.
-
-
 class Links:
     """All connections of one member."""
 
@@ -78,7 +72,7 @@ class Links:
 
     async def stop(self) -> None:
         if self._listening is not None:
-            await all_let_in()
+            await self._listening.let_in()
             self._listening.close()
             self._listening = None
         for door in list(self._doors):

@@ -100,9 +100,10 @@ class HaMaster:
         """Once it is stopped, doing so again changes nothing."""
         self._unwatch()
         self._unwatch = lambda: None
-        if self._listening is not None:
-            self._listening.close()
-            self._listening = None
+        listening, self._listening = self._listening, None
+        if listening is not None:
+            await listening.let_in()
+            listening.close()
         for connection in list(self._connections):
             connection.close()
         await self._tasks.aclose(timeout_s=5)

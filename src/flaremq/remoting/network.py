@@ -24,6 +24,10 @@ class Listening(Protocol):
     @property
     def port(self) -> int: ...
 
+    async def let_in(self) -> None:
+        """Until all whom the system has accepted so far have their protocols. Await this before `close`:
+        asyncio forgets others, and leaves their connections open (Server._attach)."""
+
     def close(self) -> None:
         """Accept no more connections; those accepted stay."""
 
@@ -63,6 +67,9 @@ class _SystemPort:
     def __init__(self, server: asyncio.Server, port: int) -> None:
         self._server = server
         self.port = port
+
+    async def let_in(self) -> None:
+        await asyncio.sleep(1e-6)  # A timer is the last of its turn.
 
     def close(self) -> None:
         self._server.close()

@@ -173,6 +173,11 @@ class Server:
             self._left_much = False
             await asyncio.to_thread(trim)
 
+    async def let_in(self) -> None:
+        """See Listening: before `drain`."""
+        if self._listening is not None:
+            await self._listening.let_in()
+
     def drain(self) -> None:
         """Take no more connections and no new requests; those under way go on."""
         self._stopping = True

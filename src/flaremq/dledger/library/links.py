@@ -36,7 +36,7 @@ from flaremq.dledger.library.messages import (
     encode_refusal,
     encode_reply,
 )
-from flaremq.dledger.links import CONNECT_S, MemberLink, all_let_in
+from flaremq.dledger.links import CONNECT_S, MemberLink
 from flaremq.dledger.types import MemberId
 from flaremq.protocol.codes import RESPONSE
 from flaremq.protocol.command import Command
@@ -119,7 +119,7 @@ class LibraryLinks:
 
     async def stop(self) -> None:
         if self._listening is not None:
-            await all_let_in()
+            await self._listening.let_in()
             self._listening.close()
             self._listening = None
         await self._tasks.aclose(timeout_s=5)

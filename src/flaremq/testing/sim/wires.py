@@ -167,6 +167,9 @@ class SimPort:
         self.accept = accept
         self.is_open = True
 
+    async def let_in(self) -> None:
+        """Nobody is accepted without a protocol."""
+
     def close(self) -> None:
         self.is_open = False
         if self._wires.ports.get((self.ip, self.port)) is self:

@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
+import pytest
+
 from flaremq.broker.app import Broker
 from flaremq.remoting.ports import BROKER, free_port
 from flaremq.servers.config import flags, load_broker
@@ -16,6 +18,8 @@ from flaremq.store.drafts import NewMessage
 from flaremq.testing.cluster import SMALL, eventually
 
 HOST = "127.0.0.1"
+of_several = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+"""A member may be knocking at another one at the moment in which the loop of a test ends."""
 QUICK = {"dLegerElectionTimeout": 300}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tests.broker.replicas.groupmembers import leader_of, put, running, with_ballot
+from tests.broker.replicas.groupmembers import leader_of, of_several, put, running, with_ballot
 
 from flaremq.model.topic import TopicConfig
 from flaremq.servers.groupbroker import GroupBroker
@@ -31,6 +31,7 @@ def known(members: list[GroupBroker], topic: str) -> list[bool]:
     return [each.tables.topics.get(topic) is not None for each in members]
 
 
+@of_several
 async def test_what_a_group_by_the_librarys_rules_has_stored_and_created_our_own_rules_go_on_with(
     tmp_path: Path,
 ) -> None:

@@ -14,6 +14,7 @@ from tests.broker.replicas.groupmembers import (
     leader_of,
     leads,
     made,
+    of_several,
     put,
     running,
     with_ballot,
@@ -66,6 +67,7 @@ async def test_entries_lie_in_the_folder_that_was_set(tmp_path: Path) -> None:
         assert list((tmp_path / "elsewhere").iterdir())
 
 
+@of_several
 async def test_a_preferred_member_leads_whenever_it_can(tmp_path: Path) -> None:
     async with running(tmp_path, 3, preferredLeaderId="n1") as members:
         await leads(members[1])
@@ -85,6 +87,7 @@ async def test_a_group_follows_the_rules_that_were_set(tmp_path: Path) -> None:
         assert member.node.status().caution == ""
 
 
+@of_several
 async def test_entries_are_pushed_in_batches_where_that_is_wished(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.broker.replicas.groupmembers import leader_of, leads, put, running
+from tests.broker.replicas.groupmembers import leader_of, leads, of_several, put, running
 
 from flaremq.base.errors import CorruptStore, FileUnavailable
 from flaremq.dledger.ledger.raftlog import RaftLog
@@ -74,6 +74,7 @@ def metrics(member: GroupBroker) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("which", ["follower", "leader"])
+@of_several
 async def test_a_cold_file_that_has_rotted_is_that_of_the_others_again(tmp_path: Path, which: str) -> None:
     async with running(tmp_path, 3, **SMALL_FILES, **OFTEN) as members:
         leader = await filled(members)
@@ -90,6 +91,7 @@ async def test_a_cold_file_that_has_rotted_is_that_of_the_others_again(tmp_path:
         assert member.node.status().damage == ""
 
 
+@of_several
 async def test_a_leader_that_cannot_be_repaired_lets_another_one_lead_and_says_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -146,6 +148,7 @@ def read(member: GroupBroker, bodies: list[bytes], queue_offset: int) -> None:
         queue_offset = result.next_offset
 
 
+@of_several
 async def test_known_damage_outlives_a_restart(tmp_path: Path) -> None:
     async with running(tmp_path, 1, **SMALL_FILES, **OFTEN) as (member,):
         await leads(member)

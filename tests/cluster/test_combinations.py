@@ -29,6 +29,7 @@ from flaremq.model import sysflag
 from flaremq.model.message import Message
 from flaremq.testing.cluster import eventually
 from flaremq.testing.embedded import Embedded
+from flaremq.testing.patience import load_factor
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "combinations.md"
 ORDERED, GLOBAL, LEVEL, TIMER = "ordered by key", "global order", "delay level", "timer"
@@ -162,7 +163,7 @@ class Cell:
         if BATCH in self.kinds:
             await producer.request(messages)  # type: ignore[arg-type, call-arg]
         for message in messages:
-            timeout_s = 0.5 if RETRY in self.kinds else 20.0
+            timeout_s = 1.0 * load_factor() if RETRY in self.kinds else 20.0  # It must be sent by then.
             try:
                 if isinstance(producer, TransactionProducer):
                     reply = await producer.request(message, _step, timeout_s)

@@ -43,6 +43,10 @@ class RefusedByServer(FlareError):
         self.code = answer.code
 
 
+class EndsEarly(AssertionError):
+    """A queue was read to an offset below its end: it was cut meanwhile, or cannot be read."""
+
+
 @dataclass(frozen=True, slots=True)
 class Sent:
     """Where a message is stored, as the broker answered."""
@@ -134,7 +138,7 @@ class WireClient:
             pulled = await self.pull(address, Want(topic=of, queue_id=queue_id, offset=offset))
             found += pulled.messages
             if pulled.next_offset <= offset:
-                raise AssertionError(f"{of}:{queue_id} at {offset} of {end}: {pulled}")
+                raise EndsEarly(f"{of}:{queue_id} at {offset} of {end}: {pulled}")
             offset = pulled.next_offset
         return found
 

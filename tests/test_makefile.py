@@ -116,11 +116,11 @@ def test_a_test_that_fails_alone_as_well_fails_the_whole(folder: Path) -> None:
 
 
 def test_many_tests_that_fail_are_not_run_again(folder: Path) -> None:
-    (folder / "fails-cli").write_text("".join(f"tests/a.py::test_{number}\n" for number in range(3)))
-    (folder / "fails-java").write_text("".join(f"tests/b.py::test_{number}\n" for number in range(3)))
+    (folder / "fails-cli").write_text("".join(f"tests/a.py::test_{number}\n" for number in range(13)))
+    (folder / "fails-java").write_text("".join(f"tests/b.py::test_{number}\n" for number in range(13)))
     ran = make(folder, "test")
     assert ran.returncode != 0
-    assert "Failed beside the other runs: 6" in ran.stdout
+    assert "Failed beside the other runs: 26" in ran.stdout
     assert ran.stdout.count("has begun") == len(RUNS)
 
 

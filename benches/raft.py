@@ -7,7 +7,9 @@ member acknowledges, by a client that asks the NameServer for the leader 50 time
 without the time in which clients refresh their routes. Each side has four processes (NameServer and members)
 on the same cores, so read the ratios.
 
-FlareMQ's members sync their disks before they acknowledge; RocketMQ's do not, and cannot be told to.
+FlareMQ's members sync their disks before they acknowledge; RocketMQ's do not, and cannot be told to. So a
+group of ours is also measured beside a master of ours whose answers wait for as much: the disks of the master
+and of one of two slaves.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from benches.replicas import SENDS
+from benches.replicas import SENDS, caught_up_s
 from benches.wire import Figures, Generator, NotMeasured, Side, generator, sides
 from tests.java.peers import Peers, Server
 
@@ -49,6 +51,14 @@ async def leader_address(wire: WireClient, namesrv: str) -> str:
     assert answer.body is not None
     table = beans.decode(ClusterInfo, answer.body).broker_addr_table
     return table[BROKER].broker_addrs.get(0, "") if BROKER in table else ""
+
+
+MASTER: Mapping[str, object] = {
+    "brokerRole": "SYNC_MASTER",
+    "inSyncReplicas": 2,
+    "flushDiskType": "SYNC_FLUSH",
+}
+"""Answers wait for what a group's answers wait for: two disks of three."""
 
 
 class Group:
@@ -124,6 +134,32 @@ class Group:
         return time.monotonic() - killed_s
 
 
+def loaded(load: Generator, port: Callable[[], int], given: argparse.Namespace) -> dict[str, Figures]:
+    """All loads, one after another."""
+    for run in SENDS.values():
+        run(load, port(), given.warm_up)
+    measured = {}
+    for name, run in SENDS.items():
+        os.sync()  # What was sent before is not on its way to the disk any more.
+        measured[name] = run(load, port(), given.seconds)
+    return measured
+
+
+def with_slaves(side: Side, load: Generator, given: argparse.Namespace) -> dict[str, Figures]:
+    """Loads of a master that waits for its disk, and for that of one of its two slaves."""
+    root = Path(tempfile.mkdtemp(prefix="flaremq-bench-", dir=Path())).resolve()
+    try:
+        with Peers(root) as peers:
+            namesrv = peers.namesrv(side.namesrv).address
+            master = peers.broker(side.broker, namesrv, BROKER, MASTER)
+            for number in range(1, MEMBERS):
+                own = {**MASTER, "brokerRole": "SLAVE", "brokerId": number}
+                caught_up_s(master, peers.broker(side.broker, namesrv, BROKER, own))
+            return loaded(load, lambda: master.port, given)
+    finally:
+        shutil.rmtree(root)
+
+
 def measure(
     side: Side,
     load: Generator | None,
@@ -137,12 +173,8 @@ def measure(
         with Peers(root) as peers:
             group, measured = Group(peers, side, options), dict[str, Figures]()
             if load is not None:
-                for run in SENDS.values():
-                    run(load, group.leader().port, given.warm_up)
-                for name, run in SENDS.items():
-                    os.sync()  # What was sent before is not on its way to the disk any more.
-                    measured[name] = run(load, group.leader().port, given.seconds)
-                    tell(f"{side.name}, {name}: {json.dumps(measured[name])}")
+                measured = loaded(load, lambda: group.leader().port, given)
+                tell(f"{side.name}: {json.dumps(measured)}")
             took_s = []
             for _ in range(given.rounds):
                 took_s.append(group.round())
@@ -154,7 +186,10 @@ def measure(
         shutil.rmtree(root)
 
 
-def table(results: Mapping[str, tuple[dict[str, Figures], list[float]]]) -> Iterator[str]:
+def table(
+    results: Mapping[str, tuple[dict[str, Figures], list[float]]], slaves: Mapping[str, Figures]
+) -> Iterator[str]:
+    """A line per load; ratios above 1 say that our group does more."""
     names = list(results)
     titles = "".join(f"{name:>14}/s{'p50 us':>10}{'p99 us':>10}" for name in names)
     yield f"{'':<12}{titles}{'ratio':>8}"
@@ -167,6 +202,13 @@ def table(results: Mapping[str, tuple[dict[str, Figures], list[float]]]) -> Iter
         refused = [f"{each['errors']} refused" for each in figures if each["errors"]]
         if figures:
             yield f"{run:<12}{cells}{ratio}{'  ' + ', '.join(refused) if refused else ''}"
+    if slaves:
+        yield ""
+        yield f"{'':<12}{'two slaves':>14}/s{'p50 us':>10}{'p99 us':>10}{'group':>8}"
+        ours = next(iter(results.values()))[0]
+        for run, each in slaves.items():
+            cells = f"{each['rate']:>16,.0f}{each['p50_us']:>10,.0f}{each['p99_us']:>10,.0f}"
+            yield f"{run:<12}{cells}{ours[run]['rate'] / each['rate']:>8.2f}"
     yield ""
     yield f"{'killed leader':<16}{'rounds':>8}{'median s':>10}{'worst s':>10}"
     for name, (_, took_s) in results.items():
@@ -188,8 +230,10 @@ def main(words: list[str]) -> None:
         with generator() as load:
             print(f"{given.seconds:g} s per load, after {given.warm_up:g} s of warming up each")
             asked = None if given.failover else load
-            results = {side.name: measure(side, asked, given, tell, {}) for side in sides(given.flare_only)}
-        print("", *table(results), sep="\n")
+            both = sides(given.flare_only)
+            slaves = with_slaves(both[0], asked, given) if asked else {}
+            results = {side.name: measure(side, asked, given, tell, {}) for side in both}
+        print("", *table(results, slaves), sep="\n")
     except NotMeasured as missing:
         print(f"not measured: {missing}")
         raise SystemExit(1) from None

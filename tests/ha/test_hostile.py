@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -23,6 +23,7 @@ from flaremq.ha.settings import HaSettings
 from flaremq.protocol.codes import RequestCode, ResponseCode
 from flaremq.protocol.command import Command
 from flaremq.remoting.network import Network
+from flaremq.remoting.settings import ServerSettings
 from flaremq.store.api import Log
 from flaremq.store.settings import BrokerRole
 
@@ -43,6 +44,15 @@ class Wire(asyncio.Transport):
 
     def abort(self) -> None:
         self.aborted = True
+
+    def chunks(self) -> list[tuple[int, int]]:
+        """Where each begins, and its size."""
+        found, at = list[tuple[int, int]](), 0
+        while at < len(self.sent):
+            offset, size = struct.unpack_from(">qi", self.sent, at)
+            found.append((offset, size))
+            at += 12 + size
+        return found
 
 
 class ShortLog:
@@ -96,6 +106,57 @@ def _first_report(pieces: Sequence[bytes]) -> int | None:
         if whole:
             return int(struct.unpack_from(">q", rest, whole - 8)[0])
     return None
+
+
+@pytest.mark.parametrize(("is_awaited", "most"), [(True, 20), (False, 5)])
+async def test_messages_that_nobody_waits_for_go_out_together(is_awaited: bool, most: int) -> None:
+    log, grown, wire = ShortLog(1000), list[Callable[[], None]](), Wire()
+
+    def watch(callback: Callable[[], None]) -> Callable[[], None]:
+        grown.append(callback)
+        return lambda: None
+
+    master = HaMaster(
+        HaSettings(),
+        cast(Log, log),
+        SlaveAcks(1, 1 << 20),
+        network=Network(),
+        watch=watch,
+        is_awaited=is_awaited,
+    )
+    await master.start(ServerSettings(bind_address="127.0.0.1", listen_port=0))
+    connection = SlaveConnection(master)
+    connection.connection_made(wire)
+    connection.get_buffer(-1)[:8] = struct.pack(">q", 1000)
+    connection.buffer_updated(8)
+    for _ in range(20):
+        log.confirmed += 40
+        grown[0]()
+        await asyncio.sleep(0)
+    await until(lambda: connection.follower(log.confirmed).sent == log.confirmed)
+    chunks = wire.chunks()
+    assert sum(size for _, size in chunks) == 800
+    assert chunks[0] == (1000, 40), "the first goes at once"
+    assert len(chunks) <= most
+    await master.stop()
+
+
+async def test_a_slave_that_knocks_as_its_master_stops_is_not_let_in() -> None:
+    master = HaMaster(
+        HaSettings(),
+        cast(Log, ShortLog(1000)),
+        SlaveAcks(1, 1 << 20),
+        network=Network(),
+        watch=lambda _callback: lambda: None,
+    )
+    await master.start(ServerSettings(bind_address="127.0.0.1", listen_port=0))
+    connection, wire = (
+        SlaveConnection(master),
+        Wire(),
+    )  # It was accepted, and is made a turn of the loop later.
+    await master.stop()
+    connection.connection_made(wire)
+    assert wire.aborted
 
 
 async def test_a_stray_byte_in_front_ends_the_connection_or_says_nothing(tmp_path: Path) -> None:

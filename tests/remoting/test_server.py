@@ -224,6 +224,20 @@ async def test_a_port_that_is_taken_is_named(service: Service, server: Server) -
         await second.start()
 
 
+async def test_who_is_accepted_as_the_server_stops_is_not_left_open(server: Server) -> None:
+    class Wire(asyncio.Transport):
+        aborted = False
+
+        def abort(self) -> None:
+            self.aborted = True
+
+    connection, wire = server._accept(), Wire()  # asyncio makes the connection a turn of its loop later.
+    await server.stop()
+    connection.connection_made(wire)
+    assert wire.aborted
+    connection.connection_lost(None)
+
+
 async def test_a_stop_waits_for_what_is_under_way(service: Service, caller: Caller) -> None:
     server = Server(ServerSettings(bind_address="127.0.0.1", drain_s=5), service.router)
     await server.start()

@@ -179,7 +179,7 @@ class Broker:
         families = Families(self._config.families, overload)
         caller = Caller(self._config.caller, tls=self._tls_client, network=self._network, clock_s=self._now_s)
         replication = self._replication(caller)
-        acks = Acks(list(replication.marks()), show=lambda: self.store.show(wait=False))
+        acks = Acks(list(replication.marks()), show=lambda: sends.dispatch_soon())
         namesrvs = NameServers(live.now.namesrv, by_dns=live.now.namesrv_by_dns)
         seat = self._seat(namesrvs, caller, replication)
         registration = Registration(

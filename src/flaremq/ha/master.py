@@ -18,6 +18,9 @@ A report is believed only within the log: one above its end, or a first one belo
 connection, is shown in the status, and acknowledges nothing. A first report of 0 comes from an empty slave
 and gets the whole log. (RocketMQ sends such a slave the newest file only.)
 
+Where no producer waits for slaves, a message does not go out by itself when many come: it would cost master
+and slave a turn each. Some chunks leave at once in each millisecond, and the rest of it together at its end.
+
 A chunk is a view of the map, so the log is copied by the kernel alone. It never crosses the end of a file: a
 slave puts it into one file of its own. A slave that does not read fills its socket, and then costs nothing
 until it reads again, or is closed after its time of silence.
@@ -49,6 +52,8 @@ _WATCH_S: Final = 1.0  # How often silence is looked at, and rates are taken.
 _REPORTS_SIZE: Final = 4 * KiB
 _BEHIND_IN_SOCKET: Final = 4  # So many chunks may wait to be written to a slave.
 _CONNECTIONS_MAX: Final = 128  # No master has so many slaves; descriptors are for files and clients.
+_SPAN_S: Final = 0.001  # Unless producers wait for slaves, so many rounds of chunks go out in each such span,
+_ROUNDS: Final = 2  # and what comes after them goes out at its end.
 _TOLD_S: Final = 10.0
 
 
@@ -63,9 +68,10 @@ class HaMaster:
         *,
         network: Network,
         watch: Callable[[Callable[[], None]], Callable[[], None]],
+        is_awaited: bool = True,
     ) -> None:
         """`watch` calls back, in any thread, whenever `source.confirmed` may have grown; it returns what
-        ends that."""
+        ends that. `is_awaited`: whether producers wait for slaves."""
         self.settings = settings
         self.source = source
         self.acks = acks
@@ -77,7 +83,10 @@ class HaMaster:
         self._listening: Listening | None = None
         self._unwatch: Callable[[], None] = lambda: None
         self._tasks = Owned()
-        self._asked = False
+        self._asked = self._stopped = False
+        self._is_awaited = is_awaited
+        self._rounds = 0  # In this span.
+        self._span: asyncio.TimerHandle | None = None
         self._refused = 0
         self.bytes_total = 0
         """Sent to slaves since the start."""
@@ -100,7 +109,10 @@ class HaMaster:
         """Once it is stopped, doing so again changes nothing."""
         self._unwatch()
         self._unwatch = lambda: None
+        if self._span is not None:
+            self._span.cancel()
         listening, self._listening = self._listening, None
+        self._stopped = True
         if listening is not None:
             await listening.let_in()
             listening.close()
@@ -137,6 +149,8 @@ class HaMaster:
 
     def joined(self, connection: SlaveConnection) -> bool:
         """Whether it may stay."""
+        if self._stopped:
+            return False  # It was accepted just before that.
         if len(self._connections) >= _CONNECTIONS_MAX:
             self.refused(connection, f"{_CONNECTIONS_MAX} slaves are connected, and no more are taken")
             return False
@@ -161,7 +175,7 @@ class HaMaster:
     # Sending.
 
     def _grown(self) -> None:
-        if self._asked or not self._connections:
+        if self._asked or not self._connections or self._rounds >= _ROUNDS:
             return
         self._asked = True
         if threading.get_ident() == self._thread:
@@ -174,8 +188,18 @@ class HaMaster:
 
     def _pump(self) -> None:
         self._asked = False
+        if not self._is_awaited:
+            self._rounds += 1
+            if self._span is None:
+                self._span = self._loop.call_later(_SPAN_S, self._end_span)
         for connection in list(self._connections):
             connection.pump()
+
+    def _end_span(self) -> None:
+        self._span = None
+        was_full, self._rounds = self._rounds >= _ROUNDS, 0
+        if was_full:  # There may be more.
+            self._pump()
 
     def _look(self) -> None:
         for connection in list(self._connections):
@@ -223,11 +247,13 @@ class SlaveConnection(asyncio.BufferedProtocol):
         if why:
             self._refuse(why)
             return
-        if self._next < 0:
+        is_first = self._next < 0
+        if is_first:
             self._next = position or self._master.source.begin
         self.acked = position
         self._master.acks.moved()
-        self.pump()
+        if is_first:
+            self.pump()
 
     def eof_received(self) -> bool:
         return False

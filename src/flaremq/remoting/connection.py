@@ -66,7 +66,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._socket: socket.socket | None = None
         self._loop = asyncio.get_running_loop()
-        self._finishing = self._crowded = False
+        self._finishing = self._crowded = self._unwanted = False
         self._lingering: asyncio.TimerHandle | None = None
         self._gone: asyncio.Future[None] | None = None
         inlet = self.inlet = turn.inlet(self, shut=doorway is not None)
@@ -89,6 +89,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        if self._unwanted:  # Its server was stopped between accepting it and this.
+            self._transport.abort()
+            return
         peer = transport.get_extra_info("peername")
         if peer:
             self.comes_from(str(peer[0]), int(peer[1]))
@@ -293,6 +296,7 @@ class Connection(asyncio.BufferedProtocol):
         """Write what is left to write, then close. A peer that stops reading is not waited for."""
         transport = self._transport
         if transport is None or transport.is_closing():
+            self._unwanted = True
             return
         transport.close()
         waiting = transport.get_write_buffer_size()

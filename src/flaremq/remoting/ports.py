@@ -8,6 +8,7 @@ does not find what the first has found: a process keeps its latest finds to itse
 from __future__ import annotations
 
 import errno
+import os
 import random
 import socket
 import sys
@@ -61,18 +62,20 @@ def _claim(ports: Sequence[int]) -> bool:
     """Whether no other search has found one of these lately; others do not find them from now on."""
     if sys.platform != "linux":  # Names that end with their process are known to Linux only.
         return True
-    with ExitStack() as sockets:
+    with ExitStack() as claimed:
         for port in ports:
-            claim = sockets.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM))
+            claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
             try:
                 claim.bind(f"\0flaremq-port-{port}")
             except OSError as error:
+                claim.close()
                 if error.errno == errno.EADDRINUSE:
                     return False
                 raise
+            claimed.callback(os.close, claim.detach())  # A bare descriptor: it may live as long as we do.
         if len(_claims) == _claims.maxlen:
             _claims.popleft().close()
-        _claims.append(sockets.pop_all())
+        _claims.append(claimed.pop_all())
     return True
 
 

@@ -8,12 +8,13 @@ import pytest
 from tests.broker.nobody import Nobody
 from tests.broker.replicas.groupmembers import HOST, leader_of, leads, running
 
-from flaremq.base.errors import InvalidParameter
+from flaremq.base.errors import GroupUnsettled, InvalidParameter
 from flaremq.broker.replicas.raftside import RaftSide
 from flaremq.protocol.codes import RequestCode, ResponseCode
 from flaremq.protocol.command import Command
 from flaremq.remoting.ports import free_port
 from flaremq.servers.groupbroker import GroupBroker
+from flaremq.testing.cluster import eventually
 
 
 async def ask(of: GroupBroker, code: RequestCode, **fields: str) -> Command:
@@ -47,8 +48,16 @@ async def test_a_change_that_changes_nothing_says_who_the_members_are(tmp_path: 
 async def test_members_come_and_go(tmp_path: Path) -> None:
     async with running(tmp_path, 3) as members:
         leader = await leader_of(members)
+
         other = next(each for each in members if each is not leader)
         name = other._config.group.self_id
-        answer = await ask(leader, RequestCode.FLAREMQ_GROUP_CHANGE, member=name)
-        assert answer.code == ResponseCode.SUCCESS
+
+        async def goes() -> bool:
+            try:
+                answer = await ask(leader, RequestCode.FLAREMQ_GROUP_CHANGE, member=name)
+            except GroupUnsettled:  # The third member is not heard of just now.
+                return False
+            return answer.code == ResponseCode.SUCCESS
+
+        await eventually("the member goes", goes)
         assert name not in leader.node.status().membership.ids

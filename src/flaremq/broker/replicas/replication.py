@@ -129,8 +129,14 @@ class Replication(LogSide):
         if self.role is BrokerRole.SLAVE:
             self._start_slave()
             return
-        log_of = self._store.log
-        self.master = HaMaster(self._settings, log_of, self._acks, network=self._network, watch=log_of.watch)
+        self.master = HaMaster(
+            self._settings,
+            self._store.log,
+            self._acks,
+            network=self._network,
+            watch=self._store.log.watch,
+            is_awaited=self._relies_on_slaves,
+        )
         await self.master.start(self._server)
 
     def _start_slave(self) -> None:

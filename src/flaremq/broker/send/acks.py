@@ -1,6 +1,6 @@
 """Holds the answers to sends until their messages are safe.
 
-    append > [wait: flushed, replicated ...] > dispatch > answer
+    append > [wait: flushed, replicated ...] > answer > dispatch
 
 Each guarantee that a broker gives is a mark: how far the log is on the disk, how far on enough slaves, how
 far committed by a majority. An answer waits until all of them have passed its message. One wait serves
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -81,6 +82,7 @@ class _Waiting:
         self._rank = rank
         self._owner = owner
         self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
         self._held: deque[tuple[int, float, _Held]] = deque()
         self._asked = False
         self._timer: asyncio.TimerHandle | None = None
@@ -106,6 +108,9 @@ class _Waiting:
         """Called in the thread that moved the mark: schedules `_release` in the loop, once."""
         if not self._asked:
             self._asked = True
+            if threading.get_ident() == self._thread:  # The way through its pipe is system calls.
+                self._loop.call_soon(self._release)
+                return
             try:
                 self._loop.call_soon_threadsafe(self._release)
             except RuntimeError:  # The loop has ended, and with it the connections that waited.
@@ -155,7 +160,8 @@ class Acks:
     """Answers held until every mark has passed the end of their messages, or has run out of time."""
 
     def __init__(self, marks: Sequence[Mark], show: Callable[[], None]) -> None:
-        """`show` makes messages visible: once a producer has its answer, consumers can read the message."""
+        """`show` lets messages be dispatched soon: whoever waits for them is told then. Whoever reads after
+        the answer sees them anyway."""
         self._show = show
         self._loop = asyncio.get_running_loop()
         self._waiting = [_Waiting(mark, rank, self) for rank, mark in enumerate(marks)]

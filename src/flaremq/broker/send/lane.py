@@ -207,7 +207,7 @@ class SendLane:
     def dispatch_soon(self) -> None:
         """Dispatch right after the answers if a pull waits for messages, else a little later: many at once
         cost hardly more than one, and a reader that comes in between sees all of them anyway."""
-        if not self._acks.needed and self._awaited():
+        if self._awaited() and not (self._acks.needed and not self._store.dispatcher.behind):
             if not self._dispatching:
                 self._loop.call_soon(self.dispatch)
             self._dispatching = True

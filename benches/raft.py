@@ -5,7 +5,7 @@ Apache RocketMQ (DLedger mode) on the same machine.
 with SIGKILL under load, `--rounds` times. Measured is the time from the kill to the first send that another
 member acknowledges, by a client that asks the NameServer for the leader 50 times a second: what servers need,
 without the time in which clients refresh their routes. Each side has four processes (NameServer and members)
-on the same cores, so read the ratios.
+on the same cores, so read the ratios; they send in turns, as those of `benches replicas` do.
 
 FlareMQ's members sync their disks before they acknowledge; RocketMQ's do not, and cannot be told to. So a
 group of ours is also measured beside a master of ours whose answers wait for as much: the disks of the master
@@ -16,16 +16,17 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import os
 import shutil
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
-from benches.replicas import SENDS, caught_up_s
+from benches.replicas import SENDS, caught_up_s, in_turns
 from benches.wire import Figures, Generator, NotMeasured, Side, generator, sides
 from tests.java.peers import Peers, Server
 
@@ -59,6 +60,7 @@ MASTER: Mapping[str, object] = {
     "flushDiskType": "SYNC_FLUSH",
 }
 """Answers wait for what a group's answers wait for: two disks of three."""
+SLAVES = "two slaves"
 
 
 class Group:
@@ -134,91 +136,77 @@ class Group:
         return time.monotonic() - killed_s
 
 
-def loaded(load: Generator, port: Callable[[], int], given: argparse.Namespace) -> dict[str, Figures]:
-    """All loads, one after another."""
-    for run in SENDS.values():
-        run(load, port(), given.warm_up)
-    measured = {}
-    for name, run in SENDS.items():
-        os.sync()  # What was sent before is not on its way to the disk any more.
-        measured[name] = run(load, port(), given.seconds)
-    return measured
+class Copies:
+    """A master of one side that waits for its disk, and for that of one of its two slaves."""
+
+    def __init__(self, peers: Peers, side: Side) -> None:
+        namesrv = peers.namesrv(side.namesrv).address
+        self.master = peers.broker(side.broker, namesrv, BROKER, MASTER)
+        for number in range(1, MEMBERS):
+            own = {**MASTER, "brokerRole": "SLAVE", "brokerId": number}
+            caught_up_s(self.master, peers.broker(side.broker, namesrv, BROKER, own))
 
 
-def with_slaves(side: Side, load: Generator, given: argparse.Namespace) -> dict[str, Figures]:
-    """Loads of a master that waits for its disk, and for that of one of its two slaves."""
+def loads(both: Sequence[Side], load: Generator, given: argparse.Namespace) -> dict[str, dict[str, Figures]]:
+    """All loads of the groups, and of our master with slaves, in turns."""
+    with ExitStack() as stack:
+
+        def peers() -> Peers:
+            root = Path(tempfile.mkdtemp(prefix="flaremq-bench-", dir=Path())).resolve()
+            stack.callback(shutil.rmtree, root)
+            return stack.enter_context(Peers(root))
+
+        groups = {side.name: Group(peers(), side, {}) for side in both}
+        copies = Copies(peers(), both[0])
+        ports = {name: partial(_port_of, group.leader) for name, group in groups.items()}
+        ports[SLAVES] = partial(_port_of, lambda: copies.master)
+        # What was sent before is not on its way to the disk any more.
+        return in_turns(load, ports, given, lambda _name: os.sync())
+
+
+def _port_of(server: Callable[[], Server]) -> int:
+    return server().port
+
+
+def failovers(side: Side, given: argparse.Namespace, tell: Callable[[str], None]) -> list[float]:
+    """How long each took."""
     root = Path(tempfile.mkdtemp(prefix="flaremq-bench-", dir=Path())).resolve()
     try:
         with Peers(root) as peers:
-            namesrv = peers.namesrv(side.namesrv).address
-            master = peers.broker(side.broker, namesrv, BROKER, MASTER)
-            for number in range(1, MEMBERS):
-                own = {**MASTER, "brokerRole": "SLAVE", "brokerId": number}
-                caught_up_s(master, peers.broker(side.broker, namesrv, BROKER, own))
-            return loaded(load, lambda: master.port, given)
-    finally:
-        shutil.rmtree(root)
-
-
-def measure(
-    side: Side,
-    load: Generator | None,
-    given: argparse.Namespace,
-    tell: Callable[[str], None],
-    options: Mapping[str, object],
-) -> tuple[dict[str, Figures], list[float]]:
-    """Loads and failovers of one side."""
-    root = Path(tempfile.mkdtemp(prefix="flaremq-bench-", dir=Path())).resolve()
-    try:
-        with Peers(root) as peers:
-            group, measured = Group(peers, side, options), dict[str, Figures]()
-            if load is not None:
-                measured = loaded(load, lambda: group.leader().port, given)
-                tell(f"{side.name}: {json.dumps(measured)}")
-            took_s = []
+            group, took_s = Group(peers, side, {}), list[float]()
             for _ in range(given.rounds):
                 took_s.append(group.round())
                 tell(f"{side.name}, failover: {took_s[-1]:.2f} s")
-            return measured, took_s
-    except TimeoutError as late:
-        raise NotMeasured(f"{side.name}: {late}") from None
+            return took_s
     finally:
         shutil.rmtree(root)
 
 
-def table(
-    results: Mapping[str, tuple[dict[str, Figures], list[float]]], slaves: Mapping[str, Figures]
-) -> Iterator[str]:
-    """A line per load; ratios above 1 say that our group does more."""
-    names = list(results)
-    titles = "".join(f"{name:>14}/s{'p50 us':>10}{'p99 us':>10}" for name in names)
-    yield f"{'':<12}{titles}{'ratio':>8}"
+def table(sent: Mapping[str, dict[str, Figures]]) -> Iterator[str]:
+    """A line per load: ratios above 1 say that our group does more."""
+    names = list(sent)
+    yield f"{'':<8}" + "".join(f"{name:>14}/s{'p50 us':>8}{'p99 us':>8}{'ratio':>7}" for name in names)
     for run in SENDS:
-        figures = [results[name][0][run] for name in names if run in results[name][0]]
-        cells = "".join(
-            f"{each['rate']:>16,.0f}{each['p50_us']:>10,.0f}{each['p99_us']:>10,.0f}" for each in figures
-        )
-        ratio = f"{figures[0]['rate'] / figures[1]['rate']:>8.2f}" if len(figures) > 1 else ""
-        refused = [f"{each['errors']} refused" for each in figures if each["errors"]]
-        if figures:
-            yield f"{run:<12}{cells}{ratio}{'  ' + ', '.join(refused) if refused else ''}"
-    if slaves:
-        yield ""
-        yield f"{'':<12}{'two slaves':>14}/s{'p50 us':>10}{'p99 us':>10}{'group':>8}"
-        ours = next(iter(results.values()))[0]
-        for run, each in slaves.items():
-            cells = f"{each['rate']:>16,.0f}{each['p50_us']:>10,.0f}{each['p99_us']:>10,.0f}"
-            yield f"{run:<12}{cells}{ours[run]['rate'] / each['rate']:>8.2f}"
-    yield ""
+        ours = sent[names[0]][run]["rate"]
+        cells = ""
+        for name in names:
+            each = sent[name][run]
+            cells += f"{each['rate']:>16,.0f}{each['p50_us']:>8,.0f}{each['p99_us']:>8,.0f}"
+            cells += f"{ours / each['rate']:>7.2f}"
+        refused = [f"{sent[name][run]['errors']} refused" for name in names if sent[name][run]["errors"]]
+        yield f"{run:<8}{cells}{'  ' + ', '.join(refused) if refused else ''}"
+
+
+def table_of_failovers(took: Mapping[str, Sequence[float]]) -> Iterator[str]:
     yield f"{'killed leader':<16}{'rounds':>8}{'median s':>10}{'worst s':>10}"
-    for name, (_, took_s) in results.items():
-        if took_s:
-            yield f"{name:<16}{len(took_s):>8}{statistics.median(took_s):>10.2f}{max(took_s):>10.2f}"
+    for name, took_s in took.items():
+        yield f"{name:<16}{len(took_s):>8}{statistics.median(took_s):>10.2f}{max(took_s):>10.2f}"
 
 
 def main(words: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="python -m benches raft", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=8.0, help="of each load")
+    parser.add_argument("--seconds", type=float, default=4.0, help="of each turn")
+    parser.add_argument("--turns", type=int, default=3, help="of each side, for each load")
     parser.add_argument("--warm-up", type=float, default=8.0, help="of each load that does not count")
     parser.add_argument("--rounds", type=int, default=20, help="how often the leader is killed")
     parser.add_argument("--failover", action="store_true", help="only that: no loads")
@@ -226,14 +214,18 @@ def main(words: list[str]) -> None:
     parser.add_argument("--verbose", action="store_true", help="figures as they come")
     given = parser.parse_args(words)
     tell = print if given.verbose else lambda _: None
+    both = sides(given.flare_only)
     try:
-        with generator() as load:
-            print(f"{given.seconds:g} s per load, after {given.warm_up:g} s of warming up each")
-            asked = None if given.failover else load
-            both = sides(given.flare_only)
-            slaves = with_slaves(both[0], asked, given) if asked else {}
-            results = {side.name: measure(side, asked, given, tell, {}) for side in both}
-        print("", *table(results, slaves), sep="\n")
+        if not given.failover:
+            print(f"{given.turns} turns of {given.seconds:g} s per load, after {given.warm_up:g} s each")
+            with generator() as load:
+                print("", *table(loads(both, load, given)), sep="\n", flush=True)
+        if given.rounds:
+            took = {side.name: failovers(side, given, tell) for side in both}
+            print("", *table_of_failovers(took), sep="\n")
+    except TimeoutError as late:
+        print(f"not measured: {late}")
+        raise SystemExit(1) from None
     except NotMeasured as missing:
         print(f"not measured: {missing}")
         raise SystemExit(1) from None

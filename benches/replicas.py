@@ -4,7 +4,9 @@
 nobody) and synchronous (it waits for the slave), how long after a send its message can be read at the slave,
 how fast a slave that was away copies what it lacks, and how soon a consumer reads on at the slave when its
 master is killed (`failover`; `--rounds` of them, `--failover` measures nothing else).
-Each side has three processes (NameServer, master, slave) on the same cores, so read the ratios.
+Each side has three processes (NameServer, master, slave) on the same cores, so read the ratios. The sides
+send in turns, `--turns` times each, and the turn with the median rate counts: a machine that others use as
+well is half as fast a minute later.
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ import json
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
 
@@ -74,53 +77,100 @@ def caught_up_s(master: Server, slave: Server) -> float:
     return asyncio.run(wait())
 
 
-def measure(
-    side: Side,
+class Pair:
+    """A master and its slave, of one side."""
+
+    def __init__(self, root: Path, side: Side, options: Mapping[str, object]) -> None:
+        self.side = side
+        self._options = {**options, "brokerRole": "SLAVE", "brokerId": 1, "slaveReadEnable": True}
+        self._peers = Peers(root)
+        self._peers.__enter__()
+        self._namesrv = self._peers.namesrv(side.namesrv)
+        self.master = self._peers.broker(side.broker, self._namesrv.address, "broker-a", options)
+        self.slave = self._peers.broker(side.broker, self._namesrv.address, "broker-a", self._options)
+        caught_up_s(self.master, self.slave)
+
+    def close(self) -> None:
+        self._peers.__exit__(None, None, None)
+
+    def catch_up(self, load: Generator, seconds: float) -> Figures:
+        """A slave is stopped, misses much, and is started again: MB a second from when it is ready."""
+        before = asyncio.run(_log_end(self.master.address))
+        self.slave.stop()
+        send(load, self.master.port, 2 * seconds, conns=16, window=32, body=4096)
+        missed = asyncio.run(_log_end(self.master.address)) - before
+        store = self.slave.folder / "store"
+        folder = {"storePathRootDir": store, "storePathCommitLog": store / "commitlog"}
+        again = self._peers.launch_broker(
+            self.side.broker, self._namesrv.address, "broker-a", {**self._options, **folder}
+        )
+        again.wait_ready()
+        took_s = caught_up_s(self.master, again)
+        return {"rate": missed / took_s / 1e6, "messages": missed, "errors": 0}
+
+
+def in_turns(
     load: Generator,
+    ports: Mapping[str, Callable[[], int]],
+    given: argparse.Namespace,
+    settle: Callable[[str], object],
+) -> dict[str, dict[str, Figures]]:
+    """All loads, first to warm up, then in turns: what each side did in its median turn. `settle` is called
+    after each load with the name of its side."""
+    for name, port in ports.items():
+        for run in SENDS.values():
+            run(load, port(), given.warm_up)
+        settle(name)
+    done: dict[str, dict[str, list[Figures]]] = {name: {run: [] for run in SENDS} for name in ports}
+    for run_name, run in SENDS.items():
+        for _ in range(given.turns):
+            for name, port in ports.items():
+                done[name][run_name].append(run(load, port(), given.seconds))
+                settle(name)
+    return {name: {run: middle(turns) for run, turns in runs.items()} for name, runs in done.items()}
+
+
+def middle(turns: Sequence[Figures]) -> Figures:
+    """The turn with the median rate."""
+    return sorted(turns, key=lambda each: each["rate"])[len(turns) // 2]
+
+
+def measure(
+    both: Sequence[Side],
+    load: Generator,
+    given: argparse.Namespace,
     *,
-    seconds: float,
-    warm_s: float,
     options: Mapping[str, object],
     tell: Callable[[str], None],
-) -> dict[str, Figures]:
-    """All runs of one side: a master and a slave for each role."""
-    measured: dict[str, Figures] = {}
+) -> dict[str, dict[str, Figures]]:
+    """All runs: a master and a slave of each side, for each role."""
+    results: dict[str, dict[str, Figures]] = {side.name: {} for side in both}
     for role, own in ROLES.items():
-        root = Path(tempfile.mkdtemp(prefix="flaremq-bench-", dir=Path())).resolve()
-        try:
-            with Peers(root) as peers:
-                measured |= _with_slave(peers, side, role, {**options, **own}, load, seconds, warm_s)
-        finally:
-            shutil.rmtree(root)
-    for name, figures in measured.items():
-        tell(f"{side.name}, {name}: {json.dumps(figures)}")
-    return measured
+        with ExitStack() as stack:
+            pairs = {}
+            for side in both:
+                root = Path(tempfile.mkdtemp(prefix="flaremq-bench-", dir=Path())).resolve()
+                stack.callback(shutil.rmtree, root)
+                pairs[side.name] = stack.enter_context(closing(Pair(root, side, {**options, **own})))
+            for name, measured in _of_role(role, pairs, load, given).items():
+                tell(f"{name}, {role} slave: {json.dumps(measured)}")
+                results[name] |= measured
+    return results
 
 
-def _with_slave(
-    peers: Peers,
-    side: Side,
-    role: str,
-    options: Mapping[str, object],
-    load: Generator,
-    seconds: float,
-    warm_s: float,
-) -> dict[str, Figures]:
-    namesrv = peers.namesrv(side.namesrv)
-    master = peers.broker(side.broker, namesrv.address, "broker-a", options)
-    of_slave = {**options, "brokerRole": "SLAVE", "brokerId": 1, "slaveReadEnable": True}
-    slave = peers.broker(side.broker, namesrv.address, "broker-a", of_slave)
-    caught_up_s(master, slave)
-    for run in SENDS.values():
-        run(load, master.port, warm_s)
-    caught_up_s(master, slave)
-    measured = {}
-    for name, run in SENDS.items():
-        measured[f"{role} slave, {name}"] = run(load, master.port, seconds)
-        caught_up_s(master, slave)
-    measured[f"{role} slave, {DELAY}"] = asyncio.run(_delay(master, slave))
-    if role == "async":
-        measured[CATCH_UP] = _catch_up(peers, side, namesrv, master, slave, of_slave, load, seconds)
+def _of_role(
+    role: str, pairs: Mapping[str, Pair], load: Generator, given: argparse.Namespace
+) -> dict[str, dict[str, Figures]]:
+    ports = {name: partial(getattr, pair.master, "port") for name, pair in pairs.items()}
+    sent = in_turns(load, ports, given, lambda name: caught_up_s(pairs[name].master, pairs[name].slave))
+    measured = {
+        name: {f"{role} slave, {run}": figures for run, figures in runs.items()}
+        for name, runs in sent.items()
+    }
+    for name, pair in pairs.items():
+        measured[name][f"{role} slave, {DELAY}"] = asyncio.run(_delay(pair.master, pair.slave))
+        if role == "async":
+            measured[name][CATCH_UP] = pair.catch_up(load, given.seconds)
     return measured
 
 
@@ -160,29 +210,6 @@ async def _readable(reads: WireClient, slave: Server, end: int) -> None:
     await eventually("the slave knows the topic", knows, CATCH_UP_LIMIT_S)
 
 
-def _catch_up(
-    peers: Peers,
-    side: Side,
-    namesrv: Server,
-    master: Server,
-    slave: Server,
-    of_slave: Mapping[str, object],
-    load: Generator,
-    seconds: float,
-) -> Figures:
-    """A slave is stopped, misses much, and is started again: MB a second from when it is ready."""
-    before = asyncio.run(_log_end(master.address))
-    slave.stop()
-    send(load, master.port, 2 * seconds, conns=16, window=32, body=4096)
-    missed = asyncio.run(_log_end(master.address)) - before
-    store = slave.folder / "store"
-    folder = {"storePathRootDir": store, "storePathCommitLog": store / "commitlog"}
-    again = peers.launch_broker(side.broker, namesrv.address, "broker-a", {**of_slave, **folder})
-    again.wait_ready()
-    took_s = caught_up_s(master, again)
-    return {"rate": missed / took_s / 1e6, "messages": missed, "errors": 0}
-
-
 def table(results: dict[str, dict[str, Figures]]) -> Iterator[str]:
     """A line per run; a ratio above 1 says that FlareMQ does more."""
     names = list(results)
@@ -202,12 +229,9 @@ def table(results: dict[str, dict[str, Figures]]) -> Iterator[str]:
 
 def _loads(given: argparse.Namespace) -> Iterator[str]:
     tell = print if given.verbose else lambda _: None
-    yield f"{given.seconds:g} s per run, after {given.warm_up:g} s of warming up; Java's heap is 4 GiB"
+    yield f"{given.turns} turns of {given.seconds:g} s, after {given.warm_up:g} s; Java's heap is 4 GiB"
     with generator() as load:
-        results = {
-            side.name: measure(side, load, seconds=given.seconds, warm_s=given.warm_up, options={}, tell=tell)
-            for side in sides(given.flare_only)
-        }
+        results = measure(sides(given.flare_only), load, given, options={}, tell=tell)
     yield from ("", *table(results))
 
 
@@ -224,7 +248,8 @@ def _failovers(given: argparse.Namespace) -> Iterator[str]:
 
 def main(words: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="python -m benches replicas", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=8.0, help="of each run")
+    parser.add_argument("--seconds", type=float, default=4.0, help="of each turn")
+    parser.add_argument("--turns", type=int, default=3, help="of each side, for each load")
     parser.add_argument("--warm-up", type=float, default=8.0, help="of each run that does not count")
     parser.add_argument("--rounds", type=int, default=20, help="how often a master is killed")
     parser.add_argument("--failover", action="store_true", help="only that: no loads")

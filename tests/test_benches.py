@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 from typing import Any
 
@@ -73,17 +74,17 @@ def test_what_a_slave_costs_is_measured(tmp_path: Path, monkeypatch: pytest.Monk
         "mappedFileSizeConsumeQueue": 1000 * 20,
         "maxIndexNum": 100_000,
     }
-    (side,) = wire.sides(flare_only=True)
+    both = wire.sides(flare_only=True)
+    given = argparse.Namespace(seconds=0.1, warm_up=0.1, turns=2)
     try:
         with wire.generator() as load:
-            measured = replicas.measure(
-                side, load, seconds=0.1, warm_s=0.1, options=options, tell=lambda _line: None
-            )
+            results = replicas.measure(both, load, given, options=options, tell=lambda _line: None)
     except wire.NoCompiler as missing:
         pytest.skip(str(missing))
+    (measured,) = results.values()
     assert list(measured) == [*replicas.RUNS[:4], replicas.CATCH_UP, *replicas.RUNS[4:8]]
     assert all(figures["rate"] > 0 and figures["errors"] == 0 for figures in measured.values())
-    assert len(list(replicas.table({"FlareMQ": measured}))) == len(replicas.RUNS) + 1
+    assert len(list(replicas.table(results))) == len(replicas.RUNS) + 1
 
 
 def test_how_soon_a_consumer_reads_on_at_the_slave_is_measured(

@@ -12,30 +12,38 @@ export PYTHONDONTWRITEBYTECODE :=
 SHELL       := bash
 .SHELLFLAGS := -o pipefail -c
 
+# How many at a time, unless that was said already, as in .ci/run.
+jobs = $(if $(findstring jobserver,$(MAKEFLAGS)),,--jobs=$(1))
+
 .DEFAULT_GOAL := help
 .PHONY: help setup build demo check test test-main test-cli test-servers test-spark test-python test-java slow sim java bench clean
 
 help:  ## Show this list.
 	@grep -E '^[a-z]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 10
 
-$(VENV)/.ready: pyproject.toml setup.py
+$(VENV)/.tools: setup.py
 	@echo "[1/4] Making a virtual environment in $(VENV): a few seconds."
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "[2/4] Installing what builds FlareMQ (pip, setuptools, wheel, Cython): some 10 seconds."
 	@$(PIP) --upgrade pip setuptools wheel cython
+	@touch $@
+
+$(VENV)/.ready: pyproject.toml setup.py $(VENV)/.tools
 	@echo "[3/4] Installing FlareMQ and what it is developed with (Spark, a Java runtime, Arrow, pandas, Delta, Iceberg, pytest,"
 	@echo "      mypy, ruff): a minute or two, longer on a slow network. It takes about 1.5 GB in $(VENV)."
 	@FLAREMQ_PURE=1 $(PIP) --no-compile --no-build-isolation --editable '.[dev]'  # [4/4] compiles, once and in place.
 	@touch $@
 
-$(VENV)/.built: $(VENV)/.ready $(PYX)
+$(VENV)/.built: $(VENV)/.tools $(PYX)
 	@echo "[4/4] Compiling the modules in place, where they changed: up to two minutes."
 	@$(BIN)/python setup.py --quiet build_ext --inplace
 	@touch $@
 
 setup: $(VENV)/.ready  ## Make .venv with everything that development needs.
 
-build: $(VENV)/.built  ## Compile the Cython twins in place.
+# What is installed comes by the network, so compiling goes on beside it.
+build:  ## Set up, and compile the Cython twins in place.
+	@$(MAKE) --silent --no-print-directory $(call jobs,2) $(VENV)/.ready $(VENV)/.built
 
 demo: build  ## See it at work: a cluster, a broker that is killed, and the orders in Spark.
 	$(BIN)/flaremq demo
@@ -62,7 +70,7 @@ test: build  ## All quick tests, on the compiled modules and on the Python ones;
 	@rm -rf $(LOGS)
 	@echo "Seven runs of tests, four at a time, as most of them wait more than they work: $(RUNS)."
 	@echo "On two cores they take about 15 minutes. Output is kept in $(LOGS)."
-	@status=0; $(MAKE) --no-print-directory --jobs=4 --keep-going $(RUNS:%=test-%) || status=$$?; \
+	@status=0; $(MAKE) --no-print-directory $(call jobs,4) --keep-going $(RUNS:%=test-%) || status=$$?; \
 	for name in $(RUNS); do test ! -f $(LOGS)/$$name || tail -n 1 $(LOGS)/$$name; done; \
 	test $$status = 0 || MAKE="$(MAKE)" .ci/alone $(LOGS) $(RUNS)
 

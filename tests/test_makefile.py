@@ -48,7 +48,7 @@ def folder(tmp_path: Path) -> Path:
     programs.mkdir(parents=True)
     (programs / "pytest").write_text(FAKE_PYTEST)
     (programs / "pytest").chmod(0o755)
-    for name in (".ready", ".built"):
+    for name in (".tools", ".ready", ".built"):
         (tmp_path / ".venv" / name).touch()
     return tmp_path
 
@@ -58,6 +58,32 @@ def make(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         ["make", *words], cwd=folder, env=environ, capture_output=True, text=True, check=False, timeout=60
     )
+
+
+def test_modules_are_compiled_while_the_rest_is_installed(folder: Path) -> None:
+    os.mkfifo(folder / "gate")  # Each end waits for the other.
+    for name, does in {
+        "pip": "*--editable*) read -r word < gate",
+        "python": "*build_ext*) echo on > gate",
+    }.items():
+        (folder / ".venv" / "bin" / name).write_text(f'#!/bin/sh\ncase "$*" in {does} ;; esac\n')
+        (folder / ".venv" / "bin" / name).chmod(0o755)
+    made = [folder / ".venv" / name for name in (".tools", ".ready", ".built")]
+    for each in made:
+        each.unlink()
+    ran = make(folder, "build")
+    assert ran.returncode == 0, ran.stderr
+    steps = sorted(line[:5] for line in ran.stdout.splitlines() if line.startswith("["))
+    assert steps == ["[1/4]", "[2/4]", "[3/4]", "[4/4]"]
+    assert all(each.exists() for each in made)
+    assert make(folder, "build").stdout == "", "what is built is built again"
+
+
+def test_runs_share_the_number_of_jobs_that_was_said(folder: Path) -> None:
+    ran = make(folder, "--jobs=5", "test")
+    assert ran.returncode == 0, ran.stderr
+    assert "warning" not in ran.stderr
+    assert len([line for line in ran.stdout.splitlines() if line.endswith("has begun")]) == len(RUNS)
 
 
 def test_each_line_of_the_tests_says_which_run_it_is_from(folder: Path) -> None:

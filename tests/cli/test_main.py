@@ -7,6 +7,7 @@ import subprocess
 import sys
 from importlib.metadata import version
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 from tests.cli.commands import flaremq
@@ -66,6 +67,30 @@ def test_a_command_does_not_load_what_others_need(command: str, not_loaded: tupl
     loaded = set(python(code).split())
     assert not {each for each in loaded if each.startswith(tuple(f"{name}." for name in not_loaded))}
     assert not loaded & set(not_loaded)
+
+
+def test_words_paths_and_what_nobody_gave_need_no_pydantic(tmp_path: Path) -> None:
+    (file := tmp_path / "broker.conf").write_text("brokerName=b\n")
+    words = ["broker", "-p", "-c", str(file), "-o", "brokerId=0", "-n", "127.0.0.1:9876"]
+    code = (
+        "import contextlib, sys\n"
+        "from flaremq.cli.main import app\n"
+        f"with contextlib.suppress(SystemExit): app({words!r}, prog_name='flaremq')\n"
+        "print('LOADED', *sys.modules)"
+    )
+    shown, _, loaded = python(code).rpartition("LOADED")
+    assert {"brokerName=b", "brokerId=0", "namesrvAddr=127.0.0.1:9876"} <= set(shown.splitlines())
+    assert "typer" in loaded.split()
+    assert "pydantic" not in loaded.split()
+
+
+def test_a_path_that_cannot_be_read_is_wrong_usage_before_anything_is_done(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    ended = flaremq("namesrv", "-p", "-c", str(tmp_path))
+    assert ended.status == 2
+    assert "readable" in ended.err
 
 
 @pytest.mark.parametrize("name", sorted(filter(is_here, {*COMMANDS, *ALIASES})))

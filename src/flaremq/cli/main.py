@@ -12,7 +12,7 @@ import gc
 import os
 import sys
 import traceback
-from functools import partial
+from functools import cache, partial
 from importlib import import_module
 from typing import Annotated, Any, Final
 
@@ -73,7 +73,12 @@ class Commands(TyperGroup):
 
 def load(name: str) -> Any:
     """The command behind a row of the table."""
-    row = _ROWS[name]
+    return _made(name, _ROWS[name])
+
+
+@cache
+def _made(name: str, row: Row) -> Any:
+    """Made once, also for a program that calls it often: that takes longer than most commands work."""
     module_name, _, attribute = row.place.partition(":")
     is_enabled = gc.isenabled()
     gc.disable()  # What is loaded stays: looking for garbage in it takes a tenth of the time.

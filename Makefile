@@ -16,7 +16,7 @@ SHELL       := bash
 jobs = $(if $(findstring jobserver,$(MAKEFLAGS)),,--jobs=$(1))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo check test test-main test-cli test-servers test-spark test-python test-java slow sim java bench clean
+.PHONY: help setup build demo check test test-main test-house test-cli test-servers test-sim test-store test-spark test-python test-java slow sim java bench clean
 
 help:  ## Show this list.
 	@grep -E '^[a-z]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 10
@@ -63,25 +63,31 @@ define run
 	status=$$?; echo $$status > $(LOGS)/$(1).status; exit $$status
 endef
 
-# The longest first. Most of them wait more than they work.
-RUNS := main spark servers cli store java python
+# The longest first.
+RUNS := spark servers main cli house sim store java python
 
-test: build  ## All quick tests, on the compiled modules and on the Python ones; four runs at a time.
+test: build  ## All quick tests, on the compiled modules and on the Python ones; several runs at a time.
 	@rm -rf $(LOGS)
-	@echo "Seven runs of tests, four at a time, as most of them wait more than they work: $(RUNS)."
+	@echo "$(words $(RUNS)) runs of tests, several at a time, as most of them wait more than they work: $(RUNS)."
 	@echo "On two cores they take about 15 minutes. Output is kept in $(LOGS)."
-	@status=0; $(MAKE) --no-print-directory $(call jobs,4) --keep-going $(RUNS:%=test-%) || status=$$?; \
+	@status=0; $(MAKE) --no-print-directory $(call jobs,5) --keep-going $(RUNS:%=test-%) || status=$$?; \
 	for name in $(RUNS); do test ! -f $(LOGS)/$$name || tail -n 1 $(LOGS)/$$name; done; \
 	test $$status = 0 || MAKE="$(MAKE)" .ci/alone $(LOGS) $(RUNS)
 
 # Real servers and clients, most of them in processes of their own.
 CLI     := tests/admin tests/cli
-SERVERS := tests/client tests/cluster tests/testing
+SERVERS := tests/client tests/cluster
 STORE   := tests/store tests/dledger tests/ha tests/remoting
-OTHERS  := tests/spark $(CLI) $(SERVERS) $(STORE)
+SIM     := tests/testing
+# The house itself, and what it says and shows: its rules, its pages with their examples, the way it is installed.
+HOUSE   := tests/deploy $(wildcard tests/test_*.py)
+OTHERS  := tests/spark $(CLI) $(SERVERS) $(STORE) $(SIM) $(HOUSE)
 
 test-main:
 	$(call run,main,FLAREMQ_COMPILED=1 $(BIN)/pytest $(OTHERS:%=--ignore=%))
+
+test-house:
+	$(call run,house,FLAREMQ_COMPILED=1 $(BIN)/pytest $(HOUSE))
 
 test-store:
 	$(call run,store,FLAREMQ_COMPILED=1 $(BIN)/pytest $(STORE))
@@ -91,6 +97,9 @@ test-cli:
 
 test-servers:
 	$(call run,servers,FLAREMQ_COMPILED=1 $(BIN)/pytest $(SERVERS))
+
+test-sim:
+	$(call run,sim,FLAREMQ_COMPILED=1 $(BIN)/pytest $(SIM))
 
 test-spark:
 	$(call run,spark,$(BIN)/pytest tests/spark)

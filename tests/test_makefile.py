@@ -12,13 +12,15 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-RUNS = ("main", "spark", "servers", "cli", "store", "java", "python")
+RUNS = ("spark", "servers", "main", "cli", "house", "sim", "store", "java", "python")
 FAKE_PYTEST = """#!/bin/sh
 case "$*" in
   *tests/java*) run=java ;;
   *tests/remoting/test_turn*) run=python ;;
   *--ignore=tests/spark*) run=main ;;
   *tests/spark*) run=spark ;;
+  *tests/deploy*) run=house ;;
+  *tests/testing*) run=sim ;;
   *tests/dledger*) run=store ;;
   *tests/cluster*) run=servers ;;
   *tests/cli*) run=cli ;;

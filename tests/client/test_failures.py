@@ -5,17 +5,22 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import random
 import signal
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from flaremq.base.errors import FlareError, ManyFailed, NoRoute, SendFailed, Unreachable
 from flaremq.client.client import Client
 from flaremq.client.message import Receipt
+from flaremq.client.namesrvs import NameServerPool
 from flaremq.client.producer.producer import Producer
 from flaremq.client.settings import ClientSettings, ProducerSettings
 from flaremq.model.message import Message
+from flaremq.protocol.command import Command
+from flaremq.remoting.caller import Caller
 from flaremq.testing.cluster import Cluster, eventually
 from flaremq.testing.embedded import Embedded
 from flaremq.testing.fakes.wireclient import WireClient
@@ -42,6 +47,33 @@ async def test_a_send_goes_to_another_broker_when_one_is_gone(
         many = await producer.send_many([Message("T", b"z")] * 50)
         assert {receipt.queue.broker_name for receipt in many} == {"broker-b"}
     assert not [record for record in caplog.records if record.exc_info]
+
+
+class Callee:
+    """NameServers of which some are dead. Calls are under way at the same time."""
+
+    def __init__(self, *dead: str) -> None:
+        self.dead = dead
+
+    async def call(self, address: str, request: Command, timeout_s: float) -> Command:
+        await asyncio.sleep(0)
+        if address in self.dead:
+            raise Unreachable(f"{address} cannot be reached")
+        return Command(code=0)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4])
+@pytest.mark.parametrize("alive", ["a", "b", "c"])
+@pytest.mark.parametrize("others", [1, 2])
+async def test_calls_that_lose_a_name_server_at_once_all_go_on_to_the_next(
+    count: int, alive: str, others: int
+) -> None:
+    names = sorted({*[each for each in "abc" if each != alive][:others], alive})
+    pool = NameServerPool(names, cast(Caller, Callee(*{*names} - {alive})), random.Random(1))
+    for _ in range(3):
+        answers = await asyncio.gather(*(pool.call(Command(code=0), 1.0) for _ in range(count)))
+        assert {address for address, _ in answers} == {alive}
+        assert pool.chosen == alive
 
 
 async def test_a_broker_that_returns_is_used_again(tmp_path: Path) -> None:

@@ -29,18 +29,24 @@ class NameServerPool:
     async def call(self, request: Command, timeout_s: float) -> tuple[str, Command]:
         """The address that answered, and its answer, whatever its code. Raises NoNameServer if none answers.
 
-        They share the timeout: while there is another one to ask, each gets half of what is left.
+        They share the timeout: while there is another one to ask, each gets half of what is left. Each is
+        asked once, also when several calls lose the same one: only the first of them chooses the next.
         """
         failures: list[str] = []
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + timeout_s
-        for others in reversed(range(len(self.addresses))):
-            address, left_s = self.chosen, deadline_s - loop.time()
+        count, first = len(self.addresses), self._chosen
+        for number in range(count):
+            asked, left_s = (first + number) % count, deadline_s - loop.time()
+            address = self.addresses[asked]
             try:
-                answer = await self._caller.call(address, request, left_s / 2 if others else left_s)
+                answer = await self._caller.call(
+                    address, request, left_s / 2 if number + 1 < count else left_s
+                )
             except Unreachable as error:
                 failures.append(str(error))
-                self._chosen = (self._chosen + 1) % len(self.addresses)
+                if self._chosen == asked:
+                    self._chosen = (asked + 1) % count
                 continue
             if failures:
                 log.warning("now using NameServer %s: %s", address, "; ".join(failures))

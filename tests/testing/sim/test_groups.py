@@ -7,8 +7,7 @@ import pytest
 from flaremq.testing.sim.plan import Fault, Plan
 from flaremq.testing.sim.runner import RunResult, run_plan, run_seed
 
-FOUND = (0, 1, 5, 9, 22, 23, 28, 47, 137, 178, 222, 335, 364)
-"""Seeds that have found something."""
+QUICK = (1, 9, 23, 47, 137, 335)
 MEMBERS = range(3)
 
 
@@ -19,7 +18,7 @@ def run(*faults: Fault, strict: bool = False) -> RunResult:
     return result
 
 
-@pytest.mark.parametrize("seed", FOUND)
+@pytest.mark.parametrize("seed", QUICK)
 def test_what_was_promised_holds_in_groups(seed: int) -> None:
     result = run_seed(seed, groups=True)
     assert not result.check, "\n".join((*result.last, result.line()))

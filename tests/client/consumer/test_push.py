@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import subprocess
+import sys
 import threading
 from typing import Any
 
@@ -277,6 +279,35 @@ async def test_a_stop_does_not_wait_for_ever_and_the_message_comes_again(
         assert "handlers still running after 0.05 s: 1" in caplog.text
         async with joined(servers, group, topic, seen):
             await seen.count(1)
+
+
+EARLY = """
+import asyncio, os, signal, sys
+from flaremq import PushConsumer
+
+class Early(PushConsumer):
+    def _begin(self):  # As a message may be handled before all is assigned.
+        super()._begin()
+        os.kill(os.getpid(), getattr(signal, sys.argv[2]))
+
+async def main():
+    consumer = Early("G-early", sys.argv[1])
+    consumer.subscribe("T-early", print)
+    await consumer.run()
+    print("ended", len(consumer.assignment))
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("number", ["SIGINT", "SIGTERM"])
+async def test_a_signal_that_comes_while_it_starts_stops_it_in_order(
+    servers: EmbeddedThread, number: str
+) -> None:
+    command = [sys.executable, "-c", EARLY, servers.namesrv, number]
+    ran = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout) == (0, "ended 0\n"), ran.stderr
+    assert "Traceback" not in ran.stderr
 
 
 async def test_a_stop_that_nobody_waits_for_any_more_is_done_all_the_same(

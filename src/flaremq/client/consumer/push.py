@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any, TypeVar
 
 from flaremq.base.errors import UsageError
@@ -144,20 +144,18 @@ class PushConsumer(Consumer):
             await self._returns.close()
 
     async def run(self) -> None:
-        """Consume until SIGINT, SIGTERM or cancellation, then stop cleanly."""
-        await self.start()
-        loop, asked = asyncio.get_running_loop(), asyncio.Event()
-        watched = []
-        for number in (signal.SIGINT, signal.SIGTERM):
-            with suppress(NotImplementedError, RuntimeError, ValueError):  # Only in the main thread of Unix.
-                loop.add_signal_handler(number, asked.set)
-                watched.append(number)
-        try:
-            await asked.wait()
-        finally:
-            for number in watched:
-                loop.remove_signal_handler(number)
-            await self.stop()
+        """Consume until SIGINT, SIGTERM or cancellation, then stop cleanly. A signal that comes while it
+        starts, when messages may already be handled, stops it once it has."""
+        asked = asyncio.Event()
+        with ExitStack() as watched:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                watched.enter_context(_heard(number, asked))
+            await self.start()
+            try:
+                await asked.wait()
+            finally:
+                watched.close()  # Who does not want to wait for the stop can end it as any other program.
+                await self.stop()
 
     def suspend(self) -> None:
         """Pause: pull no more and start no handler. The queues stay assigned."""
@@ -197,3 +195,18 @@ class PushConsumer(Consumer):
 
     async def consume_directly(self, record: bytes, broker_name: str) -> ConsumeMessageDirectlyResult:
         return await directly(self._member, self._delivery, record, broker_name)
+
+
+@contextmanager
+def _heard(number: signal.Signals, asked: asyncio.Event) -> Iterator[None]:
+    """Whether a signal asks to stop, where that can be heard: in the main thread of Unix."""
+    loop = asyncio.get_running_loop()
+    try:
+        loop.add_signal_handler(number, asked.set)
+    except (NotImplementedError, RuntimeError, ValueError):
+        yield
+        return
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(number)

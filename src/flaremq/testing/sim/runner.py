@@ -17,6 +17,7 @@ from typing import Final
 
 from flaremq.base.errors import Malformed
 from flaremq.broker.replicas.replication import Replication
+from flaremq.broker.tables.offsets import key_of
 from flaremq.ha.states import FollowState, SlaveStatus
 from flaremq.model.record import decode_many
 from flaremq.servers.together import Broker
@@ -286,12 +287,13 @@ class _Run:
             self._check_offsets(machine)
 
     def _check_offsets(self, machine: Machine) -> None:
-        """No group has committed more than a master has: that would hide what comes in the place of the rest.
+        """No file has more than a master has: that would hide what comes in the place of the rest.
         Groups read offsets from slaves too, but these may run ahead of the log that is copied beside them."""
-        broker = self._sim.running[machine.name]
-        for (topic, group), queues in broker.tables.offsets.all().items():
+        store = self._sim.running[machine.name].store
+        for name, queues in self._sim.saved_offsets[machine.name].offset_table.items():
+            topic, group = key_of(name)
             for queue_id, offset in queues.items():
-                end = broker.store.max_offset(topic.encode(), queue_id)
+                end = store.max_offset(topic.encode(), queue_id)
                 if offset > end and topic in TOPICS:
                     raise Violated(
                         "offset ahead",

@@ -7,6 +7,7 @@ groupchecks  what must hold of Raft groups, at every moment and in the end
 history      what clients asked for and saw
 loop         one event loop for all nodes, with virtual time
 nemesis      carries out the faults of a plan, and heals them
+offsetfiles  whether a file of committed offsets is ahead of its log
 offsetwatch  the committed offsets of groups, and what a failover makes of them
 plan         what a run does, as data drawn from a seed
 queueends    watches where queues end: nobody may say an older end than another has said

@@ -17,7 +17,6 @@ from typing import Final
 
 from flaremq.base.errors import Malformed
 from flaremq.broker.replicas.replication import Replication
-from flaremq.broker.tables.offsets import key_of
 from flaremq.ha.states import FollowState, SlaveStatus
 from flaremq.model.record import decode_many
 from flaremq.servers.together import Broker
@@ -29,6 +28,7 @@ from flaremq.testing.sim.groupchecks import GroupChecks
 from flaremq.testing.sim.history import Content, History
 from flaremq.testing.sim.loop import Stuck
 from flaremq.testing.sim.nemesis import Nemesis
+from flaremq.testing.sim.offsetfiles import OffsetFiles
 from flaremq.testing.sim.offsetwatch import OffsetWatch
 from flaremq.testing.sim.plan import Plan, draw, draw_group
 from flaremq.testing.sim.queueends import QueueEnds
@@ -141,7 +141,8 @@ class _Run:
         self._offsets = OffsetWatch(sim, self._history)
         self._ends = QueueEnds(sim)
         self.met: Counter[str] = Counter()
-        sim.on_started = self._started
+        self._files = OffsetFiles(sim)
+        sim.on_made, sim.on_started = self._made, self._started
         for number, machine in enumerate(sim.machines.values()):
             machine.drift = plan.drift * (-1) ** number
 
@@ -281,24 +282,14 @@ class _Run:
             )
         )
 
+    def _made(self, machine: Machine) -> None:
+        if machine in self._sim.brokers:
+            self._files.made(machine)
+
     def _started(self, machine: Machine) -> None:
         if machine in self._sim.brokers:
             self._offsets.started(machine)
-            self._check_offsets(machine)
-
-    def _check_offsets(self, machine: Machine) -> None:
-        """No file has more than a master has: that would hide what comes in the place of the rest.
-        Groups read offsets from slaves too, but these may run ahead of the log that is copied beside them."""
-        store = self._sim.running[machine.name].store
-        for name, queues in self._sim.saved_offsets[machine.name].offset_table.items():
-            topic, group = key_of(name)
-            for queue_id, offset in queues.items():
-                end = store.max_offset(topic.encode(), queue_id)
-                if offset > end and topic in TOPICS:
-                    raise Violated(
-                        "offset ahead",
-                        f"{machine.name} starts with {group} at {topic}:{queue_id}:{offset} of {end}",
-                    )
+            self._files.started(machine)
 
     async def _restart(self) -> None:
         for machine in self._sim.servers:

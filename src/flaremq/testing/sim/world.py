@@ -24,8 +24,6 @@ from flaremq.base.errors import UsageError
 from flaremq.broker.config import BrokerConfig
 from flaremq.client.client import Client
 from flaremq.client.settings import ClientSettings
-from flaremq.protocol import beans, configfiles
-from flaremq.protocol.bodies.group import ConsumerOffsetSerializeWrapper
 from flaremq.servers.config import NamesrvConfig, flags, load_broker
 from flaremq.servers.groupbroker import GroupBroker
 from flaremq.servers.together import Broker
@@ -229,8 +227,8 @@ class Simulation:
         are seen to be repaired."""
         self.on_started: Callable[[Machine], None] = lambda _machine: None
         """Called when a broker has started; what it raises ends the run."""
-        self.saved_offsets: dict[str, ConsumerOffsetSerializeWrapper] = {}
-        """What a broker's disk had when it started last: clients may commit more while it still starts."""
+        self.on_made: Callable[[Machine], None] = lambda _machine: None
+        """Called when a broker is about to start, and nothing has reached it."""
 
     def rng(self, purpose: str) -> random.Random:
         """A stream of draws for one purpose."""
@@ -321,7 +319,7 @@ class Simulation:
             broker = Broker(*given.place, **given.world)
             machine.at_end.append(broker.store.abandon)
             self.running[machine.name] = broker
-            self.saved_offsets[machine.name] = _saved_offsets(machine.folder)
+            self.on_made(machine)
             await broker.start()
             try:
                 self.on_started(machine)
@@ -499,9 +497,3 @@ async def _ended(node: SimNode, task: asyncio.Task[T]) -> T:
     if not task.done():
         raise ConnectionAbortedError(f"{node.name} was killed")
     return task.result()
-
-
-def _saved_offsets(store: Path) -> ConsumerOffsetSerializeWrapper:
-    file = store / configfiles.FOLDER / "consumerOffset.json"
-    kept = configfiles.load(file, lambda text: beans.decode(ConsumerOffsetSerializeWrapper, text))
-    return kept or ConsumerOffsetSerializeWrapper()

@@ -197,6 +197,7 @@ SMALL: dict[str, str] = {
     "spark.pipelines.recipe.sqlnames": "pure, and easily wrong",
     "store.space": "log lines, apart from the store that is short",
     "testing.patience": "tests import it too",
+    "testing.sim.offsetfiles": "one check with its page",
     "testing.sim.raft.readings": "what clients see, apart from what they do",
 }
 """Rooms with fewer lines and a single reader in their own folder, each with the reason for a door."""

@@ -187,19 +187,29 @@ def test_twins_take_and_refuse_the_same_bytes(body: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("raw", "delayed"),
+    ("raw", "waits"),
     [
         (b"DELAY\x013\x02", True),
         (b"TAGS\x01t\x02DELAY\x013", True),
+        (b"TIMER_DELAY_SEC\x0160\x02", True),
+        (b"TIMER_DELAY_MS\x0160000\x02", True),
+        (b"TAGS\x01t\x02TIMER_DELIVER_MS\x011700000000000\x02", True),
+        (b"TRAN_MSG\x01true\x02", True),
+        (b"TRAN_MSG\x01True", True),
+        (b"TRAN_MSG\x01false\x02", False),
+        (b"TIMER_DELAYS_MS\x011\x02", False),
+        (b"TIMER_DEL_UNIQKEY\x011\x02", False),
         (b"MYDELAY\x013\x02", False),
         (b"DELAYED\x013\x02", False),
         (b"NOTE\x01DELAY\x02", False),
         (b"DELAY\x01\x02", False),
     ],
 )
-def test_a_delayed_element_is_refused(twin: Any, raw: bytes, delayed: bool) -> None:
+def test_an_element_that_would_have_to_wait_somewhere_else_is_refused(
+    twin: Any, raw: bytes, waits: bool
+) -> None:
     body = twin.join_batch([b"x", b"y"], [b"", raw])
-    if delayed:
+    if waits:
         with pytest.raises(MessageIllegal, match="send it alone"):
             twin.batch_rows(body, 0, BASE)
     else:

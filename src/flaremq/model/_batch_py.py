@@ -17,7 +17,11 @@ _HEAD: Final = struct.Struct(">iiiii")  # Size, magic, CRC, flag, body size.
 _PROPERTIES_SIZE: Final = struct.Struct(">h")
 FIXED_SIZE: Final = _HEAD.size + _PROPERTIES_SIZE.size
 """Bytes of an element besides its body and its properties."""
-_DELAY: Final = names.DELAY.encode()
+_WAITING: Final = tuple(
+    name.encode()
+    for name in (names.DELAY, names.TIMER_DELAY_SEC, names.TIMER_DELAY_MS, names.TIMER_DELIVER_MS)
+)
+_PREPARED: Final = names.TRANSACTION_PREPARED.encode()
 
 
 class BatchPart(NamedTuple):
@@ -66,13 +70,12 @@ def batch_rows(buffer: bytes, lead: int, base: Sequence[int]) -> array[int]:
     """Draft rows for the elements of a batch in `buffer`, after `lead` bytes.
 
     `base` is the row that all of them share, except for body, properties and flag. Raises Malformed, and
-    MessageIllegal for a delayed element, which would need its own queue.
+    MessageIllegal for an element that would have to wait somewhere else.
     """
     rows: array[int] = array("q")
     at = lead
     for part in split_batch(buffer[lead:]):
-        if find_property(part.raw_properties, _DELAY) is not None:
-            raise MessageIllegal("a batch cannot contain a delayed message: send it alone")
+        check_stays(part.raw_properties)
         row = array("q", base)
         row[Draft.BODY_AT], row[Draft.BODY_SIZE] = at + _HEAD.size, len(part.body)
         at += part.size
@@ -83,6 +86,15 @@ def batch_rows(buffer: bytes, lead: int, base: Sequence[int]) -> array[int]:
     if rows:
         rows[Draft.TOGETHER] = len(rows) // Draft.WIDTH
     return rows
+
+
+def check_stays(raw_properties: bytes) -> None:
+    """Raise MessageIllegal for what asks to wait for a moment or a transaction: it would be stored, and
+    delivered, at once with the rest of its batch."""
+    if any(find_property(raw_properties, name) is not None for name in _WAITING):
+        raise MessageIllegal("a batch cannot contain a delayed message: send it alone")
+    if (find_property(raw_properties, _PREPARED) or b"").lower() == b"true":
+        raise MessageIllegal("a batch cannot contain a transactional message: send it alone")
 
 
 def _part_at(body: bytes, at: int) -> BatchPart:

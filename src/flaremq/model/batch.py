@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from flaremq.base.errors import Malformed
 from flaremq.model import sysflag
-from flaremq.model._batch_py import FIXED_SIZE, BatchPart, split_batch
+from flaremq.model._batch_py import FIXED_SIZE, BatchPart, check_stays, split_batch
 from flaremq.model.message import StoredMessage
 
 if TYPE_CHECKING or os.environ.get("FLAREMQ_PURE"):
@@ -25,7 +25,7 @@ else:
     except ImportError:
         from flaremq.model._batch_py import batch_rows, join_batch
 
-__all__ = ["FIXED_SIZE", "BatchPart", "batch_rows", "join_batch", "split_batch", "unwrap"]
+__all__ = ["FIXED_SIZE", "BatchPart", "batch_rows", "check_stays", "join_batch", "split_batch", "unwrap"]
 
 
 def unwrap(message: StoredMessage) -> list[StoredMessage]:

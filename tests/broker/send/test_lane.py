@@ -205,6 +205,21 @@ async def test_a_batch_may_not_go_to_a_retry_topic(desk: DeskBench) -> None:
     assert answer.code == ResponseCode.MESSAGE_ILLEGAL
 
 
+@pytest.mark.parametrize("waits", ["DELAY\x013\x02", "TIMER_DELAY_SEC\x0160\x02", "TRAN_MSG\x01true\x02"])
+@pytest.mark.parametrize("topic", [TOPIC, "Batches"])
+@pytest.mark.parametrize("is_outer", [True, False])
+async def test_a_batch_that_would_have_to_wait_is_refused_whole(
+    desk: DeskBench, waits: str, topic: str, is_outer: bool
+) -> None:
+    desk.tables.topics.put(TopicConfig("Batches", 4, 4, attributes={QUEUE_TYPE: QUEUE_TYPE_BATCH}))
+    outer, inner = (waits, "") if is_outer else ("", waits)
+    batch = a_batch(b"one", b=topic, i=f"UNIQ_KEY\x01U1\x02{outer}")
+    (answer,) = await desk.ask(replace(batch, body=join_batch([b"one", b"two"], ["", inner])))
+    assert answer.code == ResponseCode.MESSAGE_ILLEGAL
+    assert "send it alone" in (answer.remark or "")
+    assert desk.messages() == []
+
+
 # Retries.
 
 

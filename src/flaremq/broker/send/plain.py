@@ -36,7 +36,7 @@ from flaremq.broker.send.windows import WAITING
 from flaremq.broker.settings import BrokerSettings
 from flaremq.broker.tables.tables import Tables
 from flaremq.model import names, properties, sysflag
-from flaremq.model.batch import split_batch
+from flaremq.model.batch import check_stays, split_batch
 from flaremq.model.msgid import UniqueIds
 from flaremq.model.properties import decode_properties, encode_properties, find_property
 from flaremq.model.timers import WHEEL_TOPIC, Handle
@@ -260,6 +260,7 @@ class PlainSends:
         outer = decode_properties((header.properties or "").encode("utf-8", "replace"))
         for name in properties.MARKS & outer.keys():
             del outer[name]
+        check_stays(encode_properties(outer))
         batch = self._message(host, request, header, config)
         _check_unmarked(batch.body)
         is_inner = config.is_batch_queue and properties.UNIQ_KEY in outer
@@ -322,10 +323,12 @@ class PlainSends:
         self, request: Command, base: NewMessage, outer: dict[str, str]
     ) -> tuple[StoredSend, PutResult]:
         """A batch topic keeps many messages in one record, which consumers split."""
-        count = len(split_batch(base.body))
-        if not count:
+        parts = split_batch(base.body)
+        if not parts:
             raise MessageIllegal("the batch is empty: expected at least one message")
-        outer[properties.INNER_NUM] = str(count)
+        for part in parts:
+            check_stays(part.raw_properties)
+        outer[properties.INNER_NUM] = str(len(parts))
         message = replace(
             base,
             properties=self._stored_properties(outer),
@@ -341,7 +344,7 @@ class PlainSends:
         )
         wait_for = result.end if outer.get(properties.WAIT, "true") == "true" else 0
         topic = base.topic.decode()
-        return StoredSend(self._answer(request, header), topic, count, result.size, wait_for), result
+        return StoredSend(self._answer(request, header), topic, len(parts), result.size, wait_for), result
 
     # Parts of records and answers.
 

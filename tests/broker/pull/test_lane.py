@@ -257,6 +257,27 @@ async def test_a_pull_may_bring_the_offset_to_commit(desk: DeskBench) -> None:
     assert desk.tables.offsets.get(GROUP, TOPIC, 0) == 17
 
 
+async def test_an_offset_counts_when_its_pull_comes_however_late_that_is_served(desk: DeskBench) -> None:
+    """A consumer that stops commits the offset of its last message, while an earlier pull is still served."""
+    await put(desk, 1)
+    late, full = Line(5001), Line(5002)
+    full.is_full = True
+    with desk.store.dispatcher._lock:  # As if a file was being made: the pull at the end is served later.
+        desk.deliver(late, replace(a_send(e="0"), body=b"another"), pull(1, sysFlag="5", commitOffset="0"))
+        desk.deliver(full, pull(0, sysFlag="5", commitOffset="0"))
+        desk.turn.run()
+        desk.tables.offsets.commit(GROUP, TOPIC, 0, 1)
+    full.is_full = False
+    for work in full.waiting:
+        work()
+
+    async def are_served() -> bool:
+        return len(late.written) > 1 and bool(full.written)
+
+    await eventually("both are served", are_served)
+    assert desk.tables.offsets.get(GROUP, TOPIC, 0) == 1
+
+
 async def test_a_reset_is_told_once_to_who_pulls_next(desk: DeskBench) -> None:
     await put(desk, 3)
     desk.tables.offsets.reset(GROUP, TOPIC, 0, 1)
@@ -365,6 +386,16 @@ async def test_who_does_not_read_is_not_served_until_it_does(desk: DeskBench) ->
     for work in line.waiting:
         work()
     assert [len(bodies(answer)) for answer in line.read()] == [1, 1]
+
+
+async def test_who_does_not_read_is_not_told_either_what_was_refused(desk: DeskBench) -> None:
+    line = Line()
+    line.is_full = True
+    assert await desk.ask(pull(0, topic="Nobody"), line=line) == []
+    line.is_full = False
+    for work in line.waiting:
+        work()
+    assert [answer.code for answer in line.read()] == [ResponseCode.TOPIC_NOT_EXIST]
 
 
 async def test_a_pull_waits_for_the_queue_that_another_thread_is_making(desk: DeskBench) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from array import array
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from time import perf_counter
 from typing import Final
 
@@ -126,7 +127,7 @@ class PullLane:
             row = pulls[p : p + Pull.WIDTH]
             asked = PullRequest.of_row(row, batch)
             if waited_ms is None or not self._refused_as_late(asked, waited_ms[row[Pull.CHUNK]]):
-                self._serve(asked)
+                self._take(asked)
         for each in plain:
             try:
                 asked = asked_of(each.command, each.source)
@@ -136,7 +137,7 @@ class PullLane:
                     each.source.send_bytes(encode_frame(answer))
                 continue
             if waited_ms is None or not self._refused_as_late(asked, waited_ms[each.chunk]):
-                self._serve(asked)
+                self._take(asked)
 
     def _refused_as_late(self, asked: PullRequest, waited_ms: int) -> bool:
         """Refuse a pull that waited too long to be read: its client has given up on it."""
@@ -148,15 +149,25 @@ class PullLane:
         self._refuse(asked, Busy(late_remark(waited_ms, len(self.parked))))
         return True
 
-    def _serve(self, asked: PullRequest) -> None:
-        if asked.source.is_full:
-            # A small request can ask for a lot: a client that does not read has to wait, and takes no memory.
-            asked.source.when_writable(lambda: self._serve(asked) if asked.is_open else None)
-            return
+    def _take(self, asked: PullRequest) -> None:
+        """Serve a new pull, now or later. The offset that it brings counts now: by the time a late one is
+        served, its consumer may have committed a newer one."""
         try:
             if self._role.is_slave and not self._live.now.slave_read:
                 raise self._role.refusal("serves no pulls (slaveReadEnable=false)", ResponseCode.SYSTEM_BUSY)
             allowed = self._permits.of(asked)
+        except FlareError as error:
+            _when_writable(asked, partial(self._refuse, asked, error))
+            return
+        if asked.commits:
+            self._tables.offsets.commit(asked.group, asked.topic, asked.queue_id, asked.commit_offset)
+        if asked.source.is_full:
+            _when_writable(asked, partial(self._serve, asked, allowed))
+        else:
+            self._serve(asked, allowed)
+
+    def _serve(self, asked: PullRequest, allowed: Permit) -> None:
+        try:
             if allowed.is_slow:
                 asked.source.begun()
                 self._tasks.spawn("pull", self._serve_aside(asked, allowed))
@@ -216,8 +227,6 @@ class PullLane:
             answer[PullAnswer.NEXT_BEGIN_OFFSET], answer[PullAnswer.BODY_SIZE] = reset, 0
             asked.source.send_bytes(encode_pull_header(answer, _RESET))
             return
-        if asked.commits:
-            self._tables.offsets.commit(asked.group, asked.topic, asked.queue_id, asked.commit_offset)
         code = self._code(asked, result)
         if code == ResponseCode.PULL_NOT_FOUND and asked.may_wait:
             long = self._live.now.long_polling
@@ -379,6 +388,14 @@ class PullLane:
         if len(self._tasks):
             await asyncio.sleep(0)
         await self._tasks.aclose(timeout_s=5)
+
+
+def _when_writable(asked: PullRequest, work: Callable[[], None]) -> None:
+    """A small request can ask for a lot: a client that does not read has to wait, and takes no memory."""
+    if not asked.source.is_full:
+        work()
+        return
+    asked.source.when_writable(lambda: _when_writable(asked, work) if asked.is_open else None)
 
 
 def _admitted(batch: Batch, gate: Gate, pulls: array[int]) -> array[int]:

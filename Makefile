@@ -55,12 +55,15 @@ check: build  ## Lint, format, types and import contracts.
 	$(BIN)/lint-imports --no-cache
 
 # A run of tests: each line has its name before it as soon as it is printed, and its status is pytest's and is kept.
-# ALONE=1 takes only what failed in it before.
+# ALONE=1 takes only what failed in it before. Each run has temporary folders of its own: pytest may take those of a
+# run that has just begun for old ones, and remove them when another run ends.
 define run
 	@mkdir -p $(LOGS)
-	@PYTHONUNBUFFERED=1 $(2) -o cache_dir=$(LOGS)/$(1).cache $(if $(ALONE),--last-failed --last-failed-no-failures=none) 2>&1 \
+	@temp=$$(mktemp -d -t flaremq-$(1)-XXXXXX); \
+	PYTHONUNBUFFERED=1 $(2) --basetemp=$$temp -o cache_dir=$(LOGS)/$(1).cache \
+	$(if $(ALONE),--last-failed --last-failed-no-failures=none) 2>&1 \
 	| tee $(LOGS)/$(1)$(if $(ALONE),.alone) | sed -u "s/^/$$(printf '%-7s |' $(1)) /"; \
-	status=$$?; echo $$status > $(LOGS)/$(1).status; exit $$status
+	status=$$?; test $$status != 0 || rm -rf $$temp; echo $$status > $(LOGS)/$(1).status; exit $$status
 endef
 
 # The longest first.

@@ -57,6 +57,7 @@ def folder(tmp_path: Path) -> Path:
 
 def make(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     environ = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    environ["TMPDIR"] = str(folder)  # Where the folders of runs that failed stay.
     return subprocess.run(
         ["make", *words], cwd=folder, env=environ, capture_output=True, text=True, check=False, timeout=60
     )
@@ -166,6 +167,7 @@ def test_lines_of_a_test_run_are_shown_while_it_runs(folder: Path) -> None:
     os.mkfifo(folder / "gate")
     gate = os.open(folder / "gate", os.O_RDWR)  # Opened for both, so that neither end waits for the other.
     environ = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    environ["TMPDIR"] = str(folder)  # Where the folders of runs that failed stay.
     process = subprocess.Popen(
         ["make", "test"], cwd=folder, env=environ, stdout=subprocess.PIPE, text=True, start_new_session=True
     )

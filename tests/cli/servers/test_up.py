@@ -38,6 +38,11 @@ class Running:
         self.process.send_signal(number)
         return self.process.wait(30)
 
+    def complaints(self) -> list[str]:
+        """What it has said on stderr, without turns that took long: so they do on a busy machine."""
+        assert self.process.stderr is not None
+        return [line for line in self.process.stderr if "remoting.turn: a turn of " not in line]
+
 
 @contextmanager
 def up(data: Path, *words: object) -> Iterator[Running]:
@@ -70,7 +75,7 @@ def test_it_takes_messages_stops_cleanly_and_has_them_again(tmp_path: Path, numb
         assert asyncio.run(sent_and_read(first.told["broker"], b"one")) == [b"one"]
         assert (tmp_path / "data" / "store" / "abort").exists()
         assert first.end(number) == 0
-        assert first.process.stderr is not None and first.process.stderr.read() == ""
+        assert first.complaints() == []
     assert not (tmp_path / "data" / "store" / "abort").exists()
     with up(tmp_path / "data", *ports()) as second:
         assert asyncio.run(sent_and_read(second.told["broker"], b"two")) == [b"one", b"two"]
@@ -142,7 +147,7 @@ def test_port_0_is_any_free_port_and_nothing_is_said_of_the_usual_one(tmp_path: 
     with up(tmp_path, "--port", 0, "--broker-port", 0) as running:
         assert asyncio.run(sent_and_read(running.told["broker"], b"one")) == [b"one"]
         assert running.end(signal.SIGINT) == 0
-        assert running.process.stderr is not None and running.process.stderr.read() == ""
+        assert running.complaints() == []
 
 
 @pytest.mark.parametrize("step", [0, -2, 1])

@@ -29,8 +29,9 @@ def clock() -> MovableClock:
 
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory, clock: MovableClock) -> Iterator[EmbeddedThread]:
-    """Brokers whose time can be moved."""
-    with EmbeddedThread(tmp_path_factory.mktemp("servers"), brokers=2, clock=clock) as running:
+    """Brokers whose time can be moved. Each look at a test moves it, so they may ask as often as they like."""
+    options = {"transactionCheckMax": 10_000}
+    with EmbeddedThread(tmp_path_factory.mktemp("servers"), brokers=2, options=options, clock=clock) as running:
         yield running
 
 

@@ -1,8 +1,9 @@
 """Messages that are more than a send, beside Apache RocketMQ on the same machine.
 
 `python -m benches kinds`: delayed sends, transactions (prepared, then committed) and replies a second, and
-how late messages are of which very many are due at the same moment. Each side gets a NameServer and a broker
-with RocketMQ's default settings, is warmed up, and is loaded by the same generators in C.
+how late messages are of which very many are due at the same moment, and how sends fare meanwhile. Each side
+gets a NameServer and a broker with RocketMQ's default settings, is warmed up, and is loaded by the same
+generators in C.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ import argparse
 import json
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -22,6 +25,8 @@ SOURCE = Path(__file__).with_name("kinds.c")
 REPLY_TOPIC = "DefaultCluster_REPLY_TOPIC"
 DUE = 100_000
 AHEAD_S = 15
+BESIDE_TOPIC = "Beside"
+BESIDE_S = 5.0
 QUEUES = 4
 LEVEL = r"DELAY\u000118\u0002"
 TIMER = r"TIMER_DELAY_SEC\u00013600\u0002"
@@ -55,7 +60,22 @@ def due(_load: Generator, kinds: Generator, port: int, _seconds: float, *, count
     return figures
 
 
+def sends(load: Generator, _kinds: Generator, port: int, seconds: float) -> Figures:
+    return load("send", port, 8, 1, seconds, 128, BESIDE_TOPIC, 1, QUEUES)
+
+
+def beside(load: Generator, kinds: Generator, port: int, _seconds: float, *, count: int) -> Figures:
+    """Sends from two seconds before the moment at which very many messages are due until three behind it."""
+    with ThreadPoolExecutor(1) as other:
+        firing = other.submit(due, load, kinds, port, 0, count=count)
+        time.sleep(AHEAD_S - 1.5)  # The moment is the next whole second after AHEAD_S.
+        figures = sends(load, kinds, port, BESIDE_S)
+        firing.result()
+    return figures
+
+
 LATE = f"{DUE:,} due at one moment"
+BESIDE = f"sends while {DUE:,} are due"
 RUNS: dict[str, Run] = {
     "by delay level, 16 x 32": partial(delayed, conns=16, window=32, by=LEVEL),
     "by delay level, 64 x 1": partial(delayed, conns=64, window=1, by=LEVEL),
@@ -66,6 +86,8 @@ RUNS: dict[str, Run] = {
     "replies, 16 x 32": partial(replies, conns=16, window=32),
     "replies, 64 x 1": partial(replies, conns=64, window=1),
     LATE: partial(due, count=DUE),
+    "sends, 8 x 1": sends,
+    BESIDE: partial(beside, count=DUE),
 }
 """Named by their connections and how many requests each keeps under way."""
 
@@ -87,7 +109,7 @@ def measure(
             namesrv = peers.namesrv(side.namesrv)
             broker = peers.broker(side.broker, namesrv.address, "broker-a", {"timerWheelEnable": "true"})
             for name in chosen:
-                if name != LATE:
+                if name not in (LATE, BESIDE):
                     RUNS[name](load, kinds, broker.port, warm_s)
             for name in chosen:
                 measured[name] = figures = RUNS[name](load, kinds, broker.port, seconds)

@@ -105,6 +105,17 @@ async def test_a_send_is_recorded(
     assert 0 <= record.cost_ms < 10_000 and record.timestamp_ms > 1_700_000_000_000
 
 
+async def test_fault_31_a_message_whose_properties_are_full_is_recorded(
+    make: Callable[..., Any], servers: EmbeddedThread, topic: str, trace: Trace
+) -> None:
+    """As many keys as fit, by which the record could be found: its own message has less room for them."""
+    keys = [f"order-{number:06}" for number in range(2_400)]
+    async with make(trace) as producer:
+        receipt = await producer.send(Message(topic, b"12345", tags="A", keys=keys))
+    (record,) = await records_of(servers, trace.topic, 1)
+    assert (record.message_id, record.keys.split(), record.success) == (receipt.message_id, keys, True)
+
+
 async def test_every_way_to_send_is_recorded(
     make: Callable[..., Any], servers: EmbeddedThread, topic: str, trace: Trace
 ) -> None:

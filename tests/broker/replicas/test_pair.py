@@ -14,7 +14,10 @@ from tests.ha.nodes import until
 
 from flaremq import Message, Producer
 from flaremq.admin.admin import Admin
+from flaremq.base.errors import BodyTooLarge
+from flaremq.base.units import MiB
 from flaremq.client.message import SendStatus
+from flaremq.client.settings import ProducerSettings
 
 
 @pytest.fixture
@@ -34,6 +37,22 @@ async def test_a_sync_master_answers_ok_when_its_slave_has_the_message(pair: Gro
     await until(lambda: replication(slave).is_following())
     assert await send(pair, b"one", b"two") == [SendStatus.OK, SendStatus.OK]
     assert slave.store.log.end == master.store.log.end
+
+
+async def test_fault_31_the_largest_message_with_full_properties_reaches_the_slave(pair: Group) -> None:
+    sizes = {"mappedFileSizeCommitLog": 8 * MiB, "maxMessageSize": 4 * MiB}
+    master = await pair.broker(0, "SYNC_MASTER", **sizes)
+    slave = await pair.broker(1, "SLAVE", haMasterAddress=f"{HOST}:{master.port + 1}", **sizes)
+    await until(lambda: replication(slave).is_following())
+    body, filling = bytes(4 * MiB), {"fill": "f" * 32_000}
+    settings = ProducerSettings(compress_over=5 * MiB)
+    async with Producer("p", namesrv=pair.together.namesrv, settings=settings) as producer:
+        receipt = await producer.send(Message("Orders", body, properties=filling))
+        with pytest.raises(BodyTooLarge):
+            await producer.send(Message("Orders", body + b"1", properties=filling))
+    assert receipt.status is SendStatus.OK
+    logs = [each.store.log.slice(0, master.store.log.end) for each in (master, slave)]
+    assert logs[0] == logs[1] and logs[0] is not None and len(logs[0]) > len(body)
 
 
 async def test_a_sync_master_without_a_slave_says_so_at_once_and_keeps_the_message(pair: Group) -> None:

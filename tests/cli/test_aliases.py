@@ -150,6 +150,8 @@ def test_brokers_and_name_servers(ask: Ask, servers: EmbeddedThread) -> None:
     assert ask("clusterList").lines[0] == ask("cluster", "brokers").lines[0]
     assert len(ask("brokerStatus", *CLUSTER, "--json").document["brokers"]) == 2
     assert len(ask("brokerStatus", "-b", first, "--json").document["brokers"]) == 1
+    assert ask("haStatus", *CLUSTER).lines[0] == ask("cluster", "ha").lines[0]
+    assert len(ask("haStatus", "-b", first).lines) == 2
     assert ask("updateBrokerConfig", "-b", first, "-k", "traceOn", "-v", "false").status == 0
     assert "traceOn=false" in ask("getBrokerConfig", "-b", first).lines
     for name in ("cleanExpiredCQ", "cleanUnusedTopic", "deleteExpiredCommitLog"):

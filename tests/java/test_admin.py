@@ -300,3 +300,12 @@ def test_broker_config(scene: Scene) -> None:
     assert (found["maxMessageSize"], found["mappedFileSizeCommitLog"]) == ("4194304", str(64 << 20))
     assert found["storePathRootDir"] == str(broker.folder / "store")
     assert (found["autoCreateTopicEnable"], found["fileReservedTime"]) == ("true", "72")
+
+
+def test_ha_status_of_a_master_without_slaves(operator: JavaClients, scene: Scene) -> None:
+    if operator.version == "4.9.8":
+        pytest.skip("mqadmin 4.9.8 has no haStatus")
+    broker = scene.cluster.broker
+    found = settings(scene.ask("haStatus", "-b", broker.address), "\t")
+    assert (found["#MasterAddr"], found["#SlaveNum"], found["#InSyncSlaveNum"]) == (broker.address, "0", "0")
+    assert int(found["#MasterCommitLogMaxOffset"]) > 0

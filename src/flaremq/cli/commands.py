@@ -63,8 +63,8 @@ _ALIASES: Final = {
     "consumerConnection producerConnection resetOffsetByTime cloneGroupOffset skipAccumulatedMessage",
     "messages": "queryMsgById queryMsgByKey queryMsgByUniqueKey queryMsgByOffset printMsg printMsgByQueue "
     "sendMessage consumeMessage queryMsgTraceById",
-    "brokers": "clusterList brokerStatus getBrokerConfig updateBrokerConfig cleanExpiredCQ cleanUnusedTopic "
-    "deleteExpiredCommitLog wipeWritePerm addWritePerm getNamesrvConfig updateNamesrvConfig "
+    "brokers": "clusterList brokerStatus haStatus getBrokerConfig updateBrokerConfig cleanExpiredCQ "
+    "cleanUnusedTopic deleteExpiredCommitLog wipeWritePerm addWritePerm getNamesrvConfig updateNamesrvConfig "
     "updateKvConfig deleteKvConfig",
 }
 _WORD: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")

@@ -29,9 +29,11 @@ def clock() -> MovableClock:
 
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory, clock: MovableClock) -> Iterator[EmbeddedThread]:
-    """Brokers whose time can be moved. Each look at a test moves it, so they may ask as often as they like."""
+    """Brokers whose time can be moved. Each look of a test moves it: they may ask as often as they like."""
     options = {"transactionCheckMax": 10_000}
-    with EmbeddedThread(tmp_path_factory.mktemp("servers"), brokers=2, options=options, clock=clock) as running:
+    with EmbeddedThread(
+        tmp_path_factory.mktemp("servers"), brokers=2, options=options, clock=clock
+    ) as running:
         yield running
 
 

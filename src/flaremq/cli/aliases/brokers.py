@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import Annotated
 
 import typer
 
-from flaremq.cli.admin import cluster, config
+from flaremq.cli.admin import cluster, config, ha
 from flaremq.cli.admin.cluster import What
 from flaremq.cli.aliases.options import BrokerAddr, Cluster, Key, Namesrv, Value
 from flaremq.cli.options import Json
@@ -19,16 +20,17 @@ Namespace = Annotated[
 ]
 
 
+Interval = Annotated[
+    int | None,
+    typer.Option("-i", "--interval", metavar="SECONDS", min=1, help="Repeat at this interval, until Ctrl-C."),
+]
+
+
 def cluster_list(
     namesrv: Namesrv = None,
     cluster_name: Cluster = None,
     more: Annotated[bool, typer.Option("-m", "--moreStats", help="Accepted: always shown.")] = False,  # noqa: ARG001
-    interval_s: Annotated[
-        int | None,
-        typer.Option(
-            "-i", "--interval", metavar="SECONDS", min=1, help="Repeat at this interval, until Ctrl-C."
-        ),
-    ] = None,
+    interval_s: Interval = None,
     json: Json = False,
 ) -> None:
     """List the brokers with their rates and disk use."""
@@ -46,6 +48,23 @@ def broker_status(
     if (broker is None) == (cluster_name is None):
         raise BadValue("expected either -b BROKER or -c CLUSTER")
     cluster.status(broker, namesrv, cluster=cluster_name, json=json)
+
+
+def ha_status(
+    namesrv: Namesrv = None,
+    broker: BrokerAddr = None,
+    cluster_name: Cluster = None,
+    interval_s: Interval = None,
+    json: Json = False,
+) -> None:
+    """Show masters and slaves, and how far each slave is behind."""
+    if interval_s is None:
+        ha.ha(namesrv, cluster=cluster_name, broker=broker, json=json)
+        return
+    while True:
+        with suppress(typer.Exit):  # A slave that does not follow is no reason to look no more.
+            ha.ha(namesrv, cluster=cluster_name, broker=broker, json=json)
+        time.sleep(interval_s)
 
 
 def get_broker_config(

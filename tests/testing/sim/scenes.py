@@ -1,16 +1,30 @@
-"""What scenarios of the plain simulator share: parts of a running broker, and waits."""
+"""What scenarios of the plain simulator share: clients, waits, and a look at parts of running brokers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final, TypeVar
 
+from tests.broker.replicas.pairs import replication
+
+from flaremq import Message, Producer
+from flaremq.base.errors import FlareError
+from flaremq.client.message import Receipt, ReceivedMessage, SendStatus
+from flaremq.client.settings import ConsumerSettings, ProducerSettings
 from flaremq.model.message import MessageQueue
+from flaremq.model.record import decode_many
+from flaremq.protocol.bodies.group import ConsumeFromWhere
 from flaremq.servers.together import Broker
 from flaremq.testing.sim.world import Machine, Simulation
 
-
 F = TypeVar("F")
+
+EAGER: Final = ConsumerSettings(
+    start_from=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET, commit_s=1.0, rebalance_s=1.0, poll_s=3.0,
+    pull_timeout_s=6.0, suspend_s=0.2,
+)  # fmt: skip
 
 
 def part_of(broker: Broker, kind: type[F]) -> F:
@@ -26,13 +40,6 @@ def committed(broker: Broker, group: str, topic: str) -> dict[int, int]:
     return dict(broker.tables.offsets.all().get((topic, group), {}))
 
 
-async def until(sim: Simulation, condition: Callable[[], bool], limit_s: float = 60.0) -> None:
-    limit_s += sim.loop.now_s
-    while not condition():
-        assert sim.loop.now_s < limit_s, "it does not come true"
-        await sim.passes(0.05)
-
-
 def log_bytes(sim: Simulation, machine: Machine) -> bytes:
     """All that the log of a running broker holds."""
     log, found = sim.running[machine.name].store.log, bytearray()
@@ -44,5 +51,70 @@ def log_bytes(sim: Simulation, machine: Machine) -> bytes:
     return bytes(found)
 
 
+def bodies(sim: Simulation, machine: Machine, topic: str = "Orders") -> list[bytes]:
+    """Of all messages of a topic in the log of a broker, in their order."""
+    return [each.body for each in decode_many(log_bytes(sim, machine)) if each.topic == topic]
+
+
 def queue_of(name: str, queue_id: int = 0, topic: str = "Orders") -> MessageQueue:
     return MessageQueue(topic, name, queue_id)
+
+
+async def until(sim: Simulation, condition: Callable[[], bool], limit_s: float = 60.0) -> None:
+    limit_s += sim.loop.now_s
+    while not condition():
+        assert sim.loop.now_s < limit_s, "it does not come true"
+        await sim.passes(0.05)
+
+
+async def followed(sim: Simulation, master: Machine, slave: Machine) -> None:
+    """Until the slave is connected to this master."""
+    await until(sim, lambda: replication(sim.running[master.name]).is_followed_by(slave.ip))
+
+
+@dataclass(frozen=True, slots=True)
+class Handled:
+    """A message, and when a consumer was given it."""
+
+    value: str
+    at_s: float
+    queue: MessageQueue
+    offset: int
+
+    @classmethod
+    def into(cls, found: list[Handled], sim: Simulation) -> Callable[[ReceivedMessage], Awaitable[None]]:
+        """A handler that takes down what it is given."""
+
+        async def handle(message: ReceivedMessage) -> None:
+            found.append(cls(message.body.decode(), sim.loop.now_s, message.queue, message.queue_offset))
+
+        return handle
+
+
+async def sent(
+    sim: Simulation, machine: Machine, messages: Sequence[Message], to: MessageQueue | None = None
+) -> list[int]:
+    """Send each until it is answered, by a producer whose messages are stored once: well, as nothing else is
+    meant to come. Returns their queue offsets."""
+    found, name = [], f"{machine.name}-{len(machine.at_end)}"
+    settings = ProducerSettings(timeout_s=5.0, compress_over=1 << 20)
+    async with (
+        sim.client(machine, refresh_s=2.0) as client,
+        Producer(name, settings=settings, client=client, producer_id=name) as producer,
+    ):
+        for message in messages:
+            receipt: Receipt | None = None
+            while receipt is None:
+                with suppress(FlareError):
+                    receipt = await producer.send(message, to=to or queue_of("broker-a"))
+                await sim.passes(0.01)
+            assert receipt.status is SendStatus.OK
+            found.append(receipt.queue_offset)
+    return found
+
+
+async def members(sim: Simulation, machine: Machine, name: str = "broker-a") -> dict[int, str]:
+    """The registered addresses of a broker, by id, as the NameServer has them."""
+    async with sim.client(machine, refresh_s=2.0) as client:
+        cluster = await client.api.cluster()
+    return dict(cluster.broker_addr_table[name].broker_addrs)

@@ -8,20 +8,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from tests.testing.sim.scenes import committed, part_of, queue_of, until
+from tests.testing.sim.scenes import EAGER, committed, part_of, queue_of, until
 
 from flaremq import Message, Producer, PushConsumer
 from flaremq.broker.replicas.duty import Duty
 from flaremq.client.message import ReceivedMessage, SendStatus
-from flaremq.client.settings import ConsumerSettings
-from flaremq.protocol.bodies.group import ConsumeFromWhere
 from flaremq.servers.together import Broker
 from flaremq.testing.sim.world import Machine, Simulation
 
-EAGER: Final = ConsumerSettings(
-    start_from=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET, commit_s=1.0, rebalance_s=1.0, poll_s=3.0,
-    pull_timeout_s=6.0, suspend_s=0.2,
-)  # fmt: skip
 ACTING: Final[Mapping[str, object]] = {
     "timerWheelEnable": True,
     "enableSlaveActingMaster": True,

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from tests.broker.replicas.pairs import replication
 
-from flaremq import Message, Producer
+from flaremq import Message, Producer, PushConsumer
 from flaremq.base.errors import FlareError
 from flaremq.client.message import Receipt, ReceivedMessage, SendStatus
 from flaremq.client.settings import ConsumerSettings, ProducerSettings
@@ -111,6 +112,24 @@ async def sent(
             assert receipt.status is SendStatus.OK
             found.append(receipt.queue_offset)
     return found
+
+
+@asynccontextmanager
+async def consuming(sim: Simulation, machine: Machine, group: str = "all") -> AsyncIterator[list[Handled]]:
+    """What a group is given meanwhile."""
+    found, closing = list[Handled](), asyncio.Event()
+
+    async def program() -> None:
+        async with sim.client(machine, heartbeat_s=2.0, refresh_s=2.0) as client:
+            consumer = PushConsumer(group, settings=EAGER, client=client)
+            consumer.subscribe("Orders")(Handled.into(found, sim))
+            async with consumer:
+                await closing.wait()
+
+    work = asyncio.create_task(machine.do(program()))
+    yield found
+    closing.set()
+    await work
 
 
 async def members(sim: Simulation, machine: Machine, name: str = "broker-a") -> dict[int, str]:

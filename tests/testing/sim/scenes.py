@@ -52,9 +52,16 @@ def log_bytes(sim: Simulation, machine: Machine) -> bytes:
     return bytes(found)
 
 
-def bodies(sim: Simulation, machine: Machine, topic: str = "Orders") -> list[bytes]:
-    """Of all messages of a topic in the log of a broker, in their order."""
-    return [each.body for each in decode_many(log_bytes(sim, machine)) if each.topic == topic]
+def bodies(sim: Simulation, machine: Machine, queue_id: int = 0, topic: str = "Orders") -> list[bytes]:
+    """Of all messages that a broker shows in a queue, in their order."""
+    store, found = sim.running[machine.name].store, list[bytes]()
+    offset = store.min_offset(topic.encode(), queue_id)
+    while offset < store.max_offset(topic.encode(), queue_id):
+        result = store.get(topic.encode(), queue_id, offset, 32)
+        assert result.next_offset > offset, f"nothing can be read from {offset} on"
+        found += [message.body for message in decode_many(result.gathered())]
+        offset = result.next_offset
+    return found
 
 
 def queue_of(name: str, queue_id: int = 0, topic: str = "Orders") -> MessageQueue:

@@ -14,6 +14,7 @@ from flaremq import Message, Producer, PushConsumer
 from flaremq.base.errors import FlareError
 from flaremq.client.message import Receipt, ReceivedMessage, SendStatus
 from flaremq.client.settings import ConsumerSettings, ProducerSettings
+from flaremq.ha.states import FollowState
 from flaremq.model.message import MessageQueue
 from flaremq.model.record import decode_many
 from flaremq.protocol.bodies.group import ConsumeFromWhere
@@ -78,6 +79,14 @@ async def until(sim: Simulation, condition: Callable[[], bool], limit_s: float =
 async def followed(sim: Simulation, master: Machine, slave: Machine) -> None:
     """Until the slave is connected to this master."""
     await until(sim, lambda: replication(sim.running[master.name]).is_followed_by(slave.ip))
+
+
+def slave_state(sim: Simulation, slave: Machine) -> tuple[FollowState, str]:
+    """What a slave says of itself, and why."""
+    follower = replication(sim.running[slave.name]).slave
+    assert follower is not None
+    status = follower.status()
+    return status.state, status.why
 
 
 @dataclass(frozen=True, slots=True)

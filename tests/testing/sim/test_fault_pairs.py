@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from tests.broker.replicas.pairs import replication
+from tests.testing.sim.scenes import slave_state
 from tests.testing.sim.test_faults import MASTER, PAIR, SLAVE, caught_up, runs, some_sends
 
 from flaremq import Message, Producer, PushConsumer
@@ -147,7 +147,7 @@ def test_fault_30_timers_that_wait_while_the_log_is_cut_are_fired(kind: str) -> 
 
 
 def test_fault_38_a_slave_with_files_of_another_size_is_refused_at_once() -> None:
-    async def scenario(sim: Simulation) -> tuple[str, str]:
+    async def scenario(sim: Simulation) -> tuple[FollowState, str]:
         (slave,), machine = sim.slaves, sim.client_machine("shop")
         for each in (*sim.namesrvs, *sim.brokers, machine):
             await each.start()
@@ -155,16 +155,16 @@ def test_fault_38_a_slave_with_files_of_another_size_is_refused_at_once() -> Non
         sim.options["mappedFileSizeCommitLog"] = 64 << 10
         await slave.start()
         await sim.passes(10.0)
-        return state(sim, slave)
+        return slave_state(sim, slave)
 
     with Simulation(13, slaves=1) as sim:
         found, why = sim.run(scenario(sim))
-    assert found == FollowState.REFUSED.value
+    assert found is FollowState.REFUSED
     assert "file" in why
 
 
 def test_fault_38_a_slave_below_the_oldest_file_of_its_master_is_refused_at_once() -> None:
-    async def scenario(sim: Simulation) -> tuple[str, str]:
+    async def scenario(sim: Simulation) -> tuple[FollowState, str]:
         await sim.start()
         (master,), (slave,), machine = sim.brokers, sim.slaves, sim.client_machine("shop")
         await machine.start()
@@ -177,16 +177,9 @@ def test_fault_38_a_slave_below_the_oldest_file_of_its_master_is_refused_at_once
         await master.start()
         await slave.start()
         await sim.passes(10.0)
-        return state(sim, slave)
+        return slave_state(sim, slave)
 
     with Simulation(14, slaves=1, options={"mappedFileSizeCommitLog": 64 << 10}) as sim:
         found, why = sim.run(scenario(sim))
-    assert found == FollowState.REFUSED.value
+    assert found is FollowState.REFUSED
     assert "oldest" in why or "begins at" in why
-
-
-def state(sim: Simulation, slave: Machine) -> tuple[str, str]:
-    follower = replication(sim.running[slave.name]).slave
-    assert follower is not None
-    status = follower.status()
-    return status.state.value, status.why

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from contextlib import suppress
 from dataclasses import replace
 
@@ -155,29 +154,6 @@ def test_fault_9_master_and_slave_keep_what_was_acknowledged_while_the_disk_of_o
 
 def test_fault_17_a_slave_that_stands_still_counts_no_timeout_as_success() -> None:
     runs(replace(PAIR, faults=(Fault(3.0, "pause", SLAVE, 6.0),)), "pause")
-
-
-def test_fault_13_a_slave_that_was_restored_from_a_backup_gets_what_it_lacks() -> None:
-    async def scenario(sim: Simulation) -> None:
-        await sim.start()
-        (slave,), machine = sim.slaves, sim.client_machine("shop")
-        await machine.start()
-        await machine.do(some_sends(sim, machine, 20))
-        await caught_up(sim)
-        await sim.stop_broker(slave)
-        backup = sim.folder / "backup"
-        shutil.copytree(slave.folder, backup)
-        await slave.start()
-        await machine.do(some_sends(sim, machine, 20))
-        await caught_up(sim)
-        await sim.stop_broker(slave)
-        shutil.rmtree(slave.folder)
-        shutil.copytree(backup, slave.folder)
-        await slave.start()
-        await caught_up(sim)
-
-    with Simulation(5, slaves=1, options={"flushDiskType": "SYNC_FLUSH"}) as sim:
-        sim.run(scenario(sim))
 
 
 def test_faults_25_and_40_a_master_dies_while_consumers_read_and_commit() -> None:

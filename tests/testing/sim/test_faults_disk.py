@@ -11,8 +11,16 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from tests.broker.replicas.pairs import replication
-from tests.testing.sim.scenes import bodies, consuming, followed, log_bytes, queue_of, sent, until
+from tests.testing.sim.scenes import (
+    bodies,
+    consuming,
+    followed,
+    log_bytes,
+    queue_of,
+    sent,
+    slave_state,
+    until,
+)
 from tests.testing.sim.test_faults import caught_up
 
 from flaremq import Message, Producer
@@ -264,8 +272,7 @@ def test_fault_12_a_master_whose_log_is_cut_counts_no_slave_and_the_slave_that_t
         if is_empty:
             await old.start()
             await sim.passes(10.0)
-            status = replication(sim.running[new.name]).slave
-            assert status is not None and status.status().state is FollowState.REFUSED
+            assert slave_state(sim, new)[0] is FollowState.REFUSED
             assert {answer for answer, _ in await Asking(sim, machine).send("lost")} == {SendStatus.NO_SLAVE}
             assert log_bytes(sim, new) == had
             old.kill()

@@ -153,3 +153,37 @@ async def members(sim: Simulation, machine: Machine, name: str = "broker-a") -> 
     async with sim.client(machine, refresh_s=2.0) as client:
         cluster = await client.api.cluster()
     return dict(cluster.broker_addr_table[name].broker_addrs)
+
+
+class Asking:
+    """Sends several at a time, and takes down what became of each, and how long it took."""
+
+    def __init__(self, sim: Simulation, machine: Machine) -> None:
+        self._sim = sim
+        self._machine = machine
+        self.answers: list[tuple[SendStatus, float]] = []
+        self.acknowledged: list[bytes] = []
+
+    async def send(self, name: str, count: int = 5, every_s: float = 0.0) -> list[tuple[SendStatus, float]]:
+        """Each is sent so much later than the one before, whether that was answered or not."""
+        await self._machine.do(self._send([f"{name} {number}".encode() for number in range(count)], every_s))
+        found, self.answers = self.answers, []
+        return found
+
+    async def _send(self, values: list[bytes], every_s: float) -> None:
+        settings = ProducerSettings(timeout_s=10.0, attempts=1, compress_over=1 << 20)
+        async with (
+            self._sim.client(self._machine) as client,
+            Producer("p", settings=settings, client=client) as producer,
+        ):
+            await asyncio.gather(
+                *(self._one(producer, value, number * every_s) for number, value in enumerate(values))
+            )
+
+    async def _one(self, producer: Producer, value: bytes, after_s: float) -> None:
+        await self._sim.passes(after_s)
+        began_s = self._sim.loop.now_s
+        receipt = await producer.send(Message("Orders", value), to=queue_of("broker-a"))
+        if receipt.status is SendStatus.OK:
+            self.acknowledged.append(value)
+        self.answers.append((receipt.status, self._sim.loop.now_s - began_s))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import shutil
 from collections.abc import Awaitable, Callable, Mapping
@@ -12,56 +11,25 @@ from typing import Final
 
 import pytest
 from tests.testing.sim.scenes import (
+    Asking,
     bodies,
     consuming,
     followed,
     log_bytes,
-    queue_of,
     sent,
     slave_state,
     until,
 )
 from tests.testing.sim.test_faults import caught_up
 
-from flaremq import Message, Producer
+from flaremq import Message
 from flaremq.base.errors import CorruptStore, FlareError
 from flaremq.client.message import SendStatus
-from flaremq.client.settings import ProducerSettings
 from flaremq.ha.states import FollowState
 from flaremq.testing.sim.world import Machine, Simulation
 
 SYNC_S: Final = 2.0
 SAFE: Final = {"flushDiskType": "SYNC_FLUSH", "brokerRole": "SYNC_MASTER"}
-
-
-class Asking:
-    """Sends several at a time, and takes down what became of each, and how long it took."""
-
-    def __init__(self, sim: Simulation, machine: Machine) -> None:
-        self._sim = sim
-        self._machine = machine
-        self.answers: list[tuple[SendStatus, float]] = []
-        self.acknowledged: list[bytes] = []
-
-    async def send(self, name: str, count: int = 5) -> list[tuple[SendStatus, float]]:
-        await self._machine.do(self._send([f"{name} {number}".encode() for number in range(count)]))
-        found, self.answers = self.answers, []
-        return found
-
-    async def _send(self, values: list[bytes]) -> None:
-        settings = ProducerSettings(timeout_s=10.0, attempts=1, compress_over=1 << 20)
-        async with (
-            self._sim.client(self._machine) as client,
-            Producer("p", settings=settings, client=client) as producer,
-        ):
-            await asyncio.gather(*(self._one(producer, value) for value in values))
-
-    async def _one(self, producer: Producer, value: bytes) -> None:
-        began_s = self._sim.loop.now_s
-        receipt = await producer.send(Message("Orders", value), to=queue_of("broker-a"))
-        if receipt.status is SendStatus.OK:
-            self.acknowledged.append(value)
-        self.answers.append((receipt.status, self._sim.loop.now_s - began_s))
 
 
 @dataclass(frozen=True)

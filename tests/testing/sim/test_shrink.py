@@ -58,9 +58,7 @@ def test_slaves_copies_and_timers_that_the_failure_does_not_need_are_left_out() 
     assert (small.slaves, small.copies, small.role, small.timers) == (0, 1, "ASYNC_MASTER", False)
 
 
-def test_one_slave_is_left_where_one_is_needed_and_one_copy_with_it() -> (
-    None
-):
+def test_one_slave_is_left_where_one_is_needed_and_one_copy_with_it() -> None:
     small = shrunk(REPLICATED, lambda plan: plan.slaves >= 1)
     assert (small.slaves, small.copies, small.role) == (1, 1, "SYNC_MASTER")
 

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from flaremq.base.errors import FlushFailed
+from flaremq.base.files import BackedFile
+from flaremq.broker.delay.firing import Firing
 from flaremq.broker.delay.levels import DelayedMessages
 from flaremq.broker.replicas.replication import Replication
 from flaremq.broker.send.acks import Mark
@@ -28,6 +30,7 @@ from flaremq.store.commitlog import CommitLog
 from flaremq.store.flush import LogFlusher
 from flaremq.store.follow import FollowingLog
 from flaremq.store.store import MessageStore
+from flaremq.store.timer.timerfiles import TimerFiles
 from flaremq.testing.fakes.disk import FaultyDisk
 from flaremq.testing.sim.disk import SimDisk
 
@@ -237,6 +240,50 @@ def checkpoint_ahead_of_its_data(patch: Patch) -> None:
     patch.setattr(LogFlusher, "flush", flush)
 
 
+def shown_before_it_is_synced(patch: Patch) -> None:
+    """Consumers and slaves are given what the disk of the master does not have."""
+    plain = CommitLog.__init__
+
+    def init(self: CommitLog, *given: Any, **named: Any) -> None:
+        plain(self, *given, **named)
+        self._confirms_flushed = False
+
+    patch.setattr(CommitLog, "__init__", init)
+
+
+# Tables and timers.
+
+
+def older_table_loaded(patch: Patch) -> None:
+    """A broker begins with the tables before the last ones: topics and offsets as they were some time ago."""
+    plain = BackedFile.load_as
+
+    def load_as(self: BackedFile, parse: Callable[[bytes], Any]) -> Any:
+        self.path, self.backup = self.backup, self.path
+        try:
+            return plain(self, parse)
+        finally:
+            self.path, self.backup = self.backup, self.path
+
+    patch.setattr(BackedFile, "load_as", load_as)
+
+
+def wheel_not_made_again(patch: Patch) -> None:
+    """What waits in the timer log after a crash has no place in the wheel."""
+    plain = TimerFiles._rebuild
+
+    def rebuild(self: TimerFiles, *given: Any) -> Any:
+        counted = plain(self, *given)
+        self.wheel.wipe()
+        return counted
+
+    patch.setattr(TimerFiles, "_rebuild", rebuild)
+
+
+def cancel_ignored(patch: Patch) -> None:
+    patch.setattr(Firing, "_is_cancelled", lambda _self, _stored: False)
+
+
 @dataclass(frozen=True)
 class PlantedBug:
     plant: Callable[[Patch], None]
@@ -276,4 +323,8 @@ PLANTED = [
     PlantedBug(byte_changed_on_the_way, COPIES, 2),
     PlantedBug(one_slave_counted_twice, frozenset({"no copy"}), 21),
     PlantedBug(checkpoint_ahead_of_its_data, LOST | COPIES, 8),
+    PlantedBug(shown_before_it_is_synced, LOST | COPIES, 43),
+    PlantedBug(older_table_loaded, frozenset({"offset back", "lost topic"}), 7),
+    PlantedBug(wheel_not_made_again, LOST, 272),
+    PlantedBug(cancel_ignored, frozenset({"cancelled"}), 151),
 ]

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from contextlib import suppress
 from dataclasses import replace
 
 import pytest
-from tests.broker.replicas.pairs import replication
+from tests.testing.sim.scenes import slave_state
 from tests.testing.sim.test_faults import MASTER, PAIR, SLAVE, caught_up, runs, some_sends
 
 from flaremq import Message, Producer, PushConsumer
-from flaremq.base.errors import FlareError
 from flaremq.client.message import ReceivedMessage, SendStatus
 from flaremq.client.settings import ConsumerSettings, ProducerSettings
 from flaremq.ha.states import FollowState
@@ -149,7 +147,7 @@ def test_fault_30_timers_that_wait_while_the_log_is_cut_are_fired(kind: str) -> 
 
 
 def test_fault_38_a_slave_with_files_of_another_size_is_refused_at_once() -> None:
-    async def scenario(sim: Simulation) -> tuple[str, str]:
+    async def scenario(sim: Simulation) -> tuple[FollowState, str]:
         (slave,), machine = sim.slaves, sim.client_machine("shop")
         for each in (*sim.namesrvs, *sim.brokers, machine):
             await each.start()
@@ -157,16 +155,16 @@ def test_fault_38_a_slave_with_files_of_another_size_is_refused_at_once() -> Non
         sim.options["mappedFileSizeCommitLog"] = 64 << 10
         await slave.start()
         await sim.passes(10.0)
-        return state(sim, slave)
+        return slave_state(sim, slave)
 
     with Simulation(13, slaves=1) as sim:
         found, why = sim.run(scenario(sim))
-    assert found == FollowState.REFUSED.value
+    assert found is FollowState.REFUSED
     assert "file" in why
 
 
 def test_fault_38_a_slave_below_the_oldest_file_of_its_master_is_refused_at_once() -> None:
-    async def scenario(sim: Simulation) -> tuple[str, str]:
+    async def scenario(sim: Simulation) -> tuple[FollowState, str]:
         await sim.start()
         (master,), (slave,), machine = sim.brokers, sim.slaves, sim.client_machine("shop")
         await machine.start()
@@ -179,70 +177,9 @@ def test_fault_38_a_slave_below_the_oldest_file_of_its_master_is_refused_at_once
         await master.start()
         await slave.start()
         await sim.passes(10.0)
-        return state(sim, slave)
+        return slave_state(sim, slave)
 
     with Simulation(14, slaves=1, options={"mappedFileSizeCommitLog": 64 << 10}) as sim:
         found, why = sim.run(scenario(sim))
-    assert found == FollowState.REFUSED.value
+    assert found is FollowState.REFUSED
     assert "oldest" in why or "begins at" in why
-
-
-def state(sim: Simulation, slave: Machine) -> tuple[str, str]:
-    follower = replication(sim.running[slave.name]).slave
-    assert follower is not None
-    status = follower.status()
-    return status.state.value, status.why
-
-
-def test_fault_48_a_slave_that_acts_for_its_master_fires_timers_and_hands_back() -> None:
-    """Its timer messages go to the other broker, and none comes before its time."""
-    due_s: dict[str, float] = {}
-    handled: list[tuple[str, float]] = []
-
-    async def program(sim: Simulation, machine: Machine) -> None:
-        async def handle(message: ReceivedMessage) -> None:
-            handled.append((message.body.decode(), sim.loop.now_s))
-
-        async with (
-            sim.client(machine, heartbeat_s=2.0, refresh_s=2.0) as client,
-            Producer("p", client=client) as producer,
-        ):
-            consumer = PushConsumer("timers", settings=EAGER, client=client)
-            consumer.subscribe("Orders")(handle)
-            async with consumer:
-                for number in range(30):
-                    with suppress(FlareError):
-                        await producer.send(Message("Orders", b"first"))
-                    began_s, delay_s = sim.loop.now_s, 4 + number
-                    receipt = await producer.send(Message("Orders", str(number).encode(), delay_s=delay_s))
-                    assert receipt.status is SendStatus.OK
-                    due_s[str(number)] = began_s + delay_s
-                await sim.passes(90.0)
-
-    async def scenario(sim: Simulation) -> None:
-        await sim.start()
-        machine = sim.client_machine("shop")
-        await machine.start()
-        work = asyncio.create_task(machine.do(program(sim, machine)))
-        await sim.passes(6.0)
-        sim.brokers[0].kill()
-        await sim.passes(45.0)
-        fired = {value for value, _ in handled}
-        assert len(fired & due_s.keys()) > 15, "the slave has fired nothing while its master was away"
-        await sim.brokers[0].start()
-        await work
-
-    acting = {
-        "timerWheelEnable": True,
-        "enableSlaveActingMaster": True,
-        "flushDiskType": "SYNC_FLUSH",
-        "brokerRole": "SYNC_MASTER",
-    }
-    with Simulation(
-        15, brokers=2, slaves=1, options=acting, namesrv_options={"supportActingMaster": True}
-    ) as sim:
-        sim.run(scenario(sim))
-    came = {value for value, _ in handled}
-    assert due_s.keys() <= came, f"lost: {sorted(due_s.keys() - came)}"
-    early = [(value, at_s, due_s[value]) for value, at_s in handled if at_s < due_s.get(value, 0.0) - 0.002]
-    assert not early

@@ -5,8 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+
+import pytest
 
 from flaremq.testing.sim.plan import Fault, Plan
 from flaremq.testing.sim.runner import RunResult
@@ -30,6 +33,49 @@ def test_only_what_the_failure_needs_is_left() -> None:
     assert [fault.kind for fault in small.faults] == ["power"]
     assert (small.clients, small.brokers, small.sends, small.drift) == (1, 1, 10, 0.0)
     assert small.quality.steady
+
+
+def failing(needs: Callable[[Plan], bool]) -> Callable[[Plan], RunResult]:
+    """A run that fails as long as a plan has what the failure needs."""
+
+    def run(plan: Plan) -> RunResult:
+        check = "no copy" if needs(plan) else ""
+        return RunResult(plan, check, check, 1.0, 0.1, 10, "00", Counter())
+
+    return run
+
+
+def shrunk(plan: Plan, needs: Callable[[Plan], bool]) -> Plan:
+    run = failing(needs)
+    return Shrinker(run).smallest(run(plan)).plan
+
+
+REPLICATED = replace(PLAN, slaves=2, copies=2, role="SYNC_MASTER", timers=True)
+
+
+def test_slaves_copies_and_timers_that_the_failure_does_not_need_are_left_out() -> None:
+    small = shrunk(REPLICATED, lambda _plan: True)
+    assert (small.slaves, small.copies, small.role, small.timers) == (0, 1, "ASYNC_MASTER", False)
+
+
+def test_one_slave_is_left_where_one_is_needed_and_one_copy_with_it() -> None:
+    small = shrunk(REPLICATED, lambda plan: plan.slaves >= 1)
+    assert (small.slaves, small.copies, small.role) == (1, 1, "SYNC_MASTER")
+
+
+def test_copies_and_timers_that_are_needed_stay() -> None:
+    small = shrunk(REPLICATED, lambda plan: plan.copies == 2 and plan.timers)
+    assert (small.slaves, small.copies, small.timers, small.brokers) == (2, 2, True, 1)
+
+
+@pytest.mark.parametrize(("needed", "left"), [(1, 1), (2, 3), (5, 5)])
+def test_a_group_becomes_smaller_as_long_as_the_failure_is_there(needed: int, left: int) -> None:
+    assert shrunk(replace(PLAN, replicas=5), lambda plan: plan.replicas >= needed).replicas == left
+
+
+def test_a_plan_whose_faults_need_a_group_keeps_one() -> None:
+    plan = replace(PLAN, replicas=5, faults=(Fault(3.0, "halves", 0, 1.0),))
+    assert shrunk(plan, lambda plan: bool(plan.faults)).replicas == 3
 
 
 def test_the_runs_are_limited() -> None:

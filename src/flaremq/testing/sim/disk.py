@@ -37,6 +37,8 @@ class SimDisk(PowerLossDisk):
         self._fuse: tuple[int, Callable[[], None]] | None = None
         self.read_only = False
         """Every write fails, as after an error that made the kernel mount it read-only."""
+        self.sync_s = 0.0
+        """How long those who flush wait for each sync."""
 
     def arm(self, operations: int, end: Callable[[], None]) -> None:
         """After so many operations, `end` is called, which kills the node in the middle of its work."""

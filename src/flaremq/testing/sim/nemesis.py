@@ -190,6 +190,8 @@ class Nemesis:
             disk.fail_next_sync()
         elif fault.kind == "disk full":
             disk.free_bytes = fault.number * 100
+        elif fault.kind == "slow disk":
+            disk.sync_s = float(fault.number)
         else:
             disk.read_only = True
         await asyncio.sleep(fault.span_s)
@@ -225,3 +227,4 @@ def _repair(machine: Machine) -> None:
     machine.disk.repair_syncs()
     machine.disk.free_bytes = None
     machine.disk.read_only = False
+    machine.disk.sync_s = 0.0

@@ -16,8 +16,8 @@ KINDS: Final = (
     "namesrv kill", "client pause", "clock step", "sync error", "disk full", "read only", "clog",
 )  # fmt: skip
 """Every kind of fault that is drawn alone. Besides, a plan may hold "client kill", "truncate": a file that
-can be made again from the log is cut to half, or to nothing, and of groups "rot": a bit of an entry flips on
-the disk of a member, and the partitions."""
+can be made again from the log is cut to half, or to nothing, "slow disk": each sync takes so many seconds,
+and of groups "rot": a bit of an entry flips on the disk of a member, and the partitions."""
 PARTITIONS: Final = ("members cut", "members deaf", "halves", "bridge", "ring")
 """Of the members of a group, from each other; clients reach all of them. The member that is the target is cut
 off, hears nobody, is in the smaller half, is the only one that both halves see, or sees its neighbours only,

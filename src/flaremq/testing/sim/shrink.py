@@ -10,12 +10,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from flaremq.testing.sim.plan import Plan
+from flaremq.testing.sim.plan import PARTITIONS, Plan
 from flaremq.testing.sim.runner import RunResult, run_plan
 from flaremq.testing.sim.wires import LinkQuality
 
 RUNS_MAX: Final = 150
 _STEADY: Final = LinkQuality(steady=True)
+_OF_GROUPS: Final = frozenset({*PARTITIONS, "rot"})
+"""Faults that mean nothing where there are no groups."""
 
 
 class Shrinker:
@@ -57,10 +59,9 @@ def _smaller(plan: Plan) -> Iterator[Plan]:
         yield replace(plan, faults=())
     if plan.clients > 1:
         yield replace(plan, clients=plan.clients - 1)
-    if plan.brokers > 1:
-        yield replace(plan, brokers=plan.brokers - 1)
-    if plan.namesrvs > 1:
-        yield replace(plan, namesrvs=1)
+    yield from _with_fewer_servers(plan)
+    if plan.timers:
+        yield replace(plan, timers=False)
     if plan.drift:
         yield replace(plan, drift=0.0)
     if plan.sends > 5:
@@ -69,6 +70,24 @@ def _smaller(plan: Plan) -> Iterator[Plan]:
         yield replace(plan, quality=replace(plan.quality, spike=0.0, split=0.0))
     if plan.quality != _STEADY:
         yield replace(plan, quality=_STEADY)
+
+
+def _with_fewer_servers(plan: Plan) -> Iterator[Plan]:
+    """A master that waits for slaves waits for no more than there are, and one without slaves for none."""
+    if plan.brokers > 1:
+        yield replace(plan, brokers=plan.brokers - 1)
+    if plan.replicas > 3:
+        yield replace(plan, replicas=3)
+    if plan.replicas > 1 and not any(fault.kind in _OF_GROUPS for fault in plan.faults):
+        yield replace(plan, replicas=1)
+    if plan.slaves:
+        left = plan.slaves - 1
+        role = plan.role if left else "ASYNC_MASTER"
+        yield replace(plan, slaves=left, copies=min(plan.copies, max(1, left)), role=role)
+    if plan.copies > 1:
+        yield replace(plan, copies=1)
+    if plan.namesrvs > 1:
+        yield replace(plan, namesrvs=1)
 
 
 def write_test(result: RunResult, path: Path, commit: str = "") -> None:

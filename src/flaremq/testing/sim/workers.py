@@ -5,15 +5,20 @@ from __future__ import annotations
 import asyncio
 import math
 import random
+from collections.abc import Callable
+from typing import Final
 
 from flaremq.base.lifecycle import Listener, Step, Worker
 from flaremq.testing.sim.loop import SimLoop
+
+_FLUSHER: Final = "flaremq-flush"
 
 
 class StepWorker(Worker):
     """Runs its steps in the loop of the simulation, between all else that its node does.
 
-    It is never `alive`: no thread works while another waits, so whoever needs a file makes it.
+    It is never `alive`: no thread works while another waits, so whoever needs a file makes it. A step
+    takes no time, except that of a flusher: it comes as much later as a sync takes.
     """
 
     def __init__(
@@ -25,13 +30,17 @@ class StepWorker(Worker):
         listener: Listener | None = None,
         *,
         first_s: float = 0.0,
+        sync_s: Callable[[], float] = lambda: 0.0,
     ) -> None:
+        """`sync_s` is how long a sync takes at the moment."""
         super().__init__(name, step, listener, first_s=first_s)
         self._loop = loop
         self._rng = rng
         self._started = False
         self._next: asyncio.TimerHandle | None = None
         self._may_be_woken = True
+        self._sync_s = sync_s if name.startswith(_FLUSHER) else lambda: 0.0
+        self._is_syncing = False
 
     @property
     def alive(self) -> bool:
@@ -68,6 +77,12 @@ class StepWorker(Worker):
 
     def _run_step(self) -> None:
         if self.stopping:
+            return
+        sync_s = 0.0 if self._is_syncing else self._sync_s()
+        self._is_syncing = sync_s > 0
+        if self._is_syncing:
+            self._may_be_woken = False
+            self._come(sync_s)
             return
         self._woken.clear()
         self._rest(*self.once())

@@ -352,7 +352,9 @@ class Simulation:
             "rng": machine.rng("broker"),
             "disk": machine.disk,
             "network": machine.network,
-            "workers": partial(StepWorker, self.loop, machine.rng("workers")),
+            "workers": partial(
+                StepWorker, self.loop, machine.rng("workers"), sync_s=lambda: machine.disk.sync_s
+            ),
             "pid": 1000,
             "now_s": clock.monotonic_s,
         }

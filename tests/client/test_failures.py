@@ -12,7 +12,7 @@ from typing import cast
 
 import pytest
 
-from flaremq.base.errors import FlareError, ManyFailed, NoRoute, SendFailed, Unreachable
+from flaremq.base.errors import FlareError, ManyFailed, NoNameServer, NoRoute, SendFailed, Unreachable
 from flaremq.client.client import Client
 from flaremq.client.message import Receipt
 from flaremq.client.namesrvs import NameServerPool
@@ -74,6 +74,26 @@ async def test_calls_that_lose_a_name_server_at_once_all_go_on_to_the_next(
         answers = await asyncio.gather(*(pool.call(Command(code=0), 1.0) for _ in range(count)))
         assert {address for address, _ in answers} == {alive}
         assert pool.chosen == alive
+
+
+async def test_without_time_left_no_other_name_server_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after SIGSTOP: the first had no answer within the time that its call took by the clock."""
+    loop, asked = asyncio.get_running_loop(), list[float]()
+    now_s = loop.time()
+
+    class Paused:
+        async def call(self, address: str, _request: Command, timeout_s: float) -> Command:
+            asked.append(timeout_s)
+            monkeypatch.setattr(loop, "time", lambda: now_s + 8)
+            raise Unreachable(f"{address}: no answer within {timeout_s:g} s")
+
+    pool = NameServerPool(["a", "b"], cast(Caller, Paused()), random.Random(1))
+    first = pool.chosen
+    with pytest.raises(NoNameServer, match=r"no time was left"):
+        await pool.call(Command(code=0), 3.0)
+    monkeypatch.undo()
+    assert asked == [pytest.approx(1.5, abs=0.1)]
+    assert pool.chosen != first, "the next call begins with the other one"
 
 
 async def test_a_broker_that_returns_is_used_again(tmp_path: Path) -> None:

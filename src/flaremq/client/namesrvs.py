@@ -39,6 +39,9 @@ class NameServerPool:
         for number in range(count):
             asked, left_s = (first + number) % count, deadline_s - loop.time()
             address = self.addresses[asked]
+            if failures and left_s <= 0:  # This process was stopped for a while: nobody could answer in time.
+                failures.append(f"{address} was not asked, as no time was left")
+                continue
             try:
                 answer = await self._caller.call(
                     address, request, left_s / 2 if number + 1 < count else left_s

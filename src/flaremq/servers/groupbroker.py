@@ -168,7 +168,11 @@ class GroupBroker:
             disk=self._disk,
             workers=self._workers,
             on_step=lambda step: log.info("opened: %s", step),
-            make_log=raft_log(config.group.self_id, as_library=not config.group.has_own_rules),
+            make_log=raft_log(
+                config.group.self_id,
+                as_library=not config.group.has_own_rules,
+                plain=(*config.store.commitlog_folders, *config.store.read_only_commitlog_folders),
+            ),
         )
         self.is_made = True
         self._ledger = StoreLedger(self.store, config.group.membership, self._clock)

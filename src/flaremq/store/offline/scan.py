@@ -89,12 +89,12 @@ def ledger_data(root: Path) -> list[Path]:
 
 
 def plain_files(disk: Disk, folders: Sequence[Path]) -> list[Path]:
-    """Files of plain logs in these folders that were written to. One that was made ahead is none of them."""
+    """Files of plain logs in these folders, but not those that were only made ahead."""
     return [
         path
         for folder in folders
         for path in _numbered(disk, folder)
-        if disk.size(path) and any(disk.look(path)[: layout.BLANK_SIZE])
+        if disk.size(path) and _is_plain(disk.look(path))
     ]
 
 
@@ -416,6 +416,11 @@ def _is_dledger(view: memoryview) -> bool:
         layout.MAGIC_V2,
         layout.BLANK_MAGIC,
     )
+
+
+def _is_plain(view: memoryview) -> bool:
+    """Whether a file was written to, and not with entries."""
+    return any(view[: layout.BLANK_SIZE]) and not _is_dledger(view)
 
 
 def _dledger_records(

@@ -80,7 +80,7 @@ def test_a_ledger_holds_every_message_at_its_queue_offset(store: Path, tmp_path:
     assert done.bytes == sum(message.size for message in before)
     ledger = tmp_path / "ledger" / "dledger-n2"
     assert (ledger / "checkpoint").read_text() == f"committedIndex={COUNT - 1}\nendIndex={COUNT - 1}\n"
-    assert (ledger / "currterm").read_text() == "voteLeader=\ncurrTerm=0\n"
+    assert (ledger / "currterm").read_text() == "checksum=617476ae\nvoteLeader=\ncurrTerm=0\n"
     assert len(list((ledger / "data").iterdir())) > 2
 
 

@@ -84,19 +84,19 @@ async def test_folders_and_files_without_a_plain_record_do_no_harm(tmp_path: Pat
 
 
 async def test_a_ledger_may_lie_where_the_plain_log_would(tmp_path: Path) -> None:
-    elsewhere = str(tmp_path / "log")
-    options = {"storePathCommitLog": elsewhere, "storePathDLedgerCommitLog": elsewhere}
+    log = str(tmp_path / "log")
     for _ in range(2):
-        async with running(tmp_path, **options) as (member,):
+        async with running(tmp_path, storePathCommitLog=log, storePathDLedgerCommitLog=log) as (member,):
             assert member.takes_part
 
 
-@pytest.mark.parametrize("reader", ["storePathCommitLog", "readOnlyCommitLogStorePaths"])
-async def test_entries_of_a_ledger_are_not_taken_for_a_plain_log(tmp_path: Path, reader: str) -> None:
+async def test_entries_of_a_ledger_are_not_taken_for_a_plain_log(tmp_path: Path) -> None:
     with LoneMember(tmp_path / "other") as other:
         other.lead()
         other.put(b"an entry")
         other.synced()
     entries = tmp_path / "other" / "dledger-n0" / "data"
-    async with running(tmp_path, **{reader: entries}) as (member,):
+    async with running(tmp_path, storePathCommitLog=entries) as (member,):
+        assert member.takes_part
+    async with running(tmp_path, readOnlyCommitLogStorePaths=entries) as (member,):
         assert member.takes_part

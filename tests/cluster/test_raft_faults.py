@@ -174,7 +174,7 @@ async def test_fault_1_a_killed_leader_loses_nothing_and_comes_back(tmp_path: Pa
 async def test_fault_17_a_frozen_leader_that_wakes_up_answers_nobody_and_loses_nothing(
     tmp_path: Path,
 ) -> None:
-    """Not even those whose sends waited at its door, and are read before anybody has told it of a new term."""
+    """Not even those whose sends waited at its door, and are read before it hears of the new term."""
     async with a_group(tmp_path) as group, WireClient() as wire:
         frozen = await group.leader()
         process = group.process(frozen.member)

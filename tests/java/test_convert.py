@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 from tests.java.clients import Draft, JavaClients, Queue, bodies
-from tests.java.peers import FOR_TESTS, Apache, Flare, Kind, Peers, Server
+from tests.java.peers import FOR_TESTS, Apache, Flare, Kind, PeerFailed, Peers, Server
 
 from flaremq.remoting.ports import free_port
-from flaremq.testing.cluster import ProcessFailed, properties_file
+from flaremq.testing.cluster import properties_file
 
 pytestmark = pytest.mark.java
 SMALL = {**FOR_TESTS, "mappedFileSizeCommitLog": 128 << 10, "maxMessageSize": 48 << 10}
@@ -186,5 +186,5 @@ def test_a_store_that_apache_has_divided_is_refused_by_our_member_and_converted(
     check(java, queues, 90)
     java.stop_all()
     broker.stop()
-    with pytest.raises(ProcessFailed, match="flaremq store convert"):
+    with pytest.raises(PeerFailed, match="flaremq store convert"):
         on(peers, Flare(), broker, store, member_options())

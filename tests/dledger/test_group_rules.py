@@ -324,7 +324,7 @@ def test_fault_46_a_leader_whose_disk_stalls_steps_down_and_is_not_elected_while
     group, leader = a_group()
     leader.stalled_until = group.now + 10.0
     group.append(leader)
-    assert group.run(2 * group.pace.election_s, lambda: not leader.is_leading)
+    assert group.run(group.pace.election_s + group.pace.heartbeat_s, lambda: not leader.is_leading)
     assert group.run_to_leader() is not leader
     assert not group.run(5.0, lambda: leader.is_leading)
 

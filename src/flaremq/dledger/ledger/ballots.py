@@ -6,8 +6,8 @@
     isVoter=false        only while this member may not vote
 
 The small file `currterm`, as DLedger has it, with lines that DLedger passes over, and drops when it writes
-the file itself. So a file of its two lines alone may be RocketMQ's, and is believed. With any other line it must
-have its checksum, which stands first, so that a file that was cut short never passes for RocketMQ's.
+the file itself. So a file of its two lines alone may be RocketMQ's, and is believed. With any other line it
+must have its checksum, which stands first, so that a file that was cut short never passes for RocketMQ's.
 """
 
 from __future__ import annotations

@@ -126,7 +126,7 @@ async def test_a_member_is_added_and_copies_the_log_and_another_one_is_removed(t
             for number in range(50):
                 producer.send(Message("Orders", b"%d" % number))
         address = f"127.0.0.1:{free_port()}"
-        new = {
+        new: dict[str, Any] = {
             "brokerName": "broker-a",
             "enableDLegerCommitLog": True,
             "dLegerPeers": ";".join([*before[0]["members"], f"n3-{address}"]),

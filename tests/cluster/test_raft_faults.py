@@ -28,6 +28,7 @@ from flaremq.protocol.bodies.group import ConsumeFromWhere
 from flaremq.store.offline.folder import OfflineStore
 from flaremq.store.offline.verify import Verifier
 from flaremq.testing.cluster import Cluster, Process, eventually
+from flaremq.testing.fakes.wireclient import WireClient
 from flaremq.testing.patience import load_factor
 
 TOPIC, GROUP = "Orders", "billing"
@@ -155,7 +156,7 @@ async def has_elected_another(group: Group, frozen: RaftMember) -> bool:
     return max(terms, default=0) > frozen.term
 
 
-async def test_a_killed_leader_loses_nothing_and_comes_back(tmp_path: Path) -> None:
+async def test_fault_1_a_killed_leader_loses_nothing_and_comes_back(tmp_path: Path) -> None:
     async with a_group(tmp_path) as group:
         for _ in range(2):
             dead = await group.leader()
@@ -170,23 +171,39 @@ async def test_a_killed_leader_loses_nothing_and_comes_back(tmp_path: Path) -> N
         assert shown.status == 0, shown.err
 
 
-async def test_a_frozen_leader_that_wakes_up_answers_nobody_and_loses_nothing(tmp_path: Path) -> None:
-    async with a_group(tmp_path) as group:
+async def test_fault_17_a_frozen_leader_that_wakes_up_answers_nobody_and_loses_nothing(
+    tmp_path: Path,
+) -> None:
+    """Not even those whose sends waited at its door, and are read before it hears of the new term."""
+    async with a_group(tmp_path) as group, WireClient() as wire:
         frozen = await group.leader()
         process = group.process(frozen.member)
+        assert (await wire.send(frozen.address, TOPIC, 0, b"awake")).queue_id == 0
         os.kill(process.pid, signal.SIGSTOP)
         try:
+            limit_s = 120 * load_factor()
+            bodies = [f"direct-{number}" for number in range(10)]
+            direct = [
+                asyncio.ensure_future(wire.send(frozen.address, TOPIC, 0, body.encode(), limit_s))
+                for body in bodies
+            ]
             await eventually("another one is elected", lambda: has_elected_another(group, frozen))
             await group.sends(100)
+            assert not any(each.done() for each in direct)
         finally:
             os.kill(process.pid, signal.SIGCONT)
-        await group.leader(frozen.member)
+        answers = await asyncio.gather(*direct, return_exceptions=True)
+        assert all(isinstance(each, FlareError) for each in answers), answers
+        heir = await group.leader(frozen.member)
         await group.sends(100)
         await group.loses_nothing()
+        stored = [each for queue in range(2) for each in await wire.read_all(heir.address, TOPIC, queue)]
+        assert b"awake" in {each.body for each in stored}
+        assert not {each.body.decode() for each in stored} & set(bodies)
 
 
 @pytest.mark.parametrize("signal_", [signal.SIGKILL, signal.SIGTERM], ids=["killed", "stopped"])
-async def test_a_group_that_ended_as_a_whole_goes_on(tmp_path: Path, signal_: signal.Signals) -> None:
+async def test_fault_1_a_group_that_ended_as_a_whole_goes_on(tmp_path: Path, signal_: signal.Signals) -> None:
     async with a_group(tmp_path) as group:
         for each in group.members:
             os.kill(each.pid, signal_)

@@ -80,7 +80,7 @@ def test_a_ledger_holds_every_message_at_its_queue_offset(store: Path, tmp_path:
     assert done.bytes == sum(message.size for message in before)
     ledger = tmp_path / "ledger" / "dledger-n2"
     assert (ledger / "checkpoint").read_text() == f"committedIndex={COUNT - 1}\nendIndex={COUNT - 1}\n"
-    assert (ledger / "currterm").read_text() == "voteLeader=\ncurrTerm=0\n"
+    assert (ledger / "currterm").read_text() == "checksum=617476ae\nvoteLeader=\ncurrTerm=0\n"
     assert len(list((ledger / "data").iterdir())) > 2
 
 
@@ -381,3 +381,17 @@ def test_entries_that_a_group_has_given_up_are_not_taken(store: Path, tmp_path: 
     (ledger / "checkpoint").write_text("endIndex=99\ncommittedIndex=99\n")
     with pytest.raises(CorruptStore, match="flaremq store verify"):
         converted(tmp_path / "ledger", tmp_path / "again", StoreKind.PLAIN)
+
+
+def test_a_torn_record_at_the_end_of_a_file_is_no_end_of_the_log_if_more_files_follow(
+    store: Path, tmp_path: Path
+) -> None:
+    """The walk stops there, and what a crash leaves lies behind all other records."""
+    (store / "abort").touch()
+    first = min((store / "commitlog").iterdir())
+    data = bytearray(first.read_bytes())
+    newest = [message for message in messages(store) if message.physical_offset < len(data)][-1]
+    data[newest.physical_offset + 200] ^= 1
+    first.write_bytes(data)
+    with pytest.raises(CorruptStore, match="flaremq store verify"):
+        converted(store, tmp_path / "ledger", StoreKind.DLEDGER)

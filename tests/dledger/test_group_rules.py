@@ -158,6 +158,40 @@ def test_fault_11_a_member_that_lost_its_ballot_elects_nobody() -> None:
     group.run_to_leader()
 
 
+def test_faults_11_and_42_a_member_whose_ballot_is_older_than_its_log_elects_nobody() -> None:
+    """It would vote once more in the term of the leader that it has followed."""
+    group, first = a_group()
+    first.kill()
+    leader = group.run_to_leader()
+    first.start()
+    group.run_to_commit(group.append(leader, 10))
+    old = next(each for each in others(group, leader) if each is not first)
+    assert group.run(5.0, lambda: old.ledger.last_index == leader.ledger.last_index)
+    old.kill()
+    leader.kill()
+    old.ledger.ballot = Ballot(leader.ledger.last_term - 1, first.name)
+    old.start()
+    assert not group.run(10.0, lambda: group.leader is not None)
+    assert (member(old).term, member(old).is_voter) == (old.ledger.last_term, False)
+    leader.start()
+    group.run_to_leader()
+    assert group.run(10.0, lambda: member(old).is_voter)
+
+
+def test_a_lone_member_that_lost_its_ballot_leads_in_a_later_term_than_its_log() -> None:
+    group, leader = a_group(1)
+    for _ in range(3):
+        leader.kill()
+        leader.start()
+        group.run_to_commit(group.append(group.run_to_leader()))
+    before = leader.ledger.last_term
+    leader.kill()
+    leader.ledger.ballot, leader.ledger.has_ballot = Ballot(), False
+    leader.start()
+    group.run_to_commit(group.append(group.run_to_leader()))
+    assert leader.ledger.last_term > before
+
+
 def test_fault_13_a_member_restored_from_a_backup_gets_what_it_lacks_and_brings_nothing_back() -> None:
     group, leader = a_group()
     old = others(group, leader)[0]
@@ -290,7 +324,7 @@ def test_fault_46_a_leader_whose_disk_stalls_steps_down_and_is_not_elected_while
     group, leader = a_group()
     leader.stalled_until = group.now + 10.0
     group.append(leader)
-    assert group.run(2 * group.pace.election_s, lambda: not leader.is_leading)
+    assert group.run(group.pace.election_s + group.pace.heartbeat_s, lambda: not leader.is_leading)
     assert group.run_to_leader() is not leader
     assert not group.run(5.0, lambda: leader.is_leading)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.dledger.membertools import LoneMember, group_of
 
-from flaremq.base.errors import CorruptStore, FlareError, FlushFailed, Malformed, NotWritable
+from flaremq.base.errors import FlareError, FlushFailed, Malformed, NotWritable
 from flaremq.dledger.convert import Conversion, StoreKind
 from flaremq.dledger.types import Ballot, EntryRun, Membership
 from flaremq.model import layout
@@ -19,7 +19,7 @@ from flaremq.store.api import GetStatus
 from flaremq.store.offline.folder import OfflineStore
 from flaremq.store.offline.verify import Verifier
 from flaremq.store.store import MessageStore
-from flaremq.testing.fakes.builders import a_message, small_settings
+from flaremq.testing.fakes.builders import small_settings
 from flaremq.testing.fakes.disk import FaultyDisk
 
 
@@ -426,13 +426,6 @@ def test_a_disk_that_syncs_nothing_is_noticed(tmp_path: Path) -> None:
         member.store.close()
     assert (before, member.ledger.synced_index) == (None, 0)
     assert "fails every sync" in str(member.ledger.failure)
-
-
-def test_a_plain_log_beside_an_empty_ledger_is_not_passed_over(tmp_path: Path) -> None:
-    with MessageStore(small_settings(tmp_path / "a")) as store:
-        store.put(a_message(b"plain"))
-    with pytest.raises(CorruptStore, match="flaremq store convert"):
-        LoneMember(tmp_path / "a").store.open()
 
 
 @pytest.mark.parametrize("kind", [StoreKind.PLAIN, StoreKind.DLEDGER], ids=["to plain", "and back"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -247,21 +248,71 @@ def test_the_checkpoint_reads_what_it_has_written() -> None:
     assert parse(b"endIndex=3\ncommittedIndex=-1\n") == LedgerSafety(-1, 3, FROM_ZERO, {})
 
 
-def test_ballots_are_javas_file_with_a_line_more(tmp_path: Path) -> None:
+def test_ballots_are_javas_file_with_lines_that_java_passes_over(tmp_path: Path) -> None:
     ballots = BallotFile(Disk(), tmp_path)
     assert ballots.load() is None
     for ballot in (Ballot(3, "n1"), Ballot(4, "", is_voter=False), Ballot(5, "n2")):
         ballots.save(ballot)
         assert ballots.load() == ballot
-    assert ballots.path.read_bytes() == b"voteLeader=n2\ncurrTerm=5\n"
-    ballots.path.write_bytes(b"#comment\ncurrTerm=8\nvoteLeader=\n")
-    assert ballots.load() == Ballot(8, "")
+    said = b"voteLeader=n2\ncurrTerm=5\n"
+    assert ballots.path.read_bytes() == b"checksum=%08x\n" % crc32(said) + said
 
 
-@pytest.mark.parametrize("text", [b"", b"voteLeader=n0\n", b"currTerm=x\n"])
-def test_a_ballot_that_cannot_be_read_is_forgotten(tmp_path: Path, text: bytes) -> None:
+@pytest.mark.parametrize(
+    ("text", "ballot"),
+    [
+        (b"currTerm=8\nvoteLeader=\n", Ballot(8, "")),
+        (b"voteLeader=n1\ncurrTerm=8\n", Ballot(8, "n1")),
+        (b"#comment\ncurrTerm=8\nvoteLeader=\n", Ballot(8, "")),
+    ],
+)
+def test_ballots_that_java_wrote_are_believed(tmp_path: Path, text: bytes, ballot: Ballot) -> None:
+    (tmp_path / "currterm").write_bytes(text)
+    assert BallotFile(Disk(), tmp_path).load() == ballot
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"voteLeader=n0\n",
+        b"currTerm=x\n",
+        b"voteLeader=n0\ncurrTerm=x\n",
+        b"voteLeader=n0\ncurrTerm=1",  # Of 12, perhaps.
+        b"voteLeader=\ncurrTerm=4\nisVoter=false\n",
+    ],
+)
+def test_a_ballot_that_cannot_be_believed_is_forgotten(tmp_path: Path, text: bytes) -> None:
     (tmp_path / "currterm").write_bytes(text)
     assert BallotFile(Disk(), tmp_path).load() is None
+
+
+@pytest.mark.parametrize("ballot", [Ballot(12, "n2"), Ballot(12, "", is_voter=False)], ids=["voter", "none"])
+def test_fault_42_a_ballot_is_what_was_written_or_forgotten_whatever_bits_flip(
+    tmp_path: Path, ballot: Ballot
+) -> None:
+    ballots = BallotFile(Disk(), tmp_path)
+    ballots.save(ballot)
+    text = ballots.path.read_bytes()
+    forgotten = 0
+    for bit in range(8 * len(text)):
+        flipped = bytearray(text)
+        flipped[bit // 8] ^= 1 << bit % 8
+        ballots.path.write_bytes(flipped)
+        forgotten += ballots.load() is None
+        assert ballots.load() in (None, ballot)
+    assert forgotten > 7 * len(text)
+
+
+@pytest.mark.parametrize("ballot", [Ballot(12, "n2"), Ballot(12, "", is_voter=False)], ids=["voter", "none"])
+def test_fault_42_a_ballot_that_was_torn_is_forgotten(tmp_path: Path, ballot: Ballot) -> None:
+    ballots = BallotFile(Disk(), tmp_path)
+    ballots.save(ballot)
+    text = ballots.path.read_bytes()
+    for size in range(len(text)):
+        for torn in (text[:size], text[:size].ljust(len(text), b"\0"), text[size:] * (size > 0)):
+            ballots.path.write_bytes(torn)
+            assert ballots.load() is None or torn == text.partition(b"\n")[2]
 
 
 def test_members_said_before_the_walk_are_kept_and_those_cut_off_are_not(folder: Path) -> None:

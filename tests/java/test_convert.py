@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.java.clients import Draft, JavaClients, Queue, bodies
-from tests.java.peers import FOR_TESTS, Apache, Flare, Kind, Peers, Server
+from tests.java.peers import FOR_TESTS, Apache, Flare, Kind, PeerFailed, Peers, Server
 
 from flaremq.remoting.ports import free_port
 from flaremq.testing.cluster import properties_file
@@ -133,3 +133,58 @@ def test_a_ledger_that_apache_has_written_becomes_a_plain_store(
         assert len(java.pull().query("Big", "big3")) == 1
         java.stop_all()
         broker.stop()
+
+
+def test_a_plain_store_that_apache_has_written_becomes_a_ledger_of_its_member_and_of_ours(
+    peers: Peers, java: JavaClients, apache: Apache
+) -> None:
+    namesrv = peers.namesrv(Flare())
+    java.namesrv = namesrv.address
+    broker = peers.broker(apache, namesrv.address, options=SMALL)
+    queues = java.create_topic("Moved", broker.address, "broker-a", queues=3)
+    java.producer().send(numbered(queues, 90))
+    java.mqadmin("updateSubGroup", "-b", broker.address, "-g", "readers")
+    java.pull("readers").commit(queues[1], 7)
+    java.stop_all()
+    broker.stop()
+
+    ledger = converted(broker.folder / "store", "dledger")
+    for count, kind in ((90, apache), (93, Flare())):
+        broker = on(peers, kind, broker, ledger, member_options())
+        java.await_route("Moved", "broker-a")
+        check(java, queues, count)
+        assert java.pull("readers").offset(queues[1], "committed") == 7
+        sent = java.producer().send(numbered(queues, 3, first=count))
+        assert [each.status for each in sent] == ["SEND_OK"] * 3
+        check(java, queues, count + 3)
+        java.stop_all()
+        broker.stop()
+
+
+@pytest.mark.parametrize("to", ["plain", "dledger"])
+def test_a_store_that_apache_has_divided_is_refused_by_our_member_and_converted(
+    peers: Peers, java: JavaClients, apache: Apache, to: str
+) -> None:
+    """A broker of RocketMQ's that is put into DLedger mode on the plain store that it has."""
+    namesrv = peers.namesrv(Flare())
+    java.namesrv = namesrv.address
+    broker = peers.broker(apache, namesrv.address, options=SMALL)
+    store = broker.folder / "store"
+    queues = java.create_topic("Moved", broker.address, "broker-a", queues=3)
+    java.producer().send(numbered(queues, 45))
+    java.stop_all()
+    broker.stop()
+    broker = on(peers, apache, broker, store, member_options())
+    java.await_route("Moved", "broker-a")
+    java.producer().send(numbered(queues, 45, first=45))
+    java.stop_all()
+    broker.stop()
+
+    whole = converted(store, to)
+    broker = on(peers, Flare(), broker, whole, member_options() if to == "dledger" else {})
+    java.await_route("Moved", "broker-a")
+    check(java, queues, 90)
+    java.stop_all()
+    broker.stop()
+    with pytest.raises(PeerFailed, match="flaremq store convert"):
+        on(peers, Flare(), broker, store, member_options())

@@ -19,7 +19,7 @@ from flaremq.base.errors import CorruptStore, Malformed, StoreError, UsageError
 from flaremq.base.units import MiB
 from flaremq.model.columns import Check, Fact
 from flaremq.store.offline.moment import Moment, last_entry, moment_of
-from flaremq.store.offline.scan import LogFile, StoreScan, Walked
+from flaremq.store.offline.scan import LogFile, StoreScan, Walked, ledger_data
 
 __all__ = [
     "ALWAYS",
@@ -105,7 +105,7 @@ class ArrowStore:
 
     def check(self) -> None:
         """Raises UsageError if there is no store."""
-        logs = self.log_folders or (self.root / "commitlog",)
+        logs = self.log_folders or ledger_data(self.root) or (self.root / "commitlog",)
         for folder in (self.root, *logs):
             if not folder.is_dir():
                 raise UsageError(

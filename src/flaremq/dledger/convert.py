@@ -58,7 +58,7 @@ from flaremq.protocol.configfiles import deleted_topics
 from flaremq.store.files.disk import Disk
 from flaremq.store.files.lock import StoreLock
 from flaremq.store.offline.folder import OfflineStore
-from flaremq.store.offline.scan import Walked, ledger_data
+from flaremq.store.offline.scan import LogFile, Walked, ledger_data, plain_files
 from flaremq.store.settings import StoreSettings
 
 _LINKED: Final = (TRANS_HALF_TOPIC.encode(), WHEEL_TOPIC)
@@ -99,7 +99,13 @@ def converted_document(done: Converted, took_s: float) -> dict[str, object]:
 
 
 def kind_of(root: Path) -> StoreKind:
+    """The kind in which its log ends; before that, a divided store has files of the other kind."""
     return StoreKind.DLEDGER if ledger_data(root) else StoreKind.PLAIN
+
+
+def is_divided(root: Path) -> bool:
+    """Whether RocketMQ has begun a ledger behind the plain files that were there."""
+    return bool(ledger_data(root)) and bool(plain_files(Disk(), [root / "commitlog"]))
 
 
 class Conversion:
@@ -161,7 +167,7 @@ class Conversion:
             raise InvalidParameter(
                 f"{root} has the ledgers of several members ({names}): move away all but one"
             )
-        if kind_of(root) is self._kind:
+        if kind_of(root) is self._kind and not is_divided(root):
             raise InvalidParameter(f"{root} is a store of this kind already: {self._kind.value}")
         files = self._source.scan.log_files()
         if not files:
@@ -249,7 +255,8 @@ class Conversion:
                     self._roll(writer, note, walked, done)
                 row = done
             last = (walked.count - 1) * Fact.WIDTH
-            self._last_index = walked.entry(walked.count - 1)[0]
+            if walked.head:
+                self._last_index = walked.entry(walked.count - 1)[0]
             end = walked.facts[last + Fact.OFFSET] + walked.facts[last + Fact.SIZE]
             self._tell("copying", end - first_byte)
         return end
@@ -305,18 +312,17 @@ class Conversion:
 
     def _check_end(self, end: int) -> None:
         """The source must end where its records end: what follows is nothing, or half a record of a crash."""
-        scan = self._source.scan
-        for file in scan.log_files():
-            if file.offset + file.size <= end:
-                continue
+        scan, ledgers = self._source.scan, ledger_data(self._source.root)
+        files = [file for file in scan.log_files() if file.offset + file.size > end]
+        for number, file in enumerate(files):
             at = max(0, end - file.offset)
             view = self._disk.look(file.path)
             if scan.ends(file, at) or not any(view[at : at + layout.BLANK_SIZE]):
                 continue
-            if kind_of(self._source.root) is StoreKind.DLEDGER and self._last_index >= self._committed():
+            if file.path.parent in ledgers and self._last_index >= self._committed():
                 self._result.notes.append(f"bytes behind {end} follow no entry: the group has given them up")
                 return
-            if self._source.has_abort and scan.next_record(file, at + 1) is None:
+            if self._source.has_abort and not self._has_more(file, at + 1, files[number + 1 :]):
                 self._result.notes.append(f"half a record at {end}, as after a crash, was left out")
                 return
             raise CorruptStore(
@@ -324,6 +330,11 @@ class Conversion:
                 f"`flaremq store verify {self._source.root}` shows the damage; restore the file, or convert "
                 "the store of another member"
             )
+
+    def _has_more(self, file: LogFile, at: int, later: list[LogFile]) -> bool:
+        """Whether a record lies behind this place."""
+        places = [(file, at), *((each, 0) for each in later)]
+        return any(self._source.scan.next_record(*place) is not None for place in places)
 
 
 def _name(record: memoryview, at: int, prepared: int) -> None:

@@ -69,7 +69,7 @@ class Member:
         preferred: Sequence[MemberId] = (),
     ) -> None:
         """`may_vote` is False if the ballot or entries of the log were lost; that is remembered."""
-        known = replace(ballot, is_voter=ballot.is_voter and may_vote)
+        known = ballot.at_start(ledger.last_term, may_vote=may_vote)
         self._state = MemberState(me, ledger, known, pace, now, rng)
         self._must_save = known != ballot
         self._election = Election(self._state)

@@ -7,7 +7,7 @@ most.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final, Protocol, TypeAlias
 
@@ -102,6 +102,13 @@ class Ballot:
     voted_for: MemberId = ""
     is_voter: bool = True
     """False from when a member found that it had forgotten its ballot or its log until it may vote again."""
+
+    def at_start(self, last_term: Term, *, may_vote: bool) -> Ballot:
+        """What a member relies on when it starts on a log whose last entry is of this term. A ballot of an
+        earlier term is an old copy: what was promised since is forgotten, but not that the term has been."""
+        if self.term < last_term:
+            return Ballot(last_term, "", is_voter=False)
+        return replace(self, is_voter=self.is_voter and may_vote)
 
 
 class LedgerView(Protocol):

@@ -168,7 +168,11 @@ class GroupBroker:
             disk=self._disk,
             workers=self._workers,
             on_step=lambda step: log.info("opened: %s", step),
-            make_log=raft_log(config.group.self_id, as_library=not config.group.has_own_rules),
+            make_log=raft_log(
+                config.group.self_id,
+                as_library=not config.group.has_own_rules,
+                plain=(*config.store.commitlog_folders, *config.store.read_only_commitlog_folders),
+            ),
         )
         self.is_made = True
         self._ledger = StoreLedger(self.store, config.group.membership, self._clock)
@@ -206,9 +210,16 @@ class GroupBroker:
     def _remembers(self) -> bool:
         """Whether nothing is lost that this member has promised. One without any file may be new, or have
         lost its disk: it does not vote either, and a new group begins with the votes of all its members."""
-        if self._ballot is None and self._ledger.last_index >= 0:
+        ballot, last_term = self._ballot, self._ledger.last_term
+        if ballot is None and self._ledger.last_index >= 0:
             log.error("the ballot of this member is lost: it does not vote before it has followed a leader")
-        return self._ballot is not None and not self._ledger.damage
+        elif ballot is not None and ballot.term < last_term:
+            log.error(
+                "the ballot of this member is older than its log, as after a restore: it does not vote "
+                "before it has followed a leader",
+                extra=fields(ballot_term=ballot.term, log_term=last_term),
+            )
+        return ballot is not None and ballot.term >= last_term and not self._ledger.damage
 
     def _listening(self) -> ServerSettings:
         """Where the other members connect."""

@@ -18,7 +18,7 @@ from __future__ import annotations
 import struct
 import threading
 from array import array
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -28,6 +28,7 @@ from flaremq.base.clock import Clock
 from flaremq.base.errors import CorruptStore, FlareError, Malformed, NotWritable
 from flaremq.base.lifecycle import Listener, Worker, WorkerFactory
 from flaremq.base.logs import fields, logger
+from flaremq.base.text import count
 from flaremq.dledger.ledger.ballots import BallotFile
 from flaremq.dledger.ledger.checkpoint import (
     Beginning,
@@ -47,6 +48,7 @@ from flaremq.store.commitlog import LogFactory
 from flaremq.store.files.disk import Disk
 from flaremq.store.files.mappedfile import MappedFile
 from flaremq.store.files.preallocate import WAIT_S
+from flaremq.store.offline.scan import plain_files
 from flaremq.store.queue.nextoffsets import QueueOffsets
 from flaremq.store.settings import StoreSettings
 
@@ -57,9 +59,10 @@ _SAVED_S: Final = 1.0  # How often the checkpoint is written.
 _CONFIRMED_S: Final = 10.0
 
 
-def raft_log(self_id: str, *, as_library: bool = False) -> LogFactory:
-    """The log of this member; `as_library`, if members of the DLedger library are to have the same."""
-    return partial(RaftLog, self_id=self_id, as_library=as_library)
+def raft_log(self_id: str, *, as_library: bool = False, plain: Sequence[Path] = ()) -> LogFactory:
+    """The log of this member; `as_library`, if members of the DLedger library are to have the same. `plain`:
+    where a broker without a group would have its log, if not in the usual folder."""
+    return partial(RaftLog, self_id=self_id, as_library=as_library, plain=plain)
 
 
 class RaftLog(EntryLog):
@@ -81,12 +84,15 @@ class RaftLog(EntryLog):
         *,
         self_id: str,
         as_library: bool = False,
+        plain: Sequence[Path] = (),
         roll_wait_s: float = WAIT_S,
         listener: Listener | None = None,
         workers: WorkerFactory = Worker,
         unit_file_size: int = layout.DLEDGER_INDEX_FILE_SIZE,
     ) -> None:
         self._as_library = as_library
+        self._self_id = self_id
+        self._plain_folders = tuple(plain) or (settings.root / "commitlog",)
         super().__init__(
             *(disk, settings, clock, store_host, offsets),
             folder=ledger_folder(settings.root, self_id),
@@ -112,6 +118,7 @@ class RaftLog(EntryLog):
 
     def load(self) -> None:
         """Find what lies on the disk, as far as it is whole."""
+        self._check_kind()
         known = self._checkpoint.load()
         safety = known or LedgerSafety()
         self._beginning = safety.beginning
@@ -120,7 +127,6 @@ class RaftLog(EntryLog):
         files = self.files.files
         if files and files[0].offset < self._beginning.position:
             self.files.truncate(0)  # The log was to begin anew behind these.
-        self._check_kind()
         sound = find_sound(self.files, self.index, known)
         self.last_index, self.last_term, self.last_end = sound.last, sound.last_term, sound.end
         self.rosters = sound.rosters
@@ -146,13 +152,20 @@ class RaftLog(EntryLog):
         ballots.save(replace(ballots.load() or Ballot(), is_voter=False))
 
     def _check_kind(self) -> None:
-        """A member that finds a plain log beside it would begin with nothing, and deserves to be told."""
-        plain = self.settings.root / "commitlog"
-        if not self.files.files and self._disk.names(plain):
-            raise CorruptStore(
-                f"{plain} has log files, and this member of a group has none: convert the store with "
-                "`flaremq store convert`, or move them away to begin without their messages"
-            )
+        """Files of a plain log would not be served, whether or not a ledger lies behind them: RocketMQ leaves
+        them where they are when a store becomes a member's."""
+        own, usual = self.settings.commitlog_folders, self.settings.root / "commitlog"
+        found = plain_files(self._disk, [folder for folder in self._plain_folders if folder not in own])
+        if not found:
+            return
+        folder = found[0].parent
+        before = "" if folder == usual else f"move them to {usual}, and then "
+        raise CorruptStore(
+            f"{folder} has {count(len(found), 'file')} of a plain log, whose messages a member of a group "
+            f"would not serve: {before}`flaremq store convert {self.settings.root} --to dledger --self-id "
+            f"{self._self_id}` makes one ledger of all messages, in a new folder for every member; or move "
+            "the files away to go on without their messages"
+        )
 
     def cut(self, end: int) -> int:
         """Recovery has found records that are whole up to `end`: no further than the group has decided."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Final
 
 from flaremq.base.errors import GroupUnsettled, InvalidParameter, NotMaster
@@ -75,7 +74,7 @@ class LibraryMember:
         limits: PushLimits | None = None,
     ) -> None:
         """`may_vote` is False if the ballot or entries of the log were lost; that is remembered."""
-        known = replace(ballot, is_voter=ballot.is_voter and may_vote)
+        known = ballot.at_start(ledger.last_term, may_vote=may_vote)
         self._state = LibraryState(
             me, ledger, known, pace, now, members=members, rng=rng, preferred=preferred
         )

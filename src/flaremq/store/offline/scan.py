@@ -3,7 +3,8 @@
 For Spark and for tools. Where a live store's log ends is not written anywhere, so a walk believes a
 record only if it is whole, and ends at the first that is not; a queue entry only if the record it
 points at says the same of itself. `offline.moment` explains how far that can be
-trusted while a broker writes. Folders of a DLedger group are known by the magic of their entries.
+trusted while a broker writes. Folders of a DLedger group are known by the magic of their entries; a store
+that RocketMQ has divided has plain files first, and the ledger goes on where they end.
 """
 
 from __future__ import annotations
@@ -87,6 +88,16 @@ def ledger_data(root: Path) -> list[Path]:
     return sorted(path for path in root.glob("dledger-*/data") if path.is_dir())
 
 
+def plain_files(disk: Disk, folders: Sequence[Path]) -> list[Path]:
+    """Files of plain logs in these folders, but not those that were only made ahead."""
+    return [
+        path
+        for folder in folders
+        for path in _numbered(disk, folder)
+        if disk.size(path) and _is_plain(disk.look(path))
+    ]
+
+
 class StoreScan:
     """The files of a store folder, and the records in them. Log folders elsewhere are given by name."""
 
@@ -102,12 +113,11 @@ class StoreScan:
 
     def log_files(self) -> list[LogFile]:
         """Files of the log, the oldest first. Each can be walked alone: no record leaves its file."""
-        files: list[LogFile] = []
-        for folder in self._log_folders:
-            for name in self._disk.names(folder):
-                if len(name) == NAME_DIGITS and name.isascii() and name.isdigit():
-                    path = folder / name
-                    files.append(LogFile(int(name), self._disk.size(path), path))
+        files = [
+            LogFile(int(path.name), self._disk.size(path), path)
+            for folder in self._log_folders
+            for path in _numbered(self._disk, folder)
+        ]
         return sorted(file for file in files if file.size)
 
     def records(self, begin: int = 0, end: int | None = None, rows: int = _ROWS) -> Iterator[Walked]:
@@ -121,10 +131,11 @@ class StoreScan:
             if file.offset > at or (end is not None and file.offset >= end):
                 return  # A gap, or the end: nothing behind it can be trusted to follow.
             for walked in self.file_records(file, at - file.offset, end, rows):
-                first, last = walked.entry(0), walked.entry(walked.count - 1)
-                if walked.head and (first[0] <= before[0] or first[1] < before[1]):
-                    return  # Entries that a group has given up: their bytes stay.
-                before = last
+                if walked.head:  # Plain records before a divide say nothing about what follows.
+                    first, last = walked.entry(0), walked.entry(walked.count - 1)
+                    if first[0] <= before[0] or first[1] < before[1]:
+                        return  # Entries that a group has given up: their bytes stay.
+                    before = last
                 yield walked
                 at = _end_of(walked)
             if not self._is_blank(file, at - file.offset):
@@ -373,6 +384,12 @@ def agrees(view: memoryview, facts: array[int], key: Key, queue_offset: int) -> 
     return names is not None and key[0] in names.split(b",")
 
 
+def _numbered(disk: Disk, folder: Path) -> list[Path]:
+    """Files in a folder that have the name of a log file."""
+    names = disk.names(folder)
+    return [folder / name for name in names if len(name) == NAME_DIGITS and name.isascii() and name.isdigit()]
+
+
 def _find(view: memoryview, needle: bytes, at: int) -> int | None:
     """Searched in copies, and for its first byte first: a file that was made ahead is mostly zeros, and no
     other search passes over them at the speed of memory."""
@@ -399,6 +416,11 @@ def _is_dledger(view: memoryview) -> bool:
         layout.MAGIC_V2,
         layout.BLANK_MAGIC,
     )
+
+
+def _is_plain(view: memoryview) -> bool:
+    """Whether a file was written to, and not with entries."""
+    return any(view[: layout.BLANK_SIZE]) and not _is_dledger(view)
 
 
 def _dledger_records(

@@ -213,7 +213,7 @@ class Verifier:
             self._deleted_count += 1
             return
         entry = self._entry((topic, queue_id, queue_offset), offset, facts[f + Fact.SIZE])
-        if entry is None and walked.entry(row)[0] > self._committed:
+        if entry is None and walked.head and walked.entry(row)[0] > self._committed:
             return  # The group may still give it up.
         if self._folder.queues.get(topic, queue_id) is None:
             self._without_queue[topic] += 1

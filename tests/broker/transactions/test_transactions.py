@@ -321,11 +321,31 @@ async def test_while_nobody_can_be_asked_nothing_is_counted(tmp_path: Path) -> N
         assert len(await scene.check(30 * SECOND)) == 1
 
 
-async def test_a_transaction_as_old_as_the_files_that_go_is_parked(tmp_path: Path) -> None:
+async def test_a_transaction_as_old_as_the_files_that_go_is_parked_once_somebody_was_asked(
+    tmp_path: Path,
+) -> None:
+    """Its producers were away for three days: they are asked when they are back, and then it is enough."""
     async with a_scene(tmp_path) as scene:
         await scene.prepare(7)
-        await scene.check(73 * HOUR_MS)
+        for _ in range(3):
+            assert await scene.check(73 * HOUR_MS) == []
+        assert (scene.bodies(PARKED), scene.transactions.needed_from()) == ([], 0), "the log keeps it"
+        scene.joins()
+        assert len(await scene.check(30 * SECOND)) == 1
+        assert scene.bodies(PARKED) == []
+        assert await scene.check(73 * HOUR_MS) == []
         assert scene.bodies(PARKED) == [b"7"]
+
+
+async def test_a_transaction_may_ask_for_more_time_than_files_are_kept(tmp_path: Path) -> None:
+    async with a_scene(tmp_path) as scene:
+        scene.joins()
+        await scene.prepare(7, CHECK_IMMUNITY_TIME_IN_SECONDS=100 * HOUR_MS // SECOND)
+        assert await scene.check(99 * HOUR_MS) == []
+        assert scene.bodies(PARKED) == []
+        assert len(await scene.check(HOUR_MS)) == 1
+        await scene.end(7, COMMIT)
+        assert (scene.bodies(), scene.bodies(PARKED)) == ([b"7"], [])
 
 
 async def test_a_message_may_ask_for_more_time_without_being_counted(tmp_path: Path) -> None:

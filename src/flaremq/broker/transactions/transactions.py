@@ -3,7 +3,7 @@
     prepared > half topic > end: commit   > its own topic, and an op    }
                             end: rollback > an op                       } in one append
                             no end        > a producer is asked, and again
-                            asked too often, or too old > parked, and an op
+                            asked too often, or too old when asked > parked, and an op
 
 The op says that a prepared message has ended. It is appended together with the committed message, so that a
 crash leaves both or, for lack of the op, a committed message that names its half: either way it is known to
@@ -340,11 +340,12 @@ class Transactions(Feature):
 
     def _check(self, half: Half) -> None:
         age_ms = self._clock.now_ms() - half.stored_ms
-        too_old = age_ms > self._store.settings.file_reserved_hours * HOUR_MS
         # Below zero: the clock was set back, or a former leader had one that was ahead. The true age is not
         # known, and it may take hours until this clock is there as well.
-        if not too_old and 0 <= age_ms < half.immunity_ms:
+        if 0 <= age_ms < half.immunity_ms:
             return
+        # Nothing is parked before somebody was asked, however old it is: retention leaves it in the log.
+        too_old = half.checks > 0 and age_ms > self._store.settings.file_reserved_hours * HOUR_MS
         record = self._store.record(half.physical_offset)
         stored = self._stored(half.physical_offset, half.size)
         if record is None or stored is None:

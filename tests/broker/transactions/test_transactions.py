@@ -21,6 +21,7 @@ from tests.broker.transactions.scenes import (
 from flaremq.base.units import HOUR_MS
 from flaremq.broker.delay.levels import DelayedMessages
 from flaremq.broker.delay.timers import Timers
+from flaremq.broker.transactions.ledger import HalfLedger
 from flaremq.broker.transactions.transactions import GROUP
 from flaremq.model.record import decode
 from flaremq.model.topic import TopicConfig
@@ -387,6 +388,27 @@ async def test_what_is_open_and_what_has_ended_is_known_after_a_stop(tmp_path: P
         assert scene.bodies() == [b"1"]
         await scene.end(5, COMMIT)
         assert scene.bodies() == [b"1", b"5"]
+
+
+async def test_what_has_ended_behind_an_open_one_is_known_after_a_crash(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(HalfLedger, "ops_max", 4)
+    clock = ManualClock()
+    async with a_scene(tmp_path, clock) as scene:
+        for number in range(40):
+            await scene.prepare(number)
+        for number in range(1, 39):
+            await scene.end(number, COMMIT)
+        scene.desk.store.workers.log_flusher.flush(0)
+        scene.transactions.save()
+    (tmp_path / "abort").touch()
+    async with a_scene(tmp_path, clock) as scene:
+        assert [half.key for half in scene.transactions.ledger] == ["U0", "U39"]
+        assert scene.transactions.ledger.ahead == 0
+        for number in (0, 1, 20, 38, 39):
+            assert code_of(await scene.end(number, COMMIT)) == ResponseCode.SUCCESS
+        assert scene.bodies() == [b"%d" % number for number in (*range(1, 39), 0, 39)]
 
 
 async def test_a_commit_whose_op_was_lost_in_a_crash_is_not_repeated(tmp_path: Path) -> None:

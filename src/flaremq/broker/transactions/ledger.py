@@ -36,12 +36,19 @@ class Half:
 class HalfLedger:
     """Prepared messages by queue offset, in order."""
 
-    def __init__(self, half_offset: int = 0, op_offset: int = 0) -> None:
+    ops_max = 4096
+    """How many ops, or runs of them, are noted one by one. The longer one message is open, the longer are the
+    oldest runs, and the more ops may be read once too often after a restart."""
+
+    def __init__(self, half_offset: int = 0, op_offset: int = 0, half_end: int = 0) -> None:
+        """Until `started`, what ends of the messages before `half_end` is noted in a byte each."""
         self._open: dict[int, Half] = {}
         self._by_key: dict[str, list[int]] = {}
         self._ended_ahead: set[int] = set()  # Ended before they were noticed.
         self._outcomes = deque[dict[str, bool]]([{}], _GENERATIONS)  # By key: whether it was committed.
-        self._ops: deque[tuple[int, int]] = deque()  # Behind each op, and the newest message that it names.
+        self._ops: deque[tuple[int, int]] = deque()  # Behind each run, and the newest message that it names.
+        self._at_start = bytearray(max(0, half_end - half_offset))
+        self._at_start_from = half_offset
         self.noticed = half_offset
         """Queue offset of the next prepared message to be noticed."""
         self._op_offset = op_offset
@@ -55,7 +62,7 @@ class HalfLedger:
     def notice(self, queue_offset: int, half: Half | None) -> None:
         """The next message of the queue; None if it cannot be read."""
         self.noticed = queue_offset + 1
-        if queue_offset in self._ended_ahead:
+        if self.is_known_ended(queue_offset):
             self._ended_ahead.discard(queue_offset)
         elif half is not None:
             self._open[queue_offset] = half
@@ -64,7 +71,7 @@ class HalfLedger:
     def _skip(self) -> None:
         """The next to be noticed has ended; so have, perhaps, some behind it."""
         self.noticed += 1
-        while self.noticed in self._ended_ahead:
+        while self.is_known_ended(self.noticed):
             self._ended_ahead.discard(self.noticed)
             self.noticed += 1
 
@@ -74,12 +81,25 @@ class HalfLedger:
         return len(self._ended_ahead)
 
     def is_known_ended(self, queue_offset: int) -> bool:
-        """Whether the next message to be noticed has ended, and need not be read."""
+        """Whether a message that is still to be noticed has ended, and need not be read."""
+        if self._at_start and self._is_ended_at_start(queue_offset):
+            return True
         return queue_offset in self._ended_ahead
+
+    def _is_ended_at_start(self, queue_offset: int) -> bool:
+        at = queue_offset - self._at_start_from
+        return 0 <= at < len(self._at_start) and bool(self._at_start[at])
+
+    def started(self) -> None:
+        """All ops that were there at the start are noted."""
+        begin = self._at_start_from
+        ended = (begin + at for at, byte in enumerate(self._at_start) if byte)
+        self._ended_ahead.update(each for each in ended if each >= self.noticed)
+        self._at_start = bytearray()
 
     def is_open(self, queue_offset: int, key: str) -> bool:
         if queue_offset >= self.noticed:
-            return queue_offset not in self._ended_ahead
+            return not self.is_known_ended(queue_offset)
         # A copy of it, which RocketMQ makes at each check, stands for it as well.
         return queue_offset in self._open or bool(self._by_key.get(key))
 
@@ -122,10 +142,14 @@ class HalfLedger:
             same.remove(queue_offset)
             if not same:
                 del self._by_key[half.key]
-        elif queue_offset > self.noticed:
-            self._ended_ahead.add(queue_offset)
         elif queue_offset == self.noticed:
             self._skip()
+        elif queue_offset > self.noticed:
+            at = queue_offset - self._at_start_from
+            if at < len(self._at_start):
+                self._at_start[at] = 1
+            else:
+                self._ended_ahead.add(queue_offset)
 
     def _remember(self, outcomes: dict[str, bool]) -> None:
         self._outcomes[-1].update(outcomes)
@@ -140,10 +164,20 @@ class HalfLedger:
     def op(self, op_offset: int, newest: int) -> None:
         """An op that names prepared messages up to `newest` is stored."""
         self._ops.append((op_offset + 1, newest))
+        self._thin()
 
     def ops(self, op_offsets: Sequence[int], named: Sequence[int]) -> None:
         """The same for many, each of which names one message."""
         self._ops.extend(zip([each + 1 for each in op_offsets], named, strict=True))
+        self._thin()
+
+    def _thin(self) -> None:
+        """Make one run of each two, or every end behind one open message would be kept."""
+        while len(self._ops) > self.ops_max:
+            ops = list(self._ops)
+            pairs = zip(ops[::2], ops[1::2], strict=False)
+            runs = [(end, max(first, newest)) for (_, first), (end, newest) in pairs]
+            self._ops = deque(runs + ops[len(runs) * 2 :])
 
     @property
     def half_offset(self) -> int:
@@ -152,7 +186,7 @@ class HalfLedger:
 
     @property
     def op_offset(self) -> int:
-        """The first op that names a message from `half_offset` on."""
+        """The first op that names a message from `half_offset` on, or one a little before it."""
         first = self.half_offset
         while self._ops and self._ops[0][1] < first:
             self._op_offset = self._ops.popleft()[0]

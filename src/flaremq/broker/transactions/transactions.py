@@ -113,12 +113,14 @@ class Transactions(Feature):
             self._within(topic, self._tables.offsets.get(GROUP, topic.decode(), 0))
             for topic in (HALF_TOPIC, OP_TOPIC)
         )
-        self.ledger = HalfLedger(half, op)
+        queue = self._queue(HALF_TOPIC)
+        self.ledger = HalfLedger(half, op, half if queue is None else queue.max_offset)
         for queue_offset, stored in self._read(OP_TOPIC, op):
             named = _named(stored)
             self.ledger.end(named)
             self.ledger.op(queue_offset, max(named, default=-1))
         self.notice()
+        self.ledger.started()
         if len(self.ledger):
             self._find_committed()
             log.info("transactions are open", extra=fields(count=len(self.ledger)))

@@ -61,7 +61,9 @@ async def test_a_level_that_is_gone_brings_what_waits_when_it_was_promised(
         await due_at(scene, 2 * HOUR_MS)
 
 
-async def test_an_entry_whose_extension_is_lost_is_due_by_the_table_of_now(tmp_path: Path) -> None:
+async def test_an_entry_whose_extension_is_lost_is_due_by_the_table_of_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     clock = ManualClock()
     async with a_scene(tmp_path, clock, ext_enabled=True) as scene:
         await scene.send(18, 1)
@@ -71,7 +73,7 @@ async def test_an_entry_whose_extension_is_lost_is_due_by_the_table_of_now(tmp_p
         for key, queue in scene.desk.store.queues.items():
             ext = scene.desk.store.queues.ext_of(key)
             if key[0] == SCHEDULE_TOPIC and queue.max_offset and ext is not None:
-                ext.get = lambda _: None  # type: ignore[method-assign]
+                monkeypatch.setattr(ext, "get", lambda _: None)
         assert await scene.after(SECOND - 1) == []
         assert sorted(await scene.after(1)) == [b"1", b"2"], "the last level counts for those that are gone"
 

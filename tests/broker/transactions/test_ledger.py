@@ -17,7 +17,9 @@ ENDED = 100_000
 
 def a_half(queue_offset: int, key: str | None = None) -> Half:
     at = queue_offset * 200
-    return Half(queue_offset, at, 200, key or f"U{queue_offset}", "buyers", stored_ms=1, immunity_ms=6000)
+    return Half(
+        queue_offset, at, 200, key or f"U{queue_offset}", "buyers", stored_ms=1, since_ms=1, immunity_ms=6000
+    )
 
 
 def noticed(count: int) -> HalfLedger:
@@ -72,6 +74,36 @@ def test_a_copy_stands_for_its_message_until_both_have_ended() -> None:
     assert ledger.is_alone(1, "U0")
     ledger.end([1], "U0", committed=False)
     assert not ledger.is_open(0, "U0")
+
+
+def test_a_copy_takes_the_place_of_its_message_before_it_is_noticed() -> None:
+    ledger = noticed(1)
+    ledger.renew([0], a_half(2, "U0"))
+    assert [half.queue_offset for half in ledger] == [2]
+    assert (ledger.is_open(0, "U0"), ledger.is_alone(2, "U0"), ledger.all_of(0, "U0")) == (True, True, [2, 0])
+    ledger.notice(1, a_half(1))
+    ledger.notice(2, None)
+    assert ([half.queue_offset for half in ledger], ledger.half_offset) == ([1, 2], 1)
+    newest = ledger.newest("U0")
+    assert newest is not None
+    assert newest.queue_offset == 2
+    ledger.end([2], "U0", committed=True)
+    assert not ledger.is_open(0, "U0")
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_a_copy_may_end_before_it_is_noticed(many: bool) -> None:
+    ledger = noticed(1)
+    ledger.renew([0], a_half(2, "U0"))
+    if many:
+        ledger.end_many([2], {"U0": True})
+    else:
+        ledger.end(ledger.all_of(0, "U0"), "U0", committed=True)
+    assert not ledger.is_open(0, "U0")
+    assert ledger.newest("U0") is None
+    for queue_offset in (1, 2):
+        ledger.notice(queue_offset, a_half(queue_offset))
+    assert [half.queue_offset for half in ledger] == [1]
 
 
 def test_a_parked_transaction_that_is_brought_back_has_no_outcome() -> None:

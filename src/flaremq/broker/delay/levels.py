@@ -264,12 +264,13 @@ class DelayedMessages(Feature):
         self, level: _Level, queue: ConsumeQueue, entries: bytes | memoryview
     ) -> Sequence[tuple[int, int]]:
         """Physical offset and size of those at the beginning that are due. The first is the level's next."""
-        now_ms, found = self._clock.now_ms(), []
+        now_ms = self._clock.now_ms()
+        found: list[tuple[int, int]] = []
         for physical_offset, size, code in _ENTRY.iter_unpack(entries):
-            place = level.next + len(found), physical_offset, size
-            if not 0 <= code <= now_ms and not self._is_due(level, queue, *place, code):
+            at = level.next + len(found)
+            if not 0 <= code <= now_ms and not self._is_due(level, queue, at, physical_offset, size, code):
                 break
-            found.append(place[1:])
+            found.append((physical_offset, size))
         return found
 
     def _is_due(

@@ -27,8 +27,10 @@ class Half:
     key: str
     group: str
     stored_ms: int
+    since_ms: int
+    """When the first one of its transaction was stored, of which this may be a copy."""
     immunity_ms: int
-    """How long nobody is asked about it."""
+    """How long nobody is asked about it from then on."""
     checks: int = 0
     """How often a producer was asked."""
 
@@ -44,6 +46,7 @@ class HalfLedger:
         """Until `started`, what ends of the messages before `half_end` is noted in a byte each."""
         self._open: dict[int, Half] = {}
         self._by_key: dict[str, list[int]] = {}
+        self._ahead: dict[int, Half] = {}  # Copies that are not noticed yet.
         self._ended_ahead: set[int] = set()  # Ended before they were noticed.
         self._outcomes = deque[dict[str, bool]]([{}], _GENERATIONS)  # By key: whether it was committed.
         self._ops: deque[tuple[int, int]] = deque()  # Behind each run, and the newest message that it names.
@@ -54,19 +57,38 @@ class HalfLedger:
         self._op_offset = op_offset
 
     def __len__(self) -> int:
-        return len(self._open)
+        return len(self._open) + len(self._ahead)
 
     def __iter__(self) -> Iterator[Half]:
-        return iter(list(self._open.values()))
+        return iter([*self._open.values(), *self._ahead.values()])
+
+    def __contains__(self, queue_offset: int) -> bool:
+        """Whether this very message is open, and not only a copy of it."""
+        return queue_offset in self._open or queue_offset in self._ahead
 
     def notice(self, queue_offset: int, half: Half | None) -> None:
         """The next message of the queue; None if it cannot be read."""
         self.noticed = queue_offset + 1
-        if self.is_known_ended(queue_offset):
+        copy = self._ahead.pop(queue_offset, None)
+        if copy is not None:
+            self._open[queue_offset] = copy
+        elif self.is_known_ended(queue_offset):
             self._ended_ahead.discard(queue_offset)
         elif half is not None:
             self._open[queue_offset] = half
             self._by_key.setdefault(half.key, []).append(queue_offset)
+
+    def renew(self, ended: Iterable[int], copy: Half) -> None:
+        """A copy takes the place of others, at once: its queue entry may come later."""
+        for queue_offset in ended:
+            self._end(queue_offset)
+        self._ahead[copy.queue_offset] = copy
+        self._by_key.setdefault(copy.key, []).append(copy.queue_offset)
+
+    def newest(self, key: str) -> Half | None:
+        """The newest open message of a transaction."""
+        copies = self._by_key.get(key)
+        return (self._ahead.get(copies[-1]) or self._open[copies[-1]]) if copies else None
 
     def _skip(self) -> None:
         """The next to be noticed has ended; so have, perhaps, some behind it."""
@@ -100,7 +122,7 @@ class HalfLedger:
     def is_open(self, queue_offset: int, key: str) -> bool:
         if queue_offset >= self.noticed:
             return not self.is_known_ended(queue_offset)
-        # A copy of it, which RocketMQ makes at each check, stands for it as well.
+        # A copy of it, which is made at each check, stands for it as well.
         return queue_offset in self._open or bool(self._by_key.get(key))
 
     def is_alone(self, queue_offset: int, key: str) -> bool:
@@ -125,19 +147,21 @@ class HalfLedger:
 
     def end_many(self, queue_offsets: Sequence[int], outcomes: dict[str, bool]) -> None:
         """The ends of messages that are alone: all of a turn at once, most of them not noticed yet."""
-        known = [each for each in queue_offsets if each < self.noticed]
-        for queue_offset in known:
-            self._end(queue_offset)
+        known = [each for each in queue_offsets if each < self.noticed or each in self._ahead]
         self._ended_ahead.update(queue_offsets)
         self._ended_ahead.difference_update(known)
+        for queue_offset in known:
+            self._end(queue_offset)
         if self.noticed in self._ended_ahead:
             self._ended_ahead.discard(self.noticed)
             self._skip()
         self._remember(outcomes)
 
     def _end(self, queue_offset: int) -> None:
-        half = self._open.pop(queue_offset, None)
+        half = self._open.pop(queue_offset, None) or self._ahead.get(queue_offset)
         if half is not None:
+            if self._ahead.pop(queue_offset, None) is not None:
+                self._ended_ahead.add(queue_offset)
             same = self._by_key[half.key]
             same.remove(queue_offset)
             if not same:

@@ -128,7 +128,11 @@ async def test_a_late_copy_that_a_power_failure_took_is_delivered_again(tmp_path
         assert await scene.after(30 * SECOND) == [b"1", b"2"]
 
 
-@pytest.mark.parametrize("before", [(TimerLog, "sync"), (Wheel, "sync"), (TimerCheck, "write")], ids=str)
+@pytest.mark.parametrize(
+    "before",
+    [(TimerLog, "sync"), (Wheel, "sync"), (TimerCheck, "write")],
+    ids=["timer log", "wheel", "progress"],
+)
 async def test_a_kill_inside_the_saving_of_progress_loses_and_doubles_nothing_older(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: tuple[type, str]
 ) -> None:
@@ -141,7 +145,8 @@ async def test_a_kill_inside_the_saving_of_progress_loses_and_doubles_nothing_ol
         await saved(scene)
         await scene.send(20, DELAY_SEC=30)
         assert len(await scene.after(5 * SECOND)) == 9
-        step, folders = getattr(*before), []
+        step = getattr(*before)
+        folders: list[Path] = []
 
         def killed_before(self: object, *given: object) -> object:
             folders.append(killed(scene, tmp_path / str(len(folders))))

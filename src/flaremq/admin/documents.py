@@ -18,7 +18,7 @@ from flaremq.admin.values.groups import (
     GroupSummary,
     OffsetReset,
 )
-from flaremq.admin.values.messages import DirectResult, FoundMessage, Track, WaitingMessage
+from flaremq.admin.values.messages import DirectResult, FoundMessage, Track, WaitingMessages
 from flaremq.admin.values.outcome import Answers, Failed
 from flaremq.admin.values.topics import (
     ConnectedClient,
@@ -340,7 +340,7 @@ def messages_document(found: Iterable[FoundMessage], failed: Failed) -> Document
     }
 
 
-def waiting_document(found: Answers[WaitingMessage]) -> Document:
+def waiting_document(found: WaitingMessages) -> Document:
     """Messages that are not delivered yet, in the order in which they are due."""
     return {
         "waiting": [
@@ -358,6 +358,7 @@ def waiting_document(found: Answers[WaitingMessage]) -> Document:
             for each in found
         ],
         "failed": failures_document(found.failed),
+        "partial": dict(found.partial),
     }
 
 

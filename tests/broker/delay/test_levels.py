@@ -182,19 +182,6 @@ async def test_progress_beyond_the_queue_is_corrected(tmp_path: Path, noted: int
         assert await scene.after(1 * SECOND) == [b"1", b"2"]
 
 
-async def test_a_clock_that_is_set_back_lets_no_message_wait_longer_than_its_level(scene: Scene) -> None:
-    await scene.send(3, 1)
-    scene.clock.step_wall_ms(-3_600 * SECOND)
-    assert await scene.after(0) == [b"1"]
-
-
-async def test_a_clock_that_is_set_forward_delivers_early_by_no_more_than_that(scene: Scene) -> None:
-    await scene.send(4, 1)
-    scene.clock.step_wall_ms(10 * SECOND)
-    assert await scene.after(20 * SECOND - 1) == []
-    assert await scene.after(1) == [b"1"]
-
-
 async def test_a_delivery_that_fails_is_tried_again_and_others_wait_behind_it(
     scene: Scene, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -11,6 +11,9 @@ import pytest
 from tests.broker.delay.timerscenes import SECOND, TOPIC, WHEEL, Scene, a_scene
 
 from flaremq.store.store import MessageStore
+from flaremq.store.timer.timercheck import TimerCheck
+from flaremq.store.timer.timerlog import TimerLog
+from flaremq.store.timer.wheel import Wheel
 from flaremq.testing.clock import ManualClock
 
 SPANS = pytest.mark.parametrize("down_s", [0, 3, 30], ids="down for {} s".format)
@@ -123,3 +126,58 @@ async def test_a_late_copy_that_a_power_failure_took_is_delivered_again(tmp_path
     cut(scene, folder, copy.physical_offset)
     async with a_scene(folder, clock, **rolling) as scene:
         assert await scene.after(30 * SECOND) == [b"1", b"2"]
+
+
+@pytest.mark.parametrize(
+    "before",
+    [(TimerLog, "sync"), (Wheel, "sync"), (TimerCheck, "write")],
+    ids=["timer log", "wheel", "progress"],
+)
+async def test_a_kill_inside_the_saving_of_progress_loses_and_doubles_nothing_older(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: tuple[type, str]
+) -> None:
+    """The timer log, the wheel and the progress are brought to the disk one after the other."""
+    clock = ManualClock()
+    async with a_scene(tmp_path / "first", clock) as scene:
+        for number in range(20):
+            await scene.send(number, DELAY_SEC=2 + number)
+        await scene.after(5 * SECOND)
+        await saved(scene)
+        await scene.send(20, DELAY_SEC=30)
+        assert len(await scene.after(5 * SECOND)) == 9
+        step = getattr(*before)
+        folders: list[Path] = []
+
+        def killed_before(self: object, *given: object) -> object:
+            folders.append(killed(scene, tmp_path / str(len(folders))))
+            return step(self, *given)
+
+        monkeypatch.setattr(*before, killed_before)
+        await saved(scene)
+        monkeypatch.undo()
+    (folder,) = folders
+    (folder / "abort").touch()
+    async with a_scene(folder, clock) as scene:
+        came = await scene.after(60 * SECOND)
+    assert set(came) == {b"%d" % n for n in range(21)}
+    assert [each for each in came if came.count(each) > 1 and int(each) < 4] == [], "saved long before"
+
+
+async def test_power_that_fails_inside_the_delivery_of_a_second_loses_nothing(tmp_path: Path) -> None:
+    """Of the copies of a second, some are on the disk. The others come when the broker is back."""
+    clock = ManualClock()
+    async with a_scene(tmp_path / "first", clock, flush_interval_ms=3_600_000) as scene:
+        for number in range(5):
+            await scene.send(number, DELAY_SEC=3)
+        await scene.after(SECOND)
+        await saved(scene)
+        await scene.after(5 * SECOND)
+        await scene.timers.save()
+        ends = [each.physical_offset for each in scene.of(TOPIC)]
+        folders = [killed(scene, tmp_path / str(end)) for end in ends]
+    for stored, (end, folder) in enumerate(zip(ends, folders, strict=True)):
+        cut(scene, folder, end)
+        async with a_scene(folder, clock) as again:
+            came = await again.after(30 * SECOND)
+        assert came[:stored] == [b"%d" % n for n in range(stored)]
+        assert set(came) == {b"%d" % n for n in range(5)}

@@ -107,6 +107,7 @@ async def test_what_is_no_time_is_refused(tmp_path: Path, name: str, value: str)
 async def test_a_delay_over_the_cap_is_refused_with_the_cap(tmp_path: Path) -> None:
     async with a_scene(tmp_path, timer_delay_max_s=60) as scene:
         refused = await scene.send(0, DELAY_MS=60_001)
+        assert (scene.desk.messages(), handle_of(refused)) == ([], None)
         taken = await scene.send(1, DELAY_SEC=60)
     assert refused.code == ResponseCode.MESSAGE_ILLEGAL
     assert "limit is 60 s (timerMaxDelaySec)" in (refused.remark or "")
@@ -126,7 +127,9 @@ async def test_a_second_that_is_full_takes_no_more(tmp_path: Path) -> None:
         for number in range(60):
             await scene.send(number, DELAY_SEC=5)
             await scene.timers.run()
+        before = len(scene.desk.messages())
         answer = await scene.send(60, DELAY_SEC=5)
+        assert len(scene.desk.messages()) == before
         elsewhere = await scene.send(61, DELAY_SEC=9)
         came = await scene.after(20 * SECOND)
     assert answer.code == ResponseCode.SYSTEM_ERROR

@@ -43,7 +43,10 @@ class Scene:
         """`asked`: for example DELAY_SEC=5."""
         pairs = {"UNIQ_KEY": f"U{number}", **{f"TIMER_{name}": value for name, value in asked.items()}}
         text = "".join(f"{name}\x01{value}\x02" for name, value in pairs.items())
-        request = replace(a_send(b=topic, e="2", i=text), body=b"%d" % number, opaque=9)
+        return await self.send_with(text, b"%d" % number, topic=topic)
+
+    async def send_with(self, properties: str, body: bytes = b"x", *, topic: str = TOPIC) -> Command:
+        request = replace(a_send(b=topic, e="2", i=properties), body=body, opaque=9)
         (answer,) = await self.desk.ask(request)
         return answer
 

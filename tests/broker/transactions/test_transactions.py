@@ -21,6 +21,7 @@ from tests.broker.transactions.scenes import (
 from flaremq.base.units import HOUR_MS
 from flaremq.broker.delay.levels import DelayedMessages
 from flaremq.broker.delay.timers import Timers
+from flaremq.broker.transactions.ledger import HalfLedger
 from flaremq.broker.transactions.transactions import GROUP
 from flaremq.model.record import decode
 from flaremq.model.topic import TopicConfig
@@ -241,11 +242,11 @@ async def test_a_producer_of_the_group_is_asked_once_the_time_is_up(tmp_path: Pa
         await scene.prepare(7)
         assert await scene.check(5999) == []
         (asked,) = await scene.check(1)
-        (half,) = scene.of(HALF)
+        half = scene.of(HALF)[-1]
     assert asked.code == RequestCode.CHECK_TRANSACTION_STATE
     assert asked.is_oneway
     told = asked.fields
-    assert (told["tranStateTableOffset"], told["commitLogOffset"]) == ("0", str(half.physical_offset))
+    assert (told["tranStateTableOffset"], told["commitLogOffset"]) == ("1", str(half.physical_offset))
     assert (told["msgId"], told["transactionId"], told["topic"]) == ("U7", "U7", HALF)
     record = decode(bytes(asked.body or b""))
     assert (record.topic, record.queue_id, record.body) == (TOPIC, 2, b"7")
@@ -321,11 +322,31 @@ async def test_while_nobody_can_be_asked_nothing_is_counted(tmp_path: Path) -> N
         assert len(await scene.check(30 * SECOND)) == 1
 
 
-async def test_a_transaction_as_old_as_the_files_that_go_is_parked(tmp_path: Path) -> None:
+async def test_a_transaction_as_old_as_the_files_that_go_is_parked_once_somebody_was_asked(
+    tmp_path: Path,
+) -> None:
+    """Its producers were away for three days: they are asked when they are back, and then it is enough."""
     async with a_scene(tmp_path) as scene:
         await scene.prepare(7)
-        await scene.check(73 * HOUR_MS)
+        for _ in range(3):
+            assert await scene.check(73 * HOUR_MS) == []
+        assert scene.bodies(PARKED) == []
+        scene.joins()
+        assert len(await scene.check(30 * SECOND)) == 1
+        assert scene.bodies(PARKED) == []
+        assert await scene.check(73 * HOUR_MS) == []
         assert scene.bodies(PARKED) == [b"7"]
+
+
+async def test_a_transaction_may_ask_for_more_time_than_files_are_kept(tmp_path: Path) -> None:
+    async with a_scene(tmp_path) as scene:
+        scene.joins()
+        await scene.prepare(7, CHECK_IMMUNITY_TIME_IN_SECONDS=100 * HOUR_MS // SECOND)
+        assert await scene.check(99 * HOUR_MS) == []
+        assert scene.bodies(PARKED) == []
+        assert len(await scene.check(HOUR_MS)) == 1
+        await scene.end(7, COMMIT)
+        assert (scene.bodies(), scene.bodies(PARKED)) == ([b"7"], [])
 
 
 async def test_a_message_may_ask_for_more_time_without_being_counted(tmp_path: Path) -> None:
@@ -367,6 +388,27 @@ async def test_what_is_open_and_what_has_ended_is_known_after_a_stop(tmp_path: P
         assert scene.bodies() == [b"1"]
         await scene.end(5, COMMIT)
         assert scene.bodies() == [b"1", b"5"]
+
+
+async def test_what_has_ended_behind_an_open_one_is_known_after_a_crash(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(HalfLedger, "ops_max", 4)
+    clock = ManualClock()
+    async with a_scene(tmp_path, clock) as scene:
+        for number in range(40):
+            await scene.prepare(number)
+        for number in range(1, 39):
+            await scene.end(number, COMMIT)
+        scene.desk.store.workers.log_flusher.flush(0)
+        scene.transactions.save()
+    (tmp_path / "abort").touch()
+    async with a_scene(tmp_path, clock) as scene:
+        assert [half.key for half in scene.transactions.ledger] == ["U0", "U39"]
+        assert scene.transactions.ledger.ahead == 0
+        for number in (0, 1, 20, 38, 39):
+            assert code_of(await scene.end(number, COMMIT)) == ResponseCode.SUCCESS
+        assert scene.bodies() == [b"%d" % number for number in (*range(1, 39), 0, 39)]
 
 
 async def test_a_commit_whose_op_was_lost_in_a_crash_is_not_repeated(tmp_path: Path) -> None:

@@ -303,7 +303,7 @@ LOST = frozenset({"lost send", "not consumed", "unread", "two values", "poll ord
 PLANTED = [
     PlantedBug(answer_before_flush, LOST, 30),
     PlantedBug(folder_sync_lost, LOST | {"lost topic"}, 1),
-    PlantedBug(offset_before_its_message, LOST | {"fifo", "offset ahead"}, 0),
+    PlantedBug(offset_before_its_message, LOST | {"fifo", "offset ahead"}, 4),
     PlantedBug(delivered_early, frozenset({"early"}), 4),
     PlantedBug(rollback_commits, frozenset({"rolled back"}), 1),
     PlantedBug(topic_not_saved, frozenset({"lost topic"}), 0),

@@ -26,7 +26,7 @@ from flaremq.admin.values.messages import (
     TimeRange,
     Track,
     TrackState,
-    WaitingMessage,
+    WaitingMessages,
     found_in,
 )
 from flaremq.admin.values.outcome import Answers
@@ -200,11 +200,10 @@ class Messages:
         check_topic(wanted.topic)
         return scans.scan(self._servers, wanted)
 
-    async def waiting(
-        self, topic: str | None = None, count_max: int = WAITING_MAX
-    ) -> Answers[WaitingMessage]:
+    async def waiting(self, topic: str | None = None, count_max: int = WAITING_MAX) -> WaitingMessages:
         """Messages that are stored but not delivered yet, retries included, in the order in which they are
-        due; of one topic, or of all. Reads at most `count_max` records of each broker and delay level."""
+        due; of one topic, or of all. Reads on until `count_max` are found of a broker's timers, or of a delay
+        level, or a million records were read. Then `partial` says so."""
         return await waitings.waiting(self._servers, topic, count_max)
 
     async def recall(self, handle: str) -> Recall:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final
 
+from flaremq.admin.values.outcome import Answers
 from flaremq.base.errors import InvalidParameter
 from flaremq.model import sysflag
 from flaremq.model.batch import unwrap
@@ -148,6 +149,14 @@ class WaitingMessage:
     """As it lies in the topic in which it waits."""
     recall_handle: str | None = None
     """What cancels it; None if it cannot be cancelled."""
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingMessages(Answers[WaitingMessage]):
+    """Messages that wait, by the time at which they are due."""
+
+    partial: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """For brokers of which not all is there, how much was read: more messages may wait."""
 
 
 class TrackState(Enum):

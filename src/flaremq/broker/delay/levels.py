@@ -27,6 +27,7 @@ from flaremq.base.clock import Clock
 from flaremq.base.errors import FlareError
 from flaremq.base.lifecycle import Owned, Sleep
 from flaremq.base.logs import fields, logger
+from flaremq.base.units import SECOND_MS
 from flaremq.broker.delay.copies import Copies
 from flaremq.broker.delay.elsewhere import AT_ONCE, outgoing
 from flaremq.broker.delay.waiting import Due
@@ -59,6 +60,10 @@ class _Level:
     """Queue offset of the next message to deliver."""
     copied: deque[tuple[int, int]] = field(default_factory=deque)
     """Deliveries that may not be on the disk yet: the end of the log after a slice, and `next` then."""
+    ahead_until: int = 0
+    """Messages before this queue offset"""
+    ahead_since_s: float = 0.0
+    """have been waiting since then, by the monotonic clock: it was seen then that the other was set back."""
     trouble: str = ""
     """Why the last delivery failed; logged once."""
 
@@ -176,23 +181,20 @@ class DelayedMessages(Feature):
         if self._is_slave:
             self._send_all()
             return
-        spans_ms = self._store.settings.delay_levels_ms
         due = [*range(1, self._levels_end())]
-        while due := [number for number in due if self._deliver_some(number, spans_ms)]:
+        while due := [number for number in due if self._deliver_some(number)]:
             await self._sleep(0)
 
-    def _deliver_some(self, number: int, spans_ms: Sequence[int]) -> bool:
+    def _deliver_some(self, number: int) -> bool:
         """Deliver for as long as a slice lasts. True if more is due."""
         queue = self._store.queues.get(SCHEDULE_TOPIC, number - 1)
         if queue is None or queue.is_batch:
             return False
         level = self._level(number, queue)
         entries = queue.entries(level.next, _READ_AT_ONCE)
-        delay_ms = spans_ms[number - 1] if number <= len(spans_ms) else None
-        now_ms, ends_s = self._clock.now_ms(), self._now_s() + _SLICE_S
-        before = level.next
+        ends_s, before = self._now_s() + _SLICE_S, level.next
         try:
-            due = self._due(entries, delay_ms, now_ms)
+            due = self._due(level, queue, entries)
             done = 0
             while done < len(due):
                 some = self._deliver_many(level, due[done : done + _AT_ONCE])
@@ -201,8 +203,7 @@ class DelayedMessages(Feature):
                 done += some or 1
                 if self._now_s() > ends_s:
                     return True
-            if len(due) * layout.ENTRY_SIZE < len(entries):
-                return False
+            return bool(due) and len(due) * layout.ENTRY_SIZE == len(entries)
         except FlareError as error:
             self._failed(level, error)
             return False
@@ -210,7 +211,6 @@ class DelayedMessages(Feature):
             if level.next != before:
                 level.copied.append((self._store.log.end, level.next))
                 self._store.show(wait=False)
-        return bool(entries)
 
     # Delivering elsewhere.
 
@@ -220,19 +220,15 @@ class DelayedMessages(Feature):
             queue = self._store.queues.get(SCHEDULE_TOPIC, number - 1)
             if queue is not None and not queue.is_batch and number not in self._under_way:
                 level = self._level(number, queue)
-                if self._first_due(level, queue):
+                if self._due(level, queue, queue.entries(level.next, 1)):
                     self._under_way.add(number)
                     self._sending.spawn(f"send level {number}", self._send_level(level, queue))
 
-    def _first_due(self, level: _Level, queue: ConsumeQueue) -> Sequence[tuple[int, int]]:
-        spans_ms, number = self._store.settings.delay_levels_ms, level.number
-        delay_ms = spans_ms[number - 1] if number <= len(spans_ms) else None
-        return self._due(queue.entries(level.next, AT_ONCE), delay_ms, self._clock.now_ms())
-
     async def _send_level(self, level: _Level, queue: ConsumeQueue) -> None:
         try:
-            while self._serves() and (due := self._first_due(level, queue)):
-                if not await self._send_some(level, due):
+            while self._serves():
+                due = self._due(level, queue, queue.entries(level.next, AT_ONCE))
+                if not due or not await self._send_some(level, due):
                     return
         finally:
             self._under_way.discard(level.number)
@@ -264,24 +260,55 @@ class DelayedMessages(Feature):
             self._tables.delays.set(number, within)
         return level
 
-    def _due_ms(self, delay_ms: int | None, physical_offset: int, size: int, code: int, now_ms: int) -> int:
-        """When a message is due. Its level has no `delay_ms` if it is no longer configured."""
-        if is_address(code):  # With queue extensions, the entry has no room for the time.
-            return self._store.log.store_time(physical_offset, size) + (delay_ms or 0)
-        if delay_ms is not None and code > now_ms + delay_ms:
-            return now_ms  # The clock was set back: no message waits longer than its level.
-        return code
-
     def _due(
-        self, entries: bytes | memoryview, delay_ms: int | None, now_ms: int
+        self, level: _Level, queue: ConsumeQueue, entries: bytes | memoryview
     ) -> Sequence[tuple[int, int]]:
-        """Physical offset and size of those at the beginning that are due."""
-        found = []
+        """Physical offset and size of those at the beginning that are due. The first is the level's next."""
+        now_ms = self._clock.now_ms()
+        found: list[tuple[int, int]] = []
         for physical_offset, size, code in _ENTRY.iter_unpack(entries):
-            if self._due_ms(delay_ms, physical_offset, size, code, now_ms) > now_ms:
+            at = level.next + len(found)
+            if not 0 <= code <= now_ms and not self._is_due(level, queue, at, physical_offset, size, code):
                 break
             found.append((physical_offset, size))
         return found
+
+    def _is_due(
+        self,
+        level: _Level,
+        queue: ConsumeQueue,
+        queue_offset: int,
+        physical_offset: int,
+        size: int,
+        code: int,
+    ) -> bool:
+        """Whether the moment has come that was stored with a message, whatever its level means now.
+
+        One that was stored later than now does not wait for the clock, which was set back, perhaps by years.
+        It waits as long as its level was, from when this is seen on.
+        """
+        spans_ms, store_time = self._store.settings.delay_levels_ms, self._store.log.store_time
+        now_ms = self._clock.now_ms()
+        span_ms = spans_ms[min(level.number, len(spans_ms)) - 1]
+        if is_address(code):
+            ext = self._store.queues.ext_of((SCHEDULE_TOPIC, level.number - 1))
+            unit = ext.get(code) if ext is not None else None
+            code = unit.tags_code if unit is not None else store_time(physical_offset, size) + span_ms
+        was_seen = queue_offset < level.ahead_until
+        if code <= now_ms or (code <= now_ms + span_ms and not was_seen):
+            return code <= now_ms
+        stored_ms = store_time(physical_offset, size)
+        if stored_ms < 0:
+            return True  # It is no longer in the log: to deliver it says so.
+        if not was_seen:
+            if stored_ms <= now_ms:
+                return False  # Its level was longer then.
+            level.ahead_until, level.ahead_since_s = queue.max_offset, self._clock.monotonic_s()
+            log.warning(
+                "the clock was set back: delayed messages wait as long as their level again",
+                extra=fields(level=level.number, by_ms=stored_ms - now_ms),
+            )
+        return (self._clock.monotonic_s() - level.ahead_since_s) * SECOND_MS >= code - stored_ms
 
     def _deliver_many(self, level: _Level, due: Sequence[tuple[int, int]]) -> int:
         """Deliver the first ordinary ones in one append. How many: 0 if the first must go alone."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 from flaremq.base.clock import Clock
 from flaremq.base.errors import FlareError, IllegalOperation, MessageNotFound, NoPermission, TopicNotFound
 from flaremq.base.live import Live
 from flaremq.base.units import SECOND_MS
+from flaremq.broker.delay.copies import is_number
 from flaremq.broker.delay.timerdoor import markers
 from flaremq.broker.delay.timers import Timers
 from flaremq.broker.features import Feature, Requests
@@ -16,6 +18,9 @@ from flaremq.broker.send.acks import Acks
 from flaremq.broker.settings import BrokerSettings
 from flaremq.broker.tables.topics import TopicConfigs
 from flaremq.model import properties, timers
+from flaremq.model.columns import Check
+from flaremq.model.message import StoredMessage
+from flaremq.model.record import decode
 from flaremq.model.timers import WHEEL_TOPIC, Handle
 from flaremq.model.topic import PERM_WRITE
 from flaremq.protocol import beans, fields
@@ -25,6 +30,9 @@ from flaremq.protocol.headers.broker import LOG_END
 from flaremq.protocol.headers.pop import RecallMessageRequestHeader, RecallMessageResponseHeader
 from flaremq.remoting.router import Peer
 from flaremq.store.store import MessageStore
+
+_FOUND_MAX: Final = 1024
+_NO_END_MS: Final = (1 << 63) - 1
 
 
 class TimerRequests(Feature):
@@ -72,22 +80,23 @@ class TimerRequests(Feature):
         """Returns the id of a message that will not be delivered."""
         header = fields.decode(RecallMessageRequestHeader, request.fields)
         handle = self._checked(header)
-        if not await self._was_seen(handle):
-            raise MessageNotFound(
-                f"no message {handle.unique_key} has waited here for topic {handle.topic}: "
-                "expected a handle that a send to this broker returned"
-            )
-        now_ms = self._clock.now_ms()
-        if self._wheel.is_due(timers.slot_ms(handle.moment_ms, self._store.settings.timer_precision_ms)):
+        seen = await self._seen(handle)
+        now_ms, precision_ms = self._clock.now_ms(), self._store.settings.timer_precision_ms
+        if self._wheel.is_due(timers.slot_ms(handle.moment_ms, precision_ms)):
             raise IllegalOperation(
                 f"message {handle.unique_key} was due {(now_ms - handle.moment_ms) / SECOND_MS:.1f} s ago "
                 "and can no longer be cancelled"
             )
-        precision_ms, group = self._store.settings.timer_precision_ms, header.producer_group or ""
-        for each in markers(handle, precision_ms, group, now_ms, self._host):
-            stored = self._store.put(each, wait=False)
+        there = {each.properties.get(properties.TIMER_DEL_UNIQKEY): each for each in seen}
+        end = 0
+        for marks, each in markers(handle, precision_ms, header.producer_group or "", now_ms, self._host):
+            marker = there.get(marks)
+            if marker is None:
+                end = max(end, self._store.put(each, wait=False).end)
+            else:  # Recalled before, and perhaps not safe yet.
+                end = max(end, marker.physical_offset + marker.size)
         self._store.show(wait=False)
-        if await self._acks.safe(stored.end) == ResponseCode.SYSTEM_ERROR:
+        if await self._acks.safe(end) == ResponseCode.SYSTEM_ERROR:
             raise FlareError("the disk failed: the message may be delivered or not")
         return handle.unique_key
 
@@ -108,15 +117,40 @@ class TimerRequests(Feature):
             )
         return handle
 
-    async def _was_seen(self, handle: Handle) -> bool:
-        """Whether the message of a handle was ever stored. True if there is no index to tell."""
+    async def _seen(self, handle: Handle) -> list[StoredMessage]:
+        """What was stored for the moment of a handle under its key: the message, copies of it and markers
+        that cancel it. Raises if the message is not among it. Nothing if there is no index to tell."""
         if self._store.index is None:
-            return True
+            return []
+        seen = await self._offload.run(lambda: self._found(handle))
+        waiting = [each for each in seen if properties.TIMER_DEL_UNIQKEY not in each.properties]
+        if not waiting:
+            raise MessageNotFound(
+                f"no message {handle.unique_key} has waited here for topic {handle.topic}: "
+                "expected a handle that a send to this broker returned"
+            )
+        precision_ms = self._store.settings.timer_precision_ms
+        slot = (handle.moment_ms - 1) // precision_ms
+        if all(_slot_ms(each) // precision_ms != slot for each in waiting):
+            raise IllegalOperation(
+                f"message {handle.unique_key} waits for another moment than the recall handle says: "
+                "expected the handle that its send returned"
+            )
+        return [each for each in seen if _slot_ms(each) // precision_ms == slot]
+
+    def _found(self, handle: Handle) -> list[StoredMessage]:
+        """Everything under the key of a handle, for its topic. One may be stored later than now: the clock
+        was set back. Other messages may name the key among theirs."""
+        self._store.show()
         key = handle.unique_key.encode()
-        found = await self._offload.run(
-            lambda: self._store.query(WHEEL_TOPIC, key, 1, 0, self._clock.now_ms(), unique=True)
-        )
-        return bool(found)
+        records = self._store.finder.by_key(WHEEL_TOPIC, key, _FOUND_MAX, 0, _NO_END_MS)
+        found = [decode(record, check=Check.NOTHING) for record in records]
+        return [
+            each
+            for each in found
+            if each.unique_key == handle.unique_key
+            and each.properties.get(properties.REAL_TOPIC) == handle.topic
+        ]
 
     async def get_progress(self, _peer: Peer, request: Command) -> Command:
         """For other members: how far the wheel is."""
@@ -132,3 +166,9 @@ class TimerRequests(Feature):
     def _check_enabled(self) -> None:
         if not self._store.settings.timer_enabled:
             raise FlareError("timer messages are switched off here: set timerWheelEnable=true")
+
+
+def _slot_ms(stored: StoredMessage) -> int:
+    """The slot that a message or marker names; -1 if it names none."""
+    text = stored.properties.get(properties.TIMER_OUT_MS, "")
+    return int(text) if is_number(text) else -1

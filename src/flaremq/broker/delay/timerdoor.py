@@ -85,17 +85,16 @@ def _has_level(known: dict[str, str]) -> bool:
 
 def markers(
     handle: Handle, precision_ms: int, group: str, now_ms: int, host: bytes
-) -> tuple[NewMessage, NewMessage]:
-    """The messages that cancel another, as RocketMQ writes them.
+) -> list[tuple[str, NewMessage]]:
+    """The messages that cancel another, as RocketMQ writes them, each with what it names.
 
     There are two, so that whoever has the folder next finds its own: 5.3 looks for topic and key, 5.1 and
     versions from 5.4 on for the key alone.
     """
-    by_both, by_key = (
-        _marker(handle, marks, precision_ms, group, now_ms, host)
+    return [
+        (marks, _marker(handle, marks, precision_ms, group, now_ms, host))
         for marks in (handle.marks, handle.unique_key)
-    )
-    return by_both, by_key
+    ]
 
 
 def _marker(

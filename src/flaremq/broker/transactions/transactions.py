@@ -2,8 +2,8 @@
 
     prepared > half topic > end: commit   > its own topic, and an op    }
                             end: rollback > an op                       } in one append
-                            no end        > a producer is asked, and again
-                            asked too often, or too old > parked, and an op
+                            no end        > a copy and an op, a producer is asked, and again
+                            asked too often, or too old when asked > parked, and an op
 
 The op says that a prepared message has ended. It is appended together with the committed message, so that a
 crash leaves both or, for lack of the op, a committed message that names its half: either way it is known to
@@ -33,6 +33,7 @@ from flaremq.broker.features import Feature
 from flaremq.broker.offload import Offload
 from flaremq.broker.settings import BrokerSettings
 from flaremq.broker.stats.stats import Stats
+from flaremq.broker.tables.producers import ClientMember
 from flaremq.broker.tables.tables import Tables
 from flaremq.broker.tasks import Task
 from flaremq.broker.transactions.halves import HALF_TOPIC, OP_TOPIC, PARKED_TOPIC
@@ -62,6 +63,10 @@ _READ_AT_ONCE: Final = 256
 _SAVE_S: Final = 1.0
 _ROWS: Final = 4096
 _SENT_AT_ONCE: Final = 64
+_OF_COPIES: Final = properties.TRANSACTION_CHECK_TIMES, properties.TRANSACTION_PREPARED_QUEUE_OFFSET
+_BEHIND_MAX: Final = 100_000
+"""How many prepared messages one that is open may have behind it before it is written anew: they are all read
+when the broker starts."""
 
 
 class Transactions(Feature):
@@ -113,12 +118,14 @@ class Transactions(Feature):
             self._within(topic, self._tables.offsets.get(GROUP, topic.decode(), 0))
             for topic in (HALF_TOPIC, OP_TOPIC)
         )
-        self.ledger = HalfLedger(half, op)
+        queue = self._queue(HALF_TOPIC)
+        self.ledger = HalfLedger(half, op, half if queue is None else queue.max_offset)
         for queue_offset, stored in self._read(OP_TOPIC, op):
             named = _named(stored)
             self.ledger.end(named)
             self.ledger.op(queue_offset, max(named, default=-1))
         self.notice()
+        self.ledger.started()
         if len(self.ledger):
             self._find_committed()
             log.info("transactions are open", extra=fields(count=len(self.ledger)))
@@ -138,7 +145,7 @@ class Transactions(Feature):
             if stretch is None or stretch.next <= at:
                 break
             for half in _committed(stretch.view, facts, stretch.count, open_):
-                self.ledger.end([half.queue_offset], half.key, committed=True)
+                self.ledger.end(self.ledger.all_of(half.queue_offset, half.key), half.key, committed=True)
             at = stretch.next
 
     async def stop(self) -> None:
@@ -223,6 +230,7 @@ class Transactions(Feature):
     def _half(self, stored: StoredMessage) -> Half:
         known = stored.properties
         immunity = _number(known.get(properties.CHECK_IMMUNITY_TIME_IN_SECONDS))
+        is_copy = any(name in known for name in _OF_COPIES)
         return Half(
             queue_offset=stored.queue_offset,
             physical_offset=stored.physical_offset,
@@ -230,6 +238,7 @@ class Transactions(Feature):
             key=stored.unique_key or "",
             group=known.get(properties.PRODUCER_GROUP, ""),
             stored_ms=stored.store_timestamp_ms,
+            since_ms=stored.born_timestamp_ms if is_copy else stored.store_timestamp_ms,
             immunity_ms=self._live.now.transaction_timeout_ms if immunity is None else immunity * SECOND_MS,
             checks=_number(known.get(properties.TRANSACTION_CHECK_TIMES)) or 0,
         )
@@ -248,12 +257,13 @@ class Transactions(Feature):
         queue_id = _number(known.get(properties.REAL_QUEUE_ID)) or 0
         if self._tables.awaited(topic, queue_id) is None:
             raise TopicNotFound(f"topic[{topic}] not exist: create it, or the message will be parked")
+        open_ = self.ledger.newest(half.unique_key or "")  # After a crash, it is looked for among those.
         message = replace(
             copy_of(half),
             topic=topic.encode(),
             queue_id=queue_id,
             sys_flag=half.sys_flag & ~sysflag.TRANSACTION_MASK | sysflag.TRANSACTION_COMMIT,
-            prepared_transaction_offset=half.physical_offset,
+            prepared_transaction_offset=half.physical_offset if open_ is None else open_.physical_offset,
         )
         later = self._later(message, known)
         if later is not message:
@@ -302,7 +312,7 @@ class Transactions(Feature):
         self.notice()
         self._leave_done()
         for number, half in enumerate(self.ledger):
-            if self.ledger.is_open(half.queue_offset, half.key):
+            if half.queue_offset in self.ledger:
                 try:
                     self._check(half)
                 except FlareError as error:  # This one comes again; the others do not wait for it.
@@ -312,6 +322,7 @@ class Transactions(Feature):
                     )
             if number % _READ_AT_ONCE == _READ_AT_ONCE - 1:
                 await self._sleep(0)
+        self.notice()
 
     def _leave_done(self) -> None:
         """While we were away, another member may have sent the first ones to other brokers."""
@@ -339,27 +350,59 @@ class Transactions(Feature):
                 return
 
     def _check(self, half: Half) -> None:
-        age_ms = self._clock.now_ms() - half.stored_ms
-        too_old = age_ms > self._store.settings.file_reserved_hours * HOUR_MS
+        now_ms = self._clock.now_ms()
         # Below zero: the clock was set back, or a former leader had one that was ahead. The true age is not
         # known, and it may take hours until this clock is there as well.
-        if not too_old and 0 <= age_ms < half.immunity_ms:
+        immune = 0 <= now_ms - half.since_ms < half.immunity_ms
+        holds_up = self.ledger.noticed - half.queue_offset > max(_BEHIND_MAX, 10 * len(self.ledger))
+        if immune and not holds_up:
             return
+        stored = self._stored(half.physical_offset, half.size)
+        if stored is None:
+            log.error("a prepared message is no longer in the log", extra=fields(key=half.key))
+            self.ledger.end([half.queue_offset])
+            return
+        # Nothing is parked before somebody was asked, however old it is.
+        is_old = now_ms - half.stored_ms > self._store.settings.file_reserved_hours * HOUR_MS
+        members = () if immune else self._tables.producers.members(half.group)
+        if not immune and (
+            half.checks >= self._live.now.transaction_checks_max or (half.checks > 0 and is_old)
+        ):
+            self._park(stored, half.checks)
+        elif members:
+            self._ask(self._renewed(half, stored, half.checks + 1), members[next(self._turns) % len(members)])
+        elif is_old or holds_up:
+            self._renewed(half, stored, half.checks)
+
+    def _renewed(self, half: Half, stored: StoredMessage, checks: int) -> Half:
+        """Write an open one anew, with how often it was asked about, as RocketMQ does: a restart counts on,
+        and neither the log nor the queues before it are needed any longer."""
+        known = {**stored.properties, properties.TRANSACTION_CHECK_TIMES: str(checks)}
+        # RocketMQ would take the copy for ended: the op of the first one is there.
+        known.pop(properties.TRANSACTION_PREPARED_QUEUE_OFFSET, None)
+        copy = replace(copy_of(stored), topic=HALF_TOPIC, queue_id=0, properties=encode_properties(known))
+        ended = self.ledger.all_of(half.queue_offset, half.key)
+        try:
+            first, *ops = self._store.put_group([copy, *(self.op(each) for each in ended)])
+        except PropertiesTooLong:
+            half.checks = checks
+            return half
+        place = first.queue_offset, first.physical_offset, first.size
+        renewed = Half(
+            *place, half.key, half.group, self._clock.now_ms(), half.since_ms, half.immunity_ms, checks
+        )
+        self.ledger.renew(ended, renewed)
+        for queue_offset, op in zip(ended, ops, strict=True):
+            self.ledger.op(op.queue_offset, queue_offset)
+        self._store.show(wait=False)
+        return renewed
+
+    def _ask(self, half: Half, member: ClientMember) -> None:
+        """Any producer of the group will do."""
         record = self._store.record(half.physical_offset)
         stored = self._stored(half.physical_offset, half.size)
         if record is None or stored is None:
-            log.error("a prepared message is no longer in the log", extra=fields(key=half.key))
-            self.ledger.end([half.queue_offset])
-        elif too_old or half.checks >= self._live.now.transaction_checks_max:
-            self._park(stored, half.checks)
-        elif self._ask(half, stored, bytes(record)):
-            half.checks += 1
-
-    def _ask(self, half: Half, stored: StoredMessage, record: bytes) -> bool:
-        """Whether there is a producer of the group to ask: any of them will do."""
-        members = self._tables.producers.members(half.group)
-        if not members:
-            return False
+            return
         header = CheckTransactionStateRequestHeader(
             topic=HALF_TOPIC.decode(),
             tran_state_table_offset=half.queue_offset,
@@ -371,9 +414,8 @@ class Transactions(Feature):
         )
         topic = stored.properties.get(properties.REAL_TOPIC, "")
         queue_id = _number(stored.properties.get(properties.REAL_QUEUE_ID)) or 0
-        member = members[next(self._turns) % len(members)]
-        clientcalls.check_transaction(member.peer, header, readdressed(record, topic.encode(), queue_id))
-        return True
+        told = readdressed(bytes(record), topic.encode(), queue_id)
+        clientcalls.check_transaction(member.peer, header, told)
 
     def _park(self, stored: StoredMessage, checks: int) -> None:
         self._tables.topics.ensure(PARKED_TOPIC.decode(), 1)
@@ -411,7 +453,8 @@ def _prepared_again(half: StoredMessage) -> NewMessage:
     known = dict(half.properties)
     topic = known.pop(properties.REAL_TOPIC, "")
     known.pop(properties.REAL_QUEUE_ID, None)
-    known.pop(properties.TRANSACTION_PREPARED_QUEUE_OFFSET, None)
+    for name in _OF_COPIES:
+        known.pop(name, None)
     known[properties.TRANSACTION_PREPARED] = "true"
     sys_flag = sysflag.with_transaction_type(half.sys_flag, sysflag.TRANSACTION_PREPARED)
     return replace(

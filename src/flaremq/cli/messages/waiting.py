@@ -9,18 +9,19 @@ from typing import Annotated, Final
 import typer
 
 from flaremq.admin.documents import waiting_document
-from flaremq.admin.values.messages import WaitingMessage
+from flaremq.admin.values.messages import WaitingMessage, WaitingMessages
 from flaremq.base.errors import MessageNotFound
 from flaremq.base.units import DAY_MS, HOUR_MS, MINUTE_MS
 from flaremq.cli.connect import connected, note_failures
 from flaremq.cli.names import topic_names
 from flaremq.cli.options import Json, Namesrv, Profile
-from flaremq.cli.render import BadValue, Output
+from flaremq.cli.render import BadValue, Output, note
 from flaremq.cli.times import local
 from flaremq.client.message import Recall
 
 _SPANS: Final = (("minute", MINUTE_MS), ("hour", HOUR_MS), ("day", DAY_MS))
 _NOT_DONE: Final = 1
+_ID_MAX: Final = 60  # No id is longer: what is must be a recall handle.
 
 WaitingTopic = Annotated[
     str | None,
@@ -57,6 +58,8 @@ def waiting(
         else:
             _sum_up(found, out)
         note_failures(found.failed)
+        for name, why in sorted(found.partial.items()):
+            note(f"incomplete: {name}: {why}")
 
     out.show(waiting_document(found), for_people)
 
@@ -92,7 +95,8 @@ def cancel(
 ) -> None:
     """Cancel a message that waits for its moment, so that it is never delivered."""
     with connected(namesrv, profile) as admin:
-        handle = _handle(admin.messages.waiting(topic), which)
+        is_id = len(which) <= _ID_MAX
+        handle = _handle(admin.messages.waiting(topic), which) if is_id else which
         recall = admin.messages.recall(handle)
     told = {
         Recall.CANCELLED: "cancelled: it will not be delivered",
@@ -105,7 +109,7 @@ def cancel(
         raise typer.Exit(_NOT_DONE)
 
 
-def _handle(found: Iterable[WaitingMessage], which: str) -> str:
+def _handle(found: WaitingMessages, which: str) -> str:
     for each in found:
         if each.message.message_id == which:
             if each.recall_handle is None:
@@ -114,6 +118,10 @@ def _handle(found: Iterable[WaitingMessage], which: str) -> str:
                     "send with --delay or --deliver-at to be able to"
                 )
             return each.recall_handle
-    if len(which) > 60:  # No id is that long.
-        return which
+    if found.partial or found.failed:
+        whys = (f"{name}: {why}" for name, why in sorted({**found.failed, **found.partial}.items()))
+        raise MessageNotFound(
+            f"message {which} is not among those that were read, and not all were ({'; '.join(whys)}): "
+            "give its recall handle instead"
+        )
     raise MessageNotFound(f"no message {which} waits: see `flaremq message waiting --list`")

@@ -26,6 +26,10 @@ class NameServerPool:
     def chosen(self) -> str:
         return self.addresses[self._chosen]
 
+    def doubt(self) -> None:
+        """What the chosen one tells may be wrong: the next call begins with another."""
+        self._chosen = (self._chosen + 1) % len(self.addresses)
+
     async def call(self, request: Command, timeout_s: float) -> tuple[str, Command]:
         """The address that answered, and its answer, whatever its code. Raises NoNameServer if none answers.
 

@@ -83,11 +83,13 @@ class QueuePlacement:
         return any(each.broker_addrs and MASTER_ID not in each.broker_addrs for each in brokers)
 
     async def _looked_again(self, topic: str, deadline_s: float) -> bool:
-        """Look for news after a pause; False if there is no time for it."""
+        """Look for news after a pause; False if there is no time for it. Each time at another NameServer:
+        one may hear of the old master only, when a network is cut."""
         left_s = deadline_s - self._client.clock.monotonic_s()
         if left_s <= _LOOK_S:
             return False
         await self._client.sleep(_LOOK_S)
+        self._client.namesrvs.doubt()
         with suppress(FlareError, TimeoutError):
             async with asyncio.timeout(left_s - _LOOK_S):
                 await self._client.routes.refresh(topic)

@@ -5,9 +5,13 @@ from __future__ import annotations
 import asyncio
 import math
 import random
+from typing import Final
 
 from flaremq.base.lifecycle import Listener, Step, Worker
-from flaremq.testing.sim.loop import SimLoop
+from flaremq.testing.sim.loop import DISK_LOOK_S, HERE, SimLoop
+
+_SYNCING: Final = frozenset({"flaremq-flush", "flaremq-flush-queues", "flaremq-ledger"})
+"""Workers that wait for the disk."""
 
 
 class StepWorker(Worker):
@@ -68,6 +72,9 @@ class StepWorker(Worker):
 
     def _run_step(self) -> None:
         if self.stopping:
+            return
+        if self.name in _SYNCING and HERE.get(self._loop.root).disk_hangs:
+            self._next = self._loop.call_later(DISK_LOOK_S, self._run_step)
             return
         self._woken.clear()
         self._rest(*self.once())

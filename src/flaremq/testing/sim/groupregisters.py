@@ -79,8 +79,13 @@ class LeaderAnswers:
                 await asyncio.sleep(self._rng.random() * 2 * _PACE_S)
                 for machine in self._sim.members:
                     if self._term(machine) is not None and machine not in self._asked:
-                        task = self._asked[machine] = asyncio.create_task(self._ask(client, machine))
-                        task.add_done_callback(lambda _, of=machine: self._asked.pop(of))
+                        self._asked[machine] = asyncio.create_task(self._ask_once(client, machine))
+
+    async def _ask_once(self, client: Client, machine: Machine) -> None:
+        try:
+            await self._ask(client, machine)
+        finally:
+            del self._asked[machine]
 
     def _term(self, machine: Machine) -> tuple[GroupBroker, int] | None:
         """In which its answers are given; None if it does not serve as a leader. Who has just been deposed
@@ -146,7 +151,7 @@ class LeaderAnswers:
 
 def check_answers(answers: Answers, begun_s: Mapping[int, float]) -> None:
     """`begun_s`: when the send began by which a queue came to have this end."""
-    terms = {op.value: -NEVER for op in answers.leaders}
+    terms = {op.value: -NEVER for op in answers.leaders if isinstance(op.value, int)}
     _check("who leads", growing(answers.leaders, terms))
     _check("max offset", growing([op for _, op in answers.ends], {0: -NEVER, **begun_s}))
     for term in {term for term, _ in answers.queries}:
@@ -157,13 +162,13 @@ def check_answers(answers: Answers, begun_s: Mapping[int, float]) -> None:
         _check(f"offset in term {term}", [*writes, *reads], kept)
 
 
-def growing(reads: Sequence[RegisterOp], begun_s: Mapping[Hashable, float]) -> list[RegisterOp]:
+def growing(reads: Sequence[RegisterOp], begun_s: Mapping[int, float]) -> list[RegisterOp]:
     """Reads of a register that only grows, with its writes: each was there when a larger value was read."""
     ended_s, found = NEVER, list[RegisterOp]()
     by_value: dict[Hashable, float] = {}
     for op in reads:
         by_value[op.value] = min(op.ended_s, by_value.get(op.value, NEVER))
-    for value in sorted(begun_s, reverse=True):  # type: ignore[type-var]
+    for value in sorted(begun_s, reverse=True):
         ended_s = min(ended_s, by_value.get(value, NEVER))
         found.append(RegisterOp(value, begun_s[value], max(ended_s, begun_s[value])))
     return [*found, *reads]

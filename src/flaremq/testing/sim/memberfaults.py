@@ -87,7 +87,7 @@ class MemberFaults:
     async def _change(self, group: str, header: ChangeMembersHeader) -> bool:
         return await self._ask(group, RequestCode.FLAREMQ_GROUP_CHANGE, header, tries_s=_TRIES_S)
 
-    async def _ask(self, group: str, code: int, header: Any, *, tries_s: float) -> bool:
+    async def _ask(self, group: str, code: RequestCode, header: Any, *, tries_s: float) -> bool:
         """Whether the group has decided on it. An answer may be lost, so it is asked for again."""
         ends_s, is_repeated = self._sim.loop.now_s + tries_s, False
         while True:
@@ -105,7 +105,7 @@ class MemberFaults:
                 return False
             await asyncio.sleep(_AGAIN_S)
 
-    async def _ask_at(self, leader: Machine, code: int, header: Any) -> None:
+    async def _ask_at(self, leader: Machine, code: RequestCode, header: Any) -> None:
         operator = self._operator
         if operator is None:
             operator = self._operator = self._sim.client_machine("operator")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import random
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import count, islice
 from typing import Any, Final
@@ -139,12 +139,17 @@ class PretendGroup:
     repeats: float = 0.0
     slow_s: float = 0.01
     cut: set[frozenset[str]] = field(default_factory=set)
+    kinds: Mapping[str, type[LibraryMember]] = field(default_factory=dict)
+    """Members that follow other rules than ours. What these decide on may be taken back."""
+    taken_back: set[int] = field(default_factory=set)
+    """Entries that were decided on twice, differently."""
     acknowledged: dict[int, bytes] = field(default_factory=dict)
     leaders: dict[int, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.rng = random.Random(self.seed)
         self._order = count()
+        self._wire = 0
         self._due: list[tuple[float, int, Callable[[], None]]] = []
         self.members = Membership({each: f"10.0.0.{n}:1" for n, each in enumerate(self.ids)})
         self.all = {each: PretendMember(each, MemoryLedger(self.members)) for each in self.ids}
@@ -158,7 +163,7 @@ class PretendGroup:
     def start(self, name: str) -> None:
         member = self.all[name]
         member.life += 1
-        member.rules = LibraryMember(
+        member.rules = self.kinds.get(name, LibraryMember)(
             *(name, member.ledger, member.ballot or Ballot(), PACE, self.now),
             members=self.members.addresses,
             rng=self.rng,
@@ -299,6 +304,8 @@ class PretendGroup:
                 member.ledger.append_run(run)
                 self._sync_later(member)
             case Truncate(first):
+                if member.name in self.kinds:
+                    member.committed = min(member.committed, first - 1)
                 assert first > member.committed, "what was committed is given up"
                 member.ledger.truncate_from(first)
             case Empty(first, position):
@@ -308,7 +315,8 @@ class PretendGroup:
                 self._commit(member, index)
             case Lead(term):
                 assert self.leaders.setdefault(term, member.name) == member.name, "two leaders in one term"
-                member.ledger.append(term, b"leads")
+                if member.name not in self.kinds:
+                    member.ledger.append(term, b"leads")
                 self._sync_later(member)
                 self.after(0.0, lambda: self.happens(member, Appended()))
             case Follow():
@@ -320,7 +328,10 @@ class PretendGroup:
         assert index <= member.ledger.last_index
         for at in range(max(member.ledger.first_index, member.committed + 1), index + 1):
             data = member.ledger.entry(at).data
-            assert self.acknowledged.setdefault(at, data) == data, f"entry {at} was decided differently"
+            if self.acknowledged.setdefault(at, data) != data:
+                assert self.kinds, f"entry {at} was decided differently"
+                self.taken_back.add(at)
+                self.acknowledged[at] = data
         member.committed = max(member.committed, index)
 
     # The network.
@@ -349,7 +360,15 @@ class PretendGroup:
         self.after(ANSWER_S, lambda: answered(None))
 
     def _send(self, sender: str, to: str, arrive: Callable[[], None]) -> None:
-        times = 1 + (self.rng.random() < self.repeats)
+        times, sent_on = 1 + (self.rng.random() < self.repeats), self._wire
+
+        def come() -> None:
+            if self._wire == sent_on:
+                arrive()
+
         for _ in range(times):
             if self.rng.random() >= self.loss and not self._is_cut(sender, to):
-                self.after(self.rng.expovariate(1 / self.slow_s), arrive)
+                self.after(self.rng.expovariate(1 / self.slow_s), come)
+
+    def lose_what_is_under_way(self) -> None:
+        self._wire += 1

@@ -23,6 +23,9 @@ from flaremq.dledger.ledger.storeledger import StoreLedger
 from flaremq.dledger.node import MemberNode
 from flaremq.dledger.types import Standing
 from flaremq.store.store import MessageStore
+from flaremq.testing.sim.groupchecks import GroupChecks
+from flaremq.testing.sim.offsetwatch import OffsetWatch
+from flaremq.testing.sim.queueends import QueueEnds
 
 
 def dispatched_beyond_the_commit_index(patch: Patch) -> None:
@@ -54,6 +57,13 @@ def answered_before_the_group_has_decided(patch: Patch) -> None:
 
 def deposed_leader_answers_with_success(patch: Patch) -> None:
     patch.setattr(RaftSide, "deposed", lambda self: self._committed.advance(self._store.log.end))
+
+
+def lease_off_and_only_clients_watch(patch: Patch) -> None:
+    """Who was deposed answers on, and nobody looks into the members."""
+    lease_off(patch)
+    for watch in (GroupChecks, OffsetWatch, QueueEnds):
+        patch.setattr(watch, "look", lambda _self: None)
 
 
 def served_before_its_queues_are_rebuilt(patch: Patch) -> None:

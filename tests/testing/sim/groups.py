@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -18,6 +18,7 @@ from flaremq.protocol.headers.replicas import ChangeMembersHeader
 from flaremq.servers.groupbroker import GroupBroker
 from flaremq.store.api import GetStatus
 from flaremq.testing.sim.groupchecks import GroupChecks
+from flaremq.testing.sim.wires import LinkQuality
 from flaremq.testing.sim.world import Machine, Simulation
 
 T = TypeVar("T")
@@ -165,9 +166,14 @@ class Group:
 
 
 def play(
-    scenario: Callable[[Group], Coroutine[Any, Any, T]], seed: int = 1, replicas: int = 3, namesrvs: int = 1
+    scenario: Callable[[Group], Coroutine[Any, Any, T]],
+    seed: int = 1,
+    replicas: int = 3,
+    namesrvs: int = 1,
+    options: Mapping[str, object] | None = None,
+    quality: LinkQuality | None = None,
 ) -> T:
-    with Simulation(seed, replicas=replicas, namesrvs=namesrvs) as sim:
+    with Simulation(seed, replicas=replicas, namesrvs=namesrvs, options=options, quality=quality) as sim:
 
         async def whole() -> T:
             group = Group(sim)

@@ -31,6 +31,13 @@ def mostly(*values: object, quick: int = 1) -> list[Any]:
     ]
 
 
+@pytest.fixture(params=mostly(7, 19, 30, 43, quick=2))
+def seed(request: pytest.FixtureRequest) -> int:
+    """Of all that is left to chance."""
+    found: int = request.param
+    return found
+
+
 def runs(plan: Plan, *kinds: str) -> RunResult:
     result = run_plan(plan)
     assert not result.check, "\n".join((*result.last, result.line()))
@@ -42,21 +49,23 @@ def runs(plan: Plan, *kinds: str) -> RunResult:
 
 
 @pytest.mark.parametrize("operations", mostly(0, 3, 11))
-def test_fault_1_a_leader_and_a_follower_are_killed_in_the_middle_of_their_work(operations: int) -> None:
+def test_fault_1_a_leader_and_a_follower_are_killed_in_the_middle_of_their_work(
+    operations: int, seed: int
+) -> None:
     faults = (
         Fault(4.0, "kill within", LEADER, 1.0, operations),
         Fault(9.0, "kill within", 1, 1.0, operations),
     )
-    runs(replace(PLAN, faults=faults), "kill")
+    runs(replace(PLAN, seed=seed, faults=faults), "kill")
 
 
 @pytest.mark.parametrize("strict", [False, True])
-def test_faults_2_4_and_5_power_loss_of_a_leader_with_lost_and_torn_pages(strict: bool) -> None:
+def test_faults_2_4_and_5_power_loss_of_a_leader_with_lost_and_torn_pages(strict: bool, seed: int) -> None:
     faults = (Fault(4.0, "power within", LEADER, 1.0, 2), Fault(9.0, "power", LEADER, 1.0))
-    runs(replace(PLAN, strict_names=strict, faults=faults), "power loss")
+    runs(replace(PLAN, seed=seed, strict_names=strict, faults=faults), "power loss")
 
 
-def test_fault_6_a_leader_whose_sync_fails_once_steps_down_and_acknowledges_nothing_more() -> None:
+def test_fault_6_a_leader_whose_sync_fails_once_steps_down_and_acknowledges_nothing_more(seed: int) -> None:
     async def scenario(group: Group) -> None:
         old = await group.led()
         acknowledged = await group.sent("before")
@@ -72,14 +81,14 @@ def test_fault_6_a_leader_whose_sync_fails_once_steps_down_and_acknowledges_noth
         assert new.is_running
         assert set(acknowledged) <= set(await group.agree())
 
-    play(scenario)
+    play(scenario, seed)
 
 
-def test_fault_7_a_leader_whose_disk_is_full_refuses_and_goes_on_when_there_is_room() -> None:
-    runs(replace(PLAN, faults=(Fault(4.0, "disk full", LEADER, 4.0, 0),)), "disk full")
+def test_fault_7_a_leader_whose_disk_is_full_refuses_and_goes_on_when_there_is_room(seed: int) -> None:
+    runs(replace(PLAN, seed=seed, faults=(Fault(4.0, "disk full", LEADER, 4.0, 0),)), "disk full")
 
 
-def test_fault_8_a_leader_whose_disk_becomes_read_only_leaves_within_an_election_timeout() -> None:
+def test_fault_8_a_leader_whose_disk_becomes_read_only_leaves_within_an_election_timeout(seed: int) -> None:
     async def scenario(group: Group) -> None:
         old = await group.led()
         acknowledged = await group.sent("before")
@@ -93,7 +102,7 @@ def test_fault_8_a_leader_whose_disk_becomes_read_only_leaves_within_an_election
         old.kill()
         assert set(acknowledged) <= set(await group.agree())
 
-    play(scenario)
+    play(scenario, seed)
 
 
 class SlowFlush:
@@ -112,7 +121,7 @@ class SlowFlush:
 
 
 def test_fault_9_a_leader_with_a_slow_disk_answers_when_the_others_have_synced(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     """Or not at all: a timeout is no success."""
 
@@ -128,11 +137,11 @@ def test_fault_9_a_leader_with_a_slow_disk_answers_when_the_others_have_synced(
         assert not await group.send("no majority", limit_s=0.5, attempts=1)
         slow.is_stalled = False
 
-    play(scenario)
+    play(scenario, seed)
 
 
 def test_fault_46_a_leader_whose_disk_stalls_steps_down_and_is_not_elected_while_it_lasts(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     async def scenario(group: Group) -> None:
         old = await group.led()
@@ -147,20 +156,22 @@ def test_fault_46_a_leader_whose_disk_stalls_steps_down_and_is_not_elected_while
         slow.is_stalled = False
         assert {"before", "after"} <= set(await group.agree())
 
-    play(scenario)
+    play(scenario, seed)
 
 
 @pytest.mark.parametrize("target", mostly(0, 1, 2))
 def test_fault_10_bits_that_flip_are_found_and_repaired_and_the_damaged_member_does_not_lead(
-    target: int,
+    target: int, seed: int
 ) -> None:
     """Whoever leads is killed when the bits have flipped."""
     flips = tuple(Fault(5.0 + 0.3 * number, "rot", target, 0.0, 7 * number) for number in range(4))
-    runs(replace(PLAN, faults=(*flips, Fault(6.5, "kill", LEADER, 2.0))), "rot", "kill")
+    runs(replace(PLAN, seed=seed, faults=(*flips, Fault(6.5, "kill", LEADER, 2.0))), "rot", "kill")
 
 
 @pytest.mark.parametrize("half", [False, True])
-def test_faults_11_and_12_a_member_whose_log_file_is_cut_has_it_again_before_it_votes(half: bool) -> None:
+def test_faults_11_and_12_a_member_whose_log_file_is_cut_has_it_again_before_it_votes(
+    half: bool, seed: int
+) -> None:
     async def scenario(group: Group) -> None:
         leader = await group.led()
         cut, third = group.others(leader)
@@ -179,16 +190,16 @@ def test_faults_11_and_12_a_member_whose_log_file_is_cut_has_it_again_before_it_
         await leader.start()
         assert await group.agree() == sorted(acknowledged)
 
-    play(scenario)
+    play(scenario, seed)
 
 
 @pytest.mark.parametrize("number", mostly(0, 5, 1, 4, 9, quick=2))
-def test_fault_12_a_truncated_file_of_queues_or_index_is_made_again(number: int) -> None:
+def test_fault_12_a_truncated_file_of_queues_or_index_is_made_again(number: int, seed: int) -> None:
     faults = (Fault(5.0, "truncate", LEADER, 1.0, number), Fault(9.0, "truncate", 1, 1.0, number))
-    runs(replace(PLAN, faults=faults), "truncate")
+    runs(replace(PLAN, seed=seed, faults=faults), "truncate")
 
 
-def test_fault_11_a_member_that_lost_its_ballot_elects_nobody() -> None:
+def test_fault_11_a_member_that_lost_its_ballot_elects_nobody(seed: int) -> None:
     async def scenario(group: Group) -> None:
         leader = await group.led()
         lost, third = group.others(leader)
@@ -203,10 +214,12 @@ def test_fault_11_a_member_that_lost_its_ballot_elects_nobody() -> None:
         assert {"before", "after"} == {"before", *await group.sent("after")}
         assert await group.agree() == ["after", "before"]
 
-    play(scenario)
+    play(scenario, seed)
 
 
-def test_fault_13_a_member_restored_from_a_backup_gets_what_it_lacks_and_brings_nothing_back() -> None:
+def test_fault_13_a_member_restored_from_a_backup_gets_what_it_lacks_and_brings_nothing_back(
+    seed: int,
+) -> None:
     async def scenario(group: Group) -> list[str]:
         leader = await group.led()
         old, _ = group.others(leader)
@@ -224,14 +237,16 @@ def test_fault_13_a_member_restored_from_a_backup_gets_what_it_lacks_and_brings_
         assert await group.agree() == sorted(acknowledged)
         return acknowledged
 
-    assert len(play(scenario)) == 5
+    assert len(play(scenario, seed)) == 5
 
 
 # Partitions and pauses.
 
 
 @pytest.mark.parametrize("one_way", [False, True])
-def test_faults_14_and_16_a_leader_that_is_cut_off_answers_no_longer_than_its_lease(one_way: bool) -> None:
+def test_faults_14_and_16_a_leader_that_is_cut_off_answers_no_longer_than_its_lease(
+    one_way: bool, seed: int
+) -> None:
     """Cut off from the other members, or only unable to hear them. Clients reach it."""
 
     async def scenario(group: Group) -> None:
@@ -245,35 +260,40 @@ def test_faults_14_and_16_a_leader_that_is_cut_off_answers_no_longer_than_its_le
         assert group.of(new).node.term > 1
         assert await group.agree() == sorted(acknowledged)
 
-    play(scenario)
+    play(scenario, seed)
 
 
 @pytest.mark.parametrize("kind", ["members cut", "members deaf"])
-def test_faults_14_and_16_clients_go_on_at_the_next_leader_while_the_old_one_is_there(kind: str) -> None:
+def test_faults_14_and_16_clients_go_on_at_the_next_leader_while_the_old_one_is_there(
+    kind: str, seed: int
+) -> None:
     faults = tuple(Fault(3.0 + 4 * number, kind, LEADER, 3.0) for number in range(3))
-    runs(replace(PLAN, faults=faults, clients=2), kind)
+    runs(replace(PLAN, seed=seed, faults=faults, clients=2), kind)
 
 
 @pytest.mark.parametrize("kind", mostly("bridge", "ring", "halves"))
-def test_fault_15_partitions_of_five_leave_one_leader_and_heal(kind: str) -> None:
+def test_fault_15_partitions_of_five_leave_one_leader_and_heal(kind: str, seed: int) -> None:
     faults = tuple(Fault(3.0 + 4 * number, kind, LEADER, 3.0) for number in range(3))
-    runs(replace(PLAN, replicas=5, faults=faults), kind)
+    runs(replace(PLAN, seed=seed, replicas=5, faults=faults), kind)
 
 
-def test_fault_17_a_leader_that_stood_still_for_half_a_minute_is_fenced() -> None:
-    runs(replace(PLAN, length_s=42.0, sends=40, faults=(Fault(4.0, "pause", LEADER, 30.0),)), "pause")
+def test_fault_17_a_leader_that_stood_still_for_half_a_minute_is_fenced(seed: int) -> None:
+    runs(
+        replace(PLAN, seed=seed, length_s=42.0, sends=40, faults=(Fault(4.0, "pause", LEADER, 30.0),)),
+        "pause",
+    )
 
 
-def test_fault_18_a_partition_and_then_a_killed_majority() -> None:
+def test_fault_18_a_partition_and_then_a_killed_majority(seed: int) -> None:
     faults = (
         Fault(3.0, "members cut", LEADER, 2.0),
         *(Fault(3.5 + 0.1 * target, "kill", target, 2.0) for target in (0, 1)),
     )
-    runs(replace(PLAN, faults=faults), "members cut", "kill")
+    runs(replace(PLAN, seed=seed, faults=faults), "members cut", "kill")
 
 
 @pytest.mark.parametrize("first", mostly(*MEMBERS))
-def test_fault_19_whichever_members_start_first_keep_what_was_acknowledged(first: int) -> None:
+def test_fault_19_whichever_members_start_first_keep_what_was_acknowledged(first: int, seed: int) -> None:
     async def scenario(group: Group) -> None:
         leader = await group.led()
         late = group.others(leader)[0]
@@ -288,11 +308,11 @@ def test_fault_19_whichever_members_start_first_keep_what_was_acknowledged(first
         await group.led()
         assert await group.agree() == sorted(acknowledged)
 
-    play(scenario, seed=19)
+    play(scenario, seed)
 
 
 @pytest.mark.parametrize("kind", mostly("cut", "kill", "power"))
-def test_fault_20_members_come_and_go_while_their_leader_is_killed_or_cut_off(kind: str) -> None:
+def test_fault_20_members_come_and_go_while_their_leader_is_killed_or_cut_off(kind: str, seed: int) -> None:
     """Each change is asked for again until the group has decided on it."""
 
     async def hit(group: Group) -> None:
@@ -332,29 +352,29 @@ def test_fault_20_members_come_and_go_while_their_leader_is_killed_or_cut_off(ki
         assert await group.agree() == sorted(acknowledged)
         assert group.ids() == {each.name[-2:] for each in group.members}
 
-    play(scenario, seed=20)
+    play(scenario, seed)
 
 
 # What consumers, timers and tails make of it.
 
 
 @pytest.mark.parametrize("kind", mostly("power", "kill", "members cut"))
-def test_fault_25_offsets_go_back_by_no_more_than_their_last_second(kind: str) -> None:
+def test_fault_25_offsets_go_back_by_no_more_than_their_last_second(kind: str, seed: int) -> None:
     faults = tuple(Fault(5.0 + 5 * number, kind, LEADER, 1.5) for number in range(3))
-    result = runs(replace(PLAN, length_s=22.0, sends=30, faults=faults))
+    result = runs(replace(PLAN, seed=seed, length_s=22.0, sends=30, faults=faults))
     assert result.met["offsets after a failover"] > 10
 
 
 @pytest.mark.parametrize("kind", mostly("members cut", "kill", "power"))
-def test_fault_30_timers_that_wait_while_logs_are_cut_are_fired(kind: str) -> None:
+def test_fault_30_timers_that_wait_while_logs_are_cut_are_fired(kind: str, seed: int) -> None:
     faults = tuple(Fault(5.0 + 5 * number, kind, LEADER, 2.0) for number in range(3))
-    result = runs(replace(PLAN, seed=30, timers=True, sends=40, length_s=22.0, faults=faults))
+    result = runs(replace(PLAN, seed=seed, timers=True, sends=40, length_s=22.0, faults=faults))
     assert result.met["acknowledged"] > 20
 
 
 @pytest.mark.parametrize("is_stored", [False, True])
 def test_fault_42_power_is_lost_before_a_vote_is_stored_or_before_it_is_answered(
-    is_stored: bool, monkeypatch: pytest.MonkeyPatch
+    is_stored: bool, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     plain = BallotFile.save
     lost = list[str]()
@@ -381,12 +401,12 @@ def test_fault_42_power_is_lost_before_a_vote_is_stored_or_before_it_is_answered
         acknowledged += await group.sent("after")
         assert await group.agree() == sorted(acknowledged)
 
-    play(scenario)
+    play(scenario, seed)
     assert lost
 
 
 @pytest.mark.parametrize("replicas", [3, 5])
-def test_faults_43_and_45_leaders_in_turn_with_tails_that_are_given_up(replicas: int) -> None:
+def test_faults_43_and_45_leaders_in_turn_with_tails_that_are_given_up(replicas: int, seed: int) -> None:
     """Each is cut off from the others while clients go on sending to it, and so has what nobody else has."""
 
     async def scenario(group: Group) -> None:
@@ -412,21 +432,23 @@ def test_faults_43_and_45_leaders_in_turn_with_tails_that_are_given_up(replicas:
         assert set(acknowledged) <= set(shown)
         assert len(shown) == len(set(shown))
 
-    play(scenario, seed=43, replicas=replicas)
+    play(scenario, seed, replicas=replicas)
 
 
 @pytest.mark.parametrize("away", mostly("pause", "members cut"))
-def test_fault_44_unsynced_writes_are_lost_in_one_member_while_another_one_is_away(away: str) -> None:
+def test_fault_44_unsynced_writes_are_lost_in_one_member_while_another_one_is_away(
+    away: str, seed: int
+) -> None:
     faults = (
         Fault(4.0, away, 0, 4.0),
         Fault(5.0, "power", 1, 0.5),
         Fault(9.0, away, 1, 3.0),
         Fault(10.0, "power", 2, 0.5),
     )
-    runs(replace(PLAN, strict_names=True, faults=faults), away, "power loss")
+    runs(replace(PLAN, seed=seed, strict_names=True, faults=faults), away, "power loss")
 
 
-def test_fault_47_name_servers_that_disagree_leave_the_old_leader_no_client() -> None:
+def test_fault_47_name_servers_that_disagree_leave_the_old_leader_no_client(seed: int) -> None:
     """One NameServer hears of the old leader only, which other members cannot reach."""
 
     async def scenario(group: Group) -> None:
@@ -443,10 +465,10 @@ def test_fault_47_name_servers_that_disagree_leave_the_old_leader_no_client() ->
         assert not group.of(old).node.may_answer()
         assert await group.agree() == sorted(acknowledged)
 
-    play(scenario, namesrvs=2)
+    play(scenario, seed, namesrvs=2)
 
 
-def test_fault_50_a_member_that_is_configured_otherwise_is_refused_and_not_counted() -> None:
+def test_fault_50_a_member_that_is_configured_otherwise_is_refused_and_not_counted(seed: int) -> None:
     async def scenario(group: Group) -> None:
         leader = await group.led()
         strange, third = group.others(leader)
@@ -465,4 +487,4 @@ def test_fault_50_a_member_that_is_configured_otherwise_is_refused_and_not_count
         await third.start()
         assert await group.sent("after")
 
-    play(scenario)
+    play(scenario, seed)

@@ -92,8 +92,9 @@ class Timers(Feature):
         self._firing: Firing | None = None
         self._done: Done | None = None
         """What another member has delivered for us."""
-        self._fence = (0, 0)
-        """A time, and the queue offset up to which messages are entered before slots before it are read."""
+        self._fence = (0, 0, 0)
+        """A time, the end of the log then, and the queue offset up to which messages are entered before slots
+        before that time are read: -1 as long as it is not known."""
         self._steps: deque[tuple[int, Progress]] = deque()
         """Progress that may not be on the disk yet, each with the end of the log then."""
         self._saved = Progress()
@@ -268,6 +269,7 @@ class Timers(Feature):
         """A slice; True if there is more to do."""
         ends_s = self._now_s() + _SLICE_S
         self._follow_clock()
+        self._set_fence()  # Before anything of our own is stored.
         try:
             more = self._entering.some(ends_s - _SLICE_S / 2)
             more = self._fire(ends_s) or more
@@ -287,6 +289,7 @@ class Timers(Feature):
         more = True
         while more and self._is_open and self._serves():
             self._follow_clock()
+            self._set_fence()
             try:
                 more = self._entering.some(self._now_s() + _SLICE_S / 2)
                 if self._firing is not None or self._begin():
@@ -391,8 +394,9 @@ class Timers(Feature):
 
     def _begin(self) -> bool:
         """Take the next slot whose time is over; False if there is none yet."""
-        files, due_ms = self.files, self._floor(self._clock.now_ms())
-        if files.read_ms >= due_ms or not self._is_entered(due_ms):
+        self._set_fence()
+        files, (due_ms, _, queue_offset) = self.files, self._fence
+        if files.read_ms >= due_ms or not 0 <= queue_offset <= files.queue_offset:
             return False
         end_ms = min(due_ms, files.read_ms + _SLOTS_AT_ONCE * files.precision_ms)
         at_ms = files.wheel.next_occupied(files.read_ms, end_ms)
@@ -409,11 +413,18 @@ class Timers(Feature):
         files, now_ms = self.files, self._clock.now_ms
         return kind(at_ms, files, self._store, self._copies, self._leave, now_ms, self._done)
 
-    def _is_entered(self, due_ms: int) -> bool:
-        """Whether all messages are entered that were stored before a time was over."""
-        if self._fence[0] != due_ms:
-            self._fence = due_ms, self._store.max_offset(WHEEL_TOPIC, 0)
-        return self.files.queue_offset >= self._fence[1]
+    def _set_fence(self) -> None:
+        """Slots before a time are read when all is entered that was stored until then. Messages of a group
+        are in no queue before it has decided on them, and a marker among them may cancel what would be fired.
+        One fence after the other is passed, so that a log that always grows holds up no slot for ever."""
+        store, due_ms = self._store, self._floor(self._clock.now_ms())
+        if not self.files.read_ms < self._fence[0] <= due_ms:
+            self._fence = due_ms, store.log.confirmed if self._is_slave else store.log.end, -1
+        at_ms, log_end, queue_offset = self._fence
+        if queue_offset < 0:
+            self._show()
+            if store.dispatcher.position >= log_end:
+                self._fence = at_ms, log_end, store.max_offset(WHEEL_TOPIC, 0)
 
     def _leave(self, topic: str, count: int) -> None:
         self.counts.add(topic, -count)

@@ -7,6 +7,7 @@ before any single operation: that is where the orders lie that a crash can leave
 from __future__ import annotations
 
 import random
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NoReturn
@@ -154,6 +155,15 @@ class SimDisk(PowerLossDisk):
                 data = path.read_bytes()
                 path.unlink()
                 path.write_bytes(data)
+
+    def lose_all(self) -> None:
+        """An empty disk takes its place."""
+        self.disarm()
+        shutil.rmtree(self._root, ignore_errors=True)
+        for path in list(self._seen):
+            self._forget(path)
+        for noted in (self._new_folders, self._dropped, self.synced, self._taken, self._modified_ms):
+            noted.clear()
 
     def lose_power_by(self, rng: random.Random) -> None:
         self.disarm()

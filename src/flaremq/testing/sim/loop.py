@@ -28,6 +28,8 @@ EPOCH_MS: Final = 1_700_000_000_000
 _STUCK_ROUNDS: Final = 200_000
 """So many rounds without a moment passing are an endless loop, not work."""
 _UNWIND_MAX: Final = 100
+DISK_LOOK_S: Final = 0.05
+"""So often whoever waits for a disk that hangs looks again."""
 
 
 class NodeKilled(BaseException):
@@ -49,6 +51,8 @@ class SimNode:
         self.skew_ms = 0
         """By how much its wall clock is ahead."""
         self.dead = self.paused = False
+        self.disk_hangs = False
+        """Whether a thread that asks for the disk waits."""
         self.tasks: dict[asyncio.Task[Any], None] = {}
         self.on_death: list[Callable[[], None]] = []
 
@@ -190,11 +194,15 @@ class SimLoop(asyncio.BaseEventLoop):
         return handle
 
     def run_in_executor(self, executor: Any, func: Callable[..., T], *args: Any) -> asyncio.Future[T]:  # type: ignore[override]  # noqa: ARG002
-        """Work for a thread is done at a random moment soon."""
+        """Work for a thread is done at a random moment soon, or when the disk works again."""
         future: asyncio.Future[T] = self.create_future()
+        node = HERE.get(self.root)
 
         def work() -> None:
             if future.cancelled():
+                return
+            if node.disk_hangs:
+                self.call_later(DISK_LOOK_S, work)
                 return
             try:
                 result = func(*args)

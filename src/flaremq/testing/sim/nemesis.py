@@ -9,7 +9,8 @@ from typing import Final
 
 from flaremq.base.errors import FlareError
 from flaremq.dledger.ledger.raftlog import RaftLog
-from flaremq.testing.sim.plan import LEADER, PARTITIONS, Fault
+from flaremq.testing.sim.memberfaults import MemberFaults
+from flaremq.testing.sim.plan import LEADER, MEMBER_KINDS, PARTITIONS, Fault
 from flaremq.testing.sim.world import Machine, Simulation
 
 _CRC_AT: Final = 40  # In the head of an entry.
@@ -22,6 +23,7 @@ class Nemesis:
         self._sim = sim
         self._clients = clients
         self._tasks: list[asyncio.Task[None]] = []
+        self._of_members = MemberFaults(sim)
 
     async def run(self, faults: Sequence[Fault]) -> None:
         for fault in faults:
@@ -41,12 +43,18 @@ class Nemesis:
                 machine.step_clock(
                     -machine.skew_ms
                 )  # Else a timer may wait for an hour that has been before.
-            if machine.node is not None and machine.node.paused:
-                machine.resume()
+            if machine.node is not None:
+                machine.node.disk_hangs = False
+                if machine.node.paused:
+                    machine.resume()
         await asyncio.gather(*(self._up(machine) for machine in sim.namesrvs))
         for machine in (*sim.brokers, *sim.slaves):
             await self._up(machine)
         await asyncio.gather(*(self._up(machine) for machine in sim.members))
+
+    def settle(self) -> None:
+        """Who belongs to no group any more is gone, from when each group has a leader."""
+        self._of_members.settle()
 
     async def _up(self, machine: Machine) -> None:
         store = self._sim.store_of(machine)
@@ -84,6 +92,8 @@ class Nemesis:
                 await self._network(broker, fault)
             case kind if kind in PARTITIONS:
                 await self._partition(broker, fault)
+            case kind if kind in MEMBER_KINDS:
+                await self._of_members.do(broker, fault)
             case "truncate":
                 broker.kill()
                 self._truncate(broker, fault.number)
@@ -107,6 +117,8 @@ class Nemesis:
         """Flip a bit in the head of an entry that was decided on: nobody but a scrub reads it."""
         member = self._sim.running_members.get(machine.name)
         if member is None or not machine.is_running or not member.takes_part:
+            return
+        if not self._of_members.may_lose(machine):
             return
         ledger = member.store.log
         assert isinstance(ledger, RaftLog)
@@ -142,7 +154,7 @@ class Nemesis:
     async def _again(self, machines: Sequence[Machine], after_s: float) -> None:
         await asyncio.sleep(after_s)
         for machine in machines:
-            if not machine.is_running:
+            if not machine.is_running and machine in self._sim.servers + self._sim.namesrvs:
                 await self._try(machine)
 
     async def _try(self, machine: Machine) -> None:
@@ -201,7 +213,7 @@ class Nemesis:
             # A supervisor starts it again, or an operator boots the machine, and its kernel forgets pages
             # that never reached the disk.
             (broker.lose_power if fault.number % 2 else broker.kill)()
-        if not broker.is_running:
+        if not broker.is_running and broker in sim.servers:  # Else it has left its group.
             await self._try(broker)
 
 

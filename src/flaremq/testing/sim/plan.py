@@ -22,6 +22,9 @@ PARTITIONS: Final = ("members cut", "members deaf", "halves", "bridge", "ring")
 """Of the members of a group, from each other; clients reach all of them. The member that is the target is cut
 off, hears nobody, is in the smaller half, is the only one that both halves see, or sees its neighbours only,
 as all do then."""
+MEMBER_KINDS: Final = (*PARTITIONS, "transfer", "add member", "remove member", "disk lost", "slow disk")
+"""Every kind that befalls members of groups alone. A lost disk is followed by an empty one; a slow one syncs
+nothing for a while."""
 LEADER: Final = -1
 """As a target: who leads at the moment."""
 
@@ -62,6 +65,8 @@ class Plan:
     """Of each client."""
     timers: bool = False
     """Whether some messages name their moment."""
+    asks: bool = False
+    """Whether all who serve as leaders of groups are asked for what they know, again and again."""
     faults: tuple[Fault, ...] = ()
 
     @property
@@ -124,8 +129,9 @@ def draw(seed: int) -> Plan:
     return replace(plan, faults=tuple(map(_by_seconds, plan.faults))) if plan.timers else plan
 
 
-def draw_group(seed: int) -> Plan:
-    """The plan of a seed with Raft groups: as many faults as a group of that size may have, and more."""
+def draw_group(seed: int, *, is_mixed: bool = True) -> Plan:
+    """The plan of a seed with Raft groups: as many faults as a group of that size may have, and more. Without
+    `is_mixed`, only those that single brokers have too, and rot."""
     rng = random.Random(f"{seed}/group")
     plan = draw(seed)
     plan = replace(
@@ -136,9 +142,35 @@ def draw_group(seed: int) -> Plan:
         role="ASYNC_MASTER",
         copies=1,
         flush="ASYNC_FLUSH",
+        asks=is_mixed and random.Random(f"{seed}/asks").random() < 1 / 2,
         faults=tuple(replace(fault, target=rng.randrange(15)) for fault in plan.faults),
     )
-    return _with_rot(plan, random.Random(f"{seed}/rot"))
+    plan = _with_rot(plan, random.Random(f"{seed}/rot"))
+    return _with_mixture(plan, random.Random(f"{seed}/mixture")) if is_mixed else plan
+
+
+def _with_mixture(plan: Plan, rng: random.Random) -> Plan:
+    """In three of four plans: what befalls members alone, a third of its kinds not at all; and a third of all
+    faults meets whoever leads then."""
+    kinds = [kind for kind in MEMBER_KINDS if rng.random() < 0.66]
+    if rng.random() >= 3 / 4 or not kinds:
+        return plan
+    faults = [
+        Fault(
+            round(rng.uniform(3.0, plan.length_s - 2), 3),
+            rng.choice(kinds),
+            rng.randrange(15),
+            rng.choice([0.5, 2.0, 5.0, 10.0]),
+            rng.randrange(40),
+        )
+        for _ in range(rng.randint(2, 7))
+    ]
+    spared = ("rot", "namesrv kill", "client pause", "client kill")  # These have targets of their own.
+    aimed = [
+        replace(fault, target=LEADER) if rng.random() < 1 / 3 and fault.kind not in spared else fault
+        for fault in (*plan.faults, *faults)
+    ]
+    return replace(plan, faults=tuple(sorted(aimed, key=lambda fault: fault.at_s)))
 
 
 def _with_rot(plan: Plan, rng: random.Random) -> Plan:

@@ -25,6 +25,7 @@ from flaremq.store.offline.verify import Verifier
 from flaremq.store.store import MessageStore
 from flaremq.testing.sim.checks import Evidence, Violated, examine
 from flaremq.testing.sim.groupchecks import GroupChecks
+from flaremq.testing.sim.groupregisters import LeaderAnswers
 from flaremq.testing.sim.history import Content, History
 from flaremq.testing.sim.loop import Stuck
 from flaremq.testing.sim.nemesis import Nemesis
@@ -140,6 +141,7 @@ class _Run:
         self._groups = GroupChecks(sim)
         self._offsets = OffsetWatch(sim, self._history)
         self._ends = QueueEnds(sim)
+        self._answers = LeaderAnswers(sim) if plan.asks else None
         self.met: Counter[str] = Counter()
         self._files = OffsetFiles(sim)
         sim.on_made, sim.on_started = self._made, self._started
@@ -153,16 +155,24 @@ class _Run:
         nemesis = Nemesis(sim, self._machines)
         faults = asyncio.create_task(nemesis.run(plan.faults))
         watching = asyncio.create_task(self._watch())
+        asking = [asyncio.create_task(self._answers.run())] if self._answers is not None else []
         await asyncio.sleep(plan.length_s)
         faults.cancel()
         await nemesis.heal()
-        await self._finish([*work, watching])
+        await self._finish([*work, watching, *asking])
         await self._groups.led()
+        nemesis.settle()
+        for task in asking:
+            task.cancel()
         content = self.content()
         self.met = self._history.counts(content)
         self._check(content)
         if plan.keeps_acknowledged:
             self._ends.check(self._history, content)
+        if self._answers is not None:
+            self._answers.stop()
+            self._answers.check(self._history, content)
+            self.met["answers of leaders"] = self._answers.count
         for shopper, machine in zip(self._shoppers, self._machines, strict=True):
             await machine.do(_set(shopper.stopping))
         await asyncio.gather(*work)
@@ -242,12 +252,7 @@ class _Run:
         because its master has lost what it still has, says so. So do the members of a group."""
         await self._groups.settle()
         for machine in self._sim.members:
-            member = self._sim.running_members[machine.name]
-            member.store.show()
-            name = machine.name.rpartition("-")[0]
-            leader = self._sim.leader(name)
-            if leader is None or _content(member.store, name) != _content(leader.store, name):
-                raise Violated("other messages", f"{machine.name} shows other messages than its leader")
+            await self._shows_the_same(machine)
         for machine in self._sim.slaves:
             name = self._sim.master_of(machine).name
             limit_s = self._sim.loop.now_s + _CATCH_UP_S
@@ -266,6 +271,22 @@ class _Run:
             slave.store.show()
             if _content(slave.store, name) != _content(master.store, name):
                 raise Violated("other messages", f"{machine.name} shows other messages than its master")
+
+    async def _shows_the_same(self, machine: Machine) -> None:
+        """A member, as its leader, when it knows as much of the log to be decided on: that still grows."""
+        limit_s, name = self._sim.loop.now_s + _CATCH_UP_S, machine.name.rpartition("-")[0]
+        member = self._sim.running_members[machine.name]
+        while True:
+            leader = self._sim.leader(name)
+            if leader is not None and leader.store.log.confirmed == member.store.log.confirmed:
+                break
+            if self._sim.loop.now_s > limit_s:
+                raise Violated("not settled", f"{machine.name} does not get to where its leader is")
+            await asyncio.sleep(_LOOK_S)
+        member.store.show()
+        leader.store.show()
+        if _content(member.store, name) != _content(leader.store, name):
+            raise Violated("other messages", f"{machine.name} shows other messages than its leader")
 
     def _check(self, content: Content) -> None:
         plan, topics = self._plan, dict[str, frozenset[str]]()

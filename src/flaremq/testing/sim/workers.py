@@ -9,8 +9,10 @@ from collections.abc import Callable
 from typing import Final
 
 from flaremq.base.lifecycle import Listener, Step, Worker
-from flaremq.testing.sim.loop import SimLoop
+from flaremq.testing.sim.loop import DISK_LOOK_S, HERE, SimLoop
 
+_SYNCING: Final = frozenset({"flaremq-flush", "flaremq-flush-queues", "flaremq-ledger"})
+"""Workers that wait for the disk."""
 _FLUSHER: Final = "flaremq-flush"
 
 
@@ -77,6 +79,9 @@ class StepWorker(Worker):
 
     def _run_step(self) -> None:
         if self.stopping:
+            return
+        if self.name in _SYNCING and HERE.get(self._loop.root).disk_hangs:
+            self._next = self._loop.call_later(DISK_LOOK_S, self._run_step)
             return
         sync_s = 0.0 if self._is_syncing else self._sync_s()
         self._is_syncing = sync_s > 0

@@ -241,15 +241,23 @@ class Shopper:
             raise Violated("no copy", f"{op.value} was acknowledged, and {have} slaves have got it")
 
     def _check_majority(self, op: SendOp, receipt: Receipt) -> None:
-        """A majority has it on the disk, those among them that are dead now."""
-        place = decode_offset_id(receipt.offset_id).physical_offset
-        stores = [self._sim.store_of(each) for each in self._sim.members]
-        if any(store is None or store.report is None for store in stores):
-            return  # One is just starting: what it has is not known.
-        have = sum(store is not None and store.log.flushed.value > place for store in stores)
-        if have <= len(stores) // 2:
+        """A majority has it on the disk, those among them that are dead now, or have lost that disk since.
+        While members come or go, that is one of any members that somebody counts by."""
+        place, sim = decode_offset_id(receipt.offset_id).physical_offset, self._sim
+        machines = sim.members_of(receipt.queue.broker_name)
+        stores = {each.name.rpartition("-")[2]: (each.name, sim.store_of(each)) for each in machines}
+        has, counted = set[str](), set[tuple[str, ...]]()
+        for member, (name, store) in stores.items():
+            if store is None or store.report is None:
+                return  # One is just starting: what it has is not known.
+            if max(store.log.flushed.value, sim.lost.get(name, 0)) > place:
+                has.add(member)
+            running = sim.running_members[name]
+            if running.takes_part:
+                counted.add(running.node.status().membership.ids)
+        if counted and not any(len(has.intersection(ids)) > len(ids) // 2 for ids in counted):
             raise Violated(
-                "no majority", f"{op.value} was acknowledged, and {have} of {len(stores)} members have it"
+                "no majority", f"{op.value} was acknowledged, and {len(has)} of {len(stores)} members have it"
             )
 
     async def _fifo_queue(self, producer: Producer) -> MessageQueue:

@@ -15,7 +15,7 @@ import logging
 import random
 import shutil
 import tempfile
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self, TypeVar
@@ -225,6 +225,8 @@ class Simulation:
         self.rotten: set[tuple[str, int]] = set()
         """Entries that were damaged on the disks of members, by the machine's name and the index, until they
         are seen to be repaired."""
+        self.lost: dict[str, int] = {}
+        """How much of its log a member had on a disk that it has lost, until it is seen to vote again."""
         self.on_started: Callable[[Machine], None] = lambda _machine: None
         """Called when a broker has started; what it raises ends the run."""
         self.on_made: Callable[[Machine], None] = lambda _machine: None
@@ -279,29 +281,32 @@ class Simulation:
     def _groups(self, replicas: int) -> list[Machine]:
         made = []
         for number, name in enumerate(self.names):
-            ips = [f"10.0.{20 + number}.{member + 1}" for member in range(replicas)]
-            made += [self._in_group(name, ips, member) for member in range(replicas)]
+            ips = {f"n{each}": f"10.0.{20 + number}.{each + 1}" for each in range(replicas)}
+            made += [self._in_group(name, ips, member) for member in ips]
         return made
 
-    def _in_group(self, name: str, ips: Sequence[str], number: int) -> Machine:
-        """The member of this number, which is told of all these."""
-        peers = ";".join(f"n{each}-{ip}:{_GROUP_PORT}" for each, ip in enumerate(ips))
+    def _in_group(self, name: str, ips: Mapping[str, str], member: str) -> Machine:
+        """The member of this id, which is told of all these."""
         own = {
             "brokerName": name,
             "enableDLegerCommitLog": True,
-            "dLegerPeers": peers,
-            "dLegerSelfId": f"n{number}",
+            "dLegerPeers": ";".join(f"{each}-{ip}:{_GROUP_PORT}" for each, ip in ips.items()),
+            "dLegerSelfId": member,
         }
-        return self._group_member(self.machine(f"{name}-n{number}", ips[number]), own)
+        return self._group_member(self.machine(f"{name}-{member}", ips[member]), own)
 
     def new_member(self, name: str) -> Machine:
         """One more machine for a group, which does not know of it yet: it may become a member."""
-        others = [each for each in self.members if each.name.rpartition("-")[0] == name]
-        number, subnet = len(others), others[0].ip.rpartition(".")[0]
-        ips = [*(each.ip for each in others), f"{subnet}.{number + 1}"]
-        machine = self._in_group(name, ips, number)
+        others = {each.name.rpartition("-")[2]: each.ip for each in self.members_of(name)}
+        number = sum(each.startswith(f"{name}-n") for each in self.machines)  # Those that left count too.
+        subnet = next(iter(others.values())).rpartition(".")[0]
+        machine = self._in_group(name, {**others, f"n{number}": f"{subnet}.{number + 1}"}, f"n{number}")
         self.members.append(machine)
         return machine
+
+    def members_of(self, name: str) -> list[Machine]:
+        """The machines of one group."""
+        return [each for each in self.members if each.name.rpartition("-")[0] == name]
 
     def _group_member(self, machine: Machine, own: Mapping[str, object]) -> Machine:
         async def boot() -> None:

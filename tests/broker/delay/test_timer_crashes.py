@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 from tests.broker.delay.timerscenes import SECOND, TOPIC, WHEEL, Scene, a_scene
 
+from flaremq.model.layout import TIMER_BLANK_SIZE, TIMER_UNIT_SIZE
 from flaremq.store.store import MessageStore
 from flaremq.store.timer.timercheck import TimerCheck
 from flaremq.store.timer.timerlog import TimerLog
@@ -70,6 +72,27 @@ async def test_a_lost_progress_loses_no_message(tmp_path: Path, down_s: int) -> 
     async with a_scene(tmp_path, clock) as scene:
         came = await scene.after(30 * SECOND)
     assert set(came) == {b"%d" % n for n in range(10)}
+
+
+@pytest.mark.parametrize("seals", [True, False], ids=["stopped", "killed"])
+@pytest.mark.parametrize("left", [0.0, 0.01, 0.5, 0.99])
+@pytest.mark.parametrize("number", [0, 1, 2])
+async def test_a_file_of_the_timer_log_that_was_cut_short_loses_no_message(
+    tmp_path: Path, number: int, left: float, seals: bool
+) -> None:
+    clock, sizes = ManualClock(), {"timer_log_file_size": 10 * TIMER_UNIT_SIZE + TIMER_BLANK_SIZE}
+    async with a_scene(tmp_path / "first", clock, **sizes) as scene:
+        for each in range(25):
+            await scene.send(each, DELAY_SEC=20)
+        await scene.after(SECOND)
+        await saved(scene)
+        folder = tmp_path / "first" if seals else killed(scene, tmp_path)
+    files = sorted((folder / "timerlog").iterdir())
+    assert len(files) == 3
+    os.truncate(files[number], int(files[number].stat().st_size * left))
+    async with a_scene(folder, clock, **sizes) as scene:
+        came = await scene.after(100 * SECOND)
+    assert sorted(came, key=int) == [b"%d" % each for each in range(25)]
 
 
 async def test_after_a_crash_everything_that_waits_comes(tmp_path: Path) -> None:

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
 
@@ -81,15 +82,15 @@ class TimerFiles:
         """
         make_way(self._disk, self._root / "timerlog")
         make_way(self._disk, self._check_path.parent)
-        self.log.load()
+        is_whole = self.log.load()
         self._check = TimerCheck(self._disk, self._check_path)
         kept, seal = self._check.read(), self._check.seal()
-        is_sound = self.wheel.open() and clean and seal is not None and kept.log_end <= self.log.end
+        is_sound = self.wheel.open() and clean and is_whole and seal is not None
         self.read_ms = kept.read_ms // self.precision_ms * self.precision_ms
         self.entered_before = kept.queue_offset
         self.state_version, self.counter = kept.state_version, kept.counter
         self._check_precision(kept.read_ms)
-        if is_sound and self.wheel.checksum() == seal:
+        if is_sound and kept.log_end <= self.log.end and self.wheel.checksum() == seal:
             self.log.cut(kept.log_end)
             self.queue_offset = kept.queue_offset
             return None
@@ -114,9 +115,10 @@ class TimerFiles:
         trusted = self._trusted_end(kept)
         slots: dict[int, Slot] = {}
         hashes: Counter[int] = Counter()
-        for position, unit in self.log.units(begin):
-            if unit.offset + unit.size > log_end or position >= trusted:
-                break
+        there = takewhile(
+            lambda each: each[1].offset + each[1].size <= log_end and each[0] < trusted, self.log.units(begin)
+        )
+        for position, unit in _whole(there, queue_offset_of):
             end = position + TIMER_UNIT_SIZE
             if unit.slot_ms >= self.read_ms:
                 before, step = slots.get(unit.slot_ms), -1 if unit.cancels else 1
@@ -232,3 +234,16 @@ class TimerFiles:
         if self._check is not None:
             self._check.close()
             self._check = None
+
+
+def _whole(
+    units: Iterable[tuple[int, TimerUnit]], queue_offset_of: QueueOffsetOf
+) -> Iterator[tuple[int, TimerUnit]]:
+    """Units, without the last one if it leads to no message: it may have been written in part."""
+    before = None
+    for each in units:
+        if before is not None:
+            yield before
+        before = each
+    if before is not None and queue_offset_of(before[1].offset, before[1].size) is not None:
+        yield before

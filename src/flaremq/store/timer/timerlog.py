@@ -7,9 +7,11 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Iterator
 from functools import partial
+from itertools import zip_longest
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from flaremq.base.logs import fields, logger
 from flaremq.model.layout import (
     BLANK_MAGIC,
     TIMER_BLANK_FORMAT,
@@ -24,6 +26,8 @@ from flaremq.store.files.disk import Disk
 from flaremq.store.files.filequeue import FileQueue
 from flaremq.store.files.mappedfile import MappedFile
 from flaremq.store.timer.units import pack_units, read_units, walk_back
+
+log = logger("store.timer")
 
 _UNIT: Final = struct.Struct(TIMER_UNIT_FORMAT)
 _BLANK: Final = struct.Struct(TIMER_BLANK_FORMAT)
@@ -62,11 +66,30 @@ class TimerLog:
     """Units one behind the other, in the order of the messages in the commit log."""
 
     def __init__(self, disk: Disk, folder: Path, file_size: int) -> None:
+        self._disk = disk
+        self._folder = folder
         self._files = FileQueue(disk, (folder,), file_size)
         self._file_size = file_size
 
-    def load(self) -> None:
+    def load(self) -> bool:
+        """Find the files on the disk. Whether all are whole: one that was cut short gets its length again,
+        and the units that it lacks are zeros."""
+        short = list(self._short())
+        for path in short:
+            log.warning("a file of the timer log was cut short", extra=fields(file=path))
+            self._disk.lengthen(path, self._file_size)
         self._files.load()
+        return not short
+
+    def _short(self) -> Iterator[Path]:
+        """Files that are shorter than the place of the next one says, or than the last one should be. Where
+        all are shorter, another size was set: that is refused, as in any log."""
+        names = [name for name in self._disk.names(self._folder) if name.isascii() and name.isdigit()]
+        for name, follower in zip_longest(names, names[1:]):
+            size = self._disk.size(self._folder / name)
+            is_in_place = follower is None or int(follower) == int(name) + self._file_size
+            if is_in_place and size < self._file_size and (size or follower is not None):
+                yield self._folder / name
 
     @property
     def begin(self) -> int:

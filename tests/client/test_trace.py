@@ -112,7 +112,7 @@ async def test_fault_31_a_message_whose_properties_are_full_is_recorded(
     keys = [f"order-{number:06}" for number in range(2_400)]
     async with make(trace) as producer:
         receipt = await producer.send(Message(topic, b"12345", tags="A", keys=keys))
-    (record,) = await records_of(servers, trace.topic, 1)
+    (record,) = of(PubRecord, await records_of(servers, trace.topic, 1))
     assert (record.message_id, record.keys.split(), record.success) == (receipt.message_id, keys, True)
 
 

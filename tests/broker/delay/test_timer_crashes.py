@@ -80,7 +80,8 @@ async def test_a_lost_progress_loses_no_message(tmp_path: Path, down_s: int) -> 
 async def test_a_file_of_the_timer_log_that_was_cut_short_loses_no_message(
     tmp_path: Path, number: int, left: float, seals: bool
 ) -> None:
-    clock, sizes = ManualClock(), {"timer_log_file_size": 10 * TIMER_UNIT_SIZE + TIMER_BLANK_SIZE}
+    clock = ManualClock()
+    sizes: dict[str, Any] = {"timer_log_file_size": 10 * TIMER_UNIT_SIZE + TIMER_BLANK_SIZE}
     async with a_scene(tmp_path / "first", clock, **sizes) as scene:
         for each in range(25):
             await scene.send(each, DELAY_SEC=20)

@@ -40,7 +40,7 @@ async def test_a_sync_master_answers_ok_when_its_slave_has_the_message(pair: Gro
 
 
 async def test_fault_31_the_largest_message_with_full_properties_reaches_the_slave(pair: Group) -> None:
-    sizes = {"mappedFileSizeCommitLog": 8 * MiB, "maxMessageSize": 4 * MiB}
+    sizes: dict[str, Any] = {"mappedFileSizeCommitLog": 8 * MiB, "maxMessageSize": 4 * MiB}
     master = await pair.broker(0, "SYNC_MASTER", **sizes)
     slave = await pair.broker(1, "SLAVE", haMasterAddress=f"{HOST}:{master.port + 1}", **sizes)
     await until(lambda: replication(slave).is_following())

@@ -12,9 +12,8 @@ import argparse
 import json
 import shutil
 import tempfile
-import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
 from pathlib import Path
 
@@ -68,7 +67,7 @@ def beside(load: Generator, kinds: Generator, port: int, _seconds: float, *, cou
     """Sends from two seconds before the moment at which very many messages are due until three behind it."""
     with ThreadPoolExecutor(1) as other:
         firing = other.submit(due, load, kinds, port, 0, count=count)
-        time.sleep(AHEAD_S - 1.5)  # The moment is the next whole second after AHEAD_S.
+        wait([firing], AHEAD_S - 1.5)  # The moment is the next whole second after AHEAD_S.
         figures = sends(load, kinds, port, BESIDE_S)
         firing.result()
     return figures

@@ -6,7 +6,7 @@ import pytest
 from tests.testing.sim.group_bugs import lease_off_and_only_clients_watch
 
 from flaremq.testing.sim.checks import Violated
-from flaremq.testing.sim.groupregisters import Answers, check_answers
+from flaremq.testing.sim.groupregisters import GroupAnswers, check_answers
 from flaremq.testing.sim.plan import LEADER, Fault, Plan
 from flaremq.testing.sim.registers import NEVER, RegisterOp
 from flaremq.testing.sim.runner import run_plan
@@ -25,55 +25,57 @@ def answered(term: int, value: int | None, begun_s: float) -> tuple[int, Registe
 
 
 EXPLAINED = {
-    "nothing": Answers(),
-    "an offset as it was committed": Answers([committed(1, 5, 0)], [answered(1, 5, 2), answered(1, 5, 4)]),
-    "the offset of before while the next one is committed": Answers(
+    "nothing": GroupAnswers(),
+    "an offset as it was committed": GroupAnswers(
+        [committed(1, 5, 0)], [answered(1, 5, 2), answered(1, 5, 4)]
+    ),
+    "the offset of before while the next one is committed": GroupAnswers(
         [committed(1, 5, 0), committed(1, 6, 2)], [answered(1, 5, 2.5), answered(1, 6, 4)]
     ),
-    "a commit without an answer that is seen later": Answers(
+    "a commit without an answer that is seen later": GroupAnswers(
         [committed(1, 5, 0), committed(None, 6, 2)], [answered(1, 5, 3), answered(1, 6, 5)]
     ),
-    "a new leader that has lost the last commit": Answers(
+    "a new leader that has lost the last commit": GroupAnswers(
         [committed(1, 5, 0), committed(1, 6, 2)], [answered(1, 6, 4), answered(2, 5, 6), answered(2, 5, 8)]
     ),
-    "two leaders of whom one answers while the other one comes": Answers(
+    "two leaders of whom one answers while the other one comes": GroupAnswers(
         queries=[answered(1, None, 2), answered(2, None, 2.5), answered(2, None, 4)]
     ),
-    "an end that grows": Answers(ends=[answered(1, 0, 0), answered(1, 1, 2), answered(2, 3, 5)]),
+    "an end that grows": GroupAnswers(ends=[answered(1, 0, 0), answered(1, 1, 2), answered(2, 3, 5)]),
 }
 
 UNEXPLAINED = {
     "a deposed leader that answers": (
         "who leads",
-        Answers(queries=[answered(1, 5, 0), answered(2, 5, 2), answered(1, 5, 4)]),
+        GroupAnswers(queries=[answered(1, 5, 0), answered(2, 5, 2), answered(1, 5, 4)]),
     ),
     "an offset of before": (
         "offset in term 1",
-        Answers([committed(1, 5, 0), committed(1, 6, 2)], [answered(1, 5, 4)]),
+        GroupAnswers([committed(1, 5, 0), committed(1, 6, 2)], [answered(1, 5, 4)]),
     ),
     "an offset that nobody has committed": (
         "offset in term 1",
-        Answers([committed(1, 5, 0)], [answered(1, 5, 2), answered(1, 7, 4), answered(1, 8, 6)]),
+        GroupAnswers([committed(1, 5, 0)], [answered(1, 5, 2), answered(1, 7, 4), answered(1, 8, 6)]),
     ),
     "an offset that a new leader forgets once more": (
         "offset in term 2",
-        Answers([committed(1, 5, 0)], [answered(2, 5, 2), answered(2, 4, 4)]),
+        GroupAnswers([committed(1, 5, 0)], [answered(2, 5, 2), answered(2, 4, 4)]),
     ),
     "an end that goes back": (
         "max offset",
-        Answers(ends=[answered(1, 1, 1), answered(1, 2, 3), answered(1, 1, 6)]),
+        GroupAnswers(ends=[answered(1, 1, 1), answered(1, 2, 3), answered(1, 1, 6)]),
     ),
-    "an end before anything was sent": ("max offset", Answers(ends=[answered(1, 3, 1)])),
+    "an end before anything was sent": ("max offset", GroupAnswers(ends=[answered(1, 3, 1)])),
 }
 
 
 @pytest.mark.parametrize("answers", EXPLAINED.values(), ids=EXPLAINED.keys())
-def test_answers_that_one_order_explains_are_accepted(answers: Answers) -> None:
+def test_answers_that_one_order_explains_are_accepted(answers: GroupAnswers) -> None:
     check_answers(answers, BEGUN_S)
 
 
 @pytest.mark.parametrize(("what", "answers"), UNEXPLAINED.values(), ids=UNEXPLAINED.keys())
-def test_answers_that_no_order_explains_are_told(what: str, answers: Answers) -> None:
+def test_answers_that_no_order_explains_are_told(what: str, answers: GroupAnswers) -> None:
     with pytest.raises(Violated, match=what) as failed:
         check_answers(answers, BEGUN_S)
     assert failed.value.check == "stale answer"

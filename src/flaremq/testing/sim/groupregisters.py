@@ -38,7 +38,7 @@ _TIMEOUT_S: Final = 1.5
 
 
 @dataclass(slots=True)
-class Answers:
+class GroupAnswers:
     """Of one group, each with the term in which it was given."""
 
     commits: list[tuple[int | None, RegisterOp]] = field(default_factory=list)
@@ -60,7 +60,7 @@ class LeaderAnswers:
         self._sim = sim
         self._machine = sim.client_machine("asker")
         self._rng = sim.rng("asker")
-        self._answers = {name: Answers() for name in sim.names}
+        self._answers = {name: GroupAnswers() for name in sim.names}
         self._committed = 0
         self._has_topic = False
         self._asked: dict[Machine, asyncio.Task[None]] = {}
@@ -112,7 +112,7 @@ class LeaderAnswers:
                     op = RegisterOp(offset, begun_s, self._sim.loop.now_s, is_read=True)
                     of.queries.append((before[1], op))
 
-    async def _commit(self, client: Client, machine: Machine, of: Answers, queue: MessageQueue) -> None:
+    async def _commit(self, client: Client, machine: Machine, of: GroupAnswers, queue: MessageQueue) -> None:
         self._committed += 1
         before, begun_s, address = self._term(machine), self._sim.loop.now_s, f"{machine.ip}:10911"
         at = len(of.commits)
@@ -129,7 +129,7 @@ class LeaderAnswers:
         if before is not None and before == self._term(machine):
             of.commits[at] = before[1], RegisterOp(offset, begun_s, self._sim.loop.now_s)
 
-    async def _end(self, client: Client, machine: Machine, of: Answers, queue: MessageQueue) -> None:
+    async def _end(self, client: Client, machine: Machine, of: GroupAnswers, queue: MessageQueue) -> None:
         """Asked when it shows all that is decided on: other messages are shown a moment later."""
         before, begun_s = self._term(machine), self._sim.loop.now_s
         if before is None or before[0].store.dispatcher.behind:
@@ -149,7 +149,7 @@ class LeaderAnswers:
         return sum(len(each.leaders) for each in self._answers.values())
 
 
-def check_answers(answers: Answers, begun_s: Mapping[int, float]) -> None:
+def check_answers(answers: GroupAnswers, begun_s: Mapping[int, float]) -> None:
     """`begun_s`: when the send began by which a queue came to have this end."""
     terms = {op.value: -NEVER for op in answers.leaders if isinstance(op.value, int)}
     _check("who leads", growing(answers.leaders, terms))

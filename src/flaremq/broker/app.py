@@ -422,7 +422,7 @@ class Broker:
             stats=self.stats,
             tables=self.tables,
             families=made.families.backlogs,
-            replication=made.replication.metrics,
+            parts=(made.replication.metrics, *(each.metrics for each in made.inner)),
             displaced=lambda: self.role.displaced,
             offload=self._offload,
             clock=self._clock,

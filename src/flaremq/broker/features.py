@@ -1,20 +1,31 @@
 """The parts of which a broker is made.
 
-A feature brings its requests, its periodic work, and how it starts and stops. `broker.app` lists the
-features in the order in which they start; they stop in the reverse order. To add one, write it in a new
+A feature brings its requests, its periodic work, its figures, and how it starts and stops. `broker.app` lists
+the features in the order in which they start; they stop in the reverse order. To add one, write it in a new
 module, pass what it needs to its constructor, and put it in that list.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TypeAlias
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple, TypeAlias
 
 from flaremq.broker.tasks import Task
 from flaremq.remoting.router import Handler
 
 Requests: TypeAlias = tuple[str, Mapping[int, Handler]]
 """The family that requests belong to, and the handler of each code."""
+
+
+class Figure(NamedTuple):
+    """A figure for the page of metrics."""
+
+    name: str
+    text: str
+    is_counter: bool = False
+    labels: tuple[str, ...] = ()
+    rows: Sequence[tuple[tuple[str, ...], float]] = ()
+    """The values of its labels, and its own."""
 
 
 class Feature:
@@ -29,6 +40,10 @@ class Feature:
 
     def tasks(self) -> Iterable[Task]:
         """Its periodic work while the broker runs."""
+        return ()
+
+    def metrics(self) -> Iterable[Figure]:
+        """What it shows on the page of metrics. Asked in the event loop, at each scrape."""
         return ()
 
     async def start(self) -> None:

@@ -34,7 +34,7 @@ from flaremq.broker.delay.elsewhere import FiringElsewhere
 from flaremq.broker.delay.entering import Entering
 from flaremq.broker.delay.firing import Done, Firing
 from flaremq.broker.deliveries import Deliveries
-from flaremq.broker.features import Feature
+from flaremq.broker.features import Feature, Figure
 from flaremq.broker.offload import Offload
 from flaremq.broker.stats.stats import Stats
 from flaremq.broker.tables.tables import Tables
@@ -235,14 +235,29 @@ class Timers(Feature):
         """For the runtime information."""
         if not self._is_open:
             return {}
-        queue, now_ms = self._queue(), self._clock.now_ms()
-        behind_ms = max(0, self._floor(now_ms) - self.files.read_ms)
-        offsets = 0 if queue is None else queue.max_offset - self.files.queue_offset
+        behind_ms, offsets = self._behind()
         return {
             "timerReadBehind": str(behind_ms // 1000),
-            "timerOffsetBehind": str(max(0, offsets)),
+            "timerOffsetBehind": str(offsets),
             "timerCongestNum": str(self.counts.total),
         }
+
+    def _behind(self) -> tuple[int, int]:
+        """How far, in ms, the slot to be read next lies behind now, and how many messages are not entered."""
+        queue, now_ms = self._queue(), self._clock.now_ms()
+        offsets = 0 if queue is None else queue.max_offset - self.files.queue_offset
+        return max(0, self._floor(now_ms) - self.files.read_ms), max(0, offsets)
+
+    def metrics(self) -> Iterable[Figure]:
+        if not self._is_open:
+            return
+        behind_ms, offsets = self._behind()
+        waiting = [((topic,), each.count) for topic, each in self.counts.wrapper().timing_count.items()]
+        yield Figure("rocketmq_timing_messages", "Messages that wait", False, ("topic",), waiting)
+        text = "Messages that are stored and not in the wheel yet"
+        yield Figure("rocketmq_timer_enqueue_lag", text, False, (), [((), offsets)])
+        text = "Milliseconds by which deliveries are late"
+        yield Figure("rocketmq_timer_dequeue_latency", text, False, (), [((), behind_ms)])
 
     # Running.
 

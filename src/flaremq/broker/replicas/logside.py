@@ -11,13 +11,12 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 from flaremq.base.clock import Clock
-from flaremq.broker.features import Feature
+from flaremq.broker.features import Feature, Figure
 from flaremq.broker.offload import Offload
 from flaremq.broker.replicas.rivals import Rivals
 from flaremq.broker.replicas.tablereader import FollowingTimers
 from flaremq.broker.replicas.tablewriter import LeadingTimers
 from flaremq.broker.send.acks import Mark
-from flaremq.broker.stats.metrics import Figure
 from flaremq.broker.stats.stats import Stats
 from flaremq.broker.tables.tables import Tables
 from flaremq.protocol import beans

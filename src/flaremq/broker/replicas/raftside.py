@@ -15,14 +15,13 @@ from typing import Final
 from flaremq.base.clock import Clock
 from flaremq.base.errors import InvalidParameter, NotMaster
 from flaremq.base.watermark import Watermark
-from flaremq.broker.features import Feature, Requests
+from flaremq.broker.features import Feature, Figure, Requests
 from flaremq.broker.offload import Offload
 from flaremq.broker.replicas.logside import GroupTimers, LogSide
 from flaremq.broker.replicas.tablereader import TableReader
 from flaremq.broker.replicas.tablewriter import TableWriter
 from flaremq.broker.role import Role
 from flaremq.broker.send.acks import Mark
-from flaremq.broker.stats.metrics import Figure
 from flaremq.broker.stats.stats import Stats
 from flaremq.broker.tables.tables import Tables
 from flaremq.dledger.groupnode import GroupNode, GroupStatus

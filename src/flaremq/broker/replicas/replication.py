@@ -19,14 +19,13 @@ from flaremq.base.lifecycle import Owned, Sleep
 from flaremq.base.live import Live
 from flaremq.base.logs import fields as logged
 from flaremq.base.logs import logger
-from flaremq.broker.features import Requests
+from flaremq.broker.features import Figure, Requests
 from flaremq.broker.offload import Offload
 from flaremq.broker.replicas.logside import LogSide
 from flaremq.broker.replicas.mastership import Mastership
 from flaremq.broker.replicas.sheet import master_figures, slave_figures
 from flaremq.broker.send.acks import Mark
 from flaremq.broker.settings import BrokerSettings, Place
-from flaremq.broker.stats.metrics import Figure
 from flaremq.ha.acks import SlaveAcks
 from flaremq.ha.fit import LogFit, PeerCalls, checksums
 from flaremq.ha.master import HaMaster

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from flaremq.broker.stats.metrics import Figure
+from flaremq.broker.features import Figure
 from flaremq.ha.states import FollowState, MasterStatus, SlaveStatus
 
 _OF_SLAVE = "slave", "broker_id"

@@ -13,12 +13,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Final, NamedTuple
+from typing import Final
 
 from flaremq.base.clock import Clock
 from flaremq.base.errors import ConfigError, FlareError
 from flaremq.base.live import Live
 from flaremq.base.metrics import CONTENT_TYPE, Registry
+from flaremq.broker.features import Figure
 from flaremq.broker.offload import Offload
 from flaremq.broker.settings import BrokerSettings
 from flaremq.broker.stats.runtime import END_TRANSACTION, Backlog
@@ -51,17 +52,6 @@ _FIRST_REGULAR_VERSION: Final = 213  # V4_0_0; from here on, two numbers per pat
 _HIGHER_VERSION: Final = 612
 
 
-class Figure(NamedTuple):
-    """A figure that another part of the broker has to tell."""
-
-    name: str
-    text: str
-    is_counter: bool = False
-    labels: tuple[str, ...] = ()
-    rows: Sequence[tuple[tuple[str, ...], float]] = ()
-    """The values of its labels, and its own."""
-
-
 @dataclass(frozen=True, slots=True)
 class _Place:
     """One queue of a group: the next message to be consumed, and to be pulled."""
@@ -88,7 +78,7 @@ class _Look:
     waiting: Mapping[str, int]
     repeated: int
     """Messages that were sent again, and not stored again."""
-    replication: Sequence[Figure]
+    figures: Sequence[Figure]
 
 
 class BrokerMetrics:
@@ -102,11 +92,11 @@ class BrokerMetrics:
         families: Mapping[str, Backlog],
         offload: Offload,
         clock: Clock,
-        replication: Callable[[], Iterable[Figure]] = tuple,
+        parts: Sequence[Callable[[], Iterable[Figure]]] = (),
         displaced: Callable[[], str] = str,
         own: Registry | None = None,
     ) -> None:
-        """`families`: backlogs by RocketMQ's names. `replication`: the figures of slaves and masters.
+        """`families`: backlogs by RocketMQ's names. `parts`: whoever else has figures to tell.
         `displaced`: why another master serves in our place. `own`: more metrics, shown last."""
         self._live = settings
         self._store = store
@@ -115,7 +105,7 @@ class BrokerMetrics:
         self._families = families
         self._offload = offload
         self._clock = clock
-        self._replication = replication
+        self._parts = parts
         self._displaced = displaced
         self._own = own
         self._scraping = asyncio.Lock()
@@ -169,7 +159,7 @@ class BrokerMetrics:
             places=list(_places(tables.offsets)),
             waiting={_PROCESSORS.get(name, name): family.waiting for name, family in self._families.items()},
             repeated=self._stats.rates.put_repeated,
-            replication=tuple(self._replication()),
+            figures=[figure for part in self._parts for figure in part()],
         )
 
     def _write(self, look: _Look) -> str:
@@ -179,7 +169,7 @@ class BrokerMetrics:
         self._write_clients(page, look)
         self._write_lag(page, look)
         self._write_store(page, look)
-        for each in look.replication:
+        for each in look.figures:
             write = page.counters if each.is_counter else page.gauges
             write(each.name, each.text, each.labels, each.rows)
         return page.registry.exposition() + (self._own.exposition() if self._own is not None else "")

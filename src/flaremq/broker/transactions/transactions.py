@@ -29,7 +29,7 @@ from flaremq.base.logs import fields, logger
 from flaremq.base.units import HOUR_MS, SECOND_MS
 from flaremq.broker import clientcalls
 from flaremq.broker.deliveries import Deliveries
-from flaremq.broker.features import Feature
+from flaremq.broker.features import Feature, Figure
 from flaremq.broker.offload import Offload
 from flaremq.broker.settings import BrokerSettings
 from flaremq.broker.stats.stats import Stats
@@ -147,6 +147,15 @@ class Transactions(Feature):
             for half in _committed(stretch.view, facts, stretch.count, open_):
                 self.ledger.end(self.ledger.all_of(half.queue_offset, half.key), half.key, committed=True)
             at = stretch.next
+
+    def metrics(self) -> Iterable[Figure]:
+        if not self._is_loaded:
+            return
+        text, oldest = "Prepared messages whose transaction has not ended", next(iter(self.ledger), None)
+        yield Figure("rocketmq_half_messages", text, False, (), [((), len(self.ledger))])
+        text = "Seconds since the oldest of them was prepared"
+        age_ms = 0 if oldest is None else max(0, self._clock.now_ms() - oldest.since_ms)
+        yield Figure("rocketmq_half_oldest_seconds", text, False, (), [((), age_ms / SECOND_MS)])
 
     async def stop(self) -> None:
         if not self._is_slave:

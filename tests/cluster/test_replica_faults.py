@@ -1,4 +1,5 @@
-"""Masters and slaves in processes of their own: killed, frozen and emptied (faults 1, 17 and 37)."""
+"""Masters and slaves in processes of their own: killed, frozen, cut off and emptied (faults 1, 17, 37 and
+39)."""
 
 from __future__ import annotations
 
@@ -8,7 +9,9 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.cli.commands import flaremq
+from tests.cluster.cable import Cable
 
 from flaremq.client.message import SendStatus
 from flaremq.client.sync import Message, Producer
@@ -69,6 +72,29 @@ async def test_a_frozen_slave_is_late_counts_for_nothing_and_catches_up(tmp_path
         master.stop()
         slave.stop()
         assert log_of(master) == log_of(slave)
+
+
+@pytest.mark.parametrize("resets", [False, True], ids=["goes on", "is made again"])
+async def test_a_slave_behind_a_pulled_cable_counts_for_nothing_and_catches_up(
+    tmp_path: Path, resets: bool
+) -> None:
+    with Cluster(tmp_path) as cluster:
+        namesrv = cluster.namesrv().address
+        master = cluster.broker("broker-a", namesrv, **SYNC)
+        with Cable(f"127.0.0.1:{master.port + 1}") as cable:
+            slave = cluster.broker("slave", namesrv, haMasterAddress=cable.address, **SLAVE)
+            await answers_ok(namesrv)
+            cable.pull()
+            assert send(namesrv, b"one", b"two") == [SendStatus.SLAVE_LATE] * 2
+            if resets:
+                cable.reset()
+            cable.plug()
+            await answers_ok(namesrv)
+            await has_all(slave, master)
+            master.stop()
+            slave.stop()
+        assert log_of(master) == log_of(slave)
+        assert not (slave.store / "cut").exists()
 
 
 async def test_logs_stay_the_same_when_master_and_slave_are_frozen_and_killed_in_turn(tmp_path: Path) -> None:

@@ -18,9 +18,10 @@ from tests.protocol.samples import a_send
 
 from flaremq.broker.delay.levels import DelayedMessages
 from flaremq.broker.replicas import calls
-from flaremq.model.topic import GroupConfig, TopicConfig
+from flaremq.model.topic import DataVersion, GroupConfig, TopicConfig
 from flaremq.protocol import beans, fastjson
 from flaremq.protocol.bodies.cluster import KVTable
+from flaremq.protocol.bodies.group import SubscriptionGroupWrapper
 from flaremq.protocol.bodies.pop import (
     MessageRequestMode,
     MessageRequestModeSerializeWrapper,
@@ -126,6 +127,43 @@ async def test_a_topic_that_the_master_has_deleted_goes_with_its_queues_and_offs
         assert pair.slave.tables.offsets.get(GROUP, TOPIC, 0) == -1
         assert pair.slave.tables.deleted.all() == {TOPIC: pair.slave.store.log.end}
         assert b"Orders" in config(pair.slave, "deletedTopics.json")
+
+
+async def test_a_copy_that_is_older_than_what_a_groups_log_has_told_meanwhile_does_not_count(
+    tmp_path: Path,
+) -> None:
+    """It would take the newest topic away again, with its messages, and the next news would hide that."""
+    async with a_pair(tmp_path) as pair:
+        topics, groups = pair.slave.tables.topics, pair.slave.tables.subscriptions
+        pair.master.tables.topics.put(TopicConfig("Old", 4, 4))
+        pair.master.tables.subscriptions.put(GroupConfig("old"))
+
+        def with_news(code: RequestCode) -> Callable[[Command], Command]:
+            def changed(answer: Command) -> Command:
+                if code is RequestCode.GET_ALL_TOPIC_CONFIG:
+                    topics.adopt({TOPIC: TopicConfig(TOPIC, 4, 4)}, [], DataVersion(1, 8, 0))
+                else:
+                    table = {GROUP: GroupConfig(GROUP)}
+                    told = SubscriptionGroupWrapper(
+                        subscription_group_table=table, data_version=DataVersion(1, 8, 0)
+                    )
+                    groups.adopt(told, [])
+                return answer
+
+            return changed
+
+        codes = RequestCode.GET_ALL_TOPIC_CONFIG, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
+        for code in codes:
+            pair.changes[code] = with_news(code)
+        await pair.copy()
+        assert topics.get(TOPIC) is not None and groups.contains(GROUP)
+        assert pair.slave.tables.deleted.all() == {}
+        pair.changes.clear()
+        pair.master.tables.topics.put(TopicConfig(TOPIC, 4, 4))
+        pair.master.tables.subscriptions.put(GroupConfig(GROUP))
+        await pair.copy()
+        assert {"Old", TOPIC} <= topics.all().keys()
+        assert groups.contains("old") and groups.contains(GROUP)
 
 
 async def test_groups_and_what_is_forbidden_to_them_are_the_masters(tmp_path: Path) -> None:

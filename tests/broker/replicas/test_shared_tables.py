@@ -23,6 +23,7 @@ from flaremq.broker.tables.tables import Tables
 from flaremq.broker.tables.timercounts import TimerCounts
 from flaremq.model.names import TABLES_TOPIC
 from flaremq.model.topic import GroupConfig, TopicConfig
+from flaremq.store.api import GetStatus, ReadResult
 from flaremq.store.settings import StoreSettings
 from flaremq.store.store import MessageStore
 from flaremq.store.timer.timercheck import Progress
@@ -285,6 +286,57 @@ async def test_a_member_that_starts_again_goes_on_where_it_was(group: Group) -> 
     assert (group.store.settings.root.parent / "follower" / "groupTables.json").read_bytes() == (
         b'{\n"read":%d\n}\n' % (group.begun + 2)
     )
+
+
+async def test_what_is_read_while_tables_are_saved_is_read_again_after_a_crash(
+    group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables, _ = await group.leader()
+    followed = await group.follower()
+    tables.topics.put(TopicConfig("T0", 1, 1))
+    group.commit()
+    await settle()
+    save = followed.delays.save
+
+    async def meanwhile() -> None:
+        tables.topics.put(TopicConfig(TOPIC, 1, 1))
+        group.commit()
+        await settle()
+        await save()
+
+    monkeypatch.setattr(followed.delays, "save", meanwhile)
+    await group.reader.save()
+    monkeypatch.undo()
+    assert followed.topics.get(TOPIC) is not None
+    again = await group.follower()  # With what is on the disk now, as after a kill.
+    assert again.topics.get(TOPIC) == TopicConfig(TOPIC, 1, 1)
+
+
+async def test_a_member_that_has_missed_records_leaves_its_versions_so_that_it_copies_whole_tables(
+    group: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log no longer has the records of its topics, and the next news would pass for all of them."""
+    tables, _ = await group.leader()
+    tables.topics.put(TopicConfig("Missed", 1, 1))
+    group.commit()
+    get = group.store.get
+    gone = group.store.max_offset(TABLES_TOPIC.encode(), 0)
+
+    def forgotten(topic: bytes, queue_id: int, offset: int, count: int) -> ReadResult:
+        if offset < gone:
+            return ReadResult(GetStatus.OFFSET_TOO_SMALL, gone, gone, gone)
+        return get(topic, queue_id, offset, count)
+
+    monkeypatch.setattr(group.store, "get", forgotten)
+    followed = await group.follower()
+    tables.topics.put(TopicConfig(TOPIC, 1, 1))
+    tables.subscriptions.put(GroupConfig(GROUP))
+    group.commit()
+    await settle()
+    assert followed.topics.get(TOPIC) is not None and followed.topics.get("Missed") is None
+    assert followed.subscriptions.contains(GROUP)
+    assert followed.topics.version != tables.topics.version
+    assert followed.subscriptions.version != tables.subscriptions.version
 
 
 async def test_a_leader_whose_disk_has_failed_finds_its_offsets_in_the_log(group: Group) -> None:

@@ -268,8 +268,9 @@ class MetaSync(Feature):
 
     async def _copy_topics(self, master: str) -> None:
         topics = self._tables.topics
+        changes = topics.changes
         told = await self._calls.topics(master, topics.version, _TABLE_S)
-        if told is None:
+        if told is None or topics.changes != changes:  # What a group's log has told meanwhile is newer.
             return
         gone = [name for name in topics.all() if name not in told.entries and not topics.is_system(name)]
         for name in gone:
@@ -290,8 +291,9 @@ class MetaSync(Feature):
 
     async def _copy_groups(self, master: str) -> None:
         groups = self._tables.subscriptions
+        changes = groups.changes
         told = await self._calls.groups(master, groups.version, _TABLE_S)
-        if told is None:
+        if told is None or groups.changes != changes:  # As above.
             return
         wrapper = SubscriptionGroupWrapper(
             subscription_group_table=told.entries, forbidden_table=told.forbidden, data_version=told.version

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Final, Protocol
 
 from flaremq.base.errors import FlareError
@@ -74,6 +75,11 @@ class TableReader(Feature):
         self._saving = Saving(tables.file(_FILE), offload, self._take)
         self._next = 0
         """Queue offset of the next record to read."""
+        self._kept = 0
+        """The one up to which everything is in the files of the tables."""
+        self._is_whole = True
+        """Whether no record was missed. If one was, the versions that are told are not ours, so that the
+        tables are copied whole."""
         self._loop = asyncio.get_running_loop()
         self._running = Owned()
         self._reads = self._is_late = self._has_stopped = False
@@ -103,9 +109,13 @@ class TableReader(Feature):
             self._reached(max(self._next, self._store.max_offset(_TOPIC, 0)))
         # Offsets are not saved any more once a sync of the log has failed.
         if self._saving.dirty and self._store.flags.failure is None:
+            place = self._next  # What is read while the tables are saved may not be in them.
             await self._tables.save()
             await self._tables.delays.save()
+            self._kept = place
             await self._saving.save()
+            if place != self._next:
+                self._saving.changes += 1
 
     def _load(self) -> None:
         def read(text: bytes) -> int:
@@ -114,10 +124,10 @@ class TableReader(Feature):
 
         # A log that was cut may be shorter than what was read of it.
         kept = self._saving.file.load_as(read) or 0
-        self._next = min(kept, self._store.max_offset(_TOPIC, 0))
+        self._next = self._kept = min(kept, self._store.max_offset(_TOPIC, 0))
 
     def _take(self) -> Callable[[], bytes]:
-        read = self._next
+        read = self._kept
         return lambda: lines([(_READ, read)])
 
     def _reached(self, place: int) -> None:
@@ -156,6 +166,7 @@ class TableReader(Feature):
                 self._reached(record.queue_offset + 1)
             if found.status is not GetStatus.FOUND:
                 if found.next_offset > self._next and found.status is GetStatus.OFFSET_TOO_SMALL:
+                    self._is_whole = False
                     self._reached(found.next_offset)
                     continue
                 return
@@ -173,7 +184,8 @@ class TableReader(Feature):
         if news.groups is not None:
             for name in news.groups_gone:
                 self._stats.group_deleted(name)
-            tables.subscriptions.adopt(news.groups, news.groups_gone)
+            version = self._version(news.groups.data_version, tables.subscriptions.version)
+            tables.subscriptions.adopt(replace(news.groups, data_version=version), news.groups_gone)
         if news.offsets is not None:
             tables.offsets.forget(key_of(name) for name in news.offsets_gone)
             offsets = {key_of(name): queues for name, queues in news.offsets.offset_table.items()}
@@ -184,6 +196,9 @@ class TableReader(Feature):
             take = self._timers.follow if self._role.is_slave else self._timers.adopt
             take(Progress(*news.timers))
 
+    def _version(self, told: DataVersion, ours: DataVersion) -> DataVersion:
+        return told if self._is_whole else ours
+
     async def _take_topics(self, news: TableNews) -> None:
         assert news.topics is not None
         tables, gone = self._tables, news.topics_gone
@@ -191,7 +206,8 @@ class TableReader(Feature):
             tables.deleted.add(name, end)
         if gone:
             await tables.deleted.save()  # Before the queues go: a crash must not bring them back.
-        tables.topics.adopt(news.topics.topic_config_table, list(gone), news.topics.data_version)
+        version = self._version(news.topics.data_version, tables.topics.version)
+        tables.topics.adopt(news.topics.topic_config_table, list(gone), version)
         for name in gone:
             tables.offsets.remove_topic(name)
             self._stats.topic_deleted(name)

@@ -77,6 +77,11 @@ class SubscriptionGroups:
     def dirty(self) -> bool:
         return self._saving.dirty
 
+    @property
+    def changes(self) -> int:
+        """How many there were. Who waits for something can tell by it whether the table is still the same."""
+        return self._saving.changes
+
     async def save(self) -> None:
         await self._saving.save()
 

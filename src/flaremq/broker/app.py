@@ -305,6 +305,7 @@ class Broker:
             ask=caller.call,
             timers=timers,
             address=self._address,
+            in_group=self._part is not None,
             sleep=self._sleep,
         )
 

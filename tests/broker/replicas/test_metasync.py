@@ -166,6 +166,33 @@ async def test_a_copy_that_is_older_than_what_a_groups_log_has_told_meanwhile_do
         assert groups.contains("old") and groups.contains(GROUP)
 
 
+@pytest.mark.parametrize("older", [DataVersion(), DataVersion(1, 9, 0), DataVersion(2, 4, 0)], ids=str)
+async def test_a_member_of_a_group_takes_no_older_table_from_one_that_led_before(
+    tmp_path: Path, older: DataVersion
+) -> None:
+    """It may have started again with an empty disk, and is asked until the next leader is known."""
+    async with a_pair(tmp_path) as pair:
+        pair.sync._in_group = True
+        ours, masters = pair.slave.tables, pair.master.tables
+        ours.topics.adopt({TOPIC: TopicConfig(TOPIC, 4, 4)}, [], DataVersion(2, 5, 0))
+        told = SubscriptionGroupWrapper(
+            subscription_group_table={GROUP: GroupConfig(GROUP)}, data_version=DataVersion(2, 5, 0)
+        )
+        ours.subscriptions.adopt(told, [])
+        ours.offsets.adopt({(TOPIC, GROUP): {0: 7}}, DataVersion(2, 5, 0))
+        masters.offsets.commit(GROUP, TOPIC, 0, 3)
+        for table in (masters.topics, masters.subscriptions, masters.offsets):
+            table.version = older
+        await pair.copy()
+        assert ours.topics.get(TOPIC) is not None and ours.subscriptions.contains(GROUP)
+        assert ours.offsets.get(GROUP, TOPIC, 0) == 7
+        assert ours.deleted.all() == {}
+        for table in (masters.topics, masters.subscriptions, masters.offsets):
+            table.version = DataVersion(3, 1, 0)
+        await pair.copy()
+        assert ours.topics.get(TOPIC) is None and not ours.subscriptions.contains(GROUP)
+
+
 async def test_groups_and_what_is_forbidden_to_them_are_the_masters(tmp_path: Path) -> None:
     async with a_pair(tmp_path) as pair:
         groups = pair.master.tables.subscriptions

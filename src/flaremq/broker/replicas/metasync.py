@@ -137,9 +137,11 @@ class MetaSync(Feature):
         ask: Ask,
         timers: TimerFollower,
         address: Callable[[], str],
+        in_group: bool = False,
         sleep: Sleep = asyncio.sleep,
     ) -> None:
-        """`address` is our own: a NameServer may still hold us for the master."""
+        """`address` is our own: a NameServer may still hold us for the master. `in_group`: a Raft group's,
+        whose leaders count the versions of tables on, each in its term."""
         self._store = store
         self._tables = tables
         self._stats = stats
@@ -149,6 +151,7 @@ class MetaSync(Feature):
         self._calls = MasterCalls(ask, offload, clock)
         self._timers = timers
         self._address = address
+        self._in_group = in_group
         self._sleep = sleep
         self._offsets = MasterOffsets()
         self._offsets_of = ""
@@ -264,13 +267,19 @@ class MetaSync(Feature):
         if kind.trouble.due() is not None:
             log.warning(what, extra=fields(master=self._role.master, why=why))
 
+    def _is_older(self, told: DataVersion, ours: DataVersion) -> bool:
+        """Whether a table is not the present leader's: one that led before is asked until we know better, and
+        may have started again with less than we have, or with an empty disk."""
+        return self._in_group and (told.state_version, told.counter) < (ours.state_version, ours.counter)
+
     # Topics and groups.
 
     async def _copy_topics(self, master: str) -> None:
         topics = self._tables.topics
         changes = topics.changes
         told = await self._calls.topics(master, topics.version, _TABLE_S)
-        if told is None or topics.changes != changes:  # What a group's log has told meanwhile is newer.
+        # What a group's log has told meanwhile is newer.
+        if told is None or topics.changes != changes or self._is_older(told.version, topics.version):
             return
         gone = [name for name in topics.all() if name not in told.entries and not topics.is_system(name)]
         for name in gone:
@@ -293,7 +302,7 @@ class MetaSync(Feature):
         groups = self._tables.subscriptions
         changes = groups.changes
         told = await self._calls.groups(master, groups.version, _TABLE_S)
-        if told is None or groups.changes != changes:  # As above.
+        if told is None or groups.changes != changes or self._is_older(told.version, groups.version):
             return
         wrapper = SubscriptionGroupWrapper(
             subscription_group_table=told.entries, forbidden_table=told.forbidden, data_version=told.version
@@ -325,6 +334,8 @@ class MetaSync(Feature):
             raise
         told = await self._calls.bean(ConsumerOffsetSerializeWrapper, answer)
         ours, version = self._tables.offsets, told.data_version or DataVersion()
+        if self._is_older(version, ours.version):
+            return
         news = self._offsets.news(told, ours.all(), ours.version)
         for key in [each for each in news if each[1] == _TRANSACTIONS]:
             del news[key]

@@ -222,7 +222,7 @@ class _Run:
 
     def _is_done(self) -> bool:
         history = self._history
-        if len(history.sends) < self._wanted:
+        if not all(shopper.has_sent for shopper in self._shoppers):
             return False
         left = [op.value for op in history.unhandled()]
         if self._plan.keeps_acknowledged:

@@ -51,6 +51,8 @@ class Shopper:
         self._to_cancel: list[tuple[float, SendOp, str]] = []
         """When, and by which handle."""
         self.stopping = asyncio.Event()
+        self.has_sent = False
+        """Whether the last send has ended, in one way or another."""
 
     async def run(self) -> None:
         """Send everything that was not sent before, and go on consuming until `stopping` is set."""
@@ -159,6 +161,7 @@ class Shopper:
                     + ["timer"] * self._plan.timers
                 )
                 await self._one(kind, plain, once, halves)
+            self.has_sent = True
             while not self.stopping.is_set():  # Brokers ask about transactions until the end.
                 await asyncio.sleep(1.0)
 

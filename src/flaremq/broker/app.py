@@ -305,7 +305,7 @@ class Broker:
             ask=caller.call,
             timers=timers,
             address=self._address,
-            in_group=self._part is not None,
+            counts_on=self._part is not None and self._config.group.has_own_rules,
             sleep=self._sleep,
         )
 

@@ -172,7 +172,7 @@ async def test_a_member_of_a_group_takes_no_older_table_from_one_that_led_before
 ) -> None:
     """It may have started again with an empty disk, and is asked until the next leader is known."""
     async with a_pair(tmp_path) as pair:
-        pair.sync._in_group = True
+        pair.sync._counts_on = True
         ours, masters = pair.slave.tables, pair.master.tables
         ours.topics.adopt({TOPIC: TopicConfig(TOPIC, 4, 4)}, [], DataVersion(2, 5, 0))
         told = SubscriptionGroupWrapper(

@@ -137,11 +137,11 @@ class MetaSync(Feature):
         ask: Ask,
         timers: TimerFollower,
         address: Callable[[], str],
-        in_group: bool = False,
+        counts_on: bool = False,
         sleep: Sleep = asyncio.sleep,
     ) -> None:
-        """`address` is our own: a NameServer may still hold us for the master. `in_group`: a Raft group's,
-        whose leaders count the versions of tables on, each in its term."""
+        """`address` is our own: a NameServer may still hold us for the master. `counts_on`: whether each
+        master counts the versions of tables on, as leaders of a Raft group do. RocketMQ's do not."""
         self._store = store
         self._tables = tables
         self._stats = stats
@@ -151,7 +151,7 @@ class MetaSync(Feature):
         self._calls = MasterCalls(ask, offload, clock)
         self._timers = timers
         self._address = address
-        self._in_group = in_group
+        self._counts_on = counts_on
         self._sleep = sleep
         self._offsets = MasterOffsets()
         self._offsets_of = ""
@@ -270,7 +270,7 @@ class MetaSync(Feature):
     def _is_older(self, told: DataVersion, ours: DataVersion) -> bool:
         """Whether a table is not the present leader's: one that led before is asked until we know better, and
         may have started again with less than we have, or with an empty disk."""
-        return self._in_group and (told.state_version, told.counter) < (ours.state_version, ours.counter)
+        return self._counts_on and (told.state_version, told.counter) < (ours.state_version, ours.counter)
 
     # Topics and groups.
 

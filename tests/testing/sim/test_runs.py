@@ -12,7 +12,8 @@ import pytest
 
 from flaremq.testing.sim.events import EventStream
 from flaremq.testing.sim.loop import SimLoop, SimNode
-from flaremq.testing.sim.runner import run_seed
+from flaremq.testing.sim.plan import Fault, Plan
+from flaremq.testing.sim.runner import run_plan, run_seed
 from flaremq.testing.sim.world import Simulation
 
 QUICK = [2, 3, 7, 8, 15, 21]
@@ -51,6 +52,14 @@ def test_work_for_a_machine_that_was_killed_fails_at_once() -> None:
 
 def test_a_seed_gives_the_same_events_again() -> None:
     assert run_seed(7).digest == run_seed(7).digest
+
+
+def test_refusals_that_name_a_folder_are_the_same_events_again() -> None:
+    full = Fault(at_s=1.0, kind="disk full", target=0, span_s=3.0, number=5)
+    plan = Plan(seed=5, clients=1, sends=30, length_s=6.0, faults=(full,))
+    runs = [run_plan(plan) for _ in range(2)]
+    assert [run.check for run in runs] == ["", ""] and runs[0].faults["disk full"]
+    assert runs[0].digest == runs[1].digest
 
 
 def test_a_seed_gives_the_same_events_in_another_process_with_other_hashes() -> None:

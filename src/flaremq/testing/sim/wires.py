@@ -52,6 +52,8 @@ class SimWires:
         self.events = events
         self.rng = rng
         self.quality = quality or LinkQuality()
+        self.folder = b""
+        """Where this run has its files. Errors name it, and it is another one in the next run of a seed."""
         self.ports: dict[tuple[str, int], SimPort] = {}
         self.hosts: dict[str, SimNode] = {}
         """The running node of each address."""
@@ -294,7 +296,8 @@ class SimTransport(asyncio.Transport):
         protocol = self.protocol
         if self.closed or protocol is None:
             return
-        self._wires.events.add(self.node.name, f"got {len(data)} from {self._peer_ip}", crc32(data))
+        same = crc32(data.replace(self._wires.folder, b""))
+        self._wires.events.add(self.node.name, f"got {len(data)} from {self._peer_ip}", same)
         if data == _FIN:
             protocol.eof_received()
             self.close()

@@ -11,11 +11,14 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import itertools
 import logging
+import os
 import random
 import shutil
 import tempfile
 from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self, TypeVar
@@ -44,6 +47,7 @@ SMALL_FILES: Final[Mapping[str, object]] = {
     "maxIndexNum": 400,
     "mappedFileSizeTimerLog": 52 * 200,
     "diskMaxUsedSpaceRatio": 95,
+    "cleanFileForciblyEnable": False,  # A full disk may cost old messages, which would pass for lost ones.
     "enabledAppendPropCRC": True,
     "forceVerifyPropCRC": True,
     "timerWheelEnable": False,
@@ -52,6 +56,17 @@ SMALL_FILES: Final[Mapping[str, object]] = {
 """Files so small that a short run rolls them. Options of every broker, unless a simulation says otherwise."""
 _MEMORY: Final = Path("/dev/shm")
 _NAMESRV_PORT, _BROKER_PORT, _GROUP_PORT = 9876, 10911, 40911
+
+
+def _own_folder() -> Path:
+    """The first that no other run has: errors name it, so that the next run of a seed is to have the same."""
+    parent = _MEMORY if _MEMORY.is_dir() else Path(tempfile.gettempdir())
+    for number in itertools.count():
+        folder = parent / f"flaremq-sim-{number:04}"
+        with suppress(FileExistsError):
+            folder.mkdir(mode=0o700)
+            return folder
+    raise AssertionError("there are always more numbers")
 
 
 class SimClock:
@@ -199,7 +214,8 @@ class Simulation:
         self.events = EventStream()
         self.loop = SimLoop(self.rng("order"), self.events)
         self.wires = SimWires(self.loop, self.events, self.rng("wires"), quality)
-        self.folder = Path(tempfile.mkdtemp(prefix="flaremq-sim-", dir=_MEMORY if _MEMORY.is_dir() else None))
+        self.folder = _own_folder()
+        self.wires.folder = os.fsencode(self.folder)
         self.dead: list[SimNode] = []
         self.options = {**SMALL_FILES, **(options or {})}
         """Of brokers that start for the first time from now on."""

@@ -254,9 +254,7 @@ class Broker:
         if self._part is not None:
             return RaftSide(self._part, self.role, timeout_s=self._config.group.commit_timeout_s)
         return Replication(
-            ha,
-            self._settings,
-            self.store,
+            *(ha, self._settings, self.store),
             place=self._place,
             server=replace(self._config.server, listen_port=ha.listen_port or self.port + HA),
             calls=caller,

@@ -152,7 +152,7 @@ DIFFERENT = frozenset({"leader lacks", "two values", "lost append", "truncated",
 """Logs of members say different things."""
 
 PLANTED = [
-    PlantedRule(vote_not_synced, frozenset({"two leaders"}), 5),
+    PlantedRule(vote_not_synced, frozenset({"two leaders"}), 291),
     PlantedRule(lease_off, frozenset({"two answer"}), 7),
     PlantedRule(lease_off_and_only_readers_watch, frozenset({"stale read"}), 63),
     PlantedRule(votes_within_a_lease, frozenset({"two answer"}), 28),

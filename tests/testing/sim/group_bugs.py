@@ -11,7 +11,6 @@ from tests.dledger.group_bugs import (
     lease_off,
     shorter_log_may_lead,
     stale_leader_not_fenced,
-    vote_not_synced,
 )
 from tests.testing.sim.bugs import LOST, Patch, PlantedBug, windows_of_producers_not_read_again
 
@@ -107,12 +106,11 @@ PLANTED = [
     PlantedBug(acknowledged_before_it_is_synced, LOST | SAID, 13),
     PlantedBug(stale_leader_not_fenced, LOST | SAID | LED, 1),
     PlantedBug(lease_off, LED, 4),
-    PlantedBug(vote_not_synced, LED, 1),
     PlantedBug(shorter_log_may_lead, LOST | SAID, 0),
     PlantedBug(answered_before_the_group_has_decided, frozenset({"no majority"}), 0),
     PlantedBug(deposed_leader_answers_with_success, LOST | SAID, 10),
     PlantedBug(served_before_its_queues_are_rebuilt, LOST | SAID | {"verify"}, 0),
-    PlantedBug(offsets_not_through_the_log, BACK, 5),
+    PlantedBug(offsets_not_through_the_log, BACK, 6),
     PlantedBug(topics_not_through_the_log, frozenset({"lost topic", "not settled"}), 0),
     PlantedBug(windows_of_producers_not_read_again, frozenset({"stored twice"}), 58),
 ]

@@ -11,7 +11,7 @@ from flaremq.testing.sim.runner import run_plan
 
 SEARCHED = 300
 QUICK = {
-    *("lease_off", "vote_not_synced", "answered_before_the_group_has_decided"),
+    *("lease_off", "answered_before_the_group_has_decided"),
     *("truncated_without_the_queues", "offsets_not_through_the_log"),
 }
 BY_SEED = [

@@ -109,7 +109,7 @@ PLANTED = [
     PlantedBug(shorter_log_may_lead, LOST | SAID, 0),
     PlantedBug(answered_before_the_group_has_decided, frozenset({"no majority"}), 0),
     PlantedBug(deposed_leader_answers_with_success, LOST | SAID, 10),
-    PlantedBug(served_before_its_queues_are_rebuilt, LOST | SAID | {"verify"}, 0),
+    PlantedBug(served_before_its_queues_are_rebuilt, LOST | SAID | {"verify"}, 9),
     PlantedBug(offsets_not_through_the_log, BACK, 6),
     PlantedBug(topics_not_through_the_log, frozenset({"lost topic", "not settled"}), 0),
     PlantedBug(windows_of_producers_not_read_again, frozenset({"stored twice"}), 58),

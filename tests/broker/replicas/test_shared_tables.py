@@ -245,6 +245,7 @@ async def test_a_new_leader_has_what_the_last_one_wrote(group: Group) -> None:
     tables.offsets.commit(GROUP, TOPIC, 0, 7)
     group.timers["first"].progress = Progress(5_000, 52, 3)
     writer.write()
+    group.commit()
     then, _ = await group.leader("second")
     assert then.topics.get(TOPIC) is not None
     assert then.offsets.get(GROUP, TOPIC, 0) == 7

@@ -112,5 +112,5 @@ PLANTED = [
     PlantedBug(served_before_its_queues_are_rebuilt, LOST | SAID | {"verify"}, 9),
     PlantedBug(offsets_not_through_the_log, BACK, 6),
     PlantedBug(topics_not_through_the_log, frozenset({"lost topic", "not settled"}), 0),
-    PlantedBug(windows_of_producers_not_read_again, frozenset({"stored twice"}), 58),
+    PlantedBug(windows_of_producers_not_read_again, frozenset({"stored twice"}), 80),
 ]

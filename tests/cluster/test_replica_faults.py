@@ -69,9 +69,13 @@ async def test_a_frozen_slave_is_late_counts_for_nothing_and_catches_up(tmp_path
         os.kill(slave.pid, signal.SIGCONT)
         await answers_ok(namesrv)
         await has_all(slave, master)
-        master.stop()
-        slave.stop()
-        assert log_of(master) == log_of(slave)
+        stop_with_one_log(master, slave)
+
+
+def stop_with_one_log(master: Process, slave: Process) -> None:
+    master.stop()
+    slave.stop()
+    assert log_of(master) == log_of(slave)
 
 
 @pytest.mark.parametrize("resets", [False, True], ids=["goes on", "is made again"])
@@ -91,9 +95,7 @@ async def test_a_slave_behind_a_pulled_cable_counts_for_nothing_and_catches_up(
             cable.plug()
             await answers_ok(namesrv)
             await has_all(slave, master)
-            master.stop()
-            slave.stop()
-        assert log_of(master) == log_of(slave)
+            stop_with_one_log(master, slave)
         assert not (slave.store / "cut").exists()
 
 
@@ -116,9 +118,7 @@ async def test_logs_stay_the_same_when_master_and_slave_are_frozen_and_killed_in
         slave = cluster.again(slave)
         await answers_ok(namesrv)
         await has_all(slave, master)
-        master.stop()
-        slave.stop()
-        assert log_of(master) == log_of(slave)
+        stop_with_one_log(master, slave)
         assert not (slave.store / "cut").exists()
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
+import typer
 from tests.admin.member import Member
 from tests.cli.commands import Ended
 from tests.cli.conftest import Ask
 
+from flaremq.cli.aliases.brokers import repeated
 from flaremq.testing.embedded import EmbeddedThread
 
 CLUSTER = ("-c", "DefaultCluster")
@@ -187,6 +190,28 @@ def test_brokers_and_name_servers(ask: Ask, servers: EmbeddedThread) -> None:
 )
 def test_what_cannot_be_is_one_line(ask: Ask, status: int, words: tuple[str, ...], hint: str) -> None:
     assert hint in ask(*words).complaint_with(status)
+
+
+def test_what_is_shown_again_and_again_goes_on_when_something_is_wrong(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shown, rests = list[int](), list[int]()
+
+    def show() -> None:
+        shown.append(len(shown))
+        raise typer.Exit(1)
+
+    def sleep(seconds: int) -> None:
+        rests.append(seconds)
+        if len(rests) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(time, "sleep", sleep)
+    with pytest.raises(typer.Exit):
+        repeated(show, None)
+    with pytest.raises(KeyboardInterrupt):
+        repeated(show, 7)
+    assert (shown, rests) == ([0, 1, 2], [7, 7])
 
 
 def test_what_mqadmin_demands_is_demanded(ask: Ask) -> None:

@@ -131,7 +131,7 @@ class WheelScan:
     def take(self, message: FoundMessage) -> None:
         """The next record of a run. The last place counts of a message that was put back on the way."""
         text = message.get(properties.TIMER_OUT_MS) or ""
-        slot_ms = int(text) if text.isdigit() else -1
+        slot_ms = int(text) if text.isascii() and text.isdigit() else -1
         marked = message.get(properties.TIMER_DEL_UNIQKEY)
         if marked is not None:
             self._cancelled.add((marked, slot_ms))

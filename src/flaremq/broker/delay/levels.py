@@ -61,9 +61,9 @@ class _Level:
     copied: deque[tuple[int, int]] = field(default_factory=deque)
     """Deliveries that may not be on the disk yet: the end of the log after a slice, and `next` then."""
     ahead_until: int = 0
-    """Messages before this queue offset"""
+    """Messages before this queue offset were stored before the clock was set back."""
     ahead_since_s: float = 0.0
-    """have been waiting since then, by the monotonic clock: it was seen then that the other was set back."""
+    """When that was seen, by the monotonic clock: they wait their span from then on."""
     trouble: str = ""
     """Why the last delivery failed; logged once."""
 

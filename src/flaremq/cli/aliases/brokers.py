@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -26,6 +28,17 @@ Interval = Annotated[
 ]
 
 
+def repeated(show: Callable[[], None], interval_s: int | None) -> None:
+    """Show something once, or at an interval, until Ctrl-C."""
+    if interval_s is None:
+        show()
+        return
+    while True:
+        with suppress(typer.Exit):  # What is wrong now, as a slave that does not follow, may be right later.
+            show()
+        time.sleep(interval_s)
+
+
 def cluster_list(
     namesrv: Namesrv = None,
     cluster_name: Cluster = None,
@@ -34,11 +47,7 @@ def cluster_list(
     json: Json = False,
 ) -> None:
     """List the brokers with their rates and disk use."""
-    while True:
-        cluster.brokers(namesrv, cluster=cluster_name, json=json)
-        if interval_s is None:
-            return
-        time.sleep(interval_s)
+    repeated(partial(cluster.brokers, namesrv, cluster=cluster_name, json=json), interval_s)
 
 
 def broker_status(
@@ -58,13 +67,7 @@ def ha_status(
     json: Json = False,
 ) -> None:
     """Show masters and slaves, and how far each slave is behind."""
-    if interval_s is None:
-        ha.ha(namesrv, cluster=cluster_name, broker=broker, json=json)
-        return
-    while True:
-        with suppress(typer.Exit):  # A slave that does not follow is no reason to look no more.
-            ha.ha(namesrv, cluster=cluster_name, broker=broker, json=json)
-        time.sleep(interval_s)
+    repeated(partial(ha.ha, namesrv, cluster=cluster_name, broker=broker, json=json), interval_s)
 
 
 def get_broker_config(

@@ -14,8 +14,8 @@ from flaremq.testing.patience import load_factor
 pytest_plugins = ("pytester",)
 
 # No deadline: a machine that is busy with something else says nothing about the code.
-# `make slow` looks longer at all properties that do not say for how long.
-hypothesis_settings.register_profile("house", deadline=None)
+# `make slow` looks six times as long at all properties that do not say for how long.
+hypothesis_settings.register_profile("house", deadline=None, max_examples=50)
 hypothesis_settings.register_profile("slow", deadline=None, max_examples=300)
 hypothesis_settings.load_profile("house")
 

@@ -408,6 +408,7 @@ def guide(tmp_path: Path) -> Iterator[Callable[[str], Terminals]]:
         yield of
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_leader_dies_as_told_in_the_guide_to_raft_groups(guide: Callable[[str], Terminals]) -> None:
     terminals = guide("raft.md")
@@ -424,6 +425,7 @@ def test_a_leader_dies_as_told_in_the_guide_to_raft_groups(guide: Callable[[str]
     terminals.until(["flaremq", "cluster", "group"], rf"{leader[1]} +follower .* follows")
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_master_dies_as_told_in_the_guide_to_replicate(guide: Callable[[str], Terminals]) -> None:
     terminals = guide("replicate.md")

@@ -36,7 +36,7 @@ TOPIC, HALF_TOPIC, PRODUCERS = "Orders", "RMQ_SYS_TRANS_HALF_TOPIC", "buyers"
 READERS = "readers"
 RETRIES = f"%RETRY%{READERS}"
 LEVELS_S: Final = (1, 5, 10)
-QUICK: Final = [1, 2]
+QUICK: Final = [1]
 
 
 class BrokerLives:

@@ -123,6 +123,8 @@ async def site(tmp_path: Path) -> AsyncIterator[Site]:
         yield made
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(600)
 async def test_programs_go_on_while_servers_are_killed_and_return_and_join(site: Site) -> None:
     await site.more(100)
     await asyncio.to_thread(site.namesrvs[0].kill)

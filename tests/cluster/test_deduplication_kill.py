@@ -19,7 +19,12 @@ FIRST = 1 << 40
 
 
 @pytest.mark.parametrize(
-    ("how", "flush"), [("kill", "ASYNC_FLUSH"), ("kill", "SYNC_FLUSH"), ("stop", "ASYNC_FLUSH")]
+    ("how", "flush"),
+    [
+        ("kill", "SYNC_FLUSH"),
+        pytest.param("kill", "ASYNC_FLUSH", marks=pytest.mark.slow),
+        pytest.param("stop", "ASYNC_FLUSH", marks=pytest.mark.slow),
+    ],
 )
 async def test_sends_that_a_restart_interrupts_are_stored_once(tmp_path: Path, how: str, flush: str) -> None:
     with Cluster(tmp_path) as cluster:

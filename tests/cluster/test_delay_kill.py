@@ -23,7 +23,7 @@ WHEEL = "rmq_sys_wheel_timer"
 @pytest.mark.parametrize(
     ("asked", "options"),
     [
-        pytest.param({"delay_level": 2}, {}, id="level"),
+        pytest.param({"delay_level": 2}, {}, id="level", marks=pytest.mark.slow),
         pytest.param({"delay_s": 5.0}, {}, id="timer"),
         pytest.param({"delay_s": 5.0}, {"timerRollWindowSlot": 2}, id="timer that rolls"),
     ],

@@ -48,9 +48,8 @@ async def kill_again_and_again(folder: Path, flush: str, rounds: int) -> None:
         assert "Traceback" not in "\n".join(broker.lines)
 
 
-@pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
-async def test_what_was_told_holds_after_a_kill(tmp_path: Path, flush: str) -> None:
-    await kill_again_and_again(tmp_path, flush, 2)
+async def test_what_was_told_holds_after_a_kill(tmp_path: Path) -> None:
+    await kill_again_and_again(tmp_path, "SYNC_FLUSH", 2)
 
 
 @pytest.mark.slow

@@ -78,7 +78,13 @@ def stop_with_one_log(master: Process, slave: Process) -> None:
     assert log_of(master) == log_of(slave)
 
 
-@pytest.mark.parametrize("resets", [False, True], ids=["goes on", "is made again"])
+@pytest.mark.parametrize(
+    "resets",
+    [
+        pytest.param(False, id="goes on", marks=pytest.mark.slow),
+        pytest.param(True, id="is made again"),
+    ],
+)
 async def test_a_slave_behind_a_pulled_cable_counts_for_nothing_and_catches_up(
     tmp_path: Path, resets: bool
 ) -> None:

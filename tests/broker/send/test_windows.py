@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flaremq.broker.send.windows import WAITING
@@ -133,7 +133,6 @@ turns = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
 @given(turns=turns, count=st.sampled_from((16, 64, 128)))
 @pytest.mark.parametrize("twin", TWINS, ids=twin_name)
 def test_within_the_window_each_message_is_stored_once(
@@ -168,7 +167,6 @@ def test_within_the_window_each_message_is_stored_once(
             first = end
 
 
-@settings(max_examples=150, deadline=None)
 @given(turns=turns, count=st.sampled_from((16, 64, 256)), producers=st.integers(1, 3))
 def test_both_twins_remember_the_same(
     turns: list[tuple[list[tuple[bytes, int]], int]], count: int, producers: int
@@ -259,7 +257,6 @@ def test_records_from_before_the_window_are_left_out(twin: Any) -> None:
     assert made.by_id == {}
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     st.lists(
         st.fixed_dictionaries(

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.golden.samples import Sample, samples
 from tests.protocol.bulk.turns import Turn, a_turn, deliveries
@@ -259,7 +259,6 @@ def test_a_chunk_gives_what_a_decoder_of_its_own_gives(delivered: list[bytes]) -
 
 
 @pytest.mark.skipif(len(TWINS) == 1, reason="the extension is not built")
-@settings(max_examples=300)
 @given(deliveries)
 def test_twins_agree_on_any_bytes(delivered: list[bytes]) -> None:
     seen = [a_turn(module, *delivered) for module in TWINS]
@@ -276,7 +275,7 @@ def test_any_buffer_may_hold_the_data(twin: Any) -> None:
 
 def test_a_split_in_the_middle_of_another_one_changes_nothing_in_it(twin: Any) -> None:
     """As another thread's, which garbage collection lets in."""
-    one, many = SEND, (SEND + PULL) * 500
+    one, many = SEND, (SEND + PULL) * 100
     expected = twin.split(one, chunks_table([len(one)])), twin.split(many, chunks_table([len(many)]))
     inner: list[Any] = []
 

@@ -6,7 +6,7 @@ from array import array
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.golden.samples import requests
 from tests.protocol.bulk.turns import a_turn, deliveries
@@ -130,7 +130,6 @@ pull_like = st.dictionaries(
 
 
 @pytest.mark.skipif(len(TWINS) == 1, reason="the extension is not built")
-@settings(max_examples=200)
 @given(st.lists(st.tuples(pull_like, st.sampled_from(SerializeType)), max_size=3), deliveries)
 def test_twins_agree_on_any_pulls(
     given: list[tuple[dict[str, str], SerializeType]], delivered: list[bytes]

@@ -6,7 +6,7 @@ from array import array
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.golden.samples import samples
 from tests.protocol.bulk.turns import Turn, a_turn, spoiled
@@ -101,7 +101,6 @@ def test_an_answer_that_says_more_or_less_is_left_to_the_plain_way(twin: Any, fr
     assert turn.frame(0)[Frame.PLAIN] in (Plain.NO, Plain.HEADER)
 
 
-@settings(max_examples=300)
 @given(
     st.lists(
         spoiled(

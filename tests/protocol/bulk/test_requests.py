@@ -6,7 +6,7 @@ from array import array
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.protocol.bulk.turns import a_turn, deliveries
 from tests.protocol.samples import a_pull, a_send
@@ -85,7 +85,6 @@ def test_rows_that_speak_of_what_is_not_there_are_a_bug_of_the_caller(twin: Any)
 
 
 @pytest.mark.skipif(len(TWINS) == 1, reason="the extension is not built")
-@settings(max_examples=300)
 @given(deliveries, st.sampled_from([(b"producerGroup", b"topic"), LETTERS]))
 def test_twins_agree_on_any_bytes(delivered: list[bytes], names: tuple[bytes, ...]) -> None:
     codes = (RequestCode.SEND_MESSAGE_V2, RequestCode.PULL_MESSAGE)

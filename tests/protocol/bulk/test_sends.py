@@ -6,7 +6,7 @@ from array import array
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.golden.samples import requests
 from tests.protocol.bulk.turns import HOST, Turn, a_turn, deliveries
@@ -152,7 +152,6 @@ def test_a_number_that_makes_no_sense_is_left_to_the_plain_lane(twin: Any, more:
 numbers = st.text("ab:.-_ 0129", max_size=24) | st.integers(0, 2**64).map(lambda number: f"p:{number}")
 
 
-@settings(max_examples=200)
 @given(st.lists(numbers.filter(bool), max_size=4))
 def test_both_twins_read_numbers_alike(values: list[str]) -> None:
     frames = b"".join(
@@ -444,7 +443,6 @@ def test_both_lanes_read_the_same(
 
 
 @pytest.mark.skipif(len(TWINS) == 1, reason="the extension is not built")
-@settings(max_examples=300)
 @given(deliveries, st.sampled_from([b"", TAIL]))
 def test_twins_agree_on_any_bytes(delivered: list[bytes], tail: bytes) -> None:
     seen = [Parsed(module, *delivered, tail=tail).result() for module in TWINS]
@@ -465,7 +463,6 @@ sendlike = st.dictionaries(
 
 
 @pytest.mark.skipif(len(TWINS) == 1, reason="the extension is not built")
-@settings(max_examples=300)
 @given(
     st.lists(st.tuples(sendlike, st.sampled_from(SerializeType), st.sampled_from([10, 310, 320])), max_size=3)
 )

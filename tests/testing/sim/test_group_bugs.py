@@ -10,10 +10,7 @@ from flaremq.testing.sim.plan import draw_group
 from flaremq.testing.sim.runner import run_plan
 
 SEARCHED = 300
-QUICK = {
-    *("lease_off", "answered_before_the_group_has_decided"),
-    *("truncated_without_the_queues", "offsets_not_through_the_log"),
-}
+QUICK = {"lease_off", "truncated_without_the_queues"}
 BY_SEED = [
     pytest.param(bug, id=bug.name, marks=[] if bug.name in QUICK else pytest.mark.slow) for bug in PLANTED
 ]

@@ -9,13 +9,13 @@ import pytest
 from flaremq.testing.sim.plan import KINDS, LEADER, MEMBER_KINDS, Fault, Plan, draw_group
 from flaremq.testing.sim.runner import RunResult, run_plan, run_seed
 
-QUICK = (1, 9, 23, 47, 137, 335)
+QUICK = (1, 9, 23, 335)
 MEMBERS = range(3)
 HOUR_MS = 3_600_000
 
 
 @pytest.fixture(
-    params=[7, 8, pytest.param(9, marks=pytest.mark.slow), pytest.param(10, marks=pytest.mark.slow)]
+    params=[7, *(pytest.param(each, marks=pytest.mark.slow) for each in (8, 9, 10))],
 )
 def seed(request: pytest.FixtureRequest) -> int:
     """Of all that is left to chance."""
@@ -38,7 +38,7 @@ def test_what_was_promised_holds_in_groups(seed: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("fifty", range(10))
+@pytest.mark.parametrize("fifty", range(2))
 def test_what_was_promised_holds_in_groups_for_many_seeds(fifty: int) -> None:
     for seed in range(50 * fifty, 50 * fifty + 50):
         test_what_was_promised_holds_in_groups(seed)

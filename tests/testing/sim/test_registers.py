@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import permutations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flaremq.testing.sim.registers import NEVER, RegisterOp, unexplained
@@ -95,7 +95,6 @@ def some_ops(draw: st.DrawFn) -> list[RegisterOp]:
     return draw(st.permutations(ops))
 
 
-@settings(max_examples=500)
 @given(some_ops())
 def test_it_says_what_all_orders_say(ops: list[RegisterOp]) -> None:
     assert (not unexplained(ops)) == holds_in_some_order(ops)

@@ -81,6 +81,14 @@ def test_a_member_that_lost_its_disk_gets_all_again(target: int, seed: int) -> N
     assert result.faults["disk lost"] == 2
 
 
+@pytest.mark.parametrize("kind", ["kill", "cut", "pause"])
+def test_three_of_five_do_all_the_work_while_two_stay_away(kind: str, seed: int) -> None:
+    stays = (Fault(0.0, kind, LEADER, 0.0), Fault(0.0, kind, 1, 0.0))
+    result = run_plan(Plan(seed=seed, replicas=5, clients=1, sends=20, length_s=8.0, stays=stays))
+    assert not result.check, "\n".join((*result.last, result.line()))
+    assert result.faults[kind] >= len(stays)
+
+
 def test_fault_20_members_come_and_go_and_lead_in_turn(seed: int) -> None:
     faults = (
         Fault(3.0, "add member", 0, 1.0),
@@ -98,3 +106,4 @@ def test_mixed_plans_hold_every_kind_of_fault_and_strike_leaders() -> None:
     assert {fault.kind for fault in faults} >= {*KINDS, *MEMBER_KINDS, "rot", "client kill"}
     assert {fault.kind for fault in faults if fault.target == LEADER} >= {"kill", "power", *MEMBER_KINDS}
     assert any(draw_group(seed).asks for seed in range(10))
+    assert any(draw_group(seed).stays for seed in range(10))

@@ -12,7 +12,7 @@ import pytest
 
 from flaremq.testing.sim.events import EventStream
 from flaremq.testing.sim.loop import SimLoop, SimNode
-from flaremq.testing.sim.plan import Fault, Plan
+from flaremq.testing.sim.plan import NAMESRV, Fault, Plan
 from flaremq.testing.sim.runner import run_plan, run_seed
 from flaremq.testing.sim.world import Simulation
 
@@ -36,6 +36,21 @@ def test_what_was_promised_holds_for_many_seeds(hundred: int) -> None:
         if (result := run_seed(seed)).check
     ]
     assert not failed, "\n".join(failed)
+
+
+@pytest.mark.parametrize("kind", ["kill", "cut", "pause"])
+def test_all_work_is_done_while_a_slave_and_a_name_server_stay_away(kind: str) -> None:
+    stays = (Fault(0.0, kind, 1, 0.0), Fault(0.0, kind, NAMESRV, 0.0))
+    plan = Plan(seed=3, namesrvs=2, slaves=2, role="SYNC_MASTER", clients=1, length_s=8.0, stays=stays)
+    result = run_plan(plan)
+    assert not result.check, "\n".join((result.line(), *result.last))
+    assert result.faults[kind] >= len(stays)
+
+
+def test_work_that_nobody_can_do_without_is_missed() -> None:
+    """The only broker stays away."""
+    plan = Plan(seed=3, clients=1, length_s=1.0, stays=(Fault(0.0, "cut", 0, 0.0),))
+    assert run_plan(plan).check == "not consumed"
 
 
 def test_work_for_a_machine_that_was_killed_fails_at_once() -> None:

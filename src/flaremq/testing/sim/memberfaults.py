@@ -7,6 +7,7 @@ on the disk, those that have just come among them. What crashes, cuts and slow d
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from typing import Any, Final
 
 from flaremq.base.errors import FlareError, InvalidParameter
@@ -140,9 +141,9 @@ class MemberFaults:
         if machine in sim.members and not machine.is_running:
             await self._start(machine)
 
-    def may_lose(self, machine: Machine) -> bool:
-        """Whether enough other members have what this one has."""
-        sim, lacking, sizes = self._sim, {machine.name}, list[int]()
+    def may_lose(self, machine: Machine, away: Collection[Machine] = ()) -> bool:
+        """Whether enough other members have what this one has, and those who are away."""
+        sim, lacking, sizes = self._sim, {machine.name, *(each.name for each in away)}, list[int]()
         rotten = {name for name, _ in sim.rotten}
         for each in sim.members_of(_group(machine)):
             member = self._member(each)

@@ -10,10 +10,11 @@ from typing import Final
 from flaremq.base.errors import FlareError
 from flaremq.dledger.ledger.raftlog import RaftLog
 from flaremq.testing.sim.memberfaults import MemberFaults
-from flaremq.testing.sim.plan import LEADER, MEMBER_KINDS, PARTITIONS, Fault
+from flaremq.testing.sim.plan import LEADER, MEMBER_KINDS, NAMESRV, PARTITIONS, Fault
 from flaremq.testing.sim.world import Machine, Simulation
 
 _CRC_AT: Final = 40  # In the head of an entry.
+_SOON_S: Final = 20.0
 
 
 class Nemesis:
@@ -51,6 +52,32 @@ class Nemesis:
         for machine in (*sim.brokers, *sim.slaves):
             await self._up(machine)
         await asyncio.gather(*(self._up(machine) for machine in sim.members))
+
+    async def leave(self, faults: Sequence[Fault]) -> None:
+        """Break what the others can do without, until all is healed again."""
+        away = list[Machine]()
+        for fault in faults:
+            machine = self._sim.namesrvs[-1] if fault.target == NAMESRV else self._broker(fault.target)
+            if not await self._can_go(machine, away):
+                continue
+            away.append(machine)
+            match fault.kind:
+                case "kill":
+                    machine.kill()
+                case "pause":
+                    machine.pause()
+                case "cut":
+                    self._sim.events.fault("cut", machine.name)
+                    self._sim.wires.cut([machine.ip], [each.ip for each in self._sim.machines.values()])
+
+    async def _can_go(self, machine: Machine, away: Sequence[Machine]) -> bool:
+        """Members that were away or have lost their disks need a moment until they count."""
+        limit_s = self._sim.loop.now_s + _SOON_S
+        while machine in self._sim.members and not self._of_members.may_lose(machine, away):
+            if self._sim.loop.now_s > limit_s:
+                return False
+            await asyncio.sleep(0.5)
+        return machine.is_running and machine not in away
 
     def settle(self) -> None:
         """Who belongs to no group any more is gone, from when each group has a leader."""

@@ -27,6 +27,8 @@ MEMBER_KINDS: Final = (*PARTITIONS, "transfer", "add member", "remove member", "
 nothing for a while."""
 LEADER: Final = -1
 """As a target: who leads at the moment."""
+NAMESRV: Final = -2
+"""As a target of what stays broken: a NameServer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,9 @@ class Plan:
     asks: bool = False
     """Whether all who serve as leaders of groups are asked for what they know, again and again."""
     faults: tuple[Fault, ...] = ()
+    stays: tuple[Fault, ...] = ()
+    """What is killed, cut or paused as soon as all else is healed, and stays so until all work is done: the
+    rest must do without it."""
 
     @property
     def keeps_acknowledged(self) -> bool:
@@ -126,6 +131,7 @@ def draw(seed: int) -> Plan:
         faults=tuple(sorted(faults, key=lambda fault: fault.at_s)),
     )
     plan = _with_returns(plan, random.Random(f"{seed}/returns")) if plan.copies > 1 else plan
+    plan = _with_some_broken(plan, random.Random(f"{seed}/stays"))
     return replace(plan, faults=tuple(map(_by_seconds, plan.faults))) if plan.timers else plan
 
 
@@ -143,10 +149,14 @@ def draw_group(seed: int, *, is_mixed: bool = True) -> Plan:
         copies=1,
         flush="ASYNC_FLUSH",
         asks=is_mixed and random.Random(f"{seed}/asks").random() < 1 / 2,
+        stays=(),
         faults=tuple(replace(fault, target=rng.randrange(15)) for fault in plan.faults),
     )
     plan = _with_rot(plan, random.Random(f"{seed}/rot"))
-    return _with_mixture(plan, random.Random(f"{seed}/mixture")) if is_mixed else plan
+    if not is_mixed:
+        return plan
+    plan = _with_mixture(plan, random.Random(f"{seed}/mixture"))
+    return _with_some_broken(plan, random.Random(f"{seed}/stays"))
 
 
 def _with_mixture(plan: Plan, rng: random.Random) -> Plan:
@@ -213,6 +223,22 @@ def _with_sequels(faults: list[Fault], rng: random.Random, length_s: float) -> l
         at_s = round(rng.uniform(3.0, length_s - 2), 3)
         found.append(Fault(at_s, "client kill", rng.randrange(6), rng.choice([0.5, 2.0, 5.0])))
     return found
+
+
+def _with_some_broken(plan: Plan, rng: random.Random) -> Plan:
+    """In every third plan not all is healed: less than half of a group, a slave that no send waits for, or
+    one of two NameServers stays away."""
+    if rng.random() >= 1 / 3:
+        return plan
+    targets = list[int]()
+    if plan.replicas > 1:
+        targets = [rng.choice([LEADER, rng.randrange(15)]) for _ in range(plan.replicas // 2)]
+    elif plan.slaves > (plan.copies if plan.role == "SYNC_MASTER" else 0):
+        targets = [plan.brokers + rng.randrange(plan.brokers * plan.slaves)]
+    if plan.namesrvs > 1 and rng.random() < 1 / 2:
+        targets.append(NAMESRV)
+    kinds = ("kill", "cut", "pause")
+    return replace(plan, stays=tuple(Fault(0.0, rng.choice(kinds), each, 0.0) for each in targets))
 
 
 def _by_seconds(fault: Fault) -> Fault:

@@ -1,7 +1,8 @@
 """One run of a plan: a safety phase with faults, then everything is healed and must finish its work.
 
 safety      workload and faults, side by side
-liveness    all is healed for good; every message must reach its group within a limit
+liveness    all is healed for good, or all but what the others can do without; every message must reach its
+            group within a limit
 drain       what all queues hold is compared with the history; stores are verified; a restart of every
             node changes nothing
 """
@@ -159,7 +160,10 @@ class _Run:
         await asyncio.sleep(plan.length_s)
         faults.cancel()
         await nemesis.heal()
+        await nemesis.leave(plan.stays)
         await self._finish([*work, watching, *asking])
+        if plan.stays:
+            await nemesis.heal()
         await self._groups.led()
         nemesis.settle()
         for task in asking:

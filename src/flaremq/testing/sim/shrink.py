@@ -57,6 +57,8 @@ def _smaller(plan: Plan) -> Iterator[Plan]:
             yield replace(plan, faults=faults[:at] + faults[at + size :])
     if len(faults) == 1:
         yield replace(plan, faults=())
+    if plan.stays:
+        yield replace(plan, stays=())
     if plan.clients > 1:
         yield replace(plan, clients=plan.clients - 1)
     yield from _with_fewer_servers(plan)
@@ -74,6 +76,8 @@ def _smaller(plan: Plan) -> Iterator[Plan]:
 
 def _with_fewer_servers(plan: Plan) -> Iterator[Plan]:
     """A master that waits for slaves waits for no more than there are, and one without slaves for none."""
+    if plan.stays:  # They are among those that would go.
+        return
     if plan.brokers > 1:
         yield replace(plan, brokers=plan.brokers - 1)
     if plan.replicas > 3:

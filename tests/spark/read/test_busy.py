@@ -60,7 +60,7 @@ def look_often(spark: SparkSession, folder: Path, times: int) -> None:
 
 
 def test_beside_a_busy_broker_only_true_damage_is_found(spark: SparkSession, tmp_path: Path) -> None:
-    look_often(spark, tmp_path, 3)
+    look_often(spark, tmp_path, 1)
 
 
 @pytest.mark.slow

@@ -88,6 +88,7 @@ def test_what_a_slave_costs_is_measured(tmp_path: Path, monkeypatch: pytest.Monk
     assert len(list(replicas.table(results))) == len(replicas.RUNS) + 1
 
 
+@pytest.mark.slow
 def test_how_soon_a_consumer_reads_on_at_the_slave_is_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

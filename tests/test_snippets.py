@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,6 +33,8 @@ BIN = Path(sys.executable).parent
 LIMIT_S = 60.0
 _POLL_S = 0.1
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "guide").glob("*.md"))]
+LONG = {"maintain.md", "test.md"}
+"""Pages that take long, and say little that other tests do not."""
 
 
 @dataclass(frozen=True)
@@ -264,9 +267,13 @@ def test_every_block_of_a_page_is_run_or_has_a_reason_not_to(page: Path) -> None
     assert len(PLANS.get(page.name, [])) == len(blocks(page)), [text[:60] for _, text in blocks(page)]
 
 
-def pages(*, spark: bool) -> list[Path]:
+def pages(*, spark: bool) -> list[Any]:
     """Those with blocks to run, with Spark or without."""
-    return [page for page in PAGES if any(needs_spark(plan) is spark for plan in PLANS.get(page.name, []))]
+    return [
+        pytest.param(page, id=page.name, marks=pytest.mark.slow if page.name in LONG else ())
+        for page in PAGES
+        if any(needs_spark(plan) is spark for plan in PLANS.get(page.name, []))
+    ]
 
 
 def needs_spark(plan: Runs | RunsOn | Watches | Shown) -> bool | None:
@@ -275,7 +282,7 @@ def needs_spark(plan: Runs | RunsOn | Watches | Shown) -> bool | None:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("page", pages(spark=False), ids=lambda page: page.name)
+@pytest.mark.parametrize("page", pages(spark=False))
 def test_blocks_of_a_page_run_as_they_are_typed(page: Path, place: Place) -> None:
     if page.name == "maintain.md":
         a_stopped_store(place.folder / "data" / "broker-a", place)
@@ -284,7 +291,7 @@ def test_blocks_of_a_page_run_as_they_are_typed(page: Path, place: Place) -> Non
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("page", pages(spark=True), ids=lambda page: page.name)
+@pytest.mark.parametrize("page", pages(spark=True))
 def test_blocks_for_spark_run_as_they_are_typed(page: Path, place: Place) -> None:
     place.prepare_for_spark()
     run_blocks(page, place, spark=True)

@@ -8,6 +8,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import pytest
 from tests.admin.test_deadletters import die
 
 from flaremq import (
@@ -72,6 +73,7 @@ async def test_a_killed_command_loses_none_and_repeats_few(tmp_path: Path) -> No
             assert list(await admin.dead_letters.list()) == []
 
 
+@pytest.mark.slow
 async def test_a_broker_that_is_killed_while_messages_are_given_back_loses_none(tmp_path: Path) -> None:
     refused: set[bytes] = set()
     again: set[bytes] = set()

@@ -140,6 +140,7 @@ async def test_sends_go_on_at_another_broker_and_what_one_held_comes_back_with_i
         await site.checked(load)
 
 
+@pytest.mark.slow
 async def test_a_broker_that_joins_is_used_after_one_refresh_of_routes(site: Site) -> None:
     async with Load(TOPIC, site.addresses) as load:
         await under_load(load)

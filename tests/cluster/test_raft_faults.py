@@ -202,13 +202,8 @@ async def test_fault_17_a_frozen_leader_that_wakes_up_answers_nobody_and_loses_n
         assert not {each.body.decode() for each in stored} & set(bodies)
 
 
-@pytest.mark.parametrize(
-    "signal_",
-    [
-        pytest.param(signal.SIGKILL, id="killed"),
-        pytest.param(signal.SIGTERM, id="stopped", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("signal_", [signal.SIGKILL, signal.SIGTERM], ids=["killed", "stopped"])
 async def test_fault_1_a_group_that_ended_as_a_whole_goes_on(tmp_path: Path, signal_: signal.Signals) -> None:
     async with a_group(tmp_path) as group:
         for each in group.members:

@@ -6,6 +6,8 @@ import asyncio
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from flaremq import Decision, Message, PushConsumer, ReceivedMessage, TransactionProducer
 from flaremq.admin.admin import Admin
 from flaremq.admin.values.transactions import HalfState
@@ -73,6 +75,7 @@ async def test_a_kill_between_prepare_and_end_loses_and_doubles_nothing(tmp_path
     assert len(paid) > COUNT // 3
 
 
+@pytest.mark.slow
 async def test_a_decision_about_a_parked_transaction_survives_a_kill(tmp_path: Path) -> None:
     with Cluster(tmp_path) as cluster:
         namesrv = await asyncio.to_thread(cluster.namesrv)

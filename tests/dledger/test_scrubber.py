@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -34,6 +35,11 @@ from flaremq.model import layout
 from flaremq.store.api import GetStatus
 from flaremq.testing.cluster import eventually
 from flaremq.testing.fakes.disk import FaultyDisk, TroubledDisk
+
+
+def sometimes(*places: int) -> list[Any]:
+    """Every third one is enough for every day."""
+    return [pytest.param(at, marks=pytest.mark.slow if n % 3 else ()) for n, at in enumerate(places)]
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +84,7 @@ def test_a_sound_ledger_is_read_from_its_first_byte_to_the_last_that_is_decided_
     assert member.cold_bytes() == before
 
 
-@pytest.mark.parametrize("at", [*range(HEAD), HEAD + 4, HEAD + 300])
+@pytest.mark.parametrize("at", sometimes(*range(HEAD), HEAD + 4, HEAD + 300))
 def test_a_bit_that_flips_in_an_entry_is_found_and_repaired(
     member: RottingMember, other: LoneMember, at: int, folder: Path, of_java: Path
 ) -> None:
@@ -94,7 +100,7 @@ def test_a_bit_that_flips_in_an_entry_is_found_and_repaired(
     assert member.damage == []
 
 
-@pytest.mark.parametrize("at", range(32))
+@pytest.mark.parametrize("at", sometimes(*range(32)))
 def test_what_the_index_says_is_made_anew_from_the_entries(
     member: RottingMember, other: LoneMember, at: int
 ) -> None:

@@ -64,6 +64,7 @@ async def test_a_group_without_a_majority_has_no_leader(cluster: Clusters, fault
     assert (await led(servers)).name in {first.name, left[1].name}
 
 
+@pytest.mark.slow
 async def test_each_broker_of_a_cluster_has_a_group_of_its_own(cluster: Clusters) -> None:
     servers = cluster(2, replicas=2)
     assert len(servers.brokers) == 4

@@ -134,6 +134,7 @@ bench: build  ## Measure, beside Apache RocketMQ where it can be had: the store,
 	$(BIN)/python -m benches kinds
 	$(BIN)/python -m benches replicas
 	$(BIN)/python -m benches raft
+	$(BIN)/python -m benches durability
 	$(BIN)/python -m benches dedup
 	$(BIN)/python -m benches backlog
 	$(BIN)/python -m benches clients

@@ -2,8 +2,9 @@
 
 `python -m benches wire` measures whole brokers over the wire instead, `python -m benches kinds` delayed and
 transactional messages and replies, `python -m benches backlog` ten million messages in a small broker,
-`python -m benches replicas` what a slave costs, `python -m benches clients` clients, and
-`python -m benches spark` what Spark makes of topics and stores.
+`python -m benches replicas` what a slave costs, `python -m benches durability` what each setting of flush and
+replication costs, `python -m benches clients` clients, and `python -m benches spark` what Spark makes of
+topics and stores.
 
 Each line is measured in a process of its own. Figures of one run on a shared machine wobble; the ratios
 of lines measured next to each other wobble less. `--quick` runs everything once with few messages.
@@ -22,7 +23,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from benches import backlog, clients, dedup, kinds, raft, replicas, spark, wire
+from benches import backlog, clients, dedup, durability, kinds, raft, replicas, spark, wire
 from tests.java.driver import JavaStore
 from tests.java.jvm import FAST
 from tests.java.toolchain import Toolchain, find_toolchain
@@ -178,6 +179,7 @@ PARTS = {
     "kinds": kinds.main,
     "raft": raft.main,
     "replicas": replicas.main,
+    "durability": durability.main,
     "backlog": backlog.main,
     "dedup": dedup.main,
     "clients": clients.main,

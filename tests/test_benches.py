@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benches import clients, dedup, failover, measure, replicas, wire
+from benches import clients, dedup, durability, failover, measure, replicas, wire
 
 from flaremq.testing.embedded import Embedded
 
@@ -97,6 +97,21 @@ def test_how_soon_a_consumer_reads_on_at_the_slave_is_measured(
     took_s = failover.measure(side, failover.ours, 1, {"mappedFileSizeCommitLog": 8 << 20}, 0.0)
     assert len(took_s) == 1 and took_s[0] > 0
     assert len(list(failover.table({"FlareMQ": took_s}))) == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_what_each_setting_costs_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    given = argparse.Namespace(seconds=0.1, warm_up=0.1, turns=1)
+    try:
+        with wire.generator() as load:
+            found = durability.measure(load, given, {"mappedFileSizeCommitLog": 8 << 20})
+    except wire.NoCompiler as missing:
+        pytest.skip(str(missing))
+    assert list(found) == list(durability.SETTINGS)
+    assert all(each.figures(run)["errors"] == 0 for each in found.values() for run in replicas.SENDS)
+    assert len(list(durability.table(found))) == len(durability.SETTINGS) + 1
     assert list(tmp_path.iterdir()) == []
 
 

@@ -151,11 +151,11 @@ SLOW_READER: Mapping[str, Any] = {**QUICK_ROUTES, "pullBatchSize": 1, "pullInter
 class Site:
     """A master, whose answers wait for its slave, and this slave, which may be read."""
 
-    def __init__(self, peers: Peers, kind: Kind) -> None:
+    def __init__(self, peers: Peers, kind: Kind, **of_master: Any) -> None:
         self._peers, self._kind = peers, kind
         self.namesrv = peers.namesrv(Flare()).address
         options: Options = {**SMALL, "slaveReadEnable": True, "inSyncReplicas": 2, "slaveTimeout": 1000}
-        self.master = self._broker({**options, "brokerRole": "SYNC_MASTER"})
+        self.master = self._broker({**options, "brokerRole": "SYNC_MASTER", **of_master})
         self.slave = self._broker({**options, "brokerRole": "SLAVE", "brokerId": 1})
 
     def _broker(self, options: Options) -> Server:

@@ -62,10 +62,8 @@ async def test_a_journey_from_its_send_to_the_dead_letter(admin: Admin, servers:
     assert sent.broker in servers.addresses and sent.client and sent.client.startswith("127.0.0.1:")
     assert (delivered.kind, delivered.group, delivered.attempt) == (StepKind.DELIVERY, "billing", 1)
     assert (delivered.success, delivered.detail) == (False, "FAILED")
-    assert (letter.kind, letter.group, letter.broker) == (
-        *(StepKind.DEAD_LETTER, "billing"),
-        receipt.queue.broker_name,
-    )
+    assert (letter.kind, letter.group) == (StepKind.DEAD_LETTER, "billing")
+    assert letter.broker in servers.addresses, "it may be sent as a new message, to any"
     assert sent.at_ms <= delivered.at_ms <= letter.at_ms
 
 

@@ -72,7 +72,7 @@ RUNS := spark servers main cli house sim store java python
 test: build  ## All quick tests, on the compiled modules and on the Python ones; several runs at a time.
 	@rm -rf $(LOGS)
 	@echo "$(words $(RUNS)) runs of tests, several at a time, as most of them wait more than they work: $(RUNS)."
-	@echo "On two cores they take 15 to 20 minutes. Output is kept in $(LOGS)."
+	@echo "On two cores they take 15 to 25 minutes. Output is kept in $(LOGS)."
 	@status=0; $(MAKE) --no-print-directory $(call jobs,5) --keep-going $(RUNS:%=test-%) || status=$$?; \
 	for name in $(RUNS); do test ! -f $(LOGS)/$$name || tail -n 1 $(LOGS)/$$name; done; \
 	test $$status = 0 || MAKE="$(MAKE)" .ci/alone $(LOGS) $(RUNS)

@@ -226,8 +226,8 @@ def _with_sequels(faults: list[Fault], rng: random.Random, length_s: float) -> l
 
 
 def _with_some_broken(plan: Plan, rng: random.Random) -> Plan:
-    """In every third plan not all is healed, if there is something to spare: less than half of a group, a slave
-    that no send waits for, one of two NameServers."""
+    """In every third plan not all is healed, if there is something to spare: less than half of a group, a
+    slave that no send waits for, one of two NameServers."""
     if rng.random() >= 1 / 3:
         return plan
     targets = list[int]()
